@@ -179,5 +179,6 @@ async def reset_provider(who: Who, operations: Ops, provider: str) -> Response:
 async def _share_of(request: Request) -> Share:
     memory: BodyMemory = request.app.state.body_memory
     body = await memory.read(request.scope, request.receive, _BODY_BYTES)
+    memory.release(body)
     share: Share = decode(_share, body)
     return share

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
-from contract.model import Chunk, RawChunk, ToolCallDelta, Usage
+from contract.model import Chunk, RawChunk, ToolCallDelta
 from effects.model.chunks import mend
 
 
@@ -25,14 +26,6 @@ def decode_event(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return event if isinstance(event, dict) else {}
-
-
-def encode_answer(answer: dict[str, Any]) -> bytes:
-    """Encode an answer joined from events; halves that have met are one character again."""
-    try:
-        return msgspec.json.encode(answer)
-    except UnicodeEncodeError:
-        return mend(json.dumps(answer, ensure_ascii=False)).encode()
 
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -67,7 +60,8 @@ class Writer:
             choice = {"index": 0, "delta": delta, "finish_reason": chunk.finish or None}
             events.append(self._event([choice]))
         if chunk.usage is not None and self._usage:
-            events.append({**self._event([]), "usage": _usage(chunk.usage)})
+            usage = msgspec.structs.asdict(chunk.usage)
+            events.append({**self._event([]), "usage": usage})
         return events
 
     def _event(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
@@ -105,10 +99,6 @@ def _call_delta(delta: ToolCallDelta) -> dict[str, Any]:
     return {"index": delta.index, "id": delta.id, "type": "function", "function": opening}
 
 
-def _usage(usage: Usage) -> dict[str, int]:
-    return msgspec.structs.asdict(usage)
-
-
 _WHOLE: Final = frozenset({"role", "type", "id", "name", "index"})
 """Texts that are never split; some providers repeat them with every event."""
 
@@ -121,31 +111,30 @@ class WholeAnswer:
         self._choice: dict[str, Any] = {"index": 0, "finish_reason": None}
         self._message: dict[str, Any] = {}
 
-    def take(self, data: bytes) -> None:
-        """Add the data of one event; data that is no chunk is ignored."""
-        event = decode_event(data)
-        choices = event.pop("choices", None)
-        self._head.update({name: value for name, value in event.items() if value is not None})
-        for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, dict) and not choice.get("index"):
-                self._take_choice(choice)
+    def take(self, events: Iterable[bytes]) -> None:
+        """Add the data of events; data that is no chunk is ignored."""
+        for event in map(decode_event, events):
+            choices = event.pop("choices", None)
+            self._head.update({name: value for name, value in event.items() if value is not None})
+            for choice in choices if isinstance(choices, list) else ():
+                if isinstance(choice, dict) and not choice.get("index"):
+                    delta = choice.pop("delta", None)
+                    if isinstance(delta, dict):
+                        _merge(self._message, delta)
+                    _merge(self._choice, choice)
 
     def body(self) -> bytes:
         """Return the answer so far."""
         message = {"role": "assistant", "content": None, **self._message}
-        if isinstance(
-            calls := message.get("tool_calls"), list
-        ):  # some providers send null in every delta
+        # Some providers send null in every delta.
+        if isinstance(calls := message.get("tool_calls"), list):
             message["tool_calls"] = [_whole_call(one) for one in calls if isinstance(one, dict)]
         choice = {**self._choice, "message": message}
         answer = {**self._head, "object": "chat.completion", "choices": [choice]}
-        return encode_answer(answer)
-
-    def _take_choice(self, choice: dict[str, Any]) -> None:
-        delta = choice.pop("delta", None)
-        if isinstance(delta, dict):
-            _merge(self._message, delta)
-        _merge(self._choice, choice)
+        try:
+            return msgspec.json.encode(answer)
+        except UnicodeEncodeError:  # halves that have met are one character again
+            return mend(json.dumps(answer, ensure_ascii=False)).encode()
 
 
 def _whole_call(call: dict[str, Any]) -> dict[str, Any]:

@@ -10,69 +10,70 @@ import logging
 import secrets
 import socket
 import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import aiohttp
+from starlette.types import Scope, Send
 
+from effects.tape import TapeSession
 from router.gateway.answers import frame_event
 from router.gateway.requests import GatewayRefused
 from router.remote.headers import EXCHANGE, ROLE
+from router.router import Router
+from router.serving.run import Run
+from router.stack import Headers
 from router.traces import trace_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from starlette.types import Scope, Send
-
-    from effects.tape import TapeSession
-    from router.router import Router
-    from router.serving.run import Run
-    from router.stack import Headers
-
+log = logging.getLogger(__name__)
 
 _EXCHANGES: Final = (EXCHANGE.encode(), b"x-exchange-id")
 _ROLE: Final = ROLE.encode()
 _ROLES: Final = frozenset({"serving", "fallback", "shadow"})
 
 
-def calling_session(router: Router, headers: Headers, path_id: str | None) -> TapeSession | None:
+def calling_session(router: Router, scope: Scope) -> TapeSession | None:
     """Return the tape session of the run a call belongs to; None for a call outside exchanges.
 
     Raises `GatewayRefused` where the path names an exchange that is not open, or the role none of
     its runs has.
     """
-    runs = _runs(router, headers, path_id)
+    runs = open_runs(router, scope)
     if runs is None:
-        if path_id is not None:
+        if "exchange" in scope["path_params"]:
             raise GatewayRefused(404, "unknown_exchange", "no such exchange is open here")
         return None
-    role = _header(headers, _ROLE)
+    role = header_of(scope["headers"], _ROLE).decode("latin-1")
     run = _run_in_role(runs, role)
     if run is None:
         raise GatewayRefused(404, "unknown_run", f"no run of this exchange is {role!r}")
     return run.session
 
 
-def named_exchange(headers: Headers, path_id: str | None) -> str | None:
+def open_runs(router: Router, scope: Scope) -> Sequence[Run] | None:
+    """Return the runs of the exchange a call belongs to; None where none is open here."""
+    exchange = _named_exchange(scope)
+    if exchange is None:
+        exchange = router.traces.exchange(scope["headers"])
+    return router.runs(exchange or "")
+
+
+def header_of(headers: Headers, name: bytes) -> bytes:
+    """Return the first value of a header; empty where there is none."""
+    return next((value for key, value in headers if key == name), b"")
+
+
+def _named_exchange(scope: Scope) -> str | None:
     """Return the id of the exchange a call names, in its path or in a header."""
-    if path_id is not None:
-        return path_id
-    return next((value for name in _EXCHANGES if (value := _header(headers, name))), None)
+    if (path_id := scope["path_params"].get("exchange")) is not None:
+        return str(path_id)
+    named = (header_of(scope["headers"], name).decode("latin-1") for name in _EXCHANGES)
+    return next(filter(None, named), None)
 
 
-def is_here(router: Router, headers: Headers, path_id: str | None) -> bool:
-    """Whether the exchange a call belongs to is open in this process."""
-    return _runs(router, headers, path_id) is not None
-
-
-def _runs(router: Router, headers: Headers, path_id: str | None) -> Sequence[Run] | None:
-    exchange = named_exchange(headers, path_id)
-    return router.runs(exchange or router.traces.exchange(headers) or "")
-
-
-def _run_in_role(runs: Sequence[Run], role: str | None) -> Run | None:
+def _run_in_role(runs: Sequence[Run], role: str) -> Run | None:
     """Return the run in a role; without one the shadow once it runs alone, else the serving run."""
     if role in _ROLES:
         return next((run for run in runs if run.role == role), None)
@@ -82,12 +83,6 @@ def _run_in_role(runs: Sequence[Run], role: str | None) -> Run | None:
         return shadow
     return served[-1] if served else None
 
-
-def _header(headers: Headers, wanted: bytes) -> str | None:
-    return next((value.decode("latin-1") for name, value in headers if name == wanted), None)
-
-
-log = logging.getLogger(__name__)
 
 NOT_HERE: Final = 421
 """Misdirected request: a worker's answer to another for an exchange that is not its own."""
@@ -137,7 +132,7 @@ class WorkerPeers:
         """Return the sockets of workers to which a call that is unknown here may belong."""
         if scope.get("client") is None:
             return []  # from another worker: it forwards to the owner only
-        exchange = named_exchange(scope["headers"], scope["path_params"].get("exchange"))
+        exchange = _named_exchange(scope)
         if exchange is not None:
             path = self._folder / exchange[: len(self._name)]
             return [path] if path in self._others() else []

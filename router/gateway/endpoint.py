@@ -1,4 +1,4 @@
-"""The gateway's endpoints, as plain ASGI on the model port."""
+"""The gateway's endpoints: OpenAI's API on the model port."""
 
 from __future__ import annotations
 
@@ -6,41 +6,40 @@ import asyncio
 import logging
 import time
 import uuid
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from hmac import compare_digest
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import msgspec
+from fastapi import FastAPI
+from fastapi.utils import deep_dict_update
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from contract.errors import CutoverError
+from contract.model import Chunk, PassedCall
 from contract.operations import MODEL_STREAM
+from effects.model import ModelRegistry, RescuingModel
 from router.gateway.answers import DONE, WholeAnswer, Writer, frame_event
-from router.gateway.correlation import NOT_HERE, calling_session, is_here
+from router.gateway.correlation import NOT_HERE, WorkerPeers, calling_session, header_of, open_runs
+from router.gateway.openapi import gateway_document
 from router.gateway.requests import (
-    ILLEGIBLE,
     CompletionRequest,
     GatewayRefused,
-    NoObject,
     call_key,
     read_request,
     refusal_of,
 )
-from router.http.disconnect import SlowClient, TimedSend, abort_connection
+from router.http.body import BodyMemory
+from router.http.disconnect import DisconnectWatch, SlowClient, abort_connection, timed_send
+from router.http.endpoints import send_whole
 from router.problems import Problem
-from router.stack import GATEWAY_SITE
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine
-
-    from starlette.types import Receive, Scope, Send
-
-    from contract.model import Chunk, PassedCall
-    from effects.model import ModelRegistry, RescuingModel
-    from router.gateway.correlation import WorkerPeers
-    from router.http.body import BodyMemory, Reservation
-    from router.router import Router
+from router.router import Router
+from router.stack import GATEWAY_SITE, Headers
 
 log = logging.getLogger(__name__)
 
@@ -64,159 +63,100 @@ class Gateway:
     max_body_bytes: int
     peers: WorkerPeers | None = None
 
-    def routes(self) -> list[Route]:
-        """Return the routes, each also below the address of an exchange."""
-        return [
-            route
-            for below in ("", "/exchanges/{exchange}")
-            for route in (
-                Route(f"{below}/v1/chat/completions", Completions(self), methods=["POST"]),
-                Route(f"{below}/v1/models", Models(self), methods=["GET"]),
-            )
-        ]
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a chat completion; a disconnect cancels the model call."""
+        memory: BodyMemory = scope["app"].state.body_memory
+        body = b""
+        try:
+            self._admit(scope["headers"])
+            body = await memory.read(scope, receive, self.max_body_bytes)
+            request = read_request(body)
+        except (Problem, GatewayRefused) as error:
+            await _refuse(send, refusal_of(error))
+        else:
+            answering = self._answer(scope, body, request, send)
+            work = asyncio.get_running_loop().create_task(answering, name="gateway")
+            watch = DisconnectWatch(scope, receive, work.cancel)
+            try:
+                await asyncio.wait({work})
+            finally:
+                watch.stop()
+                work.cancel()
+                await asyncio.wait({work})
+            if not work.cancelled():
+                work.result()
+        finally:
+            memory.release(body)
 
-    def admit(self, scope: Scope) -> None:
+    async def models(self, request: Request) -> Response:
+        """List the registered models by our own ids."""
+        try:
+            self._admit(request.scope["headers"])
+        except GatewayRefused as error:
+            headers = {name.decode(): value.decode() for name, value in error.headers()}
+            return Response(error.body(), error.status, headers)
+        listed = [
+            {"id": name, "object": "model", "created": 0, "owned_by": entry.provider.name}
+            for name, entry in self.registry.entries.items()
+        ]
+        page = msgspec.json.encode({"object": "list", "data": listed})
+        return Response(page, media_type="application/json")
+
+    def _admit(self, headers: Headers) -> None:
         """Check a caller's key; raises `GatewayRefused` 401."""
-        if not self.key:
-            return
-        header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        kind, _, key = header.partition(b" ")
-        if kind.lower() != b"bearer" or not compare_digest(key.strip(), self.key):
+        kind, _, key = header_of(headers, b"authorization").partition(b" ")
+        shown = kind.lower() == b"bearer" and compare_digest(key.strip(), self.key)
+        if self.key and not shown:
             raise GatewayRefused(
                 401, "invalid_api_key", "the gateway's key is required as bearer token"
             )
 
-    def is_elsewhere(self, scope: Scope) -> bool:
-        """Whether a call's exchange is not open here, and may be in another worker of this host."""
-        if self.peers is None or not self.peers.candidates(scope):
-            return False
-        return not is_here(self.router, scope["headers"], scope["path_params"].get("exchange"))
+    async def _answer(
+        self, scope: Scope, body: bytes, request: CompletionRequest, send: Send
+    ) -> None:
+        """Answer a call, or let the worker of its exchange answer it."""
+        seconds = self.router.settings().limits.send_seconds
+        try:
+            if (
+                self.peers is not None
+                and open_runs(self.router, scope) is None
+                and await self.peers.answer(scope, body, send)
+            ):
+                return
+            chunks = await self._ask(scope, request.call)
+            async with timed_send(send, seconds) as timed:
+                await _send_answer(chunks, request, timed)
+        except GatewayRefused as error:
+            await _refuse(send, error)
+        except SlowClient as unread:
+            log.warning("gateway call aborted: %s", unread)
+            abort_connection(scope)
 
-    async def ask(self, scope: Scope, call: PassedCall) -> AsyncGenerator[Chunk, None]:
+    async def _ask(self, scope: Scope, call: PassedCall) -> AsyncGenerator[Chunk, None]:
         """Call the model, or play its answer to the same call in this exchange.
 
         Raises `GatewayRefused`.
         """
-        path_id = scope["path_params"].get("exchange")
         from_peer = self.peers is not None and scope.get("client") is None
-        if from_peer and not is_here(self.router, scope["headers"], path_id):
+        if from_peer and open_runs(self.router, scope) is None:
             raise GatewayRefused(NOT_HERE, "not_here", "no such exchange is open in this worker")
-        run = calling_session(self.router, scope["headers"], path_id)
-        if run is None:
+        session = calling_session(self.router, scope)
+        if session is None:
             return self.model.stream(GATEWAY_SITE, call)
-        try:
-            args = await call_key(call)
-        except ILLEGIBLE as error:
-            raise NoObject from error
-        return run.stream(MODEL_STREAM, GATEWAY_SITE, call, args)
+        return session.stream(MODEL_STREAM, GATEWAY_SITE, call, await call_key(call))
 
 
-class Models:
-    """Lists the registered models by our own ids."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-
-    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        try:
-            self._gateway.admit(scope)
-        except GatewayRefused as error:
-            await _refuse(send, error)
-            return
-        listed = [
-            {"id": name, "object": "model", "created": 0, "owned_by": entry.provider.name}
-            for name, entry in self._gateway.registry.entries.items()
+def add_gateway(app: FastAPI, gateway: Gateway) -> None:
+    """Mount the gateway on an application, also below the address of an exchange."""
+    for below in ("", "/exchanges/{exchange}"):
+        app.router.routes += [
+            Route(f"{below}/v1/chat/completions", gateway, methods=["POST"]),
+            Route(f"{below}/v1/models", gateway.models, methods=["GET"]),
         ]
-        await _send(send, 200, [_JSON], msgspec.json.encode({"object": "list", "data": listed}))
+    deep_dict_update(app.state.document, gateway_document(with_key=bool(gateway.key)))
 
 
-class Completions:
-    """Answers chat completions; a disconnect cancels the model call."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        memory: BodyMemory = scope["app"].state.body_memory
-        with memory.reservation() as room:
-            await self._complete(scope, receive, send, room)
-
-    async def _complete(
-        self, scope: Scope, receive: Receive, send: Send, room: Reservation
-    ) -> None:
-        try:
-            self._gateway.admit(scope)
-            body = await room.read(scope, receive, self._gateway.max_body_bytes)
-            request = read_request(body)
-            if self._gateway.is_elsewhere(scope):
-                await self._within(receive, self._forward(scope, body, request, send))
-                return
-            chunks = await self._gateway.ask(scope, request.call)
-        except Problem as problem:
-            await _refuse(send, _shed(problem))
-            return
-        except GatewayRefused as error:
-            await _refuse(send, error)
-            return
-        await self._within(receive, self._respond(chunks, request, scope, send))
-
-    async def _forward(
-        self, scope: Scope, body: bytes, request: CompletionRequest, send: Send
-    ) -> None:
-        """Let the worker of the exchange answer; without one, answer here."""
-        peers = self._gateway.peers
-        if peers is not None and await peers.answer(scope, body, send):
-            return
-        try:
-            chunks = await self._gateway.ask(scope, request.call)
-        except GatewayRefused as error:
-            await _refuse(send, error)
-            return
-        await self._respond(chunks, request, scope, send)
-
-    async def _respond(
-        self,
-        chunks: AsyncGenerator[Chunk, None],
-        request: CompletionRequest,
-        scope: Scope,
-        send: Send,
-    ) -> None:
-        sending = TimedSend(send, self._gateway.router.settings().limits.send_seconds)
-        await _answer_in_time(chunks, request, sending, scope)
-
-    async def _within(self, receive: Receive, doing: Coroutine[Any, Any, None]) -> None:
-        """Run `doing` until it ends or the caller disconnects."""
-        loop = asyncio.get_running_loop()
-        work = loop.create_task(doing, name="gateway")
-        disconnect = loop.create_task(_disconnected(receive), name="gateway watch")
-        try:
-            await asyncio.wait({work, disconnect}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            disconnect.cancel()
-            work.cancel()
-            await asyncio.wait({work, disconnect})
-        if not work.cancelled():
-            work.result()
-
-
-async def _answer_in_time(
-    chunks: AsyncGenerator[Chunk, None],
-    request: CompletionRequest,
-    sending: TimedSend,
-    scope: Scope,
-) -> None:
-    """Answer; abort for a client that reads nothing for too long, and cancel the model call."""
-    try:
-        async with sending:
-            await _answer(chunks, request, sending)
-    except SlowClient as unread:
-        log.warning("gateway call aborted: %s", unread)
-        abort_connection(scope)
-
-
-async def _answer(
+async def _send_answer(
     chunks: AsyncGenerator[Chunk, None], request: CompletionRequest, send: Send
 ) -> None:
     """Send an answer; its head waits for the first chunk, so that a fault gets its own status."""
@@ -225,57 +165,33 @@ async def _answer(
     writer = Writer(
         answer_id, created, request.call.model_id, usage=request.usage or not request.stream
     )
-    began = False
+    whole = WholeAnswer()
+    response_started = False
     try:
         async with aclosing(chunks):
-            if not request.stream:
-                await _send(send, 200, [_JSON], await _whole(chunks, writer))
-                return
             async for chunk in chunks:
-                if not began:
+                events = writer.write(chunk)
+                if not request.stream:
+                    whole.take(events)
+                    continue
+                if not response_started:
                     await send({"type": "http.response.start", "status": 200, "headers": _STREAM})
-                    began = True
-                if data := b"".join(map(frame_event, writer.write(chunk))):
+                    response_started = True
+                if data := b"".join(map(frame_event, events)):
                     await send({"type": "http.response.body", "body": data, "more_body": True})
     except CutoverError as error:
         failed = refusal_of(error)
-        if not began:
+        if not response_started:
             await _refuse(send, failed)
             return
         # No [DONE]: a client that ignores errors inside a stream sees that it is cut.
         await send({"type": "http.response.body", "body": frame_event(failed.body())})
         return
-    await send({"type": "http.response.body", "body": DONE})
-
-
-async def _whole(chunks: AsyncGenerator[Chunk, None], writer: Writer) -> bytes:
-    whole = WholeAnswer()
-    async for chunk in chunks:
-        for data in writer.write(chunk):
-            whole.take(data)
-    return whole.body()
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def _shed(problem: Problem) -> GatewayRefused:
-    """Return a problem of the router in OpenAI's format."""
-    error = GatewayRefused(
-        problem.status, problem.code, problem.detail, retry_after=problem.retry_after or None
-    )
-    error.again = problem.retry_after > 0
-    return error
+    if request.stream:
+        await send({"type": "http.response.body", "body": DONE})
+    else:
+        await send_whole(send, 200, (_JSON,), whole.body())
 
 
 async def _refuse(send: Send, error: GatewayRefused) -> None:
-    await _send(send, error.status, error.headers(), error.body())
-
-
-async def _send(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-    length = (b"content-length", str(len(body)).encode())
-    head = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
-    await send(head)
-    await send({"type": "http.response.body", "body": body})
+    await send_whole(send, error.status, error.headers(), error.body())

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from router.gateway.requests import BODY_SCHEMA
-from router.http.openapi import answer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fastapi import FastAPI
-
-    from router.gateway.endpoint import Gateway
+from router.gateway.requests import RefusalBody
+from router.http.openapi import answer, schema_of
 
 _KEY: Final = "GatewayKey"
-_BELOW: Final = ("", "/exchanges/{exchange}")
 _NOT_ANSWERED: Final[Mapping[int, str]] = {
     400: "The request is malformed, or the provider refuses it.",
     401: "The gateway's key is required.",
@@ -99,23 +92,18 @@ _MODELS: Final = {
 }
 
 
-def add_gateway(app: FastAPI, gateway: Gateway) -> None:
-    """Mount the gateway on an application, and in its OpenAPI document."""
-    app.router.routes.extend(gateway.routes())
-    build = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            schema = build()
-            for below in _BELOW:
-                schema["paths"][f"{below}/v1/chat/completions"] = {"post": _completions(below)}
-                schema["paths"][f"{below}/v1/models"] = {"get": _models(below)}
-            if gateway.key:
-                _ask_for_key(schema)
-            app.openapi_schema = schema
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign] # FastAPI's documented way to extend it
+def gateway_document(*, with_key: bool) -> dict[str, Any]:
+    """Return the gateway's part of the OpenAPI document."""
+    security: dict[str, Any] = {"security": [{_KEY: []}]} if with_key else {}
+    paths: dict[str, Any] = {}
+    for below in ("", "/exchanges/{exchange}"):
+        completions, models = _completions(below) | security, _models(below) | security
+        paths[f"{below}/v1/chat/completions"] = {"post": completions}
+        paths[f"{below}/v1/models"] = {"get": models}
+    if not with_key:
+        return {"paths": paths}
+    key = {"type": "http", "scheme": "bearer", "description": "The key of `[gateway] key_env`."}
+    return {"paths": paths, "components": {"securitySchemes": {_KEY: key}}}
 
 
 def _completions(below: str) -> dict[str, Any]:
@@ -156,18 +144,8 @@ def _path(below: str) -> list[dict[str, Any]]:
 
 
 def _refusal(status: int, below: str) -> dict[str, Any]:
-    content: dict[str, Any] = {"application/json": {"schema": BODY_SCHEMA}}
+    content: dict[str, Any] = {"application/json": {"schema": schema_of(RefusalBody)}}
     if below and status == 404:  # noqa: PLR2004 - "not found"
         # A path without an exchange's id is the application's own 404.
         content |= answer(status)["content"]
     return {"description": _NOT_ANSWERED[status], "content": content}
-
-
-def _ask_for_key(schema: dict[str, Any]) -> None:
-    schemes = schema.setdefault("components", {}).setdefault("securitySchemes", {})
-    text = "The key of `[gateway] key_env`."
-    schemes[_KEY] = {"type": "http", "scheme": "bearer", "description": text}
-    for path, operations in schema["paths"].items():
-        if path.endswith(("/v1/chat/completions", "/v1/models")):
-            for operation in operations.values():
-                operation["security"] = [{_KEY: []}]

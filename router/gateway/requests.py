@@ -8,24 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
-from contract.errors import CutoverError, EffectFailed, TapeMiss
+from contract.errors import CutoverError, EffectFailed, FaultCode, TapeMiss
 from contract.model import PassedCall
 from effects.tape import canonical
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from contract.errors import Fault, FaultCode
-
-
-_SERVER: Final = "server_error"
-_CLIENT: Final = "invalid_request_error"
+from router.problems import Problem
 
 _STATUS: Final[Mapping[FaultCode, int]] = {
     "unknown_model": 404,
@@ -39,39 +32,21 @@ _STATUS: Final[Mapping[FaultCode, int]] = {
     "model_timeout_idle": 504,
     "model_timeout_total": 504,
 }
-_BAD_GATEWAY: Final = 502
-_IN_HEADERS: Final = frozenset({"retry_after"})
-"""Facts of a fault that headers carry."""
 
 
-class _Error(msgspec.Struct):
+class RefusalError(msgspec.Struct):
+    """What is wrong with a call; `param` names the field at fault."""
+
     message: str
-    type: str
+    type: Literal["invalid_request_error", "server_error", "rate_limit_error"]
     param: str | None
     code: str
 
 
-class _Body(msgspec.Struct):
-    error: _Error
+class RefusalBody(msgspec.Struct):
+    """The body of a refusal in OpenAI's format."""
 
-
-BODY_SCHEMA: Final = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type", "param", "code"],
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"enum": [_CLIENT, _SERVER, "rate_limit_error"]},
-                "param": {"type": ["string", "null"]},
-                "code": {"type": "string"},
-            },
-        }
-    },
-}
-"""The schema of a refusal, for the OpenAPI document."""
+    error: RefusalError
 
 
 class GatewayRefused(CutoverError):
@@ -99,10 +74,12 @@ class GatewayRefused(CutoverError):
 
     def body(self) -> bytes:
         """Return the body, also of an event inside a stream."""
-        kind = _CLIENT if self.status < HTTPStatus.INTERNAL_SERVER_ERROR else _SERVER
+        error = RefusalError(self.message, "invalid_request_error", self.param, self.code)
         if self.status == HTTPStatus.TOO_MANY_REQUESTS:
-            kind = "rate_limit_error"
-        return msgspec.json.encode(_Body(_Error(self.message, kind, self.param, self.code)))
+            error.type = "rate_limit_error"
+        elif self.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            error.type = "server_error"
+        return msgspec.json.encode(RefusalBody(error))
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Return the headers that go with the body."""
@@ -115,32 +92,31 @@ class GatewayRefused(CutoverError):
 
 
 def refusal_of(error: CutoverError) -> GatewayRefused:
-    """Return the refusal for a fault, for a call not on the tape, or for an ended exchange."""
+    """Return the refusal for a fault, a problem, a call not on the tape, or an ended exchange."""
     match error:
         case GatewayRefused():
             return error
+        case Problem(status=status, code=code, detail=detail, retry_after=wait):
+            refused = GatewayRefused(status, code, detail, retry_after=wait or None)
+            refused.again = wait > 0
+            return refused
         case EffectFailed(fault=fault):
-            return _of_fault(fault)
-        case TapeMiss(code=code):
-            message = "this run plays a tape, and the call is not on it"
-            return GatewayRefused(422, code, message)
-        case _:
+            seconds = fault.data.get("retry_after")  # stands in a header
+            facts = [f"{name} {fact}" for name, fact in fault.data.items() if name != "retry_after"]
+            detail = f" ({', '.join(facts)})" if facts else ""
             return GatewayRefused(
-                410, "exchange_over", "the run was replaced, or its exchange has ended"
+                _STATUS.get(fault.code, HTTPStatus.BAD_GATEWAY),
+                fault.code,
+                f"the model did not answer: {fault.code}{detail}",
+                param="model" if fault.code == "unknown_model" else None,
+                retry_after=float(seconds) if isinstance(seconds, int | float) else None,
             )
-
-
-def _of_fault(fault: Fault) -> GatewayRefused:
-    facts = [f"{name} {value}" for name, value in fault.data.items() if name not in _IN_HEADERS]
-    detail = f" ({', '.join(facts)})" if facts else ""
-    wait = fault.data.get("retry_after")
-    return GatewayRefused(
-        _STATUS.get(fault.code, _BAD_GATEWAY),
-        fault.code,
-        f"the model did not answer: {fault.code}{detail}",
-        param="model" if fault.code == "unknown_model" else None,
-        retry_after=float(wait) if isinstance(wait, int | float) else None,
-    )
+        case TapeMiss(code=code):
+            why = "this run plays a tape, and the call is not on it"
+            return GatewayRefused(422, code, why)
+        case _:
+            why = "the run was replaced, or its exchange has ended"
+            return GatewayRefused(410, "exchange_over", why)
 
 
 _CODE: Final = "invalid_request"
@@ -148,7 +124,7 @@ _DECODER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _FILLED: Final = re.compile(rb"\[\s*[^\s\]]")
 _READ: Final = frozenset({"model", "n", "stream", "stream_options"})
 _NOT_MORE: Final = frozenset({"model", "messages", "stream", "stream_options"})
-ILLEGIBLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_ILLEGIBLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,35 +148,32 @@ def read_request(body: bytes) -> CompletionRequest:
     try:
         body.decode()  # fields that are passed on must be text, too
         fields = _DECODER.decode(body)
-        read_request = {name: msgspec.json.decode(fields[name]) for name in _READ & fields.keys()}
-    except ILLEGIBLE as error:
+        given = {name: msgspec.json.decode(fields[name]) for name in _READ & fields.keys()}
+    except _ILLEGIBLE as error:
         raise NoObject from error
-    model, messages = read_request.get("model"), fields.get("messages")
-    if not isinstance(model, str) or not model:
-        raise GatewayRefused(400, _CODE, "must be the id of a model", param="model")
-    if messages is None or not _FILLED.match(messages):
-        raise GatewayRefused(400, _CODE, "must be a list of messages", param="messages")
-    if (many := read_request.get("n")) is not None and (type(many) is not int or many != 1):
-        raise GatewayRefused(400, _CODE, "must be 1: there is one answer per call", param="n")
-    stream, usage, options = _answer_form(read_request)
+    # The form of the answer is no part of the question.
+    model, messages = given.get("model", ""), fields.get("messages", msgspec.Raw())
+    stream, options = given.get("stream") or False, given.get("stream_options") or {}
+    count = given.get("n")
+    for param, good, due in (
+        ("model", isinstance(model, str) and model, "the id of a model"),
+        ("messages", _FILLED.match(messages), "a list of messages"),
+        (
+            "n",
+            count is None or (type(count) is int and count == 1),
+            "1: there is one answer per call",
+        ),
+        ("stream", isinstance(stream, bool), "true or false"),
+        ("stream_options", isinstance(options, dict), "an object"),
+    ):
+        if not good:
+            raise GatewayRefused(400, _CODE, f"must be {due}", param=param)
+    usage = options.pop("include_usage", None) or False
     more = {name: raw for name, raw in fields.items() if name not in _NOT_MORE}
     if options:
         more["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
-    return CompletionRequest(
-        PassedCall(model_id=model, messages=messages, more=more), stream, usage
-    )
-
-
-def _answer_form(read_request: dict[str, Any]) -> tuple[bool, bool, dict[str, Any]]:
-    """Take out the form of the answer: it is no part of the question."""
-    stream = read_request.get("stream") or False
-    if not isinstance(stream, bool):
-        raise GatewayRefused(400, _CODE, "must be true or false", param="stream")
-    options = read_request.get("stream_options") or {}
-    if not isinstance(options, dict):
-        raise GatewayRefused(400, _CODE, "must be an object", param="stream_options")
-    usage = options.pop("include_usage", None) or False
-    return stream, bool(usage), options
+    call = PassedCall(model_id=model, messages=messages, more=more)
+    return CompletionRequest(call, stream, bool(usage))
 
 
 PIECE: Final = 1 << 16
@@ -216,10 +189,13 @@ async def call_key(call: PassedCall) -> bytes:
     """Return a call's arguments as `canonical` encodes them, with keys in order.
 
     Large bodies are decoded piece by piece, with a turn of the loop between two: decoded whole,
-    15 MB of small values block it for a second. Raises what decoding JSON raises.
+    15 MB of small values block it for a second. Raises `GatewayRefused`.
     """
-    more = {name: await _ordered(raw) for name, raw in call.more.items()}
-    messages = await _ordered(call.messages)
+    try:
+        more = {name: await _ordered(raw) for name, raw in call.more.items()}
+        messages = await _ordered(call.messages)
+    except _ILLEGIBLE as error:
+        raise NoObject from error
     return canonical(PassedCall(model_id=call.model_id, messages=messages, more=more))
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.utils import deep_dict_update
 from starlette.exceptions import HTTPException
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.requests import Request
@@ -16,16 +17,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from contract.flow import FlowSpec, SessionStore
+from contract.flow import SessionStore
 from router.http.body import BodyMemory
-from router.http.endpoints import (
-    FlowEndpoint,
-    ResumeEndpoint,
-    decode,
-    operation_documents,
-    operation_routes,
-)
-from router.http.openapi import answer, body_of, operation
+from router.http.endpoints import FlowEndpoint, decode, operation_routes
+from router.http.openapi import answer, body_of, flow_operations
 from router.problems import CONTENT_TYPE, Problem, word
 from router.router import Router
 
@@ -47,11 +42,13 @@ _feedback = msgspec.json.Decoder(Feedback)
 class _Application(FastAPI):
     """FastAPI for everything but flows, for which its nine layers cost too much.
 
-    Other methods on a flow's path go through them.
+    Other methods on a flow's path go through them. `state.document` is the part of the OpenAPI
+    document that FastAPI cannot see; endpoints that are added later add theirs.
     """
 
     def __init__(self, flows: Mapping[str, FlowEndpoint]) -> None:
         super().__init__(title="cutover")
+        self.state.document = {}
         self._flows = {
             path: ServerErrorMiddleware(endpoint, handler=_problem)
             for path, endpoint in flows.items()
@@ -65,6 +62,12 @@ class _Application(FastAPI):
         flow = self._flows.get(scope["path"]) if posted else None
         await (flow or super().__call__)(scope, receive, send)
 
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document."""
+        if self.openapi_schema is None:
+            deep_dict_update(super().openapi(), self.state.document)
+        return self.openapi_schema or {}
+
 
 def create_app(
     router: Router,
@@ -77,19 +80,26 @@ def create_app(
     `sessions` are what the flows' store calls reach. `app.state.body_memory` is shared with
     endpoints that are added later.
     """
-    memory = BodyMemory(lambda: router.settings().limits, router.admission.count_shed)
+    memory = BodyMemory(router.settings, router.admission.count_shed)
     app = _Application(dict(_flow_endpoints(router, memory)))
     for spec in router.served_flows.values():
         app.router.routes.extend(operation_routes(router, memory, sessions, spec))
+        for path, method, described in flow_operations(spec):
+            deep_dict_update(app.state.document, {"paths": {path: {method: described}}})
     app.state.body_memory = memory
 
     async def feedback(request: Request) -> Response:
         """Record a user's feedback on an answer."""
         limit = router.settings().server.max_body_bytes
         body = await memory.read(request.scope, request.receive, limit)
+        memory.release(body)
         given = decode(_feedback, body)
         router.feedback(given.exchange_id, given.score, given.comment)
         return Response(status_code=202)
+
+    async def healthz() -> dict[str, str]:
+        """Report that the process lives."""
+        return {"status": "alive"}
 
     async def readyz() -> JSONResponse:
         """Report whether requests are taken, and what does not work as configured."""
@@ -100,27 +110,23 @@ def create_app(
             status_code=503 if router.draining else 200,
         )
 
-    app.add_api_route(
+    app.post(
         "/feedback",
-        feedback,
-        methods=["POST"],
         status_code=202,
         response_class=Response,
         responses={status: answer(status) for status in (400, 408, 413, 422, 500, 503)},
-    )
-    app.add_api_route("/healthz", _healthz, methods=["GET"], name="healthz")
-    app.add_api_route(
+        openapi_extra={"requestBody": body_of(Feedback)},
+    )(feedback)
+    app.get("/healthz")(healthz)
+    app.get(
         "/readyz",
-        readyz,
-        methods=["GET"],
         response_model=None,
         responses={503: {"description": "The router is shutting down."}},
-    )
+    )(readyz)
     if metrics is not None:
         _add_metrics(app, metrics)
     for kind in (Problem, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _problem)
-    _document_flows(app, router.served_flows)
     return app
 
 
@@ -130,12 +136,7 @@ def _flow_endpoints(router: Router, memory: BodyMemory) -> Iterator[tuple[str, F
         for path in spec.requests:
             yield path, FlowEndpoint(router, memory, spec, path)
         if (continuing := spec.continue_endpoint) is not None:
-            yield continuing.path, ResumeEndpoint(router, memory, spec, continuing)
-
-
-async def _healthz() -> dict[str, str]:
-    """Report that the process lives."""
-    return {"status": "alive"}
+            yield continuing.path, FlowEndpoint(router, memory, spec, continuing=continuing)
 
 
 def _add_metrics(app: FastAPI, page: MetricsPage) -> None:
@@ -144,7 +145,7 @@ def _add_metrics(app: FastAPI, page: MetricsPage) -> None:
         body, media_type = await page(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": media_type})
 
-    app.add_api_route("/metrics", metrics, methods=["GET"], response_class=PlainTextResponse)
+    app.get("/metrics", response_class=PlainTextResponse)(metrics)
 
 
 def _summary(router: Router) -> dict[str, Any]:
@@ -179,30 +180,3 @@ async def _problem(_: Request, error: Exception) -> Response:
         case _:
             problem = Problem(500, "internal")
     return Response(problem.body(), problem.status, headers, CONTENT_TYPE.decode())
-
-
-def _document_flows(app: FastAPI, specs: Mapping[str, FlowSpec]) -> None:
-    """Add to the OpenAPI document what FastAPI cannot see: the flows, and the bodies."""
-    build = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            schema = build()
-            for spec in specs.values():
-                _document(schema["paths"], spec)
-            schema["paths"]["/feedback"]["post"]["requestBody"] = body_of(Feedback)
-            app.openapi_schema = schema
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign] # FastAPI's documented way to extend it
-
-
-def _document(paths: dict[str, Any], spec: FlowSpec) -> None:
-    for path, request in spec.requests.items():
-        paths[path] = {"post": operation(spec, path, request)}
-    if (continuing := spec.continue_endpoint) is not None:
-        described = operation(spec, continuing.path, continuing.request)
-        described["responses"]["410"] = answer(410)
-        paths[continuing.path] = {"post": described}
-    for path, method, described in operation_documents(spec):
-        paths.setdefault(path, {})[method] = described

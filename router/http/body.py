@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 
 from starlette.types import Receive, Scope
 
-from router.config import LimitSettings
+from router.config import Settings
 from router.problems import Problem
 
 SMALL_BYTES: Final = 65_536
@@ -24,82 +23,65 @@ class BodyMemory:
 
     def __init__(
         self,
-        limits: Callable[[], LimitSettings],
+        settings: Callable[[], Settings],
         count_shed: Callable[[Problem], Problem] = lambda problem: problem,
     ) -> None:
         self.reserved = 0
         self.count_shed = count_shed
-        self._limits = limits
-
-    @contextmanager
-    def reservation(self) -> Iterator[Reservation]:
-        """Reserve what one body needs for as long as the block lasts."""
-        reservation = Reservation(self, self._limits())
-        try:
-            yield reservation
-        finally:
-            self.reserved -= reservation.size
+        self._settings = settings
 
     async def read(self, scope: Scope, receive: Receive, most: int) -> bytes:
-        """Read a body that is released at once; raises what `Reservation.read` does."""
-        with self.reservation() as reservation:
-            return await reservation.read(scope, receive, most)
-
-
-class Reservation:
-    """The memory reserved for one body; `size` is in bytes."""
-
-    __slots__ = ("_limits", "_memory", "size")
-
-    def __init__(self, memory: BodyMemory, limits: LimitSettings) -> None:
-        self.size = 0
-        self._memory = memory
-        self._limits = limits
-
-    async def read(self, scope: Scope, receive: Receive, most: int) -> bytes:
-        """Read a request's body.
+        """Read a request's body, which stays reserved until `release` is called with it.
 
         Raises `Problem`: 413 beyond `most` bytes, 503 where there is no memory, 408 where it does
         not arrive in time, 400 where the connection ends first.
         """
-        declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"")
+        limits = self._settings().limits
         # There may be more leading zeros than Python reads digits at once.
-        digits = declared.lstrip(b"0")
-        if digits.isdigit() and int(digits) > most:
+        declared = dict(scope["headers"]).get(b"content-length", b"").lstrip(b"0")
+        if declared.isdigit() and int(declared) > most:
             raise _too_large(most)
-        limit = asyncio.timeout(self._limits.body_seconds)
+        deadline = asyncio.timeout(limits.body_seconds)
         try:
-            async with limit:
-                return await self._read(receive, most)
+            async with deadline:
+                return await self._read(receive, most, limits.body_bytes)
         except TimeoutError:
-            if not limit.expired():
+            if not deadline.expired():
                 raise
             raise Problem(408, "slow_body", "the body did not arrive in time") from None
 
-    async def _read(self, receive: Receive, most: int) -> bytes:
+    async def _read(self, receive: Receive, most: int, most_reserved: int) -> bytes:
         pieces: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] != "http.request":
-                raise Problem(400, "incomplete_body", "the connection ended inside the body")
-            piece = message.get("body", b"")
-            size += len(piece)
-            if size > most:
-                raise _too_large(most)
-            if size > SMALL_BYTES:
-                self._reserve(size)
-            pieces.append(piece)
-            if not message.get("more_body"):
-                return b"".join(pieces)
+        size = reserved = 0
+        more = True
+        try:
+            while more:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise Problem(400, "incomplete_body", "the connection ended inside the body")
+                pieces.append(message.get("body", b""))
+                size += len(pieces[-1])
+                if size > most:
+                    raise _too_large(most)
+                if size > SMALL_BYTES:
+                    self._reserve(size - reserved, most_reserved)
+                    reserved = size
+                more = message.get("more_body", False)
+            return b"".join(pieces)
+        finally:
+            if more:  # refused, or cancelled
+                self.reserved -= reserved
 
-    def _reserve(self, size: int) -> None:
-        memory = self._memory
-        if memory.reserved + size - self.size > self._limits.body_bytes:
+    def release(self, body: bytes) -> None:
+        """Release what `read` has reserved for a body; an empty one has nothing reserved."""
+        if len(body) > SMALL_BYTES:
+            self.reserved -= len(body)
+
+    def _reserve(self, size: int, most: int) -> None:
+        if self.reserved + size > most:
             why = "too many large requests are open"
-            raise memory.count_shed(Problem(503, "overloaded", why, retry_after=1))
-        memory.reserved += size - self.size
-        self.size = size
+            raise self.count_shed(Problem(503, "overloaded", why, retry_after=1))
+        self.reserved += size
 
 
 def _too_large(limit: int) -> Problem:

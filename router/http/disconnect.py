@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
-from types import TracebackType
-from typing import Any, Final, Self
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
 
 from starlette.types import Message, Receive, Scope, Send
 
 from contract.errors import CutoverError
-from effects.tape import Signal
 
 ABORT: Final = "cutover.abort"
 """Scope extension: its `call` drops the connection without waiting for anything."""
@@ -47,10 +45,9 @@ class DisconnectWatch:
     A task that waits for that is only needed where the server reports it no other way.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, on_disconnect: Callable[[], None]) -> None:
+    def __init__(self, scope: Scope, receive: Receive, on_disconnect: Callable[[], object]) -> None:
         self._on_disconnect = on_disconnect
-        self._disconnected = Signal()
-        self._seen = False
+        self._disconnected = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._register = extension(scope, ON_DISCONNECT)
         if self._register is None:
@@ -69,13 +66,11 @@ class DisconnectWatch:
         """Wait until the client has disconnected, at most so long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not self._seen:
-                    await self._disconnected.wait()
+                await self._disconnected.wait()
 
     def _notify(self) -> None:
-        self._seen = True
+        self._disconnected.set()
         self._on_disconnect()
-        self._disconnected.wake()
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -83,50 +78,39 @@ class DisconnectWatch:
         self._notify()
 
 
-class TimedSend:
-    """A `send` whose block raises `SlowClient` where one message is stuck for `seconds`.
+@asynccontextmanager
+async def timed_send(send: Send, seconds: float) -> AsyncIterator[Send]:
+    """Yield a `send` for one block, which raises `SlowClient` once a message is stuck so long.
 
     One timer for the whole response: a time limit for every frame would cost more than sending it.
     """
+    loop = asyncio.get_running_loop()
+    limit = asyncio.timeout(None)
+    since: float | None = None
+    timer: asyncio.TimerHandle
 
-    def __init__(self, send: Send, seconds: float) -> None:
-        self._send = send
-        self._seconds = seconds
-        self._loop = asyncio.get_running_loop()
-        self._since: float | None = None
-        self._limit = asyncio.timeout(None)
-        self._timer: asyncio.TimerHandle | None = None
+    async def timed(message: Message) -> None:
+        nonlocal since
+        since = loop.time()
+        await send(message)
+        since = None
 
-    async def __call__(self, message: Message) -> None:
-        """Send a message."""
-        self._since = self._loop.time()
-        await self._send(message)
-        self._since = None
-
-    async def __aenter__(self) -> Self:
-        """Begin the block that a stuck message ends."""
-        await self._limit.__aenter__()
-        self._timer = self._loop.call_later(self._seconds, self._check)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End the block; raises `SlowClient` where a message was stuck."""
-        if self._timer is not None:
-            self._timer.cancel()
-        try:
-            await self._limit.__aexit__(kind, error, trace)
-        except TimeoutError:
-            raise SlowClient(self._seconds) from None
-
-    def _check(self) -> None:
-        now = self._loop.time()
-        due = (now if self._since is None else self._since) + self._seconds
+    def check() -> None:
+        nonlocal timer
+        now = loop.time()
+        due = (now if since is None else since) + seconds
         if now >= due:
-            self._limit.reschedule(now)
+            limit.reschedule(now)
         else:
-            self._timer = self._loop.call_at(due, self._check)
+            timer = loop.call_at(due, check)
+
+    timer = loop.call_later(seconds, check)
+    try:
+        async with limit:
+            yield timed
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise SlowClient(seconds) from None
+    finally:
+        timer.cancel()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -19,16 +19,16 @@ from starlette.types import Receive, Scope, Send
 from contract.errors import EffectFailed, Refused
 from contract.flow import AnswerEndpoint, ContinueEndpoint, FlowSpec, SessionStore, StoreEndpoint
 from effects.tasks import EXCHANGE
-from router.http.body import BodyMemory, Reservation
+from router.http.body import BodyMemory
 from router.http.disconnect import (
     WRITE_NOW,
     DisconnectWatch,
     SlowClient,
-    TimedSend,
     abort_connection,
     extension,
+    timed_send,
 )
-from router.http.openapi import answer, body_of, identifier, page_of
+from router.http.openapi import ID_LENGTH, AnswerStored
 from router.problems import Problem
 from router.remote import RemoteRefused
 from router.router import Router
@@ -50,55 +50,75 @@ _STREAM_HEADERS = {
 _NO_BUFFERING = (b"x-accel-buffering", b"no")
 
 _JSON = "application/json"
-_ANSWER_PROBLEMS = (400, 404, 408, 409, 410, 413, 422, 500, 503)
-_STORE_PROBLEMS = (404, 409, 422, 500, 503)
-_ID_LENGTH = 128
-_ID = re.compile(rf"[^\x00-\x1f]{{1,{_ID_LENGTH}}}\Z")
+_ID = re.compile(rf"[^\x00-\x1f]{{1,{ID_LENGTH}}}\Z")
 
 
 class FlowEndpoint:
-    """Serves one flow over HTTP, at its own path or a further one."""
+    """Serves one flow over HTTP: at its own path, a further one, or where it is resumed."""
 
-    def __init__(self, router: Router, memory: BodyMemory, spec: FlowSpec, path: str = "") -> None:
+    def __init__(
+        self,
+        router: Router,
+        memory: BodyMemory,
+        spec: FlowSpec,
+        path: str = "",
+        continuing: ContinueEndpoint | None = None,
+    ) -> None:
+        path = path or spec.path
         self._router = router
         self._memory = memory
         self._spec = spec
         self._path = "" if path == spec.path else path
-        self._longest = spec.body_limits.get(path or spec.path, 0)
-        self._decoder = msgspec.json.Decoder(spec.requests[path or spec.path])
+        self._longest = spec.body_limits.get(path, 0)
+        self._continuing = continuing
+        request = spec.requests[path] if continuing is None else continuing.request
+        self._decoder = msgspec.json.Decoder(request)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        with self._memory.reservation() as reservation:
-            try:
-                stream = await self._open(scope, receive, reservation)
-            except Problem as problem:
-                self._router.refused(self._spec.name, problem)
-                await send_problem(send, problem)
-                return
+        router, body = self._router, b""
+        if router.draining:
+            stopping = Problem(503, "stopping", "this router is shutting down", retry_after=1)
+            await self._refuse(send, stopping)
+            return
+        try:
+            router.admission.check_slot(self._spec.name)
+            server = router.settings().server
+            most = max(server.max_body_bytes, self._longest)
+            body = await self._memory.read(scope, receive, most)
+            stream = await self._open(
+                IncomingRequest(
+                    body,
+                    tuple(scope["headers"]),
+                    scope["query_string"],
+                    peer=scope["client"][0] if scope.get("client") else "",
+                    scheme=scope.get("scheme", "http"),
+                    proxies=server.trusted_proxies,
+                )
+            )
+        except Problem as problem:
+            await self._refuse(send, problem)
+        else:
             await self._serve(stream, scope, receive, send)
+        finally:
+            self._memory.release(body)
 
-    async def _open(self, scope: Scope, receive: Receive, reservation: Reservation) -> ServedStream:
-        if self._router.draining:
-            raise Problem(503, "stopping", "this router is shutting down", retry_after=1)
-        self._router.admission.check_slot(self._spec.name)
-        server = self._router.settings().server
-        most = max(server.max_body_bytes, self._longest)
-        incoming = IncomingRequest(
-            await reservation.read(scope, receive, most),
-            tuple(scope["headers"]),
-            scope["query_string"],
-            peer=scope["client"][0] if scope.get("client") else "",
-            scheme=scope.get("scheme", "http"),
-            proxies=server.trusted_proxies,
-        )
-        qa_header = next((v.decode("latin-1") for k, v in incoming.headers if k == _QA), None)
-        return await self._begin(decode(self._decoder, incoming.body), qa_header, incoming)
+    async def _refuse(self, send: Send, problem: Problem) -> None:
+        self._router.refused(self._spec.name, problem)
+        await send_problem(send, problem)
 
-    async def _begin(
-        self, body: Any, qa_header: str | None, incoming: IncomingRequest
-    ) -> ServedStream:
-        return await self._router.open(self._spec, body, qa_header, incoming, path=self._path)
+    async def _open(self, incoming: IncomingRequest) -> ServedStream:
+        """Open the exchange of a request, a new one or one that resumes a pause."""
+        router, spec, continuing = self._router, self._spec, self._continuing
+        body = decode(self._decoder, incoming.body)
+        signed = dict(incoming.headers).get(_QA)
+        qa_header = None if signed is None else signed.decode("latin-1")
+        if continuing is None:
+            return await router.open(spec, body, qa_header, incoming, path=self._path)
+        hitl_id, given = continuing.hitl_id(body), continuing.answer(body)
+        if given is not None:
+            await router.respond(spec, hitl_id, given)
+        return await router.resume(spec, hitl_id, qa_header, incoming)
 
     async def _serve(
         self, stream: ServedStream, scope: Scope, receive: Receive, send: Send
@@ -107,10 +127,9 @@ class FlowEndpoint:
         exchange = stream.plan.exchange
         EXCHANGE.set(exchange)
         watch = DisconnectWatch(scope, receive, stream.disconnect)
-        sending = TimedSend(send, self._router.settings().limits.send_seconds)
         try:
-            async with sending:
-                await self._send(stream, sending, extension(scope, WRITE_NOW))
+            async with timed_send(send, self._router.settings().limits.send_seconds) as timed:
+                await self._send(stream, timed, extension(scope, WRITE_NOW))
                 if stream.truncated:
                     await _abort(scope, watch)
         except SlowClient as slow:
@@ -157,25 +176,6 @@ class FlowEndpoint:
             await send({"type": "http.response.body", "body": last})
 
 
-class ResumeEndpoint(FlowEndpoint):
-    """Resumes a paused exchange over HTTP."""
-
-    def __init__(
-        self, router: Router, memory: BodyMemory, spec: FlowSpec, continuing: ContinueEndpoint
-    ) -> None:
-        super().__init__(router, memory, spec)
-        self._continuing = continuing
-        self._decoder = msgspec.json.Decoder(continuing.request)
-
-    async def _begin(
-        self, body: Any, qa_header: str | None, incoming: IncomingRequest
-    ) -> ServedStream:
-        hitl_id, given = self._continuing.hitl_id(body), self._continuing.answer(body)
-        if given is not None:
-            await self._router.respond(self._spec, hitl_id, given)
-        return await self._router.resume(self._spec, hitl_id, qa_header, incoming)
-
-
 async def _abort(scope: Scope, watch: DisconnectWatch) -> None:
     """Drop the connection with all that waits in it: closing it would wait for the client."""
     if abort_connection(scope):
@@ -198,7 +198,7 @@ def decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
 
 async def send_problem(send: Send, problem: Problem, headers: Headers = ()) -> None:
     """Respond with a problem."""
-    await _send_whole(send, problem.status, (*problem.headers(), *headers), problem.body())
+    await send_whole(send, problem.status, (*problem.headers(), *headers), problem.body())
 
 
 async def _send_refusal(send: Send, refused: Refused, proof: Headers) -> None:
@@ -206,12 +206,15 @@ async def _send_refusal(send: Send, refused: Refused, proof: Headers) -> None:
     if isinstance(refused, RemoteRefused):
         proof = (*refused.headers, *proof)
         if refused.body is not None:
-            await _send_whole(send, refused.status, proof, refused.body)
+            await send_whole(send, refused.status, proof, refused.body)
             return
     await send_problem(send, Problem(refused.status, refused.code, refused.detail), proof)
 
 
-async def _send_whole(send: Send, status: int, headers: Headers, body: bytes) -> None:
+async def send_whole(
+    send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+) -> None:
+    """Respond in one piece."""
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})
@@ -219,14 +222,11 @@ async def _send_whole(send: Send, status: int, headers: Headers, body: bytes) ->
 
 def _response_start(stream: ServedStream) -> dict[str, Any]:
     own = stream.run.headers
-    named = {name for name, _ in own}
-    defaults = _STREAM_HEADERS[stream.plan.spec.dialect.framing]
-    headers = [
-        *(header for header in defaults if header[0] not in named),
-        *own,
-        _NO_BUFFERING,
-        *_proof(stream),
-    ]
+    headers = [*_STREAM_HEADERS[stream.plan.spec.dialect.framing]]
+    if own:
+        named = dict(own)
+        headers = [header for header in headers if header[0] not in named]
+    headers += (*own, _NO_BUFFERING, *_proof(stream))
     return {"type": "http.response.start", "status": 200, "headers": headers}
 
 
@@ -240,11 +240,7 @@ def _proof(stream: ServedStream) -> Headers:
     )
 
 
-class AnswerStored(msgspec.Struct, frozen=True):
-    """The answer is stored: the exchange can be resumed."""
-
-    hitl_id: str
-    status: str = "answered"
+_Handler = Callable[[Request], Awaitable[Response]]
 
 
 def operation_routes(
@@ -260,23 +256,6 @@ def operation_routes(
         yield Route(path, _store_call(sessions, call), methods=[call.method])
 
 
-def operation_documents(spec: FlowSpec) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Describe them for the OpenAPI document: path, method, operation."""
-    if spec.answer_endpoint is not None:
-        path, good = spec.answer_endpoint.path, page_of(AnswerStored)
-        described = _described(spec, path, "post", good, _ANSWER_PROBLEMS)
-        yield path, "post", described | {"requestBody": body_of(spec.answer_endpoint.request)}
-    for call in spec.store_endpoints:
-        method = call.method.lower()
-        good = {"description": "Done."} if call.reply is None else page_of(call.reply)
-        described = _described(spec, call.path, method, good, _STORE_PROBLEMS)
-        names = [part[1:-1] for part in call.path.split("/") if part.startswith("{")]
-        yield call.path, method, described | {"parameters": [_parameter(name) for name in names]}
-
-
-_Handler = Callable[[Request], Awaitable[Response]]
-
-
 def _respond(
     router: Router, memory: BodyMemory, spec: FlowSpec, responding: AnswerEndpoint
 ) -> _Handler:
@@ -285,7 +264,9 @@ def _respond(
     async def respond(request: Request) -> Response:
         """Store the answer to a question."""
         limit = router.settings().server.max_body_bytes
-        body = decode(decoder, await memory.read(request.scope, request.receive, limit))
+        data = await memory.read(request.scope, request.receive, limit)
+        memory.release(data)
+        body = decode(decoder, data)
         hitl_id = responding.hitl_id(body)
         await router.respond(spec, hitl_id, responding.answer(body))
         return Response(msgspec.json.encode(AnswerStored(hitl_id)), media_type=_JSON)
@@ -298,8 +279,12 @@ def _store_call(sessions: SessionStore | None, call: StoreEndpoint) -> _Handler:
         """Call the stores."""
         if sessions is None:
             raise Problem(503, "not_kept", "nothing is stored here")
+        arguments = {name: str(value) for name, value in request.path_params.items()}
+        for name, value in arguments.items():
+            if _ID.match(value) is None:
+                raise Problem(422, "invalid_request", f"{name} is no id")
         try:
-            reply = await call.perform(sessions, _path_arguments(request))
+            reply = await call.perform(sessions, arguments)
         except Refused as refused:
             raise Problem(refused.status, refused.code, refused.detail) from refused
         except EffectFailed as failure:
@@ -309,27 +294,3 @@ def _store_call(sessions: SessionStore | None, call: StoreEndpoint) -> _Handler:
         return Response(msgspec.json.encode(reply), media_type=_JSON)
 
     return perform
-
-
-def _path_arguments(request: Request) -> dict[str, str]:
-    arguments = {name: str(value) for name, value in request.path_params.items()}
-    for name, value in arguments.items():
-        if _ID.match(value) is None:
-            raise Problem(422, "invalid_request", f"{name} is no id")
-    return arguments
-
-
-def _parameter(name: str) -> dict[str, Any]:
-    schema = {"type": "string", "minLength": 1, "maxLength": _ID_LENGTH}
-    return {"name": name, "in": "path", "required": True, "schema": schema}
-
-
-def _described(
-    spec: FlowSpec, path: str, method: str, good: dict[str, Any], problems: tuple[int, ...]
-) -> dict[str, Any]:
-    status = "200" if "content" in good else "204"
-    return {
-        "summary": f"Flow {spec.name}",
-        "operationId": identifier(spec, path, method),
-        "responses": {status: good, **{str(one): answer(one) for one in problems}},
-    }

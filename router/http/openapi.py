@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
+from contract.flow import FlowSpec
 from router.problems import CONTENT_TYPE, ProblemBody
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from contract.flow import FlowSpec
+ID_LENGTH = 128
+"""Characters of an id in a path, at most."""
 
 _PYTHON_END = re.compile(r"\\Z$")
 """The end of a text in Python's regular expressions; in JSON Schema's, ECMA 262's, it is `$`."""
@@ -21,6 +21,8 @@ _NO_WORD = re.compile(r"\W+")
 
 _TYPES = {"sse": "text/event-stream", "ndjson": "application/x-ndjson"}
 _OF_FLOWS = (400, 404, 408, 409, 413, 422, 429, 500, 503)
+_OF_ANSWERS = (400, 404, 408, 409, 410, 413, 422, 500, 503)
+_OF_STORES = (404, 409, 422, 500, 503)
 _MEANINGS = {
     400: "The body is not JSON, or not whole.",
     401: "No token was sent.",
@@ -37,44 +39,70 @@ _MEANINGS = {
 }
 
 
-def operation(spec: FlowSpec, path: str, request: Any) -> dict[str, Any]:
-    """Describe a flow's endpoint at one of its paths."""
+class AnswerStored(msgspec.Struct, frozen=True):
+    """The answer is stored: the exchange can be resumed."""
+
+    hitl_id: str
+    status: str = "answered"
+
+
+def flow_operations(spec: FlowSpec) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Describe what a flow answers: path, method, operation."""
     stream = {_TYPES[spec.dialect.framing]: {"schema": {"type": "string"}}}
+    events = {"description": "A stream of events.", "content": stream}
+    for path, request in spec.requests.items():
+        described = _operation(spec, path, "post", events, _OF_FLOWS)
+        yield path, "post", described | {"requestBody": body_of(request)}
+    if (continuing := spec.continue_endpoint) is not None:
+        described = _operation(spec, continuing.path, "post", events, (*_OF_FLOWS, 410))
+        yield continuing.path, "post", described | {"requestBody": body_of(continuing.request)}
+    if (answering := spec.answer_endpoint) is not None:
+        described = _operation(spec, answering.path, "post", page_of(AnswerStored), _OF_ANSWERS)
+        yield answering.path, "post", described | {"requestBody": body_of(answering.request)}
+    for call in spec.store_endpoints:
+        method = call.method.lower()
+        good = {"description": "Done."} if call.reply is None else page_of(call.reply)
+        described = _operation(spec, call.path, method, good, _OF_STORES)
+        names = [part[1:-1] for part in call.path.split("/") if part.startswith("{")]
+        yield call.path, method, described | {"parameters": [_parameter(name) for name in names]}
+
+
+def _operation(
+    spec: FlowSpec, path: str, method: str, good: dict[str, Any], problems: tuple[int, ...]
+) -> dict[str, Any]:
+    words = "" if path == spec.path else _NO_WORD.sub("_", path).rstrip("_")
+    status = "200" if "content" in good else "204"
     return {
         "summary": f"Flow {spec.name}",
-        "operationId": identifier(spec, path, "post"),
-        "requestBody": body_of(request),
-        "responses": {
-            "200": {"description": "A stream of events.", "content": stream},
-            **{str(status): answer(status) for status in _OF_FLOWS},
-        },
+        "operationId": f"{spec.name}{words}_{method}",
+        "responses": {status: good, **{str(one): answer(one) for one in problems}},
     }
 
 
-def identifier(spec: FlowSpec, path: str, method: str) -> str:
-    """Name what is asked of a flow at a path."""
-    words = "" if path == spec.path else _NO_WORD.sub("_", path).rstrip("_")
-    return f"{spec.name}{words}_{method}"
+def _parameter(name: str) -> dict[str, Any]:
+    schema = {"type": "string", "minLength": 1, "maxLength": ID_LENGTH}
+    return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
 def answer(status: int) -> dict[str, Any]:
     """Describe a problem as an answer."""
-    content = {CONTENT_TYPE.decode(): {"schema": _schema(ProblemBody)}}
+    content = {CONTENT_TYPE.decode(): {"schema": schema_of(ProblemBody)}}
     return {"description": _MEANINGS[status], "content": content}
 
 
 def page_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
     """Describe an answer in JSON."""
-    content = {"application/json": {"schema": _schema(struct)}}
+    content = {"application/json": {"schema": schema_of(struct)}}
     return {"description": (struct.__doc__ or "").partition("\n")[0], "content": content}
 
 
 def body_of(struct: Any) -> dict[str, Any]:
     """Describe a request's body."""
-    return {"required": True, "content": {"application/json": {"schema": _schema(struct)}}}
+    return {"required": True, "content": {"application/json": {"schema": schema_of(struct)}}}
 
 
-def _schema(struct: Any) -> Any:
+def schema_of(struct: Any) -> Any:
+    """Return the JSON Schema of a struct, without references."""
     (root,), components = msgspec.json.schema_components([struct], ref_template="{name}")
     return _inline(root, components)
 

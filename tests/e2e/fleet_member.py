@@ -125,9 +125,7 @@ async def main(configuration: str, run: str, *, serve: bool) -> None:
 async def _serve(router: Router) -> None:
     module, sockets = (import_module(f"cutover.server.{name}") for name in ("serve", "sockets"))
     listening = sockets.listen("127.0.0.1", 0)
-    server = module.server(
-        FlowEndpoint(router, BodyMemory(lambda: router.settings().limits), CHAT), router, 1.0
-    )
+    server = module.server(FlowEndpoint(router, BodyMemory(router.settings), CHAT), router, 1.0)
     print(sockets.address(listening), flush=True)  # noqa: T201 - as above
     await server.serve(sockets=[listening])
 

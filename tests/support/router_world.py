@@ -277,7 +277,7 @@ class House:
 
 def memory(made: House) -> BodyMemory:
     """Make the memory of an endpoint's bodies."""
-    return BodyMemory(lambda: made.router.settings().limits)
+    return BodyMemory(made.router.settings)
 
 
 async def each(stream: ServedStream) -> AsyncIterator[bytes]:
