@@ -139,7 +139,7 @@ async def _recalled(memory: LongTermMemory, store: str, recalls: int, size: int)
 async def _postgres_memory(dsn: str) -> AsyncIterator[LongTermMemory]:
     """Open a memory in a schema of its own, dropped afterwards."""
     pool = import_module("effects.stores.postgres").PostgresDatabase
-    async with pool.open(dsn, None, MEMORY_CODES, connections=1, limit=60.0) as admin:
+    async with pool.open(dsn, None, MEMORY_CODES, limit=60.0) as admin:
         async with admin.connection() as connection:
             await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             await connection.execute("CREATE SCHEMA cutover_bench")

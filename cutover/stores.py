@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from importlib import import_module
@@ -18,6 +17,7 @@ from effects.stores import (
     Encryption,
     HealthCheck,
     HttpConversations,
+    LeasedLocks,
     Leases,
     MemoryConversations,
     MemoryPauses,
@@ -26,7 +26,6 @@ from effects.stores import (
     PinStore,
     Plaintext,
     ProcessLocks,
-    ResilientLocks,
     SharedState,
     SqlConversations,
     SqlLeases,
@@ -35,6 +34,7 @@ from effects.stores import (
     SqlSharedState,
     read_keys,
 )
+from effects.stores.database import SqlStore
 from effects.stores.sqlite import check_file
 from effects.stores.tables import (
     CONVERSATIONS,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from effects.memory.embeddings import Embedder
     from router.config import PauseSettings
 
-Locks: TypeAlias = ProcessLocks | ResilientLocks
+Locks: TypeAlias = ProcessLocks | LeasedLocks
 
 _SHARED: Final = ("process", "sqlite", "redis", "rediss")
 SCHEMES: Final = {
@@ -126,44 +126,39 @@ def pause_encryption(section: PauseSettings, environ: Mapping[str, str]) -> Encr
 
 async def open_locks(address: str, stack: AsyncExitStack) -> Locks:
     """Open the locks, closed with `stack`; each exchange gets its own owner."""
-    locks: Locks
-    match _scheme("locks", address):
-        case "process":
-            locks = ProcessLocks()
-        case "sqlite":
-            leases: Leases = await stack.enter_async_context(SqlLeases.open(address))
-            locks = ResilientLocks.over(leases, time.monotonic)
-        case _:
-            leases = _extra("effects.stores.redis", "RedisLeases")(address)
-            locks = ResilientLocks.over(leases, time.monotonic)
+    leases: Leases | None = await _open_shared("locks", address, stack, SqlLeases, "RedisLeases")
+    locks: Locks = ProcessLocks() if leases is None else LeasedLocks.over(leases)
     stack.push_async_callback(locks.aclose)
     return locks
 
 
 async def open_pins(address: str, stack: AsyncExitStack) -> PinStore:
     """Open the store of pins; it is closed with `stack`."""
-    match _scheme("pins", address):
-        case "process":
-            return MemoryPins()
-        case "sqlite":
-            return await stack.enter_async_context(SqlPins.open(address))
-        case _:
-            pins: PinStore = _extra("effects.stores.redis", "RedisPins")(address)
-            stack.push_async_callback(pins.aclose)
-            return pins
+    pins: PinStore | None = await _open_shared("pins", address, stack, SqlPins, "RedisPins")
+    return pins or MemoryPins()
 
 
 async def open_shared_state(address: str, stack: AsyncExitStack) -> SharedState | None:
     """Open the state routers share, closed with `stack`; None where they share none."""
-    match _scheme("shared_state", address):
+    state: SharedState | None = await _open_shared(
+        "shared_state", address, stack, SqlSharedState, "RedisSharedState"
+    )
+    return state
+
+
+async def _open_shared(
+    what: str, address: str, stack: AsyncExitStack, file: type[SqlStore], redis: str
+) -> Any:
+    """Open what routers share, closed with `stack`; None where it is in the process."""
+    match _scheme(what, address):
         case "process":
             return None
         case "sqlite":
-            return await stack.enter_async_context(SqlSharedState.open(address))
+            return await stack.enter_async_context(file.open(address))
         case _:
-            state: SharedState = _extra("effects.stores.redis", "RedisSharedState")(address)
-            stack.push_async_callback(state.aclose)
-            return state
+            store = _extra("effects.stores.redis", redis)(address)
+            stack.push_async_callback(store.aclose)
+            return store
 
 
 def check_store_file(what: str, path: Path) -> HealthCheck:

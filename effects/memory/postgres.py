@@ -134,12 +134,10 @@ class PostgresEntries(EntryStore):
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, dsn: str, embedder: Embedder | None, least: float, connections: int, limit: float
+        cls, dsn: str, embedder: Embedder | None, least: float, limit: float
     ) -> AsyncIterator[PostgresEntries]:
         """Connect, as `PostgresDatabase` does, and register the embedder if there is pgvector."""
-        async with PostgresDatabase.open(
-            dsn, MEMORY, MEMORY_CODES, connections=connections, limit=limit
-        ) as database:
+        async with PostgresDatabase.open(dsn, MEMORY, MEMORY_CODES, limit=limit) as database:
             if embedder is not None and not await _make_vector_tables(database):
                 log.warning("memory: the server has no pgvector 0.7: recalled by full text")
                 embedder = None
@@ -204,9 +202,7 @@ async def why_no_vectors(dsn: str, limit: float = 2.0) -> str:
 
     Raises `EffectFailed`.
     """
-    async with PostgresDatabase.open(
-        dsn, None, MEMORY_CODES, connections=1, limit=limit
-    ) as database:
+    async with PostgresDatabase.open(dsn, None, MEMORY_CODES, limit=limit) as database:
         rows, _ = await database.execute(_OFFERED())
     usable, installed, creatable, offered = rows[0] if rows else (False, None, False, False)
     if usable:
@@ -222,9 +218,7 @@ async def why_no_vectors(dsn: str, limit: float = 2.0) -> str:
 async def vectors_in_database(dsn: str, limit: float = 2.0) -> VectorCounts | None:
     """Count what a database holds; None where there are no such tables yet, or no answer."""
     try:
-        async with PostgresDatabase.open(
-            dsn, None, MEMORY_CODES, connections=1, limit=limit
-        ) as database:
+        async with PostgresDatabase.open(dsn, None, MEMORY_CODES, limit=limit) as database:
             return await database.snapshot(count_vectors())
     except EffectFailed:
         return None

@@ -38,18 +38,18 @@ async def open_memory(
     embedder: Embedder | None = None,
     *,
     least: float = 0.0,
-    connections: int = 8,
     limit: float = 5.0,
 ) -> AsyncIterator[LongTermMemory]:
     """Open the memory in an SQLite file (a path or `sqlite:///` address) or a `postgresql://` one.
 
     With an embedder entries are found by its vectors, if they are more like than `least`; by full
-    text where a server has no pgvector. The rest is as with `open_database`.
+    text where a server has no pgvector. `limit` in seconds is what a call to a server waits and
+    takes; the rest is as with `open_database`.
     """
     opened: AbstractAsyncContextManager[EntryStore]
     if str(place).partition("://")[0] == "postgresql":
         adapter = import_module("effects.memory.postgres").PostgresEntries  # an extra
-        opened = adapter.open(place, embedder, least, connections, limit)
+        opened = adapter.open(place, embedder, least, limit)
     else:
         opened = SqliteEntries.open(place, embedder, least)
     async with opened as store:

@@ -15,7 +15,6 @@ from effects.stores.locks import (
     LeasedLocks,
     Leases,
     ProcessLocks,
-    ResilientLocks,
     SqlLeases,
 )
 from effects.stores.pauses.encryption import Encryption, InvalidKeys, Plaintext, read_keys
@@ -62,7 +61,6 @@ __all__ = [
     "PinStore",
     "Plaintext",
     "ProcessLocks",
-    "ResilientLocks",
     "ShadowConversation",
     "ShadowReplies",
     "SharedState",

@@ -45,15 +45,7 @@ def same_turn(stored: Turn, turn: Turn) -> bool:
 
 def check_turn(turn: Turn) -> None:
     """Raise `EffectFailed(store_failed)` for a turn with text that cannot be stored."""
-    require_storable(
-        "store_failed",
-        turn.message_id,
-        turn.content,
-        turn.chat_id,
-        turn.user_id,
-        turn.user_name,
-        turn.reply_to,
-    )
+    require_storable("store_failed", *msgspec.structs.astuple(turn))
 
 
 def check_ids(*ids: str) -> None:

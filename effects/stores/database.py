@@ -27,19 +27,16 @@ async def open_database(
     codes: FaultCodes = STORE_CODES,
     *,
     busy_ms: int = BUSY_MS,
-    connections: int = 8,
-    limit: float = 5.0,
 ) -> AsyncIterator[Database]:
     """Open an SQLite file (a path or `sqlite:///` address) or a server (`postgresql://`).
 
-    The schema's tables are brought up to date. `busy_ms` is what a call to a file waits in all,
-    `limit` in seconds what one to a server waits and takes. Raises `StoreNotOpened`, and for a
-    server that does not answer `EffectFailed`.
+    The schema's tables are brought up to date. `busy_ms` is what a call to a file waits in all.
+    Raises `StoreNotOpened`, and for a server that does not answer `EffectFailed`.
     """
     opened: AbstractAsyncContextManager[Database]
     if str(place).partition("://")[0] == "postgresql":
         adapter = import_module("effects.stores.postgres").PostgresDatabase  # an extra
-        opened = adapter.open(place, schema, codes, connections=connections, limit=limit)
+        opened = adapter.open(place, schema, codes)
     else:
         opened = SqliteDatabase.open(place, schema, codes, busy_ms=busy_ms)
     async with opened as database:
@@ -60,22 +57,10 @@ class SqlStore:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls,
-        place: str | Path,
-        wall: Callable[[], float] = time.time,
-        *,
-        connections: int = 8,
-        limit: float = 5.0,
+        cls, place: str | Path, wall: Callable[[], float] = time.time
     ) -> AsyncIterator[Self]:
         """Open the database, as `open_database` does; `wall` returns seconds since the epoch."""
-        async with open_database(
-            place,
-            cls.schema,
-            cls.codes,
-            busy_ms=cls.busy_ms,
-            connections=connections,
-            limit=limit,
-        ) as database:
+        async with open_database(place, cls.schema, cls.codes, busy_ms=cls.busy_ms) as database:
             store = cls(database, wall)
             await store._expire()
             yield store

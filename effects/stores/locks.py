@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context
@@ -35,7 +36,7 @@ class ProcessLocks:
     """
 
     fault: None = None
-    """They never fail, as `ResilientLocks` may."""
+    """They never fail, as `LeasedLocks` may."""
 
     def __init__(self, owners: dict[str, ProcessLocks] | None = None) -> None:
         self._owners: dict[str, ProcessLocks] = {} if owners is None else owners
@@ -90,44 +91,60 @@ class _Hold:
 
 
 class LeasedLocks:
-    """One owner of leased locks; `for_exchange()` makes another.
+    """One owner of locks that several processes share; `for_exchange()` makes another.
 
-    The first owner disconnects when it is closed. A lock taken by a call that was cancelled before
-    its answer came is not renewed and ends after its ttl. `server` learns how every call to the
-    leases ended, renewals included.
+    A lock is always held in the process, and leased where that can be done: one that is taken while
+    the leases are out of reach is leased once they are back, at its next renewal. A lock taken by a
+    call that was cancelled before its answer came is not renewed and ends after its ttl. `server`
+    learns how every call to the leases ended, renewals included.
     """
 
     def __init__(
-        self, leases: Leases, server: Dependency | None = None, renewed: set[_Hold] | None = None
+        self,
+        leases: Leases,
+        server: Dependency,
+        own: ProcessLocks,
+        renewed: set[_Hold] | None = None,
     ) -> None:
         self._leases = leases
         self._server = server
+        self._own = own
         self._first = renewed is None
         self._renewed: set[_Hold] = set() if renewed is None else renewed
         self._token = uuid4().hex
         self._holds: dict[str, _Hold] = {}
 
+    @classmethod
+    def over(cls, leases: Leases, monotonic: Callable[[], float] = time.monotonic) -> LeasedLocks:
+        """Make the first owner, which disconnects when it is closed."""
+        return cls(leases, Dependency("locks", CONSEQUENCE, monotonic), ProcessLocks())
+
+    @property
+    def fault(self) -> str | None:
+        """Why locks are not shared now, and what holds meanwhile; None while they are."""
+        return self._server.fault
+
     def for_exchange(self) -> LeasedLocks:
         """Make another owner of the same locks, on the same connection."""
-        return LeasedLocks(self._leases, self._server, self._renewed)
+        return LeasedLocks(self._leases, self._server, self._own.for_exchange(), self._renewed)
 
     async def acquire(self, site: str, key: str, ttl: float) -> bool:
-        """Take a free lock without waiting; False while it is held, by this owner too."""
-        if key in self._holds:
+        """Take a lock that is free as far as can be known, without waiting; False while held."""
+        if not await self._own.acquire(site, key, ttl):
             return False
-        hold = _Hold(ttl)
-        if not await self._extend(key, hold):
-            return False
-        self._renew(key, hold)
-        return True
-
-    def acquire_later(self, key: str, ttl: float) -> None:
-        """Count a lock as held while the leases are out of reach: its renewal will take it."""
-        if key not in self._holds:
-            self._renew(key, _Hold(ttl))
+        hold, acquired = _Hold(ttl), False
+        try:
+            acquired = await self._lease(key, hold)
+        finally:
+            if not acquired:
+                await self._own.release(site, key)
+        if acquired:
+            self._renew(key, hold)
+        return acquired
 
     async def release(self, site: str, key: str) -> None:
         """Release a lock of this owner; any other stays as it is."""
+        await self._own.release(site, key)
         hold = self._holds.pop(key, None)
         if hold is None:
             return
@@ -149,8 +166,15 @@ class LeasedLocks:
             await _end(self._renewed)
             await self._leases.aclose()
 
+    async def _lease(self, key: str, hold: _Hold) -> bool:
+        """Share a lock; True also where the leases cannot be reached: its renewal will take it."""
+        if self._server.permitted():
+            with suppress(EffectFailed):
+                return await self._extend(key, hold)
+        return True
+
     def _renew(self, key: str, hold: _Hold) -> None:
-        """Count a lock as held, and renew it in the background."""
+        """Renew a lock in the background."""
         self._holds[key] = hold
         task = asyncio.create_task(
             self._keep_renewing(key, hold), name=f"renewal of {key}", context=Context()
@@ -179,11 +203,9 @@ class LeasedLocks:
         try:
             yield
         except EffectFailed as failure:
-            if self._server is not None:
-                self._server.failed(failure.fault.code)
+            self._server.failed(failure.fault.code)
             raise
-        if self._server is not None:
-            self._server.answered()
+        self._server.answered()
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:
@@ -205,64 +227,6 @@ async def _end(holds: Iterable[_Hold]) -> None:
             renewals.append(hold.renewal)
     if renewals:
         await asyncio.wait(renewals)
-
-
-class ResilientLocks:
-    """Shared locks, and locks of this process below them; each object is one owner.
-
-    A lock is always held in the process, and shared where that can be done. One that is taken
-    while the leases are out of reach is shared once they are back: at its next renewal.
-    """
-
-    def __init__(self, shared: LeasedLocks, own: ProcessLocks, server: Dependency) -> None:
-        self._shared = shared
-        self._own = own
-        self._server = server
-
-    @classmethod
-    def over(cls, leases: Leases, monotonic: Callable[[], float]) -> ResilientLocks:
-        """Make the first owner, which closes the leases in the end."""
-        server = Dependency("locks", CONSEQUENCE, monotonic)
-        return cls(LeasedLocks(leases, server), ProcessLocks(), server)
-
-    @property
-    def fault(self) -> str | None:
-        """Why locks are not shared now, and what holds meanwhile; None while they are."""
-        return self._server.fault
-
-    def for_exchange(self) -> ResilientLocks:
-        """Make another owner of the same locks."""
-        shared, own = self._shared.for_exchange(), self._own.for_exchange()
-        return ResilientLocks(shared, own, self._server)
-
-    async def acquire(self, site: str, key: str, ttl: float) -> bool:
-        """Take a lock that is free as far as can be known; False while it is held."""
-        if not await self._own.acquire(site, key, ttl):
-            return False
-        acquired = False
-        try:
-            acquired = await self._share(site, key, ttl)
-        finally:
-            if not acquired:
-                await self._own.release(site, key)
-        return acquired
-
-    async def release(self, site: str, key: str) -> None:
-        """Release a lock of this owner; any other stays as it is."""
-        await self._own.release(site, key)
-        await self._shared.release(site, key)
-
-    async def aclose(self) -> None:
-        """Release this owner's locks."""
-        await self._own.aclose()
-        await self._shared.aclose()
-
-    async def _share(self, site: str, key: str, ttl: float) -> bool:
-        if self._server.permitted():
-            with suppress(EffectFailed):
-                return await self._shared.acquire(site, key, ttl)
-        self._shared.acquire_later(key, ttl)
-        return True
 
 
 def _hold(insert: Insert) -> ClauseElement:

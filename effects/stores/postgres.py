@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
+_CONNECTIONS = 8
 _LEAST_CONNECT = 2
 _PATIENCE = 2.0
 """How many times its limit a statement may take, the network's part included."""
@@ -116,7 +117,6 @@ class PostgresDatabase:
         schema: Schema | None = None,
         codes: FaultCodes = STORE_CODES,
         *,
-        connections: int = 8,
         limit: float = 5.0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> AsyncIterator[PostgresDatabase]:
@@ -136,7 +136,7 @@ class PostgresDatabase:
         pool: Pool = AsyncConnectionPool(
             dsn,
             min_size=1,
-            max_size=connections,
+            max_size=_CONNECTIONS,
             timeout=limit,
             open=False,
             configure=configure,

@@ -95,7 +95,7 @@ async def test_a_database_is_opened(dsn: str) -> None:
     """With its version, and without a table made."""
     assert await check("conversations", dsn) == (True, "opened, without tables yet")
     assert await check("conversations", dsn) == (True, "opened, without tables yet"), "none made"
-    async with SqlConversations.open(dsn, connections=1):
+    async with SqlConversations.open(dsn):
         pass
     assert await check("conversations", dsn) == (True, "opened, tables of version 1")
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:

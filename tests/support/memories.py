@@ -31,7 +31,7 @@ class Memories:
 
     def open(self, embedder: Embedder | None) -> AbstractAsyncContextManager[LongTermMemory]:
         """Open the memory with an embedder, or without."""
-        return open_memory(self.place, embedder, connections=2)
+        return open_memory(self.place, embedder)
 
     def read(self, query: str) -> list[tuple[object, ...]]:
         """Read the tables from outside."""

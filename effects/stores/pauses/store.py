@@ -245,14 +245,9 @@ class SqlPauses(PauseStore):
         place: str | Path,
         clock: Callable[[], float] = time.time,
         encryption: Encryption | None = None,
-        *,
-        connections: int = 8,
-        limit: float = 5.0,
     ) -> AsyncIterator[SqlPauses]:
         """Open the database, as `open_database` does."""
-        async with open_database(
-            place, PAUSE_STORE, connections=connections, limit=limit
-        ) as database:
+        async with open_database(place, PAUSE_STORE) as database:
             yield cls(database, clock, encryption)
 
     @property

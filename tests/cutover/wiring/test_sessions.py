@@ -9,7 +9,7 @@ import pytest
 from contract.stores import Turn
 from cutover.wiring.sessions import StoredSessions
 from effects.memory import InMemoryMemory
-from effects.stores import MemoryConversations, MemoryPauses, ResilientLocks
+from effects.stores import LeasedLocks, MemoryConversations, MemoryPauses
 from effects.stores.conversations import ErasedTurns
 from effects.stores.fake import MemoryLeases
 from effects.stores.values import DataSubject
@@ -35,7 +35,7 @@ class Live:
     """What a deployment's calls reach."""
 
     conversations: MemoryConversations
-    locks: ResilientLocks
+    locks: LeasedLocks
     memory: InMemoryMemory = field(default_factory=InMemoryMemory)
 
 
@@ -44,7 +44,7 @@ async def test_a_session_is_deleted_though_its_lock_cannot_be_let_go_of() -> Non
     leases = MemoryLeases(lambda: 0.0)
     conversations = Forgetful(leases)
     await conversations.put("message", Turn(message_id="m", role="user", content="Hi", chat_id="s"))
-    locks = ResilientLocks.over(leases, lambda: 0.0)
+    locks = LeasedLocks.over(leases, lambda: 0.0)
     sessions = StoredSessions(Live(conversations, locks), {}, MemoryPauses())
     assert await sessions.forget("s", lock="session:s")
     assert list(leases.held) == ["session:s"]

@@ -56,10 +56,10 @@ async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
                 yield await enter(open_memory(tmp_path / "memory.db", HashedEmbedder()))
             case "postgres":
                 dsn = await enter(own_schema(request.getfixturevalue("postgres_dsn")))
-                yield await enter(open_memory(dsn, connections=4))
+                yield await enter(open_memory(dsn))
             case _:
                 dsn = await enter(own_schema(request.getfixturevalue("pgvector_dsn")))
-                yield await enter(open_memory(dsn, HashedEmbedder(), connections=4))
+                yield await enter(open_memory(dsn, HashedEmbedder()))
 
 
 async def texts(memory: Memory, query: str, user_id: str = "u1", **rest: object) -> list[str]:

@@ -11,7 +11,7 @@ from effects.stores import SqlPauses
 
 async def claim(dsn: str, owner: str, ids: list[str]) -> None:
     """Open the store, say so, wait for the word, claim, and tell what came of it."""
-    async with SqlPauses.open_store(dsn, ManualClock().time, connections=1) as pauses:
+    async with SqlPauses.open_store(dsn, ManualClock().time) as pauses:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         sys.stdin.readline()

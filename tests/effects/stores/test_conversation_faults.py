@@ -19,6 +19,7 @@ from contract.ports import Conversations
 from contract.stores import Turn
 from effects.stores import HttpConversations, MemoryConversations, SqlConversations
 from effects.stores.http import LARGEST_BODY, conversation_service
+from effects.stores.postgres import PostgresDatabase
 from effects.stores.sqlite import SqliteDatabase
 from effects.stores.tables import CONVERSATIONS, StoreNotOpened
 from tests.support.asgi import served
@@ -265,7 +266,7 @@ async def test_a_database_out_of_reach_is_a_fault(unused_port: int) -> None:
     """Opening says so within its limit."""
     dsn = f"postgresql://user@127.0.0.1:{unused_port}/nothing"
     with pytest.raises(EffectFailed) as failed:
-        await SqlConversations.open(dsn, limit=0.1).__aenter__()
+        await PostgresDatabase.open(dsn, limit=0.1).__aenter__()
     assert failed.value.fault == Fault("store_unavailable", retryable=True)
 
 

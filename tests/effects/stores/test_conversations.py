@@ -52,7 +52,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
                 yield await enter(HttpConversations.open(url))
             case _:
                 dsn = await enter(own_schema(request.getfixturevalue("postgres_dsn")))
-                yield await enter(SqlConversations.open(dsn, connections=4))
+                yield await enter(SqlConversations.open(dsn))
 
 
 async def ids(store: Conversations, before: str, limit: int = 20, chat: str = "c1") -> list[str]:

@@ -28,7 +28,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 @pytest.fixture
 async def store(place: str) -> AsyncIterator[SqlConversations]:
     """Return a store with two chats: one of ann's, one in which ann and ben talk."""
-    async with SqlConversations.open(place, connections=1) as store:
+    async with SqlConversations.open(place) as store:
         for turn in (
             asked("a1", "ann", "hers"),
             replied("r1", "a1", "hers"),

@@ -12,14 +12,14 @@ from uuid import uuid4
 import pytest
 
 from contract.errors import EffectFailed
-from effects.stores import LeasedLocks, MemoryLeases, ProcessLocks, ResilientLocks, SqlLeases
+from effects.stores import LeasedLocks, MemoryLeases, ProcessLocks, SqlLeases
 from effects.stores.redis import RedisLeases
 from tests.effects.stores.shared import Keys, keys_in_redis
 from tests.support.patience import PATIENCE_S
 
-AnyLocks = ProcessLocks | LeasedLocks | ResilientLocks
+AnyLocks = ProcessLocks | LeasedLocks
 Owner = Callable[[], AnyLocks]
-KINDS = ["process", "memory", "sqlite", "resilient"]
+KINDS = ["process", "memory", "sqlite"]
 FAULT = "lock_unavailable; messages are locked within each process alone"
 
 
@@ -42,14 +42,13 @@ async def owner(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             case "process":
                 root = ProcessLocks()
             case "memory":
-                root = LeasedLocks(MemoryLeases(time.monotonic))
+                root = LeasedLocks.over(MemoryLeases(time.monotonic))
             case "redis":
                 url: str = request.getfixturevalue("redis_url")
-                root = LeasedLocks(RedisLeases(url, prefix=f"test:{uuid4().hex}:"))
-            case kind:
+                root = LeasedLocks.over(RedisLeases(url, prefix=f"test:{uuid4().hex}:"))
+            case _:
                 leases = await stack.enter_async_context(SqlLeases.open(tmp_path / "locks"))
-                over = ResilientLocks.over(leases, time.monotonic)
-                root = over if kind == "resilient" else LeasedLocks(leases)
+                root = LeasedLocks.over(leases)
         owners: list[AnyLocks] = []
 
         def another() -> AnyLocks:
@@ -115,7 +114,7 @@ async def test_a_lock_in_the_process_outlives_its_ttl_while_its_owner_lives() ->
 async def test_a_held_lock_outlives_its_ttl() -> None:
     """It is renewed for as long as its owner holds it, then it is free."""
     leases = MemoryLeases(loop_time)
-    root = LeasedLocks(leases)
+    root = LeasedLocks.over(leases)
     owner, other = root.for_exchange(), root.for_exchange()
     assert await owner.acquire("lock", "k", 60.0)
     await asyncio.sleep(3_600.0)
@@ -129,7 +128,7 @@ async def test_a_held_lock_outlives_its_ttl() -> None:
 async def test_the_lock_of_a_dead_owner_ends_after_its_ttl() -> None:
     """A moment before it is held, then it is free; the late owner cannot delete the new one."""
     leases = MemoryLeases(loop_time)
-    heir = LeasedLocks(leases)
+    heir = LeasedLocks.over(leases)
     assert await leases.hold("k", "dead", 60_000)
     await asyncio.sleep(59.9)
     assert not await heir.acquire("lock", "k", 60.0)
@@ -144,7 +143,7 @@ async def test_the_lock_of_a_dead_owner_ends_after_its_ttl() -> None:
 async def test_a_lost_lock_ends_its_renewal() -> None:
     """Its new owner keeps it, and the renewal ends."""
     leases = MemoryLeases(loop_time)
-    late = LeasedLocks(leases)
+    late = LeasedLocks.over(leases)
     assert await late.acquire("lock", "k", 60.0)
     leases.held["k"] = ("another's", loop_time() + 3_600.0)
     await asyncio.sleep(21.0)
@@ -157,7 +156,7 @@ async def test_a_lost_lock_ends_its_renewal() -> None:
 async def test_a_failed_renewal_is_tried_again() -> None:
     """Leases out of reach for less than the ttl are still held."""
     leases = MemoryLeases(loop_time)
-    locks = LeasedLocks(leases)
+    locks = LeasedLocks.over(leases)
     assert await locks.acquire("lock", "k", 60.0)
     leases.away = True
     await asyncio.sleep(30.0)
@@ -184,7 +183,7 @@ async def test_closing_the_first_owner_ends_every_renewal(
 ) -> None:
     """Also one that swallows its cancellation; what was held ends after its ttl."""
     stored = leases(loop_time)
-    root = LeasedLocks(stored)
+    root = LeasedLocks.over(stored)
     assert await root.for_exchange().acquire("lock", "k", 60.0)
     await asyncio.sleep(after)
     closed_at = loop_time()
@@ -198,7 +197,7 @@ async def test_closing_the_first_owner_ends_every_renewal(
 async def test_closing_with_the_leases_out_of_reach_is_fine() -> None:
     """The lock ends by itself."""
     leases = MemoryLeases(loop_time)
-    locks = LeasedLocks(leases)
+    locks = LeasedLocks.over(leases)
     assert await locks.acquire("lock", "k", 60.0)
     leases.away = True
     await locks.aclose()
@@ -279,7 +278,7 @@ async def test_a_lock_redis_forgot_is_taken_again(leases: RedisLeases, keys: Key
 @pytest.mark.sockets
 async def test_a_lock_in_redis_is_renewed_while_held(leases: RedisLeases, keys: Keys) -> None:
     """Its time to live goes up again by itself, after a third of the ttl."""
-    locks = LeasedLocks(leases)
+    locks = LeasedLocks.over(leases)
     assert await locks.acquire("lock", "k", 0.12)
     left = await keys.client.pttl(keys.prefix + "k")
     async with asyncio.timeout(PATIENCE_S):
@@ -289,9 +288,9 @@ async def test_a_lock_in_redis_is_renewed_while_held(leases: RedisLeases, keys: 
     await locks.aclose()
 
 
-def processes(leases: MemoryLeases) -> tuple[ResilientLocks, ResilientLocks]:
+def processes(leases: MemoryLeases) -> tuple[LeasedLocks, LeasedLocks]:
     """Return the locks of two processes that share leases."""
-    return ResilientLocks.over(leases, loop_time), ResilientLocks.over(leases, loop_time)
+    return LeasedLocks.over(leases, loop_time), LeasedLocks.over(leases, loop_time)
 
 
 @pytest.mark.virtual
@@ -331,7 +330,7 @@ async def test_while_leases_are_out_of_reach_a_process_locks_for_itself() -> Non
 async def test_after_a_failure_calls_are_skipped_for_a_moment() -> None:
     """Requests do not each wait for a time limit; one a second finds out."""
     leases = MemoryLeases(loop_time)
-    locks = ResilientLocks.over(leases, loop_time)
+    locks = LeasedLocks.over(leases, loop_time)
     leases.away = True
     for number in range(10):
         assert await locks.for_exchange().acquire("lock", f"k{number}", 60.0)

@@ -50,9 +50,7 @@ async def pauses(
                 yield await enter(SqlPauses.open_store(path, clock.time, AesEncryption([KEY])))
             case _:
                 dsn = await enter(own_schema(request.getfixturevalue("postgres_dsn")))
-                yield await enter(
-                    SqlPauses.open_store(dsn, clock.time, AesEncryption([KEY]), connections=4)
-                )
+                yield await enter(SqlPauses.open_store(dsn, clock.time, AesEncryption([KEY])))
 
 
 def paused(clock: ManualClock, hitl_id: str = "h1", session_id: str | None = "s1") -> Pause:

@@ -43,7 +43,7 @@ class Place:
     @asynccontextmanager
     async def opened(self, encryption: Encryption | None = None) -> AsyncIterator[PauseStore]:
         """Open the store."""
-        async with SqlPauses.open_store(self.at, now, encryption, connections=1) as pauses:
+        async with SqlPauses.open_store(self.at, now, encryption) as pauses:
             yield pauses
 
     def row(self) -> dict[str, bytes]:

@@ -311,6 +311,6 @@ async def emptied(dsn: str, clock: Callable[[], float]) -> AsyncIterator[PauseSt
     """Open an empty store in a schema of its own."""
     async with (
         own_schema(dsn) as place,
-        SqlPauses.open_store(place, clock, connections=1) as pauses,
+        SqlPauses.open_store(place, clock) as pauses,
     ):
         yield pauses

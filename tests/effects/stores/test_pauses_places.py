@@ -80,7 +80,7 @@ async def test_of_two_processes_one_continues(postgres_dsn: str) -> None:
     clock = ManualClock()
     async with (
         own_schema(postgres_dsn) as dsn,
-        SqlPauses.open_store(dsn, clock.time, connections=1) as pauses,
+        SqlPauses.open_store(dsn, clock.time) as pauses,
     ):
         for hitl_id in ids:
             await pauses.open(paused(clock, hitl_id))

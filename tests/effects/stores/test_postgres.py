@@ -51,7 +51,7 @@ import asyncio, sys
 from tests.effects.stores.test_postgres import THINGS, PostgresDatabase
 
 async def main():
-    async with PostgresDatabase.open(sys.argv[1], THINGS, connections=1):
+    async with PostgresDatabase.open(sys.argv[1], THINGS):
         pass
 
 asyncio.run(main())
@@ -79,7 +79,7 @@ async def names(dsn: str) -> list[tuple[str, int | None]]:
 @pytest.mark.parametrize("version", range(4))
 async def test_tables_of_every_older_version_are_brought_up_to_date(dsn: str, version: int) -> None:
     """Step by step, each once; again changes nothing."""
-    async with PostgresDatabase.open(dsn, connections=1) as pool:
+    async with PostgresDatabase.open(dsn) as pool:
         if version:
             await pool.migrate(older(version))
         await pool.migrate(THINGS)
@@ -89,7 +89,7 @@ async def test_tables_of_every_older_version_are_brought_up_to_date(dsn: str, ve
 
 async def test_newer_tables_are_refused(dsn: str) -> None:
     """The error names store and versions, and no address; the tables stay as they are."""
-    async with PostgresDatabase.open(dsn, connections=1) as pool:
+    async with PostgresDatabase.open(dsn) as pool:
         await pool.migrate(THINGS)
         with pytest.raises(StoreNotOpened, match="version 3, this code knows 1") as refused:
             await pool.migrate(older(1))
@@ -100,12 +100,12 @@ async def test_newer_tables_are_refused(dsn: str) -> None:
 
 async def test_newer_conversations_are_refused(dsn: str) -> None:
     """As a file of a newer version is."""
-    async with SqlConversations.open(dsn, connections=1):
+    async with SqlConversations.open(dsn):
         pass
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
         await connection.execute("UPDATE schema_versions SET version = 99")
     with pytest.raises(StoreNotOpened, match="'conversations' is version 99"):
-        async with SqlConversations.open(dsn, connections=1):
+        async with SqlConversations.open(dsn):
             pytest.fail("opened")
 
 
@@ -113,7 +113,7 @@ async def test_a_step_that_fails_leaves_nothing_half_done(dsn: str) -> None:
     """All steps or none, and the version stays."""
     wrong: Step = {"postgresql": ("INSERT INTO things VALUES ('four', 4)", "SELECT nonsense")}
     broken = Schema("things", (), (*STEPS, wrong))
-    async with PostgresDatabase.open(dsn, connections=1) as pool:
+    async with PostgresDatabase.open(dsn) as pool:
         await pool.migrate(THINGS)
         with pytest.raises(EffectFailed) as failed:
             await pool.migrate(broken)
@@ -125,10 +125,7 @@ async def test_a_step_that_fails_leaves_nothing_half_done(dsn: str) -> None:
 async def test_many_may_open_at_once(dsn: str) -> None:
     """One of them makes the tables, the others wait."""
     async with AsyncExitStack() as stack:
-        pools = [
-            await stack.enter_async_context(PostgresDatabase.open(dsn, connections=1))
-            for _ in range(5)
-        ]
+        pools = [await stack.enter_async_context(PostgresDatabase.open(dsn)) for _ in range(5)]
         await asyncio.gather(*(pool.migrate(THINGS) for pool in pools))
     assert await names(dsn) == [("one", None), ("three", 3)]
 
@@ -146,7 +143,7 @@ async def test_two_processes_may_open_at_once(dsn: str) -> None:
 async def test_what_changes_tables_may_take_its_time(dsn: str) -> None:
     """The limit of a call is none of theirs; afterwards it is in force again."""
     told = "CREATE TABLE told AS SELECT current_setting('statement_timeout') AS told"
-    async with PostgresDatabase.open(dsn, connections=1, limit=4.0) as pool:
+    async with PostgresDatabase.open(dsn, limit=4.0) as pool:
         await pool.migrate(Schema("seen", (), initial=(told,)))
         async with pool.connection() as connection:
             now = "SELECT told, current_setting('statement_timeout') FROM told"
@@ -173,7 +170,7 @@ async def test_a_server_that_says_nothing_is_hung_up_on(dsn: str) -> None:
     there = psycopg.conninfo.conninfo_to_dict(dsn)
     async with relayed(int(str(there["port"]))) as relay:
         through = psycopg.conninfo.make_conninfo(dsn, port=relay.port)
-        async with PostgresDatabase.open(through, connections=1) as pool:
+        async with PostgresDatabase.open(through) as pool:
             relay.flows.clear()
             with pytest.raises(EffectFailed) as failed:
                 await ask(pool, patience=0.01)
@@ -197,9 +194,7 @@ async def test_a_silent_server_costs_one_call_its_limit(dsn: str) -> None:
     there, clock = psycopg.conninfo.conninfo_to_dict(dsn), Clock()
     async with relayed(int(str(there["port"]))) as relay:
         through = psycopg.conninfo.make_conninfo(dsn, port=relay.port)
-        async with PostgresDatabase.open(
-            through, connections=1, limit=PATIENCE_S, monotonic=clock
-        ) as pool:
+        async with PostgresDatabase.open(through, limit=PATIENCE_S, monotonic=clock) as pool:
             relay.flows.clear()
             clock.time += PATIENCE_S
             with pytest.raises(EffectFailed) as first:
@@ -216,7 +211,7 @@ async def test_a_silent_server_costs_one_call_its_limit(dsn: str) -> None:
 async def test_a_statement_that_takes_too_long_is_an_answer(dsn: str) -> None:
     """The server gave it up, and says so: it is asked on."""
     clock = Clock()
-    async with PostgresDatabase.open(dsn, connections=1, monotonic=clock) as pool:
+    async with PostgresDatabase.open(dsn, monotonic=clock) as pool:
         clock.time += 60
         with pytest.raises(EffectFailed) as failed:
             await dawdle(pool)
@@ -229,7 +224,7 @@ async def test_a_server_that_hung_up_costs_nobody_an_answer(dsn: str) -> None:
     name = uuid4().hex
     named = psycopg.conninfo.make_conninfo(dsn, application_name=name)
     async with (
-        PostgresDatabase.open(named, connections=2) as pool,
+        PostgresDatabase.open(named) as pool,
         await psycopg.AsyncConnection.connect(dsn, autocommit=True) as admin,
     ):
         async with pool.connection(), pool.connection():
