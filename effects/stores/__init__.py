@@ -7,6 +7,7 @@ from effects.stores.conversations import SqlConversations
 from effects.stores.fake import (
     MemoryConversations,
     MemoryLeases,
+    MemoryPauses,
     MemoryPins,
     MemorySharedState,
 )
@@ -18,9 +19,8 @@ from effects.stores.locks import (
     SqlLeases,
 )
 from effects.stores.pauses.encryption import Encryption, InvalidKeys, Plaintext, read_keys
-from effects.stores.pauses.fake import MemoryPauses
-from effects.stores.pauses.pause import ClaimReply, Pause, Swept, Waiting
 from effects.stores.pauses.store import PauseStore, SqlPauses
+from effects.stores.pauses.transitions import ClaimReply, Pause, Swept, Waiting
 from effects.stores.shadow_replies import ShadowConversation, ShadowReplies
 from effects.stores.shared_state import (
     NO_SPENDING,

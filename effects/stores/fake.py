@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import assert_never
 
 import msgspec
@@ -12,6 +12,8 @@ import msgspec
 from contract.errors import EffectFailed, Fault
 from contract.stores import Turn
 from effects.stores.conversations import ErasedTurns, check_ids, check_turn, same_turn
+from effects.stores.pauses.store import PauseKey, PauseStore, Reply, Step
+from effects.stores.pauses.transitions import OVER, Pause
 from effects.stores.shared_state import (
     NOTE_SECONDS,
     BreakerNote,
@@ -99,6 +101,81 @@ def _recent(turns: Sequence[Turn], limit: int) -> tuple[Turn, ...]:
             answered.add(turn.reply_to)
         recent.append(turn)
     return tuple(reversed(recent))
+
+
+class MemoryPauses(PauseStore):
+    """Pauses by id; gone with the process. `clock` returns seconds since the Unix epoch."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(clock)
+        self._pauses: dict[str, Pause] = {}
+
+    async def _insert(self, pause: Pause) -> bool:
+        if pause.hitl_id in self._pauses:
+            return False
+        self._pauses[pause.hitl_id] = pause
+        return True
+
+    async def _read(self, hitl_id: str) -> Pause | None:
+        return self._pauses.get(hitl_id)
+
+    async def _pending(self, session_id: str | None, flow: str | None) -> Iterable[Pause]:
+        return (
+            msgspec.structs.replace(pause, tape=b"")
+            for pause in self._live()
+            if session_id in {None, pause.session_id} and flow in {None, pause.flow}
+        )
+
+    async def _waiting(self) -> Iterable[tuple[Pause, int]]:
+        return ((pause, len(pause.tape)) for pause in self._live())
+
+    async def _move(
+        self,
+        hitl_id: str,
+        decide: Callable[[Pause], tuple[Reply, Pause]],
+        *,
+        question: bool = False,
+    ) -> Reply | None:
+        if (pause := self._pauses.get(hitl_id)) is None:
+            return None
+        reply, self._pauses[hitl_id] = decide(pause)
+        return reply
+
+    async def _move_session(self, flow: str, session_id: str, but: str, step: Step) -> int:
+        return self._move_all(
+            lambda pause: (
+                step(pause)
+                if (pause.flow, pause.session_id) == (flow, session_id) and pause.exchange != but
+                else None
+            )
+        )
+
+    async def _move_due(self, now: float, step: Step) -> int:
+        return self._move_all(step)
+
+    async def _remove_remains(self, before: float) -> int:
+        return self._remove_all(lambda one: one.state in OVER and one.expires_at <= before)
+
+    async def _remove(self, sought: Mapping[PauseKey, Collection[str]]) -> int:
+        return self._remove_all(
+            lambda pause: any(getattr(pause, name) in values for name, values in sought.items())
+        )
+
+    def _live(self) -> list[Pause]:
+        live = (pause for pause in self._pauses.values() if pause.state not in OVER)
+        return sorted(live, key=lambda pause: (pause.created_at, pause.hitl_id))
+
+    def _move_all(self, step: Step) -> int:
+        steps = ((hitl_id, step(pause)) for hitl_id, pause in self._pauses.items())
+        moved = {hitl_id: after for hitl_id, after in steps if after is not None}
+        self._pauses |= moved
+        return len(moved)
+
+    def _remove_all(self, condition: Callable[[Pause], bool]) -> int:
+        found = [hitl_id for hitl_id, pause in self._pauses.items() if condition(pause)]
+        for hitl_id in found:
+            del self._pauses[hitl_id]
+        return len(found)
 
 
 class MemoryLeases:

@@ -18,8 +18,7 @@ from contract.errors import EffectFailed, Fault, Paused
 from contract.human import AwaitAnswer, HumanAnswer, OpenedQuestion, OpenQuestion
 from contract.operations import HUMAN_ANSWER, HUMAN_OPEN, TOOLS_RUN
 from contract.records import EntryRecord, RequestRecord
-from effects.stores.pauses.pause import Pause
-from effects.stores.pauses.store import PauseStore
+from effects.stores import Pause, PauseStore
 from effects.tape.tape import Entry, Tape, canonical
 
 VERSION: Final = 2

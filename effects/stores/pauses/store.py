@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 from sqlalchemy import Select, Text, bindparam, delete, func, null, or_, select, update
@@ -18,7 +18,7 @@ from contract.human import HumanAnswer, OpenQuestion
 from effects.stores.database import Database, open_database
 from effects.stores.pauses import transitions
 from effects.stores.pauses.encryption import ENCRYPTED, Encryption, Plaintext
-from effects.stores.pauses.pause import (
+from effects.stores.pauses.transitions import (
     REMAINS_SECONDS,
     ClaimReply,
     ExpireReply,
@@ -33,6 +33,10 @@ from effects.stores.values import require_storable
 Reply = TypeVar("Reply")
 _Row: TypeAlias = tuple[Any, ...]
 _Values: TypeAlias = dict[str, Any]
+Step: TypeAlias = Callable[[Pause], Pause | None]
+"""Returns a pause as it is to be stored, None where it stays as it is."""
+PauseKey: TypeAlias = Literal["exchange", "session_id", "user_id"]
+"""A column by which pauses are erased."""
 
 _P: Final = PAUSES.c
 _NAMES: Final = tuple(column.name for column in PAUSES.c)
@@ -80,9 +84,9 @@ _READ_DUE, _LOCK_DUE = Statement(_DUE), Statement(_DUE.with_for_update())
 _REMOVE_REMAINS: Final = Statement(
     delete(PAUSES).where(_P.expires_at <= bindparam("before"), _OVER)
 )
+_KEYS: Final[tuple[PauseKey, ...]] = ("exchange", "session_id", "user_id")
 _ERASE: Final = {
-    name: Statement(delete(PAUSES).where(_P[name] == bindparam("value")))
-    for name in ("exchange", "session_id", "user_id")
+    name: Statement(delete(PAUSES).where(_P[name] == bindparam("value"))) for name in _KEYS
 }
 
 _NOTHING_LEFT: Final[_Values] = {"tape": b"", "question": b"null", "answer": b"null"}
@@ -110,40 +114,20 @@ class PauseStore(ABC):
         self._clock = clock
 
     @abstractmethod
-    async def open(self, pause: Pause) -> bool:
-        """Store a pause before its question is shown; False when the id is taken."""
+    async def _insert(self, pause: Pause) -> bool:
+        """Store a new pause; False when the id is taken."""
 
     @abstractmethod
-    async def get(self, hitl_id: str) -> Pause | None:
-        """Read a pause as it stands now."""
+    async def _read(self, hitl_id: str) -> Pause | None:
+        """Read a pause as it is stored."""
 
     @abstractmethod
-    async def expire_session(self, flow: str, session_id: str, but: str = "") -> int:
-        """Expire a flow's pauses of a session; returns how many.
-
-        One that is being continued expires when it is released. Those the exchange `but` has
-        opened stay: a turn does not expire its own question.
-        """
+    async def _pending(self, session_id: str | None, flow: str | None) -> Iterable[Pause]:
+        """Read those that are not stored as over, oldest first, without their tapes."""
 
     @abstractmethod
-    async def pending(
-        self, session_id: str | None = None, *, flow: str | None = None
-    ) -> tuple[Pause, ...]:
-        """List pauses that are not over, oldest first, without their tapes."""
-
-    @abstractmethod
-    async def waiting(self) -> tuple[Waiting, ...]:
-        """List what is not over, oldest first; needs no key."""
-
-    @abstractmethod
-    async def sweep(self) -> Swept:
-        """Expire what is due and remove what has been over for a day."""
-
-    @abstractmethod
-    async def erase(
-        self, exchanges: Collection[str], sessions: Collection[str], users: Collection[str] = ()
-    ) -> int:
-        """Remove the pauses of exchanges, sessions and users, tapes and all; returns how many."""
+    async def _waiting(self) -> Iterable[tuple[Pause, int]]:
+        """Read those that are not stored as over, oldest first, and the sizes of their tapes."""
 
     @abstractmethod
     async def _move(
@@ -154,6 +138,75 @@ class PauseStore(ABC):
         question: bool = False,
     ) -> Reply | None:
         """Move one pause; None when there is no such. `decide` may need its question."""
+
+    @abstractmethod
+    async def _move_session(self, flow: str, session_id: str, but: str, step: Step) -> int:
+        """Move a flow's pauses of a session, but those of one exchange; returns how many moved."""
+
+    @abstractmethod
+    async def _move_due(self, now: float, step: Step) -> int:
+        """Move at least those whose time is over; returns how many moved."""
+
+    @abstractmethod
+    async def _remove_remains(self, before: float) -> int:
+        """Remove what is over and would have expired before a moment; returns how many."""
+
+    @abstractmethod
+    async def _remove(self, sought: Mapping[PauseKey, Collection[str]]) -> int:
+        """Remove the pauses of exchanges, sessions and users; returns how many."""
+
+    async def open(self, pause: Pause) -> bool:
+        """Store a pause before its question is shown; False when the id is taken."""
+        transitions.check_pause(pause)
+        return await self._insert(pause)
+
+    async def get(self, hitl_id: str) -> Pause | None:
+        """Read a pause as it stands now."""
+        require_storable("store_failed", hitl_id)
+        pause = await self._read(hitl_id)
+        return None if pause is None else transitions.seen(pause, self._clock())
+
+    async def expire_session(self, flow: str, session_id: str, but: str = "") -> int:
+        """Expire a flow's pauses of a session; returns how many.
+
+        One that is being continued expires when it is released. Those the exchange `but` has
+        opened stay: a turn does not expire its own question.
+        """
+        require_storable("store_failed", flow, session_id, but)
+        now = self._clock()
+        return await self._move_session(
+            flow, session_id, but, lambda pause: transitions.pass_by(pause, now)
+        )
+
+    async def pending(
+        self, session_id: str | None = None, *, flow: str | None = None
+    ) -> tuple[Pause, ...]:
+        """List pauses that are not over, oldest first, without their tapes."""
+        require_storable("store_failed", session_id, flow)
+        now = self._clock()
+        found = (transitions.seen(one, now) for one in await self._pending(session_id, flow))
+        return tuple(pause for pause in found if pause.state != "expired")
+
+    async def waiting(self) -> tuple[Waiting, ...]:
+        """List what is not over, oldest first; nothing is decrypted, no key is needed."""
+        now = self._clock()
+        found = ((transitions.seen(one, now), size) for one, size in await self._waiting())
+        return tuple(
+            transitions.waiting(pause, size) for pause, size in found if pause.state != "expired"
+        )
+
+    async def sweep(self) -> Swept:
+        """Expire what is due and remove what has been over for a day."""
+        now = self._clock()
+        expired = await self._move_due(now, lambda pause: transitions.expire_due(pause, now))
+        return Swept(expired, await self._remove_remains(now - REMAINS_SECONDS))
+
+    async def erase(
+        self, exchanges: Collection[str], sessions: Collection[str], users: Collection[str] = ()
+    ) -> int:
+        """Remove the pauses of exchanges, sessions and users, tapes and all; returns how many."""
+        require_storable("store_failed", *exchanges, *sessions, *users)
+        return await self._remove({"exchange": exchanges, "session_id": sessions, "user_id": users})
 
     async def replace_tape(self, hitl_id: str, tape: bytes) -> bool:
         """Replace the tape; False when the pause is over, or its tape has gone on since."""
@@ -209,9 +262,7 @@ class PauseStore(ABC):
         reply = await self._move(hitl_id, lambda pause: transitions.expire_one(pause, now))
         return reply or "unknown"
 
-    async def _move_if(
-        self, hitl_id: str, owner: str, step: Callable[[Pause], Pause | None]
-    ) -> bool:
+    async def _move_if(self, hitl_id: str, owner: str, step: Step) -> bool:
         require_storable("store_failed", hitl_id, owner)
 
         def decide(pause: Pause) -> tuple[bool, Pause]:
@@ -255,67 +306,6 @@ class SqlPauses(PauseStore):
         """Why the database is not called now; None while it answers."""
         return self._database.fault
 
-    async def open(self, pause: Pause) -> bool:
-        """Store a pause; False when the id is taken."""
-        transitions.check_pause(pause)
-        return bool((await self._database.execute(_INSERT(**self._codec.row(pause)))).changed)
-
-    async def get(self, hitl_id: str) -> Pause | None:
-        """Read a pause as it stands now."""
-        require_storable("store_failed", hitl_id)
-        rows, _ = await self._database.execute(_READ(hitl_id=hitl_id))
-        return transitions.seen(self._codec.pause(rows[0]), self._clock()) if rows else None
-
-    async def expire_session(self, flow: str, session_id: str, but: str = "") -> int:
-        """Expire a flow's pauses of a session, but those of one exchange."""
-        require_storable("store_failed", flow, session_id, but)
-        values = {"flow": flow, "session_id": session_id, "but": but}
-        now = self._clock()
-        return await self._move_many(
-            _READ_SESSION(**values),
-            _LOCK_SESSION(**values),
-            lambda pause: transitions.pass_by(pause, now),
-        )
-
-    async def pending(
-        self, session_id: str | None = None, *, flow: str | None = None
-    ) -> tuple[Pause, ...]:
-        """List pauses that are not over, oldest first, without their tapes."""
-        require_storable("store_failed", session_id, flow)
-        now = self._clock()
-        rows, _ = await self._database.execute(_PENDING(flow=flow, session_id=session_id))
-        pauses = (transitions.seen(self._codec.pause(row), now) for row in rows)
-        return tuple(pause for pause in pauses if pause.state != "expired")
-
-    async def waiting(self) -> tuple[Waiting, ...]:
-        """List what is not over, oldest first; nothing is decrypted."""
-        now = self._clock()
-        rows, _ = await self._database.execute(_WAITING())
-        found = ((transitions.seen(self._codec.pause(row[:-1]), now), row[-1]) for row in rows)
-        return tuple(
-            transitions.waiting(pause, size) for pause, size in found if pause.state != "expired"
-        )
-
-    async def sweep(self) -> Swept:
-        """Expire what is due and remove what has been over for a day."""
-        now = self._clock()
-
-        def expired(pause: Pause) -> Pause | None:
-            return transitions.over(pause, "expired") if transitions.is_due(pause, now) else None
-
-        count = await self._move_many(_READ_DUE(now=now), _LOCK_DUE(now=now), expired)
-        remains = _REMOVE_REMAINS(before=now - REMAINS_SECONDS)
-        return Swept(count, (await self._database.execute(remains)).changed)
-
-    async def erase(
-        self, exchanges: Collection[str], sessions: Collection[str], users: Collection[str] = ()
-    ) -> int:
-        """Remove the pauses of exchanges, sessions and users, tapes and all; returns how many."""
-        require_storable("store_failed", *exchanges, *sessions, *users)
-        sought = {"exchange": exchanges, "session_id": sessions, "user_id": users}
-        calls = [_ERASE[name](value=value) for name, values in sought.items() for value in values]
-        return await self._database.erase(_total(calls)) if calls else 0
-
     async def aclose(self) -> None:
         """Close the database; idempotent."""
         await self._database.aclose()
@@ -341,9 +331,36 @@ class SqlPauses(PauseStore):
 
         return await self._database.transact(transaction())
 
-    async def _move_many(
-        self, read: BoundStatement, lock: BoundStatement, step: Callable[[Pause], Pause | None]
-    ) -> int:
+    async def _insert(self, pause: Pause) -> bool:
+        return bool((await self._database.execute(_INSERT(**self._codec.row(pause)))).changed)
+
+    async def _read(self, hitl_id: str) -> Pause | None:
+        rows, _ = await self._database.execute(_READ(hitl_id=hitl_id))
+        return self._codec.pause(rows[0]) if rows else None
+
+    async def _pending(self, session_id: str | None, flow: str | None) -> Iterable[Pause]:
+        rows, _ = await self._database.execute(_PENDING(flow=flow, session_id=session_id))
+        return map(self._codec.pause, rows)
+
+    async def _waiting(self) -> Iterable[tuple[Pause, int]]:
+        rows, _ = await self._database.execute(_WAITING())
+        return ((self._codec.pause(row[:-1]), row[-1]) for row in rows)
+
+    async def _move_session(self, flow: str, session_id: str, but: str, step: Step) -> int:
+        sought = {"flow": flow, "session_id": session_id, "but": but}
+        return await self._move_many(_READ_SESSION(**sought), _LOCK_SESSION(**sought), step)
+
+    async def _move_due(self, now: float, step: Step) -> int:
+        return await self._move_many(_READ_DUE(now=now), _LOCK_DUE(now=now), step)
+
+    async def _remove_remains(self, before: float) -> int:
+        return (await self._database.execute(_REMOVE_REMAINS(before=before))).changed
+
+    async def _remove(self, sought: Mapping[PauseKey, Collection[str]]) -> int:
+        calls = [_ERASE[name](value=value) for name, values in sought.items() for value in values]
+        return await self._database.erase(_total(calls)) if calls else 0
+
+    async def _move_many(self, read: BoundStatement, lock: BoundStatement, step: Step) -> int:
         """Move many pauses; returns how many did."""
         # Every turn of a session calls this, and mostly nothing waits: reading waits for no writer.
         if not (await self._database.execute(read)).rows:

@@ -1,44 +1,88 @@
-"""How a pause moves, decided without a store: what to reply, and what to store. Pure."""
+"""A pause, an exchange that waits for a human, and how it moves: decided without a store. Pure.
+
+    open ── respond ──> answered ── claim ──> claimed ── finish ──> finished
+      └── time, a new turn ──> expired <──┘      └── release, lease over ──> answered
+
+The remains of a finished or expired pause hold no tape, question or answer: only what late callers
+are answered with, until they are swept away.
+"""
 
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, assert_never
+from typing import Literal, NamedTuple, assert_never
 
 import msgspec
 
 from contract.errors import EffectFailed, Fault
-from effects.stores.pauses.pause import (
-    REMAINS_SECONDS,
-    ClaimReply,
-    ExpireReply,
-    Pause,
-    RespondReply,
-    State,
-    Waiting,
-)
+from contract.human import HumanAnswer, OpenQuestion
 from effects.stores.values import require_storable
 
-if TYPE_CHECKING:
-    from contract.human import HumanAnswer
+State = Literal["open", "answered", "claimed", "finished", "expired"]
+RespondReply = Literal["accepted", "same", "conflict", "expired", "unknown"]
+ExpireReply = Literal["expired", "taken", "over", "unknown"]
+ClaimReply = Literal["claimed", "taken", "unanswered", "expired", "finished", "unknown"]
+
+REMAINS_SECONDS = 86_400.0
+"""How long after its expiry the remains of a pause are stored."""
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True):
+    """An exchange that waits.
+
+    `tape` is the encoded record of everything before the question; `answer_site` and `answer_key`
+    name the call of the flow that waits. Times in seconds since the Unix epoch. `digest` identifies
+    the answer, also once the answer itself is removed; `owner` holds the claim until
+    `leased_until`. `continued` once the tape holds what was done after the answer.
+    """
+
+    hitl_id: str
+    exchange: str
+    flow: str
+    stack: str
+    created_at: float
+    expires_at: float
+    session_id: str | None = None
+    user_id: str | None = None
+    question: OpenQuestion | None = None
+    tape: bytes = b""
+    answer_site: str = ""
+    answer_key: str = ""
+    state: State = "open"
+    answer: HumanAnswer | None = None
+    digest: str = ""
+    owner: str = ""
+    leased_until: float = 0.0
+    continued: bool = False
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """That an exchange waits, without its contents; `size` is that of its tape, in bytes."""
+
+    hitl_id: str
+    flow: str
+    stack: str
+    session_id: str | None
+    state: State
+    created_at: float
+    expires_at: float
+    size: int
+
+
+class Swept(NamedTuple):
+    """What a sweep did: how many pauses expired, how many remains it removed."""
+
+    expired: int
+    removed: int
+
 
 OVER: frozenset[State] = frozenset({"finished", "expired"})
 
 
 def check_pause(pause: Pause) -> None:
     """Raise `EffectFailed(store_failed)` for a new pause with text that cannot be stored."""
-    require_storable(
-        "store_failed",
-        pause.hitl_id,
-        pause.exchange,
-        pause.flow,
-        pause.stack,
-        pause.session_id,
-        pause.user_id,
-        pause.answer_site,
-        pause.answer_key,
-        pause.owner,
-    )
+    texts = (value for value in msgspec.structs.astuple(pause) if isinstance(value, str))
+    require_storable("store_failed", *texts)
     encoded(pause.question)
 
 
@@ -186,14 +230,10 @@ def waiting(pause: Pause, size: int) -> Waiting:
     )
 
 
-def is_due(pause: Pause, now: float) -> bool:
-    """Whether time has expired a pause and the store does not show it yet."""
-    return pause.state != "expired" and standing(pause, now) == "expired"
-
-
-def remains_due(pause: Pause, now: float) -> bool:
-    """Whether the remains of a pause are due to be removed."""
-    return pause.state in OVER and pause.expires_at + REMAINS_SECONDS <= now
+def expire_due(pause: Pause, now: float) -> Pause | None:
+    """Expire a pause whose time is over, if the store does not show it yet."""
+    due = pause.state != "expired" and standing(pause, now) == "expired"
+    return over(pause, "expired") if due else None
 
 
 def _holds(pause: Pause, owner: str) -> bool:
