@@ -11,6 +11,14 @@ class CutoverError(Exception):
     """Root of every error cutover raises on purpose."""
 
 
+class MissingExtra(CutoverError, ImportError):
+    """An adapter was asked for whose library comes with an extra that is not installed."""
+
+    def __init__(self, adapter: str, extra: str) -> None:
+        super().__init__(f"{adapter!r} needs the extra {extra!r}: pip install 'cutover[{extra}]'")
+        self.extra = extra
+
+
 class Refused(CutoverError):
     """A flow turns a request down before its first event; an outcome, never a failure.
 

@@ -20,12 +20,12 @@ from threading import local
 import msgspec
 from jinja2 import Environment, StrictUndefined, Undefined
 
+from contract.errors import MissingExtra
 from cutover.prompts.environment import environment_of
 from cutover.prompts.folder import PromptFile, prompts_in
 from cutover.prompts.judgement import JudgedTemplate, Label, judge
 from cutover.prompts.proof import PromptProof, ProofCase, jinja2_format_cost, proved
 from cutover.prompts.template import reason
-from effects.extras import MissingExtra
 from router.config import PromptSettings
 
 try:

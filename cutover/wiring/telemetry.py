@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from effects.extras import MissingExtra
+from contract.errors import MissingExtra
 from effects.model import ModelRegistry
 from router.config import TracingSettings, read_secret
 from router.context import Observer

@@ -7,7 +7,7 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from effects.extras import MissingExtra
+from contract.errors import MissingExtra
 from effects.model import Secret
 from router.config import read_secret
 

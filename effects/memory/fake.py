@@ -10,9 +10,8 @@ from zlib import crc32
 import numpy as np
 
 from contract.stores import MemoryEntry, Recall
-from effects.memory import terms
 from effects.memory.embeddings import MOST_OF_A_TEXT, Vectors, normalised
-from effects.memory.store import check_entry, check_query
+from effects.memory.store import check_entry, check_query, query_terms, text_terms
 from effects.stores.values import DataSubject
 
 
@@ -33,9 +32,9 @@ class InMemoryMemory:
     async def recall(self, site: str, query: Recall) -> tuple[MemoryEntry, ...]:
         """Find what shares terms with the query: most shared first, then the newest."""
         check_query(query)
-        wanted = set(terms.of_query(query.query))
+        wanted = set(query_terms(query.query))
         scored = [
-            (len(wanted.intersection(terms.of_text(entry.text))), number, entry)
+            (len(wanted.intersection(text_terms(entry.text))), number, entry)
             for number, entry in enumerate(self._entries.values())
             if _may_find(entry, query)
         ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from effects.extras import MissingExtra
+from contract.errors import MissingExtra
 from effects.memory.embeddings import MOST_OF_A_TEXT, Vectors, normalised
 
 try:

@@ -1,6 +1,6 @@
 """The long-term memory in PostgreSQL: full text by tsvector, vectors by pgvector if it is there.
 
-Texts are cut into the terms of `effects/memory/terms.py`, as in SQLite. Vectors, of half precision,
+Texts are cut into the terms of `text_terms`, as in SQLite. Vectors, of half precision,
 are compared one by one, a user's alone: exact, and no filter can starve the answer.
 """
 
@@ -16,7 +16,6 @@ from sqlalchemy import ColumnElement, delete, text
 
 from contract.errors import EffectFailed
 from contract.stores import MemoryEntry, Recall
-from effects.memory import terms
 from effects.memory.embeddings import Embedder, Vector
 from effects.memory.store import (
     MEMORIES,
@@ -25,6 +24,7 @@ from effects.memory.store import (
     VectorCounts,
     count_vectors,
     entry_of,
+    text_terms,
 )
 from effects.stores.postgres import LimitedConnection, PostgresDatabase, attempt, drive, execute
 from effects.stores.tables import BoundStatement, Schema, Statement, Transaction
@@ -185,7 +185,7 @@ class PostgresEntries(EntryStore):
         )
 
     def _insert(self, entry: MemoryEntry) -> Transaction[int | None]:
-        words = _indexed(terms.of_text(entry.text))
+        words = _indexed(text_terms(entry.text))
         rows, _ = yield _INSERT(**msgspec.structs.asdict(entry), terms=words)
         return rows[0][0] if rows else None
 

@@ -15,10 +15,9 @@ from typing import Final, Literal
 
 from contract.errors import EffectFailed
 from contract.stores import MemoryEntry, Recall
-from effects.memory import terms
 from effects.memory.embeddings import Embedder, Vector
 from effects.memory.sqlite import SqliteEntries
-from effects.memory.store import EntryStore, StoredEntry, check_entry, check_query
+from effects.memory.store import EntryStore, StoredEntry, check_entry, check_query, query_terms
 from effects.stores.values import DataSubject, require_storable
 
 log = logging.getLogger(__name__)
@@ -89,7 +88,7 @@ class LongTermMemory:
     async def recall(self, site: str, query: Recall) -> tuple[MemoryEntry, ...]:
         """Find what is like the query, best first."""
         check_query(query)
-        words = terms.of_query(query.query)
+        words = query_terms(query.query)
         if query.limit <= 0 or not query.query.strip():
             return ()
         vector = await self._vector(query.query)

@@ -7,6 +7,8 @@ compared. Entries wait for the vectors of every maker that is registered.
 from __future__ import annotations
 
 import logging
+import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import chain, zip_longest
@@ -101,6 +103,46 @@ def merged(
     """Take from both in turn, the nearest vector first: their scores cannot be compared."""
     both = chain.from_iterable(zip_longest(by_vector, by_text))
     return tuple(entry for entry in both if entry is not None)[:limit]
+
+
+# Ideographs with their extensions, kana, hangul: scripts written without spaces between words.
+_DENSE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+_RUNS = re.compile(rf"([{_DENSE}]+)|([^\W_{_DENSE}]+)")
+
+MOST_OF_A_QUERY = 200
+
+
+def text_terms(text: str) -> list[str]:
+    """Cut a text that is to be found into terms.
+
+    Runs of Chinese, Japanese or Korean characters become their characters and overlapping pairs
+    (`喜欢茶` gives 喜, 欢, 茶, 喜欢, 欢茶), so that Chinese is found without a dictionary; other
+    letters and digits become lower-case words.
+    """
+    terms: list[str] = []
+    for dense, word in _RUNS.findall(_plain(text)):
+        terms += [word] if word else [*dense, *_pairs(dense)]
+    return terms
+
+
+def query_terms(text: str) -> list[str]:
+    """Cut a query into terms, each once, the first two hundred of them.
+
+    Of Chinese, Japanese and Korean the pairs alone: they are what tells texts apart.
+    """
+    terms: dict[str, None] = {}
+    for dense, word in _RUNS.findall(_plain(text)):
+        terms.update(dict.fromkeys([word] if word else _pairs(dense) or [dense]))
+    return list(terms)[:MOST_OF_A_QUERY]
+
+
+def _plain(text: str) -> str:
+    """Make equal what looks equal: full-width letters, ligatures, upper case."""
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def _pairs(run: str) -> list[str]:
+    return [run[at : at + 2] for at in range(len(run) - 1)]
 
 
 class _Halfvec(UserDefinedType[bytes]):

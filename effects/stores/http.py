@@ -30,8 +30,8 @@ from yarl import URL
 from contract.errors import EffectFailed, Fault
 from contract.ports import Conversations
 from contract.stores import FoundTurns, Turn
+from effects.circuit_breaker import OutageGuard
 from effects.stores.conversations import check_ids, check_turn
-from effects.stores.outage import OutageGuard
 
 _Decoded = TypeVar("_Decoded", Turn, FoundTurns)
 

@@ -18,9 +18,8 @@ from contextlib import (
 )
 from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeAlias, TypeVar
 
-from contract.errors import EffectFailed, Fault
-from effects.extras import MissingExtra
-from effects.stores.outage import OutageGuard
+from contract.errors import EffectFailed, Fault, MissingExtra
+from effects.circuit_breaker import OutageGuard
 from effects.stores.tables import (
     READ_VERSION,
     SCHEMA_VERSIONS,

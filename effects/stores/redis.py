@@ -13,8 +13,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from contract.errors import EffectFailed, Fault
-from effects.extras import MissingExtra
+from contract.errors import EffectFailed, Fault, MissingExtra
 from effects.stores.shared_state import (
     NOTE_SECONDS,
     SPENDING_SECONDS,

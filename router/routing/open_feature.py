@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from effects.extras import MissingExtra
+from contract.errors import MissingExtra
 from router.config import FLAG_KINDS, Settings
 from router.routing.flags import Changed, RefusedFlag, Targeting, defaults
 from router.routing.lookup import LookupFailed

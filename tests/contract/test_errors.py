@@ -10,6 +10,7 @@ from contract.errors import (
     Fault,
     Fenced,
     GrammarViolated,
+    MissingExtra,
     Paused,
     Refused,
     TapeCut,
@@ -23,6 +24,10 @@ from contract.errors import (
         (Refused(404, "unknown_message"), "refused with 404 'unknown_message': unknown_message"),
         (Refused(409, "locked", "try later"), "refused with 409 'locked': try later"),
         (EffectFailed(Fault("deadline")), "effect failed with 'deadline'"),
+        (
+            MissingExtra(adapter="RedisLocks", extra="redis"),
+            "'RedisLocks' needs the extra 'redis': pip install 'cutover[redis]'",
+        ),
         (TapeCut("ids.new('x')"), "the tape was cut before the end of ids.new('x')"),
         (
             TapeMiss("a", None),

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from hashlib import sha256
 
-from effects.extras import MissingExtra
+from contract.errors import MissingExtra
 from effects.stores.pauses.encryption import ENCRYPTED, unreadable
 
 try:

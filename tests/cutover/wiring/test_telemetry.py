@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from contract.errors import MissingExtra
 from cutover.wiring import telemetry
 from cutover.wiring.telemetry import open_tracing
-from effects.extras import MissingExtra
 from router.config import ConfigRefused, TracingSettings
 from tests.support.deployment import Setup, deployed
 

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from mcp.server import MCPServer
 
+from contract.errors import MissingExtra
 from cutover.doctor import PartCheck, examine
 from cutover.flows import SPECS
 from cutover.server.logging import log_formatter
 from cutover.wiring.tools import tool_server, tool_servers
-from effects.extras import MissingExtra
 from effects.model import Secret
 from router.config import ConfigRefused, Settings, parse_settings
 from tests.support.asgi import served

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from contract.errors import EffectFailed
 from contract.ports import Memory
 from contract.stores import MemoryEntry, Recall
-from effects.memory import InMemoryMemory, open_memory, terms
+from effects.memory import InMemoryMemory, open_memory
 from effects.memory.fake import HashedEmbedder
+from effects.memory.store import query_terms, text_terms
 from tests.support.postgres import own_schema
 
 
@@ -230,14 +231,14 @@ async def test_a_file_remembers(tmp_path: Path) -> None:
 )
 def test_texts_are_cut_into_terms(text: str, found: list[str], asked: list[str]) -> None:
     """Pairs of dense scripts, words of others; a query names each term once."""
-    assert terms.of_text(text) == found
-    assert terms.of_query(text) == asked
+    assert text_terms(text) == found
+    assert query_terms(text) == asked
 
 
 @pytest.mark.untraced
 @given(st.text(max_size=80))
 def test_terms_are_letters_and_digits(text: str) -> None:
     """So that none can be a quote or an operator; what is asked can be found."""
-    asked = terms.of_query(text)
+    asked = query_terms(text)
     assert not any(set(term) & set('"*^():{}-+ \0') for term in asked)
-    assert set(asked) <= set(terms.of_text(text))
+    assert set(asked) <= set(text_terms(text))

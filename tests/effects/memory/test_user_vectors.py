@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.stores import Recall
-from effects.memory.vectors import Matrices, Matrix, VectorRow
+from effects.memory.sqlite import Matrices, Matrix, VectorRow
 
 NAMES = st.sampled_from([None, "a", "b"])
 ROWS = st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3), NAMES, NAMES), max_size=40)

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from effects.stores.outage import CONSEQUENCE, PROBE_SECONDS, OutageGuard
+from effects.circuit_breaker import CONSEQUENCE, PROBE_SECONDS, OutageGuard
 
 pytestmark = pytest.mark.virtual
 
