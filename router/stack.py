@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -29,6 +30,14 @@ class RunOutcome(msgspec.Struct, frozen=True):
     blame: Blame = "none"
     error: ErrorRecord | None = None
     refusal: Refused | None = None
+
+
+def header_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes:
+    """Return the first value of a header; empty where there is none."""
+    for key, value in headers:
+        if key == name:
+            return value
+    return b""
 
 
 class IncomingRequest(msgspec.Struct, frozen=True):

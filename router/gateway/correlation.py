@@ -24,7 +24,7 @@ from router.gateway.requests import GatewayRefused
 from router.remote.headers import EXCHANGE, ROLE
 from router.router import Router
 from router.serving.run import Run
-from router.stack import Headers
+from router.stack import header_of
 from router.traces import trace_of
 
 log = logging.getLogger(__name__)
@@ -58,11 +58,6 @@ def open_runs(router: Router, scope: Scope) -> Sequence[Run] | None:
     if exchange is None:
         exchange = router.traces.exchange(scope["headers"])
     return router.runs(exchange or "")
-
-
-def header_of(headers: Headers, name: bytes) -> bytes:
-    """Return the first value of a header; empty where there is none."""
-    return next((value for key, value in headers if key == name), b"")
 
 
 def _named_exchange(scope: Scope) -> str | None:

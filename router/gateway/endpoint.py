@@ -25,7 +25,7 @@ from contract.model import Chunk, PassedCall
 from contract.operations import MODEL_STREAM
 from effects.model import ModelRegistry, RescuingModel
 from router.gateway.answers import DONE, WholeAnswer, Writer, frame_event
-from router.gateway.correlation import NOT_HERE, WorkerPeers, calling_session, header_of, open_runs
+from router.gateway.correlation import NOT_HERE, WorkerPeers, calling_session, open_runs
 from router.gateway.openapi import gateway_document
 from router.gateway.requests import (
     CompletionRequest,
@@ -39,7 +39,7 @@ from router.http.disconnect import DisconnectWatch, SlowClient, abort_connection
 from router.http.endpoints import send_whole
 from router.problems import Problem
 from router.router import Router
-from router.stack import GATEWAY_SITE, Headers
+from router.stack import GATEWAY_SITE, Headers, header_of
 
 log = logging.getLogger(__name__)
 

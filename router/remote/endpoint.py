@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from dataclasses import dataclass, field
 from urllib.parse import urlsplit, urlunsplit
 
 from yarl import URL
@@ -12,52 +11,40 @@ from contract.flow import FlowSpec
 from contract.records import Role
 from router.config import RemoteStackSettings
 from router.remote.headers import forwarded
-from router.remote.http1.client import Client
-from router.remote.http1.connection import Answer
+from router.remote.http1 import Answer, Client
 from router.stack import IncomingRequest
 
 
-@dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One flow of a remote stack."""
+    """One flow of a remote stack, at a URL."""
 
-    client: Client
-    url: URL
-    limits: RemoteStackSettings
-    _line: bytes = field(init=False)
-    _head: bytes = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self, client: Client, url: URL, limits: RemoteStackSettings) -> None:
+        self.limits = limits
+        self._client = client
         # Written once: they are the same for every request.
-        object.__setattr__(self, "_line", b"POST " + self.url.raw_path_qs.encode("latin-1"))
-        object.__setattr__(self, "_head", _constant_head(self.url))
+        name = (url.host_port_subcomponent or "").encode("latin-1")
+        user = f"{url.user}:{url.password or ''}".encode() if url.user else b""
+        credentials = b"authorization: Basic %b\r\n" % b64encode(user) if user else b""
+        self._line = b"POST " + url.raw_path_qs.encode("latin-1")
+        self._head = b" HTTP/1.1\r\nhost: %b\r\n%b" % (name, credentials)
+        self._joint = b"&" if url.raw_query_string else b"?"
+        self._own_credentials = bool(user)
 
     async def ask(self, incoming: IncomingRequest, exchange: str, role: Role) -> Answer:
         """Send a request on; return when the answer's head has arrived.
 
         Raises what `Client.ask` raises; the reader of the body closes or drains the answer.
         """
-        return await self.client.ask(self._request(incoming, exchange, role))
-
-    def _request(self, incoming: IncomingRequest, exchange: str, role: Role) -> bytes:
-        joint = b"&" if self.url.raw_query_string else b"?"
-        query = joint + incoming.query if incoming.query else b""
         headers = [
             b"%b: %b\r\n" % header
             for header in forwarded(incoming, exchange, role)
             # Servers differ in which of two authorizations they read.
-            if not (self.url.user and header[0] == b"authorization")
+            if not (self._own_credentials and header[0] == b"authorization")
         ]
+        query = self._joint + incoming.query if incoming.query else b""
         length = b"content-length: %d\r\n\r\n" % len(incoming.body)
-        return b"".join([self._line, query, self._head, *headers, length, incoming.body])
-
-
-def _constant_head(url: URL) -> bytes:
-    """Return what follows a request's target and is the same for all requests."""
-    name = (url.host_port_subcomponent or "").encode("latin-1")
-    user = f"{url.user}:{url.password or ''}".encode() if url.user else b""
-    credentials = b"authorization: Basic %b\r\n" % b64encode(user) if user else b""
-    return b" HTTP/1.1\r\nhost: %b\r\n%b" % (name, credentials)
+        request = b"".join([self._line, query, self._head, *headers, length, incoming.body])
+        return await self._client.ask(request)
 
 
 def endpoint_url(address: RemoteStackSettings, spec: FlowSpec, path: str = "") -> URL:

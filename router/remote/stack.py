@@ -1,30 +1,45 @@
-"""A remote stack: its address for each flow, its connections and its time limits."""
+"""A remote stack and its runs: their frames are passed on as bytes, split and not parsed."""
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import aclosing, asynccontextmanager
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import Final, Literal
 
+import msgspec
 from yarl import URL
 
-from contract.wire import FrameReader
-from router.config import powers_at
+from contract.errors import Refused
+from contract.flow import Event, FlowSpec
+from contract.records import ErrorRecord, Outcome
+from contract.wire import MAX_FRAME_BYTES, FrameReader, FrameSplitter, FrameTooLarge
+from effects.tape import Signal, TapeSession
+from router.config import RemoteStackSettings, powers_at
+from router.problems import word
 from router.remote.endpoint import Endpoint, endpoint_url
-from router.remote.http1.client import Client
-from router.remote.run import RemoteRun
+from router.remote.headers import returned
+from router.remote.http1 import Answer, AnswerLost, Client, ConnectTimedOut, Unreachable
+from router.serving.run import Frame, Run, RunRequest
+from router.stack import Headers, IncomingRequest, Powers, RunOutcome, StackName, header_of
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from contract.flow import FlowSpec
-    from effects.tape import TapeSession
-    from router.config import RemoteStackSettings
-    from router.serving.run import RunRequest
-    from router.stack import Powers, StackName
-
+log = logging.getLogger(__name__)
 
 _FINGERPRINT_BYTES = 6
+_MOST_BYTES = 65_536
+_PASSED: Final = msgspec.Struct()
+"""Stands for the event of a frame that is not parsed."""
+_LAST: Final = msgspec.Struct()
+"""Stands for the event that ends a stream."""
+_EITHER: Final = frozenset({"", "text/plain", "application/octet-stream"})
+"""Types that do not tell a stream from anything else: many servers set no other."""
+_JSON = ("application/json", "application/problem+json")
+_PLAIN = (b"", b"identity")
+_REDIRECTION = 300
+_REFUSAL = 400
+_FAILURE = 500
 
 
 class RemoteStack:
@@ -45,7 +60,7 @@ class RemoteStack:
     ) -> AsyncIterator[RemoteStack]:
         """Open connections to the stack for as long as the block lasts."""
         url = URL(address.url, encoded=True)
-        async with Client.open(url, address.connect_seconds) as client:
+        async with aclosing(Client(url, address.connect_seconds)) as client:
             yield cls(name, address, client)
 
     @property
@@ -65,13 +80,245 @@ class RemoteStack:
         strict: bool = True,  # noqa: ARG002 - unparsed bytes are not checked
     ) -> RemoteRun:
         """Return a run of one flow for one request."""
-        path = request.request.path or request.spec.path
-        return RemoteRun(request, session, *self._asked(request.spec, path))
-
-    def _asked(self, spec: FlowSpec, path: str) -> tuple[Endpoint, FrameReader]:
-        found = self._flows.get(path)
-        if found is None:
+        spec = request.spec
+        path = request.request.path or spec.path
+        if path not in self._flows:
             url = endpoint_url(self.address, spec, path)
             endpoint = Endpoint(self._client, url, self.address)
-            found = self._flows[path] = endpoint, FrameReader(spec.dialect)
-        return found
+            self._flows[path] = endpoint, FrameReader(spec.dialect)
+        return RemoteRun(request, session, *self._flows[path])
+
+
+class RemoteRun(Run):
+    """One flow of a remote stack, handling one request within the stack's own time limits."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        session: TapeSession,
+        endpoint: Endpoint,
+        reader: FrameReader,
+    ) -> None:
+        super().__init__(request, session)
+        self._endpoint = endpoint
+        self._reader = reader
+        self._split = FrameSplitter(self.spec.dialect)
+        self._turned = Signal()
+        self._held: list[bytes] = []
+        self._holding = 0
+        self._over = False
+        self._endless = not reader.terminal
+        self._whole = False
+        self._began = self._received = 0.0
+        self._watch: asyncio.TimerHandle | None = None
+
+    def is_terminal(self, frame: Frame) -> bool:
+        """Whether a frame is the terminal one."""
+        event = frame.event
+        return event is not _PASSED and (event is _LAST or super().is_terminal(frame))
+
+    @property
+    def complete(self) -> bool:
+        """Whether the terminal frame has come, or the stream ended where it needs none."""
+        return self._whole or super().complete
+
+    def text_of(self, frame: Frame) -> str | None:
+        """Return a frame's text; None where it is no event of the flow."""
+        event = self._reader.event(frame.data)
+        return None if event is None else event.text()
+
+    def last_event(self, frame: Frame) -> Event:
+        """Return the last event up to a frame; an unknown one where none is the flow's."""
+        position = next(at for at, one in enumerate(self.frames) if one is frame)
+        for earlier in reversed(self.frames[: position + 1]):
+            if self._reader.is_event(earlier.data):
+                event = self._reader.event(earlier.data)
+                return (event and self.spec.decoded(event)) or _PASSED
+        return _PASSED
+
+    async def _produce(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._began = self._received = loop.time()
+        self.session.waiting += 1  # its silence is limited here, not by the stall limit
+        self._check_limits()
+        try:
+            await self._ask()
+        except FrameTooLarge as error:
+            self._fail("frame_too_large", error)
+        except ConnectTimedOut as error:
+            self._fail("connect_timeout", error, "timeout")
+        except Unreachable as error:
+            self._fail("unreachable", error)
+        except AnswerLost as error:
+            self._fail("connection_lost", error, "truncated" if self.frames else "failed")
+        finally:
+            if self._watch is not None:
+                self._watch.cancel()
+
+    async def _ask(self) -> None:
+        request = self.request
+        incoming = request.incoming or IncomingRequest(msgspec.json.encode(request.request.body))
+        answer = await self._endpoint.ask(incoming, request.exchange, request.role)
+        try:
+            headers = returned(answer.headers)
+            if _REFUSAL <= answer.status < _FAILURE:
+                raise await _refusal(answer, headers)
+            if answer.status >= _REDIRECTION:
+                self._fail("bad_status", answer.status)
+                return
+            encoding = header_of(answer.headers, b"content-encoding").strip().lower()
+            if encoding not in _PLAIN:
+                # A compressed stream cannot be split.
+                self._fail("content_encoding", encoding.decode("latin-1"))
+                return
+            kind = media_type(answer)
+            if not streams(self.spec.dialect.framing, kind, self._endpoint.limits.media_types):
+                # A proxy's page, or an error with a status of success.
+                self._fail("content_type", kind)
+                return
+            self.headers = headers
+            await self._read(answer)
+        finally:
+            if self._over:
+                answer.drain()
+            else:
+                # An answer read to its end has returned its connection; others are aborted.
+                answer.close()
+
+    async def _read(self, answer: Answer) -> None:
+        """Wait while frames arrive; hold them for a client that reads slowly."""
+        self._turned = answer.changed
+        answer.listen(self._receive)
+        while not self.complete and not answer.over:
+            if self.backpressure.exceeded:
+                await self._await_client(answer)
+            else:
+                await answer.changed.wait()
+        if self.complete:
+            return
+        answer.check()
+        rest = self._split.flush()
+        if rest and (self._endless or self._reader.notable(rest) in self._reader.terminal):
+            self._take([rest])  # only its blank line is missing
+        reported = self.reported and self.spec.declared
+        self._whole = bool(self.frames) and (self._endless or reported)
+
+    def _receive(self, piece: bytes) -> None:
+        """Take bytes of the stream, in the turn of the loop in which they arrived."""
+        if self._over or self.session.fenced:
+            return
+        self._received = asyncio.get_running_loop().time()
+        frames = self._split.feed(piece)
+        if frames:
+            self._take(frames)
+        if self.backpressure.exceeded:
+            self._turned.wake()
+
+    async def _await_client(self, answer: Answer) -> None:
+        """Pause reading until the client has caught up: that time does not count for the stack."""
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        answer.pause()
+        await self.backpressure.yield_turn()
+        answer.resume()
+        self._received = loop.time()
+        self._began += self._received - before
+
+    def _take(self, pieces: Sequence[bytes]) -> None:
+        """Add frames; what follows the terminal frame is dropped."""
+        if not self.frames and not any(map(self._reader.is_event, pieces)):
+            # Comments are no answer: a stack that falls silent after them can still be replaced.
+            self._held += pieces
+            self._holding += sum(map(len, pieces))
+            if self._holding > MAX_FRAME_BYTES:
+                raise FrameTooLarge(self._holding)
+            return
+        at = self.session.stamp()
+        frames = [Frame(at, data, _PASSED) for data in pieces]
+        for suspect in self._reader.suspects(pieces):
+            name = self._reader.notable(pieces[suspect])
+            self.reported = self.reported or name in self._reader.failures
+            if name in self._reader.terminal:
+                self._over = True
+                self._turned.wake()
+                frames[suspect:] = [Frame(at, pieces[suspect], _LAST)]
+                break
+        if self._held:
+            frames[:0] = [Frame(at, data, _PASSED) for data in self._held]
+            self._held.clear()
+        self._accept_all(frames)
+
+    def _fail(self, code: str, why: object, outcome: Outcome = "failed") -> None:
+        kind = type(why).__name__ if isinstance(why, Exception) else str(why)
+        log.warning("%s %s: %s (%s)", self.stack, self.spec.name, code, kind)
+        self.finish(RunOutcome(outcome, "stack", ErrorRecord(code, kind)))
+
+    def _check_limits(self) -> None:
+        """Check the time limits, and again when the next could have passed."""
+        limits, loop = self._endpoint.limits, asyncio.get_running_loop()
+        if self.backpressure.waiting:
+            self._watch = loop.call_later(limits.idle_seconds, self._check_limits)
+            return
+        code, due = "total_timeout", self._began + limits.total_seconds
+        quiet = (
+            self._received + limits.idle_seconds
+            if self.frames
+            else self._began + limits.first_event_seconds
+        )
+        if quiet < due:
+            code, due = "idle_timeout" if self.frames else "first_event_timeout", quiet
+        if loop.time() < due:
+            self._watch = loop.call_at(due, self._check_limits)
+        else:
+            self._fail(code, round(loop.time() - self._began, 3), "timeout")
+            self._cancel()
+
+
+def media_type(answer: Answer) -> str:
+    """Return the media type of an answer, without parameters, in lower case."""
+    header = header_of(answer.headers, b"content-type")
+    return header.partition(b";")[0].strip().lower().decode("latin-1")
+
+
+def streams(
+    framing: Literal["sse", "ndjson"], kind: str, also: Collection[str] = frozenset()
+) -> bool:
+    """Whether an answer of a media type may be a stream of a framing; those in `also` may."""
+    if kind in _EITHER or kind in also:
+        return True
+    if framing == "sse":
+        return kind == "text/event-stream"
+    # x-ndjson, jsonl, jsonlines, stream+json, or simply json: there is no registered one.
+    return "json" in kind and kind != "application/problem+json"
+
+
+class RemoteRefused(Refused):
+    """A remote stack refuses a request; `body` is None where it is not for clients."""
+
+    def __init__(self, status: int, code: str, headers: Headers, body: bytes | None) -> None:
+        super().__init__(status, code)
+        self.headers = headers
+        self.body = body
+
+
+class _ProblemBody(msgspec.Struct):
+    """The code in a problem's body."""
+
+    code: str = ""
+
+
+_problem = msgspec.json.Decoder(_ProblemBody)
+
+
+async def _refusal(answer: Answer, headers: Headers) -> RemoteRefused:
+    """Return the refusal: a JSON body is passed on, any other is not for clients of an API."""
+    status = answer.status
+    body = await answer.read(_MOST_BYTES)
+    if media_type(answer) not in _JSON or len(body) > _MOST_BYTES:
+        kept = tuple((name, value) for name, value in headers if name == b"retry-after")
+        return RemoteRefused(status, word(status), kept, None)
+    try:
+        code = _problem.decode(body).code
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        code = ""
+    return RemoteRefused(status, code or word(status), headers, body)

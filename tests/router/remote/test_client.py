@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 from yarl import URL
 
 from router.config import RemoteStackSettings
+from router.remote import http1
 from router.remote.endpoint import Endpoint
-from router.remote.http1.client import Client, ConnectTimedOut, Unreachable
-from router.remote.http1.connection import Answer, AnswerLost
+from router.remote.http1 import Answer, AnswerLost, Client, ConnectTimedOut, Unreachable
 from router.stack import IncomingRequest
 from tests.support.deployment import until
 from tests.support.scripted_service import Asked, Service, Stream, says, serving
@@ -26,7 +26,7 @@ GREETING = says(200, b"hello")
 @asynccontextmanager
 async def house() -> AsyncIterator[tuple[Service, Client]]:
     """Open a client of a service that greets."""
-    async with serving(GREETING) as service, Client.open(URL(service.url), 2.0) as client:
+    async with serving(GREETING) as service, aclosing(Client(URL(service.url), 2.0)) as client:
         yield service, client
 
 
@@ -44,6 +44,32 @@ async def test_a_connection_is_asked_again_once_it_is_free() -> None:
         both = await asyncio.gather(client.ask(REQUEST), client.ask(REQUEST))
         assert [await said(one) for one in both] == [b"hello"] * 2
         assert service.connections == 2
+
+
+async def test_the_connection_used_last_is_asked_first() -> None:
+    """The other one grows old meanwhile."""
+
+    async def port(asked: Asked, stream: Stream) -> None:
+        _, number = stream.writer.get_extra_info("peername")
+        await says(200, b"%d" % number)(asked, stream)
+
+    async with house() as (service, client):
+        service.answer = port
+        both = await asyncio.gather(client.ask(REQUEST), client.ask(REQUEST))
+        assert len({await said(one) for one in both}) == 2
+        assert len({await said(await client.ask(REQUEST)) for _ in range(3)}) == 1
+
+
+async def test_a_connection_that_was_idle_for_long_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its service may be closing it; it is closed here."""
+    monkeypatch.setattr(http1, "KEPT_ALIVE", 0.0)
+    async with house() as (service, client):
+        for _ in range(2):
+            assert await said(await client.ask(REQUEST)) == b"hello"
+        assert service.connections == 2
+        await until(lambda: not client.connections)
 
 
 async def test_a_connection_the_service_closes_is_not_asked_again() -> None:
@@ -152,7 +178,7 @@ async def test_nobody_listens() -> None:
         service.close()
         with pytest.raises(Unreachable, match=r"cannot connect to '127"):
             await client.ask(REQUEST)
-        async with Client.open(URL(service.url), 0.0) as hasty:
+        async with aclosing(Client(URL(service.url), 0.0)) as hasty:
             with pytest.raises(ConnectTimedOut, match="within 0 s"):
                 await hasty.ask(REQUEST)
 
@@ -171,7 +197,7 @@ async def test_a_connection_with_half_a_request_on_it_is_not_asked_again() -> No
     port = server.sockets[0].getsockname()[1]
     body = b"x" * 16_000_000
     large = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
-    async with server, Client.open(URL(f"http://127.0.0.1:{port}/"), 2.0) as client:
+    async with server, aclosing(Client(URL(f"http://127.0.0.1:{port}/"), 2.0)) as client:
         assert await said(await client.ask(large)) == b"hello"
         await until(lambda: not client.connections)
         dropped.set()

@@ -14,15 +14,15 @@ from contract.wire import FrameReader
 from effects.tape import TapeSession
 from effects.testing import World
 from router.config import RemoteStackSettings
-from router.remote.http1.connection import PATIENCE, Answer
-from router.remote.run import RemoteRun
+from router.remote.http1 import PATIENCE, Answer
+from router.remote.stack import RemoteRun
 from router.serving.run import RunRequest
 from router.stack import RunOutcome
 from tests.support.scripted_service import HEAD
 
 if TYPE_CHECKING:
     from router.remote.endpoint import Endpoint
-    from router.remote.http1.connection import Connection
+    from router.remote.http1 import Connection
 
 pytestmark = pytest.mark.virtual
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.remote.http1.parser import MOST_BESIDE, AnswerParser
+from router.remote.http1 import MOST_BESIDE, AnswerParser
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = b"transfer-encoding: chunked\r\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -13,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from yarl import URL
 
-from router.remote.http1.client import Client, Unreachable
+from router.remote.http1 import Client, Unreachable
 from tests.support.scripted_service import says, serving
 
 pytestmark = pytest.mark.sockets
@@ -54,7 +55,7 @@ async def asked(secured: SSLContext) -> bytes:
     """Ask a service twice; returns what it said, from one connection."""
     async with (
         serving(says(200, b"hello"), secured) as service,
-        Client.open(URL(service.url), 2.0) as client,
+        aclosing(Client(URL(service.url), 2.0)) as client,
     ):
         both = [await (await client.ask(REQUEST)).read(100) for _ in range(2)]
         assert service.connections == 1

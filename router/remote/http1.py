@@ -1,0 +1,434 @@
+"""The HTTP/1.1 client of remote stacks: the hot path of a passed-through stream.
+
+`AnswerParser` reads an answer, sans I/O; `Connection` carries one request at a time, and `Answer`
+is what arrives for it; `Client` connects to one host, and reuses idle connections for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import cast
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+from yarl import URL
+
+from contract.errors import CutoverError
+from effects.tape import Signal
+
+MOST_BESIDE = 65_536
+"""Bytes in a row that are no body: heads, trailers, chunk extensions."""
+PATIENCE = 1.0
+"""Seconds a stack has to end an answer after its last frame; then the connection is dropped."""
+KEPT_ALIVE = 3.0
+"""Seconds an idle connection is reused: below the five after which common servers close it. A
+request that meets the close fails: it may have been handled, and is not sent twice."""
+
+_LEAST = 100
+_FINAL = 200
+_CODINGS = frozenset({b"chunked", b"identity"})
+
+
+class AnswerLost(CutoverError):
+    """An answer broke off, or is not HTTP."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the answer is lost: {why}")
+
+
+class ConnectTimedOut(CutoverError):
+    """A stack was not connected to in time."""
+
+    def __init__(self, place: str, seconds: float) -> None:
+        super().__init__(f"no connection to {place!r} within {seconds:g} s")
+
+
+class Unreachable(CutoverError):
+    """No server accepts connections at an address."""
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"cannot connect to {place!r}: {why}")
+
+
+class AnswerParser:
+    """Reads one answer; the informational ones before it (RFC 9110, 15.2) are passed over.
+
+    `headed`: `status` and `headers` are there; `complete`: the body has ended as it should;
+    `fault`: what is wrong with it; `reusable`: the connection may be used again.
+    """
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.headed = self.complete = self.reusable = False
+        self.fault = ""
+        self._beside = 0
+        self._delimited = False
+        self._own: int | None = None
+        self._pieces: list[bytes] = []
+        # Called for each chunk, without a function of ours in between.
+        self.on_body: Callable[[bytes], None] = self._pieces.append
+        self._parser: HttpResponseParser | None = HttpResponseParser(self)
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the next bytes; return what they hold of the body."""
+        if self._parser is None:
+            self.reusable = False  # bytes without a request
+            return b""
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            self._break(type(error).__name__)
+        body = self._body()
+        if self.complete:
+            self._parser = None  # breaks the reference cycle
+        self._beside = 0 if body else self._beside + len(data)
+        if self._beside > MOST_BESIDE:
+            self._break("too much that is no body")
+        return body
+
+    def end(self) -> None:
+        """Take the end of the connection: it ends some bodies and cuts off others."""
+        if self.headed and not self._delimited and not self.fault:
+            self.complete = True
+        elif not self.complete:
+            self._break("the connection ended")
+        self.reusable = False
+        self._parser = None
+
+    def _break(self, why: str) -> None:
+        if not self.complete:
+            self.fault = self.fault or why
+            self._own = len(self._pieces)
+        self.reusable = False
+        self._parser = None
+
+    def _body(self) -> bytes:
+        pieces = self._pieces
+        if not pieces:
+            return b""
+        if self._own is not None:
+            del pieces[self._own :]  # what follows the end, or the fault, is no body
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        return body
+
+    def on_message_begin(self) -> None:
+        """Begin an answer; after a second one the connection is not reused."""
+        if self.complete:
+            self.reusable = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; trailers are ignored."""
+        if not self.headed:
+            self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Take the end of a head."""
+        if self._parser is None or self.headed:
+            return
+        self.status = self._parser.get_status_code()
+        if self.status < _LEAST:
+            self._break("no status of an answer")
+            return
+        if self.status < _FINAL:
+            self.headers.clear()
+            return
+        codings = [v.strip().lower() for k, v in self.headers if k == b"transfer-encoding"]
+        if not _CODINGS.issuperset(codings):
+            self._break("an unsolicited transfer coding")
+            return
+        self.headed = True
+        self.reusable = self._parser.should_keep_alive()
+        self._delimited = b"chunked" in codings or any(
+            name == b"content-length" for name, _ in self.headers
+        )
+
+    def on_message_complete(self) -> None:
+        """Take the end of an answer."""
+        if self.headed and not self.complete:
+            self.complete = True
+            self._own = len(self._pieces)
+
+
+class Answer:
+    """The answer to one request; `over` when nothing more will arrive.
+
+    The body goes to the listener in the turn of the loop in which its bytes arrived. `changed`
+    wakes tasks that wait for the head or for the end.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.changed = Signal()
+        self.over = False
+        self._connection = connection
+        self._parser = AnswerParser()
+        self._held = b""
+        self._listener: Callable[[bytes], None] | None = None
+        self._error: Exception | None = None
+        self._patience: asyncio.TimerHandle | None = None
+
+    @property
+    def status(self) -> int:
+        """Status of the answer; 0 before its head has arrived."""
+        return self._parser.status
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Headers of the answer, names in lower case."""
+        return self._parser.headers
+
+    async def headed(self) -> None:
+        """Wait for the head; raises `AnswerLost`, and drops the connection when it is cancelled."""
+        try:
+            while not self._parser.headed:
+                self.check()
+                await self.changed.wait()
+        except BaseException:
+            self.close()
+            raise
+
+    def listen(self, listener: Callable[[bytes], None]) -> None:
+        """Pass the body on to `listener`, also what has arrived; `check` raises what it raised."""
+        self._listener = listener
+        if self._held:
+            held, self._held = self._held, b""
+            self._pass_on(listener, held)
+
+    async def read(self, most: int) -> bytes:
+        """Read the body to its end, or until it has more than `most` bytes; raises `AnswerLost`."""
+        body = bytearray()
+        self.listen(body.extend)
+        while not self.over and len(body) <= most:
+            await self.changed.wait()
+        self.check()
+        return bytes(body)
+
+    def check(self) -> None:
+        """Raise the error of the answer, if there is one."""
+        if self._error is not None:
+            raise self._error
+
+    def pause(self) -> None:
+        """Pause reading."""
+        if not self.over:
+            self._connection.pause()
+
+    def resume(self) -> None:
+        """Resume reading."""
+        if not self.over:
+            self._connection.resume()
+
+    def close(self) -> None:
+        """Release the answer; where it has not ended, drop its connection."""
+        self._listener = _ignore_body
+        if not self.over:
+            self._finish()
+            self._connection.drop()
+
+    def drain(self) -> None:
+        """Let it end within `PATIENCE`, so that its connection can be used again."""
+        self._listener = _ignore_body
+        if not self.over:
+            self._connection.resume()
+            self._patience = asyncio.get_running_loop().call_later(PATIENCE, self.close)
+
+    def feed(self, data: bytes) -> bool:
+        """Take bytes; return whether the connection is free for another request."""
+        parser = self._parser
+        body = parser.feed(data)
+        if body:
+            self._take_body(body)
+        elif parser.headed:
+            self.changed.wake()
+        if parser.complete or parser.fault:
+            self._check_end()
+        return parser.reusable and parser.complete and self._error is None
+
+    def end(self, why: str) -> None:
+        """Take the end of the connection."""
+        if not self.over:
+            self._parser.end()
+            self._check_end(why)
+
+    def _take_body(self, body: bytes) -> None:
+        if self._listener is None:
+            self._held += body
+            self.changed.wake()
+        else:
+            self._pass_on(self._listener, body)
+
+    def _pass_on(self, listener: Callable[[bytes], None], body: bytes) -> None:
+        try:
+            listener(body)
+        except Exception as error:  # noqa: BLE001 - for the task that waits, not for the loop
+            self._error = error
+            self.close()
+
+    def _check_end(self, why: str = "") -> None:
+        if self._parser.fault and self._error is None:
+            self._error = AnswerLost(why or self._parser.fault)
+        self._finish()
+
+    def _finish(self) -> None:
+        self.over = True
+        if self._patience is not None:
+            self._patience.cancel()
+        self.changed.wake()
+
+
+def _ignore_body(_: bytes) -> None:
+    return
+
+
+class Connection(asyncio.Protocol):
+    """Sends requests, and passes arriving bytes on to the answer.
+
+    `free` is called when it can take another request, `lost` when it has ended.
+    """
+
+    def __init__(
+        self, free: Callable[[Connection], None], lost: Callable[[Connection], None]
+    ) -> None:
+        self._free = free
+        self._lost = lost
+        self._answer: Answer | None = None
+        self._transport: asyncio.Transport | None = None
+        self._paused = False
+
+    @property
+    def closing(self) -> bool:
+        """Whether it can take no more requests."""
+        return self._transport is None or self._transport.is_closing()
+
+    def ask(self, request: bytes) -> Answer:
+        """Send a request; return its answer, still empty."""
+        answer = self._answer = Answer(self)
+        if self._transport is None or self.closing:
+            answer.end("the connection was closed")
+        else:
+            self._transport.write(request)
+        return answer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport."""
+        # uvloop's is one by its methods only.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass bytes on to the open answer."""
+        answer = self._answer
+        if answer is None:
+            self.drop()  # bytes without a request
+        elif answer.feed(data) and self._sent:
+            self._answer = None
+            self.resume()
+            self._free(self)
+        elif answer.over:
+            self.drop()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End the answer, and report the loss to the client."""
+        self._transport = None
+        if self._answer is not None:
+            self._answer.end(type(error).__name__ if error else "")
+            self._answer = None
+        self._lost(self)
+
+    @property
+    def _sent(self) -> bool:
+        """Whether the whole request is sent: one that answers early may never read the rest."""
+        return self._transport is not None and not self._transport.get_write_buffer_size()
+
+    def pause(self) -> None:
+        """Pause reading."""
+        if self._transport is not None and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Resume reading."""
+        if self._transport is not None and self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def drop(self) -> None:
+        """Abort it: the stack notices as it would without a router."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Client:
+    """The connections to the host of a URL: one per open request, the last used first."""
+
+    def __init__(self, url: URL, connect_seconds: float) -> None:
+        self._url = url
+        self._seconds = connect_seconds
+        self._secured = ssl.create_default_context() if url.scheme == "https" else None
+        self._open: set[Connection] = set()
+        self._idle: dict[Connection, asyncio.TimerHandle] = {}
+        self._lost = Signal()
+
+    @property
+    def connections(self) -> int:
+        """How many are open, in use or not."""
+        return len(self._open)
+
+    async def ask(self, request: bytes) -> Answer:
+        """Send a request; return when the head of its answer has arrived.
+
+        Raises:
+            ConnectTimedOut: there was no connection in time.
+            Unreachable: the connection was refused, or the host is unknown.
+            AnswerLost: the connection broke before the head was whole.
+        """
+        connection = self._reusable() or await self._connect()
+        answer = connection.ask(request)
+        await answer.headed()
+        return answer
+
+    async def aclose(self) -> None:
+        """Abort all connections."""
+        for connection in self._open:
+            connection.drop()
+        while self._open:
+            await self._lost.wait()
+
+    def _reusable(self) -> Connection | None:
+        """Return the connection used last that is neither too old nor dropped."""
+        now = asyncio.get_running_loop().time()
+        while self._idle:
+            connection, timer = self._idle.popitem()
+            timer.cancel()
+            if timer.when() > now and not connection.closing:
+                return connection
+            connection.drop()
+        return None
+
+    async def _connect(self) -> Connection:
+        url = self._url
+        try:
+            async with asyncio.timeout(self._seconds):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    lambda: Connection(self._free, self._forget),
+                    url.raw_host or "",
+                    url.port or 0,
+                    ssl=self._secured,
+                )
+        except TimeoutError as error:
+            raise ConnectTimedOut(url.authority, self._seconds) from error
+        except OSError as error:
+            raise Unreachable(url.authority, type(error).__name__) from error
+        self._open.add(connection)
+        return connection
+
+    def _free(self, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        self._idle[connection] = loop.call_later(KEPT_ALIVE, connection.drop)
+
+    def _forget(self, connection: Connection) -> None:
+        if (timer := self._idle.pop(connection, None)) is not None:
+            timer.cancel()
+        self._open.discard(connection)
+        self._lost.wake()
