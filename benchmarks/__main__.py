@@ -14,7 +14,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from benchmarks import capacity, disconnect, first_frame, load_truth, shadow
+from benchmarks import capacity, disconnect, first_frame, load_truth, shadow, soak
 from benchmarks.harness import FULL, QUICK, Effort
 from benchmarks.remote import pass_through
 from benchmarks.rows import BenchRow, table
@@ -60,13 +60,18 @@ BENCHES: dict[str, Bench] = {
     "prompts": in_process("benchmarks.prompts", lambda e: (PROMPTS, e.requests)),
     "recall": in_process("benchmarks.recall", _recalled),
     "checkpoint": in_process("benchmarks.checkpoint", lambda e: (1 + 2 * e.rounds,)),
+    "soak": soak.measure,
 }
+LONG = frozenset({"soak"})
+"""Runs only where it is named: it takes an hour."""
 
 
 def main() -> None:
     """Run the named benches, by default all."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(BENCHES)}; default all")
+    parser.add_argument(
+        "names", nargs="*", help=f"of {', '.join(BENCHES)}; default all but {', '.join(LONG)}"
+    )
     parser.add_argument("--quick", action="store_true", help="few rounds: for development")
     parser.add_argument("--out", type=Path, default=OUT, help="the file for the rows as JSON")
     given = parser.parse_args()
@@ -75,7 +80,9 @@ def main() -> None:
         parser.error(f"no bench {unknown[0]!r}; there are {', '.join(BENCHES)}")
     console = Console()
     effort = QUICK if given.quick else FULL
-    benches = {name: BENCHES[name] for name in given.names or BENCHES}
+    benches = {
+        name: BENCHES[name] for name in given.names or BENCHES if given.names or name not in LONG
+    }
     try:
         rows = asyncio.run(run(benches, effort, console))
     except asyncio.CancelledError:
