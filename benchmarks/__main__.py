@@ -24,6 +24,8 @@ OUT = Path("build") / "bench.json"
 PAIRS_PER_REQUEST = 500
 """A full bench compares two hundred thousand pairs."""
 PROMPTS = 1_000
+FUZZED = (20_000, 1_000_000)
+"""Inputs a reader is given: quick, and in full."""
 
 Bench = Callable[[Effort], Awaitable[Sequence[BenchRow]]]
 
@@ -60,10 +62,11 @@ BENCHES: dict[str, Bench] = {
     "prompts": in_process("benchmarks.prompts", lambda e: (PROMPTS, e.requests)),
     "recall": in_process("benchmarks.recall", _recalled),
     "checkpoint": in_process("benchmarks.checkpoint", lambda e: (1 + 2 * e.rounds,)),
+    "fuzz": in_process("benchmarks.fuzz", lambda e: (FUZZED[e.rounds > QUICK.rounds],)),
     "soak": soak.measure,
 }
-LONG = frozenset({"soak"})
-"""Runs only where it is named: it takes an hour."""
+LONG = ("fuzz", "soak")
+"""Run only where they are named: a quarter of an hour, an hour."""
 
 
 def main() -> None:

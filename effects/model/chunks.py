@@ -215,7 +215,10 @@ def _decode_split(data: bytes) -> WireChunk | None:
             return None
     if wire.error or (wire.choice is not None and wire.choice.error):
         return wire
-    return msgspec.convert(value, SplitChunk)
+    try:
+        return msgspec.convert(value, SplitChunk)
+    except UnicodeEncodeError:  # half a character in the name of a field
+        return wire
 
 
 def _text(value: object) -> str:

@@ -123,6 +123,14 @@ CHUNKS: dict[str, tuple[object, Chunk]] = {
         rb'{"choices":[{"delta":{"content":"\ud83d\ude00 \ud83d"}}]}',
         Chunk(text="\U0001f600 \ufffd"),
     ),
+    "half a character in the name of a field": (
+        rb'{"a\ud83d":1,"choices":[{"delta":{"content":"b\ud83d"}}]}',
+        Chunk(text="b\ufffd"),
+    ),
+    "a byte that is no UTF-8 in the name of a field": (
+        b'{"a\xff":1,"choices":[{"delta":{"content":"b"}}]}',
+        Chunk(text="b"),
+    ),
     "a NUL, which no store holds": (delta(content="a\0b"), Chunk(text="a\ufffdb")),
     "a NUL in a part": (
         delta(content=[{"type": "text", "text": "\0"}]),
