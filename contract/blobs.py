@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
-from contract.records import EntryRecord, PlayRecord, RequestRecord, RunRecord
+from contract.records import RunRecord
 
 LONGEST = 65_536
 """Bytes of a text that stays in its record."""
@@ -16,7 +17,6 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _SHORTEST_REFERENCE = 89
 
 Json: TypeAlias = Any
-Change: TypeAlias = Callable[[msgspec.Raw], msgspec.Raw]
 Store = Callable[[bytes], str]
 """Stores a content and returns its digest."""
 Fetch = Callable[[str], bytes | None]
@@ -46,29 +46,22 @@ def put_back(raw: msgspec.Raw, fetch: Fetch) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(_put_back(msgspec.json.decode(raw), fetch)))
 
 
-def _changed(record: RunRecord, change: Change) -> RunRecord:
-    request = record.request and _request(record.request, change)
-    tape = record.tape and tuple(_entry(entry, change) for entry in record.tape)
-    plays = tuple(_play(play, change) for play in record.plays)
-    return msgspec.structs.replace(record, request=request, tape=tape, plays=plays)
-
-
-def _request(request: RequestRecord, change: Change) -> RequestRecord:
-    body = change(request.body)
-    return request if body is request.body else msgspec.structs.replace(request, body=body)
-
-
-def _entry(entry: EntryRecord, change: Change) -> EntryRecord:
-    args = change(entry.args)
-    items = tuple(change(item) for item in entry.items)
-    if args is entry.args and all(a is b for a, b in zip(items, entry.items, strict=True)):
-        return entry
-    return msgspec.structs.replace(entry, args=args, items=items)
-
-
-def _play(play: PlayRecord, change: Change) -> PlayRecord:
-    args = play.args and change(play.args)
-    return play if args is play.args else msgspec.structs.replace(play, args=args)
+def _changed(record: RunRecord, change: Callable[[msgspec.Raw], msgspec.Raw]) -> RunRecord:
+    """Change every value of a record that may be long."""
+    request, tape = record.request, record.tape
+    return replace(
+        record,
+        request=request and replace(request, body=change(request.body)),
+        tape=tape
+        and tuple(
+            replace(entry, args=change(entry.args), items=tuple(map(change, entry.items)))
+            for entry in tape
+        ),
+        plays=tuple(
+            play if play.args is None else replace(play, args=change(play.args))
+            for play in record.plays
+        ),
+    )
 
 
 def _taken_out(value: Json, store: Store) -> Json:

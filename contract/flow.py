@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 import msgspec
 
@@ -15,6 +15,7 @@ from contract.ports import Effects
 from contract.records import RequestRecord
 from contract.stores import Turn
 from contract.wire import NO_JSON, Dialect, EventDecoder, WireEvent
+from contract.wire.paths import Path
 
 Event = msgspec.Struct
 """An event of a stream: a frozen struct of its flow's union."""
@@ -177,9 +178,15 @@ class FlowSpec:
     grace_seconds: float = 0.0
     opens_sessions: bool = False
     decoder: EventDecoder = field(init=False, repr=False, compare=False)
+    _texts: Mapping[str, Path] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "decoder", EventDecoder(self.dialect))
+        kinds = get_args(self.events) or ((self.events,) if self.events else ())
+        names = [str(kind.__struct_config__.tag) for kind in kinds]
+        places = {name: self.decoder.text_paths("text", name)[0] for name in names}
+        texts = {name: paths[0] for name, paths in places.items() if paths}
+        object.__setattr__(self, "_texts", texts)
 
     @property
     def declared(self) -> bool:
@@ -210,11 +217,11 @@ class FlowSpec:
 
     def text_of(self, event: Event) -> str | None:
         """Text of an event that carries some, as its dialect says."""
-        paths, _ = self.decoder.text_paths("text", self.name_of(event))
-        if self.declared or not paths:
+        path = self._texts.get(self.name_of(event))
+        if path is None:
             return None
         value: Any = event
-        for key in paths[0]:
+        for key in path:
             value = getattr(value, key)
         return str(value)
 

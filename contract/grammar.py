@@ -38,23 +38,21 @@ class Grammar:
 
     steps: tuple[Step, ...]
     growing: Mapping[str, str] = field(default_factory=dict)
+    terminal: frozenset[str] = field(init=False, repr=False, compare=False)
+    """Events that end a stream."""
 
-    @property
-    def terminal(self) -> frozenset[str]:
-        """Events that end a stream."""
-        return self.steps[-1].names
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "terminal", self.steps[-1].names)
 
 
+@dataclass(slots=True, eq=False)
 class GrammarCheck:
     """Walks along a grammar, event by event."""
 
-    __slots__ = ("_count", "_grammar", "_position", "_texts")
-
-    def __init__(self, grammar: Grammar) -> None:
-        self._grammar = grammar
-        self._position = 0
-        self._count = 0
-        self._texts: dict[str, str] = {}
+    _grammar: Grammar
+    _position: int = 0
+    _count: int = 0
+    _texts: dict[str, str] = field(default_factory=dict)
 
     def event(self, name: str, text: str | None = None) -> None:
         """Accept one event; raises `GrammarViolated` when it may not stand here."""

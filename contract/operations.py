@@ -7,7 +7,7 @@ gets, and the calls on the live ports all follow from its row.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import msgspec
@@ -69,10 +69,11 @@ class Operation:
     result: str | None = ""
     wrap: Callable[[Any], msgspec.Struct] | None = None
 
-    @property
-    def label(self) -> str:
-        """`port.name`, the label in metrics and reports."""
-        return f"{self.port}.{self.name}"
+    label: str = field(init=False)
+    """`port.name`, the label in metrics and reports."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", f"{self.port}.{self.name}")
 
 
 MODEL_STREAM: Final = Operation(

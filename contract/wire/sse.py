@@ -6,6 +6,8 @@ multi-byte UTF-8 sequence equals CR or LF.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import msgspec
 
 _BOM = b"\xef\xbb\xbf"
@@ -27,21 +29,19 @@ class SseEvent(msgspec.Struct, frozen=True):
         return self.data.decode("utf-8", "replace")
 
 
+@dataclass(slots=True, eq=False)
 class SseDecoder:
     """Turns bytes, cut anywhere, into events; an unterminated last event is dropped."""
 
-    __slots__ = ("_after_cr", "_data", "_event", "_id", "_retry", "_start", "_tail", "keepalives")
-
-    def __init__(self) -> None:
-        # Pieces, joined once: a line of megabytes would otherwise be copied with every piece.
-        self._tail: list[bytes] = []
-        self._start = True
-        self._after_cr = False
-        self._data: list[bytes] = []
-        self._event = ""
-        self._id = ""
-        self._retry: int | None = None
-        self.keepalives = 0
+    keepalives: int = 0
+    # Pieces, joined once: a line of megabytes would otherwise be copied with every piece.
+    _tail: list[bytes] = field(default_factory=list)
+    _start: bool = True
+    _after_cr: bool = False
+    _data: list[bytes] = field(default_factory=list)
+    _event: str = ""
+    _id: str = ""
+    _retry: int | None = None
 
     def feed(self, piece: bytes) -> list[SseEvent]:
         """Take the next bytes; return the events they complete."""
@@ -58,7 +58,21 @@ class SseDecoder:
             return []
         lines = b"".join((*self._tail, piece)).split(b"\n")
         self._tail = [lines.pop()]
-        return self._lines(lines)
+        events: list[SseEvent] = []
+        data = self._data
+        for line in lines:
+            if line.startswith(b"data: "):
+                data.append(line[6:])
+            elif line:
+                self._field(line)
+            else:
+                if data:
+                    joined = data[0] if len(data) == 1 else b"\n".join(data)
+                    events.append(SseEvent(joined, self._event, self._id, self._retry))
+                    self._retry = None
+                    data.clear()
+                self._event = ""
+        return events
 
     def flush(self) -> list[SseEvent]:
         """End the stream: what was not ended by a blank line is not an event."""
@@ -74,26 +88,6 @@ class SseDecoder:
             return b""
         self._start = False
         return piece.removeprefix(_BOM)
-
-    def _lines(self, lines: list[bytes]) -> list[SseEvent]:
-        events: list[SseEvent] = []
-        for line in lines:
-            if line.startswith(b"data: "):
-                self._data.append(line[6:])
-            elif line:
-                self._field(line)
-            else:
-                if self._data:
-                    events.append(self._dispatch())
-                self._event = ""
-                self._data.clear()
-        return events
-
-    def _dispatch(self) -> SseEvent:
-        data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-        event = SseEvent(data, self._event, self._id, self._retry)
-        self._retry = None
-        return event
 
     def _field(self, line: bytes) -> None:
         name, _, value = line.partition(b":")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
 from typing import assert_never
 
 from contract.errors import EffectFailed, Fault
@@ -46,7 +45,7 @@ class ScriptedModel:
     def __init__(
         self, script: Script | Sequence[Step], models: Iterable[ModelInfo] | None = None
     ) -> None:
-        self._script = script if callable(script) else _always(script)
+        self._script = script if callable(script) else in_turn(script)
         self._models = None if models is None else {info.model_id: info for info in models}
         self.calls: list[tuple[str, ModelCall]] = []
         self.open = 0
@@ -104,8 +103,9 @@ def says(
     *texts: str, every: float = 0.0, finish: str = "stop", usage: Usage | None = None
 ) -> list[Step]:
     """Make the steps of a plain answer: its texts, `every` seconds one, finish reason, usage."""
-    spoken = chain.from_iterable(zip(repeat(Wait(every)), map(_text, texts), strict=False))
-    steps: list[Step] = [step for step in spoken if step != Wait(0.0)]
+    steps: list[Step] = []
+    for text in texts:
+        steps += [Wait(every), Chunk(text=text)] if every else [Chunk(text=text)]
     return [
         *steps,
         Chunk(finish=finish),
@@ -131,14 +131,6 @@ def by_last_text(table: Mapping[str, Sequence[Step]]) -> Script:
         return table[_plain(said[-1])]
 
     return script
-
-
-def _always(steps: Sequence[Step]) -> Script:
-    return lambda _: steps
-
-
-def _text(text: str) -> Step:
-    return Chunk(text=text)
 
 
 def _plain(message: UserMessage) -> str:

@@ -90,13 +90,11 @@ class ToolRegistry:
 
     async def list(self, site: str) -> tuple[ToolSpec, ...]:
         """Return the tools there are."""
-        if not self._sources:
-            return tuple(one.spec for one in self._tools.values())
-        there = {one.spec.name: one.spec for one in self._tools.values()}
+        there = dict(self._tools)
         for source in self._sources:
             for one in source.offered():
-                there.setdefault(one.spec.name, one.spec)
-        return tuple(there.values())
+                there.setdefault(one.spec.name, one)
+        return tuple(one.spec for one in there.values())
 
     async def run(self, site: str, call: ToolCall) -> ToolResult:
         """Run one call; whatever goes wrong is in the result."""
@@ -129,10 +127,9 @@ class ToolRegistry:
 
     def _find(self, name: str) -> Tool | None:
         one = self._tools.get(name)
-        if one is not None or not self._sources:
-            return one
-        found = (source.find(name) for source in self._sources)
-        return next((one for one in found if one is not None), None)
+        for source in self._sources:
+            one = one or source.find(name)
+        return one
 
     async def _perform(self, one: Tool, arguments: object) -> object:
         if inspect.iscoroutinefunction(one.call):

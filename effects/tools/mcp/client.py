@@ -25,7 +25,6 @@ from mcp_types import (
     INVALID_PARAMS,
     REQUEST_TIMEOUT,
     AudioContent,
-    BlobResourceContents,
     CallToolResult,
     ContentBlock,
     EmbeddedResource,
@@ -121,22 +120,15 @@ def _block(block: ContentBlock) -> str:
             return f"[{block.type} {block.mime_type}, {_decoded_size(block.data)} bytes, not shown]"
         case ResourceLink():
             return f"[resource {block.name}: {block.uri}]"
-        case EmbeddedResource():
-            return _resource(block)
+        case EmbeddedResource(resource=inside):
+            if isinstance(inside, TextResourceContents):
+                size = len(inside.text.encode())
+            else:
+                size = _decoded_size(inside.blob)
+            kind = inside.mime_type or "of no type"
+            return f"[resource {inside.uri}, {kind}, {size} bytes, not shown]"
         case _:
             assert_never(block)
-
-
-def _resource(block: EmbeddedResource) -> str:
-    inside = block.resource
-    match inside:
-        case TextResourceContents():
-            size = len(inside.text.encode())
-        case BlobResourceContents():
-            size = _decoded_size(inside.blob)
-        case _:
-            assert_never(inside)
-    return f"[resource {inside.uri}, {inside.mime_type or 'of no type'}, {size} bytes, not shown]"
 
 
 def _decoded_size(base64: str) -> int:
