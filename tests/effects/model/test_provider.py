@@ -7,18 +7,21 @@ import gzip
 import logging
 import socket
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
+from typing import Literal
 
 import pytest
 from openai import AsyncOpenAI
 
-from contract.errors import EffectFailed, Fault
+from contract.errors import EffectFailed, Fault, FaultCode
 from contract.model import Chunk
 from effects.model import ModelEntry
 from effects.model.client import MAX_ERROR_BYTES
+from effects.model.errors import Facts
 from tests.support.loopback_provider import (
     CALL,
     KEY,
+    Answer,
     Loopback,
     Wire,
     ask,
@@ -32,6 +35,7 @@ from tests.support.loopback_provider import (
     usage,
     whole,
 )
+from tests.support.misbehaving_providers import reset
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
@@ -105,55 +109,12 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
         assert len(await ask(loopback.entry())) == 3
 
 
-async def test_an_answer_may_be_compressed_all_the_same() -> None:
-    """Though we ask for the opposite: some gateways do not listen."""
-    packed = gzip.compress(b"".join(map(sse, (delta(content="Hi"), finish()))) + DONE)
-
-    async def answer(wire: Wire) -> None:
-        await wire.head(headers={"content-encoding": "gzip"})
-        await wire.send(packed[:10])
-        await wire.send(packed[10:])
-        await wire.end()
-
-    async with serving(answer) as loopback:
-        chunks = await ask(loopback.entry())
-    assert "".join(chunk.text for chunk in chunks) == "Hi"
-
-
 async def test_a_connection_is_used_again() -> None:
     """Reading on to the end of the body keeps it."""
     async with serving(complete) as loopback, registry_of(loopback.entry()) as registry:
         for _ in range(3):
             await whole(once(registry).stream("reply", CALL))
     assert (len(loopback.requests), loopback.connections) == (3, 1)
-
-
-async def test_one_failure_is_one_request() -> None:
-    """Retrying is for a layer that knows the tape."""
-    async with serving(refusing(500, b"{}")) as loopback:
-        await fault_of(loopback.entry())
-    assert len(loopback.requests) == 1
-
-
-async def test_a_refusal_is_a_fault_with_its_facts() -> None:
-    """Status, code, how long to wait."""
-    body = b'{"error":{"code":"rate_limit_exceeded","message":"slow down"}}'
-    async with serving(refusing(429, body, retry_after="2", x_request_id="req_1")) as loopback:
-        fault = await fault_of(loopback.entry())
-    assert (fault.code, fault.retryable) == ("model_rate_limited", True)
-    assert fault.data == {
-        "status": 429,
-        "code": "rate_limit_exceeded",
-        "request_id": "req_1",
-        "retry_after": 2.0,
-    }
-
-
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"error":null}', b'"text"', b"\xff"])
-async def test_a_refusal_may_say_anything(body: bytes) -> None:
-    """The status is enough."""
-    async with serving(refusing(503, body)) as loopback:
-        assert (await fault_of(loopback.entry())).code == "model_unavailable"
 
 
 async def test_nobody_listens(unused_port: int) -> None:
@@ -176,32 +137,7 @@ async def test_nobody_accepts() -> None:
     assert fault.data == {"cause": "TimeoutError"}
 
 
-async def test_a_reset_before_the_headers() -> None:
-    """The request did not reach a server."""
-
-    async def answer(wire: Wire) -> None:
-        wire.reset()
-
-    async with serving(answer) as loopback:
-        fault = await fault_of(loopback.entry())
-    assert (fault.code, fault.retryable) == ("model_unavailable", True)
-
-
-async def test_an_answer_that_is_no_http() -> None:
-    """Named by its class, like every broken connection."""
-
-    async def answer(wire: Wire) -> None:
-        await wire.raw(b"SSH-2.0-OpenSSH\r\n\r\n")
-        await wire.gone()
-
-    async with serving(answer) as loopback:
-        fault = await fault_of(loopback.entry())
-    assert (fault.code, fault.retryable) == ("model_unavailable", True)
-
-
-async def after_a_break(
-    *events: object, broken: Callable[[Wire], Awaitable[None]], **limits: float
-) -> list[Chunk]:
+async def after_a_break(*events: object, broken: Answer, **limits: float) -> list[Chunk]:
     """Hear all events, then have the connection broken; return what comes of it."""
     heard = asyncio.Event()
 
@@ -221,11 +157,6 @@ async def after_a_break(
         return chunks
 
 
-async def reset(wire: Wire) -> None:
-    """Break the connection off."""
-    wire.reset()
-
-
 async def babble(wire: Wire) -> None:
     """Send what is no piece of a chunked body."""
     await wire.raw(b"nonsense\r\n")
@@ -239,7 +170,7 @@ async def test_a_body_that_makes_no_sense_is_silence() -> None:
 
 
 @pytest.mark.parametrize("broken", [reset, Wire.end])
-async def test_a_stream_cut_in_the_middle(broken: Callable[[Wire], Awaitable[None]]) -> None:
+async def test_a_stream_cut_in_the_middle(broken: Answer) -> None:
     """Never success, whether the connection broke or the body just ended."""
     with pytest.raises(EffectFailed) as caught:
         await after_a_break(delta(content="Hi"), broken=broken)
@@ -248,122 +179,157 @@ async def test_a_stream_cut_in_the_middle(broken: Callable[[Wire], Awaitable[Non
 
 
 @pytest.mark.parametrize("broken", [reset, babble, Wire.end])
-async def test_a_break_after_the_answer_is_none(broken: Callable[[Wire], Awaitable[None]]) -> None:
+async def test_a_break_after_the_answer_is_none(broken: Answer) -> None:
     """A finish reason came: nothing is missing."""
     chunks = await after_a_break(delta(content="Hi"), finish(), broken=broken, tail=SOON)
     assert [chunk.finish for chunk in chunks] == ["", "stop"]
 
 
-async def test_no_answer_at_all() -> None:
-    """The limit on the first byte."""
-    async with serving(Wire.gone) as loopback:
-        fault = await fault_of(loopback.entry(first_byte=SOON))
-    assert fault == Fault("model_timeout_first_byte", retryable=True, data={"seconds": SOON})
+HI = sse(delta(content="Hi"))
+PACKED = gzip.compress(HI + sse(finish()) + DONE)
+GZIP = {"content-encoding": "gzip"}
+ROLE = sse(delta(role="assistant", content=""))
+TIMED_OUT = Fault("model_timeout_idle", retryable=True, data={"seconds": SOON})
+LIMITED = b'{"error":{"code":"rate_limit_exceeded","message":"slow down"}}'
+LIMITED_FACTS: Facts = {
+    "status": 429,
+    "code": "rate_limit_exceeded",
+    "request_id": "req_1",
+    "retry_after": 2.0,
+}
 
 
-async def test_no_more_is_read_of_an_error_than_anybody_looks_at() -> None:
-    """Its body never ends: what came of it is enough, and the connection is dropped."""
-    left = asyncio.Event()
-
-    async def answer(wire: Wire) -> None:
-        await wire.head(500)
-        for _ in range(3):
-            await wire.send(b"x" * (MAX_ERROR_BYTES // 2))
-        await wire.gone()
-        left.set()
-
-    async with serving(answer) as loopback:
-        assert (await fault_of(loopback.entry())).code == "model_unavailable"
-        async with asyncio.timeout(PATIENCE_S):
-            await left.wait()
-
-
-async def test_half_an_error_response_is_left_in_time() -> None:
-    """Its head came, its body never ends: the connection is dropped like any other."""
-    left = asyncio.Event()
+def sending(
+    *pieces: bytes, then: Answer = Wire.gone, headers: Mapping[str, str] | None = None
+) -> Answer:
+    """Answer with these pieces of a body, then do something else."""
 
     async def answer(wire: Wire) -> None:
-        await wire.head(500)
-        await wire.gone()
-        left.set()
+        await wire.head(headers=headers)
+        for piece in pieces:
+            await wire.send(piece)
+        await then(wire)
 
-    async with serving(answer) as loopback:
-        assert (await fault_of(loopback.entry(first_byte=0.2))).code == "model_timeout_first_byte"
-        async with asyncio.timeout(PATIENCE_S):
-            await left.wait()
+    return answer
 
 
-async def stalled(loopback_events: list[bytes], **limits: float) -> tuple[list[Chunk], Fault]:
-    """Ask a provider that says something and then nothing; return what was heard."""
+async def ssh(wire: Wire) -> None:
+    """Answer with what is no HTTP."""
+    await wire.raw(b"SSH-2.0-OpenSSH\r\n\r\n")
+    await wire.gone()
 
-    async def answer(wire: Wire) -> None:
-        await wire.head()
-        for data in loopback_events:
-            await wire.send(data)
-        await wire.gone()
 
+def unavailable(**facts: str | float) -> Fault:
+    """Make the fault of a provider that could not be reached or is busy."""
+    return Fault("model_unavailable", retryable=True, data={**facts})
+
+
+def timeout(stage: Literal["first_byte", "first_token", "total"], seconds: float) -> Fault:
+    """Make the fault of a limit."""
+    codes: dict[str, FaultCode] = {
+        "first_byte": "model_timeout_first_byte",
+        "first_token": "model_timeout_first_token",
+        "total": "model_timeout_total",
+    }
+    return Fault(codes[stage], retryable=True, data={"seconds": seconds})
+
+
+# What a provider does, under which limits; the finish reasons or texts heard, and the fault.
+ANSWERS: dict[str, tuple[Answer, dict[str, float], list[str], Fault | None]] = {
+    "compressed although we ask for the opposite": (
+        sending(PACKED[:10], PACKED[10:], then=Wire.end, headers=GZIP),
+        {},
+        ["Hi", "stop"],
+        None,
+    ),
+    "whole, without `[DONE]` or an end": (
+        sending(HI, sse(finish())),
+        {"tail": SOON},
+        ["Hi", "stop"],
+        None,
+    ),
+    "whole, without an end": (
+        sending(HI, sse(finish()), DONE),
+        {"tail": SOON},
+        ["Hi", "stop"],
+        None,
+    ),
+    "usage after the finish reason": (complete, {}, ["Hi", "stop", "usage"], None),
+    "refused, with its facts": (
+        refusing(429, LIMITED, retry_after="2", x_request_id="req_1"),
+        {},
+        [],
+        Fault("model_rate_limited", retryable=True, data=LIMITED_FACTS),
+    ),
+    **{
+        f"refused with {body!r}": (refusing(503, body), {}, [], unavailable(status=503))
+        for body in (b"", b"<html>", b"[]", b'{"error":null}', b'"text"', b"\xff")
+    },
+    "reset before the headers": (reset, {}, [], unavailable(cause="ServerDisconnectedError")),
+    "no HTTP": (ssh, {}, [], unavailable(cause="BadStatusLine")),
+    "no answer at all": (Wire.gone, {"first_byte": SOON}, [], timeout("first_byte", SOON)),
+    "headers, and a role and comments as signs of life": (
+        sending(ROLE, b": PROCESSING\n\n"),
+        {"first_token": 0.2, "idle": SOON},
+        [],
+        timeout("first_token", 0.2),
+    ),
+    "a stall": (sending(HI), {"idle": SOON}, ["Hi"], TIMED_OUT),
+    "no end of all": (sending(HI), {"total": 0.3}, ["Hi"], timeout("total", 0.3)),
+    "an error inside, which ends it at once": (
+        sending(HI, sse({"error": {"code": "x"}})),
+        {"idle": NEVER},
+        ["Hi"],
+        Fault("model_error", data={"code": "x"}),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("answer", "limits", "heard", "fault"), ANSWERS.values(), ids=ANSWERS.keys()
+)
+async def test_what_comes_of_an_answer(
+    answer: Answer, limits: dict[str, float], heard: list[str], fault: Fault | None
+) -> None:
+    """All that came before the end, and at the end the fault if the answer is not whole."""
     chunks: list[Chunk] = []
-
-    async def read(entry: ModelEntry) -> None:
-        async with registry_of(entry) as registry:
+    found = None
+    async with serving(answer) as loopback, registry_of(loopback.entry(**limits)) as registry:
+        try:
             async for chunk in once(registry).stream("reply", CALL):
                 chunks.append(chunk)  # noqa: PERF401 (kept when the stream fails)
-
-    async with serving(answer) as loopback:
-        with pytest.raises(EffectFailed) as caught:
-            await read(loopback.entry(**limits))
-    return chunks, caught.value.fault
-
-
-async def test_headers_and_no_token() -> None:
-    """The limit on the first token; a role and keep-alives are none."""
-    opening = [sse(delta(role="assistant", content="")), b": PROCESSING\n\n"]
-    chunks, fault = await stalled(opening, first_token=0.2, idle=SOON)
-    assert chunks == []
-    assert fault == Fault("model_timeout_first_token", retryable=True, data={"seconds": 0.2})
+        except EffectFailed as failed:
+            found = failed.fault
+    assert [one.text or one.finish or "usage" for one in chunks] == heard
+    assert found == fault
+    assert len(loopback.requests) == 1  # calling again is for a layer that knows the tape
 
 
-async def test_a_stream_that_stalls() -> None:
-    """The limit on silence, after what was said."""
-    chunks, fault = await stalled([sse(delta(content="Hi"))], idle=SOON)
-    assert chunks == [Chunk(text="Hi", model="loop-1")]
-    assert fault == Fault("model_timeout_idle", retryable=True, data={"seconds": SOON})
-
-
-async def test_a_stream_that_never_ends() -> None:
-    """The limit on the whole call."""
-    _, fault = await stalled([sse(delta(content="Hi"))], total=0.3)
-    assert fault.code == "model_timeout_total"
-
-
-@pytest.mark.parametrize("last", [[sse(finish())], [sse(finish()), DONE]])
-async def test_a_whole_answer_does_not_wait_for_the_connection(last: list[bytes]) -> None:
-    """It ends well although the provider neither says `[DONE]` nor hangs up."""
+@pytest.mark.parametrize(
+    ("pieces", "limits", "code"),
+    [
+        ([b"x" * (MAX_ERROR_BYTES // 2)] * 3, {}, "model_unavailable"),
+        ([], {"first_byte": 0.2}, "model_timeout_first_byte"),
+    ],
+    ids=["endless", "silent"],
+)
+async def test_an_error_whose_body_never_ends_is_left(
+    pieces: list[bytes], limits: dict[str, float], code: FaultCode
+) -> None:
+    """What came of it is enough, and the connection is dropped like any other."""
+    left = asyncio.Event()
 
     async def answer(wire: Wire) -> None:
-        await wire.head()
-        for data in [sse(delta(content="Hi")), *last]:
-            await wire.send(data)
+        await wire.head(500)
+        for piece in pieces:
+            await wire.send(piece)
         await wire.gone()
+        left.set()
 
     async with serving(answer) as loopback:
-        chunks = await ask(loopback.entry(tail=SOON))
-    assert [chunk.finish for chunk in chunks] == ["", "stop"]
-
-
-async def test_usage_after_the_finish_reason_is_waited_for() -> None:
-    """Keep reading to the end."""
-    async with serving(complete) as loopback:
-        assert (await ask(loopback.entry()))[-1].usage is not None
-
-
-async def test_an_error_inside_the_stream_ends_it_at_once() -> None:
-    """The provider keeps the connection open; we do not."""
-    chunks, fault = await stalled(
-        [sse(delta(content="Hi")), sse({"error": {"code": "x"}})], idle=NEVER
-    )
-    assert len(chunks) == 1
-    assert fault == Fault("model_error", data={"code": "x"})
+        assert (await fault_of(loopback.entry(**limits))).code == code
+        async with asyncio.timeout(PATIENCE_S):
+            await left.wait()
 
 
 async def test_malformed_chunks_are_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
