@@ -52,50 +52,43 @@ def total_deadline(limits: Limits, now: float) -> CallDeadline:
     return CallDeadline(now + limits.total, "model_timeout_total", limits.total)
 
 
+@dataclass(slots=True, eq=False)
 class StreamDeadlines:
     """Which limit holds at each stage of a stream, decided without a clock.
 
-    `ends` is when all must have ended, where that is not the limits' own `total` from now.
+    The call was made at `start` and must have ended as `ends` says. `answered` is set when the
+    response's headers have come, `heard` with each of its bytes, `spoke` once the model has
+    written anything.
     """
 
-    __slots__ = ("_answered", "_ends", "_heard", "_limits", "_over", "_spoke", "_start")
-
-    def __init__(self, limits: Limits, now: float, ends: CallDeadline | None = None) -> None:
-        self._limits = limits
-        self._start = self._heard = now
-        self._ends = ends or total_deadline(limits, now)
-        self._answered = self._spoke = False
-        self._over: float | None = None
-
-    def answered(self) -> None:
-        """Note that the response's headers have come."""
-        self._answered = True
-
-    def heard(self, now: float, *, spoke: bool) -> None:
-        """Note bytes; `spoke` once the model has written anything."""
-        self._heard = now
-        self._spoke = spoke
+    limits: Limits
+    start: float
+    ends: CallDeadline
+    answered: bool = False
+    heard: float = 0.0
+    spoke: bool = False
+    _over: float | None = None
 
     def finished(self, now: float, *, done: bool) -> None:
         """Note that the answer is complete, and whether the stream said that it has ended."""
-        wait = min(DRAIN_SECONDS, self._limits.tail) if done else self._limits.tail
+        wait = min(DRAIN_SECONDS, self.limits.tail) if done else self.limits.tail
         until = now + wait
         self._over = until if self._over is None else min(self._over, until)
 
     def next(self) -> CallDeadline:
         """Return the deadline of the wait that begins now."""
-        limits = self._limits
+        limits = self.limits
         if self._over is not None:
             stage = CallDeadline(self._over, "model_timeout_idle", limits.tail)
-        elif self._spoke:
-            stage = CallDeadline(self._heard + limits.idle, "model_timeout_idle", limits.idle)
-        elif self._answered or limits.first_token < limits.first_byte:
-            when = self._start + limits.first_token
+        elif self.spoke:
+            stage = CallDeadline(self.heard + limits.idle, "model_timeout_idle", limits.idle)
+        elif self.answered or limits.first_token < limits.first_byte:
+            when = self.start + limits.first_token
             stage = CallDeadline(when, "model_timeout_first_token", limits.first_token)
         else:
-            when = self._start + limits.first_byte
+            when = self.start + limits.first_byte
             stage = CallDeadline(when, "model_timeout_first_byte", limits.first_byte)
-        return stage if stage.when < self._ends.when else self._ends
+        return stage if stage.when < self.ends.when else self.ends
 
 
 @dataclass(eq=False)
@@ -213,17 +206,16 @@ async def read_answer(
     registry: ModelRegistry,
     entry: ModelEntry,
     body: bytes,
-    ends: CallDeadline | None = None,
-    assembler: StreamAssembler | None = None,
+    ends: CallDeadline,
+    assembler: StreamAssembler,
 ) -> AsyncGenerator[list[Chunk], None]:
     """Call one entry once; yield the chunks that come together, as they come.
 
     Closing the generator drops the connection, or keeps it for the next request. `ends` is when
-    the whole must have ended, if not after the provider's own total limit. Raises `EffectFailed`
-    where the answer is not whole, always after all that came of it.
+    the whole must have ended. Raises `EffectFailed` where the answer is not whole, always after
+    all that came of it.
     """
     now = asyncio.get_running_loop().time
-    assembler = assembler or StreamAssembler()
     deadlines = StreamDeadlines(entry.provider.limits, now(), ends)
     async with registry.clients.lease(entry.provider) as client:
         response = await _respond(client, body, deadlines)
@@ -235,7 +227,7 @@ async def read_answer(
             async with aclosing(pieces):
                 while (piece := await _next_piece(pieces, deadlines, assembler)) is not None:
                     chunks = assembler.feed(piece)
-                    deadlines.heard(now(), spoke=assembler.spoke)
+                    deadlines.heard, deadlines.spoke = now(), assembler.spoke
                     if assembler.complete:
                         deadlines.finished(now(), done=assembler.done)
                     yield chunks
@@ -287,5 +279,5 @@ async def _respond(client: ModelClient, body: bytes, deadlines: StreamDeadlines)
     if not response.is_success:
         error_body = error_in(response.content)
         raise EffectFailed(status_fault(response.status_code, response.headers, error_body))
-    deadlines.answered()
+    deadlines.answered = True
     return response

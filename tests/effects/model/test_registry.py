@@ -22,7 +22,7 @@ from effects.model import (
     Provider,
     Secret,
 )
-from effects.model.stream import read_answer
+from effects.model.stream import StreamAssembler, read_answer, total_deadline
 from tests.support.loopback_provider import (
     CALL,
     Wire,
@@ -41,6 +41,12 @@ ENTRY = ModelEntry("gpt-4.1", HERE, "gpt-4.1-2025", 1000, 100, Prices(2.0, 8.0),
 def streaming(registry: ModelRegistry) -> AsyncGenerator[Chunk, None]:
     """Begin to ask model `m`."""
     return once(registry).stream("reply", CALL)
+
+
+def answer_of(registry: ModelRegistry, entry: ModelEntry) -> AsyncGenerator[list[Chunk], None]:
+    """Call an entry that need not be registered."""
+    ends = total_deadline(entry.provider.limits, asyncio.get_running_loop().time())
+    return read_answer(registry, entry, b"{}", ends, StreamAssembler())
 
 
 async def held(wire: Wire) -> None:
@@ -168,7 +174,7 @@ async def test_an_idle_client_is_closed_at_once() -> None:
 async def test_a_client_asked_for_after_its_removal_is_not_kept() -> None:
     """A rescue may still hold the old entry."""
     async with serving(held) as loopback, registry_of() as registry:
-        async with aclosing(read_answer(registry, loopback.entry(), b"{}")) as answer:
+        async with aclosing(answer_of(registry, loopback.entry())) as answer:
             assert await anext(answer)
         assert len(registry.clients) == 0
 
@@ -177,7 +183,7 @@ async def test_a_server_that_needs_no_key_gets_a_placeholder() -> None:
     """The SDK insists on sending one."""
     async with serving(held) as loopback, registry_of() as registry:
         provider = replace(loopback.entry().provider, key=Secret())
-        async with aclosing(read_answer(registry, ModelEntry("m", provider, "m"), b"{}")) as answer:
+        async with aclosing(answer_of(registry, ModelEntry("m", provider, "m"))) as answer:
             assert await anext(answer)
     assert loopback.requests[0].headers["authorization"] == "Bearer no-key"
 

@@ -19,6 +19,7 @@ from effects.model.stream import (
     RawAssembler,
     StreamAssembler,
     StreamDeadlines,
+    total_deadline,
 )
 from tests.support.loopback_provider import delta, finish, sse, usage
 
@@ -296,57 +297,47 @@ def test_whatever_was_cut_can_be_encoded(contents: list[bytes]) -> None:
 LIMITS = Limits(first_byte=3, first_token=10, idle=5, total=100, tail=1)
 
 
-def due(deadlines: StreamDeadlines) -> tuple[float, str]:
-    """Return when the next wait ends, and how."""
+def since(start: float, limits: Limits = LIMITS) -> StreamDeadlines:
+    """Return the deadlines of a call made then."""
+    return StreamDeadlines(limits, start, total_deadline(limits, start))
+
+
+def due(deadlines: StreamDeadlines, **noted: float) -> tuple[float, str]:
+    """Note what has come; return when the next wait ends, and how."""
+    for name, value in noted.items():
+        setattr(deadlines, name, value)
     deadline = deadlines.next()
     return deadline.when, deadline.code
 
 
 def test_the_stages_of_a_stream() -> None:
     """Headers, first token, silence in between; the first two count from the start."""
-    deadlines = StreamDeadlines(LIMITS, 1000)
+    deadlines = since(1000)
     assert due(deadlines) == (1003, "model_timeout_first_byte")
-    deadlines.answered()
-    assert due(deadlines) == (1010, "model_timeout_first_token")
-    deadlines.heard(1004, spoke=False)
-    assert due(deadlines) == (1010, "model_timeout_first_token")
-    deadlines.heard(1005, spoke=True)
-    assert due(deadlines) == (1010, "model_timeout_idle")
-    deadlines.heard(1009, spoke=True)
-    assert due(deadlines) == (1014, "model_timeout_idle")
+    assert due(deadlines, answered=True) == (1010, "model_timeout_first_token")
+    assert due(deadlines, heard=1004) == (1010, "model_timeout_first_token")
+    assert due(deadlines, heard=1005, spoke=True) == (1010, "model_timeout_idle")
+    assert due(deadlines, heard=1009) == (1014, "model_timeout_idle")
 
 
-def test_the_total_ends_every_stage() -> None:
-    """Whatever stage it is."""
-    deadlines = StreamDeadlines(LIMITS, 0)
-    deadlines.answered()
-    deadlines.heard(98, spoke=True)
-    assert due(deadlines) == (100, "model_timeout_total")
+def test_the_shorter_of_two_limits_holds() -> None:
+    """The total ends every stage; a first token may be due before the first byte."""
+    assert due(since(0), answered=True, heard=98, spoke=True) == (100, "model_timeout_total")
+    soon = since(0, Limits(first_byte=30, first_token=2))
+    assert due(soon) == (2, "model_timeout_first_token")
 
 
-def test_a_first_token_due_before_the_first_byte() -> None:
-    """The shorter limit holds."""
-    deadlines = StreamDeadlines(Limits(first_byte=30, first_token=2), 0)
-    assert due(deadlines) == (2, "model_timeout_first_token")
-
-
-def test_after_the_finish_reason_the_tail() -> None:
-    """Once; later pieces do not prolong it."""
-    deadlines = StreamDeadlines(LIMITS, 0)
+def test_after_the_finish_reason_the_tail_once() -> None:
+    """Later pieces do not prolong it; after `[DONE]` only the end of the connection is due."""
+    deadlines = since(0)
     deadlines.finished(20, done=False)
     deadlines.finished(20.5, done=False)
-    assert deadlines.next().when == 21
-
-
-def test_after_done_only_the_end_of_the_connection() -> None:
-    """It is worth a moment, for then the connection is used again."""
-    deadlines = StreamDeadlines(LIMITS, 0)
-    deadlines.finished(20, done=False)
+    assert due(deadlines)[0] == 21
     deadlines.finished(20.2, done=True)
-    assert deadlines.next().when == 20.2 + DRAIN_SECONDS
+    assert due(deadlines)[0] == 20.2 + DRAIN_SECONDS
 
 
 def test_a_fault_names_its_limit() -> None:
     """In seconds; asking again could help."""
-    fault = StreamDeadlines(LIMITS, 0).next().fault
+    fault = since(0).next().fault
     assert fault == Fault("model_timeout_first_byte", retryable=True, data={"seconds": 3})
