@@ -26,21 +26,19 @@ from effects.model import resolving_effects
 from effects.tape import Budget, Exchange, PauseOrigin, Tape
 from router.capture.recorder import ExchangeRecorder
 from router.capture.records import request_record
-from router.config import FlowSettings, Settings
+from router.config import Settings
 from router.context import ExchangeContext, LedgerLine, Observer, RouterCounts, notify
 from router.problems import Problem
 from router.resume.pauses import Pauses, ResumedPause
 from router.routing.admission import Admission, Admitted
 from router.routing.assignment import Assigner, Decision
-from router.serving.completion import STOP_SECONDS
-from router.serving.failure import CLAIM_LOST, STOPPING
 from router.serving.run import Run
 from router.serving.stack import Stack
-from router.serving.stream import Plan, ServedStream
+from router.serving.stream import CLAIM_LOST, STOP_SECONDS, STOPPING, ServedStream
 from router.shadow.idle_gate import IdleGate
 from router.shadow.ledger import Ledger
 from router.shadow.selection import Shadows
-from router.stack import IncomingRequest, RunOutcome, StackName
+from router.stack import IncomingRequest, StackName
 from router.traces import Traces
 
 log = logging.getLogger(__name__)
@@ -57,9 +55,9 @@ def new_exchange_id() -> str:
 
 @dataclass(slots=True, eq=False)
 class _OpenExchange:
-    context: ExchangeContext
     stream: ServedStream
     admitted: Admitted
+    traced: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -84,12 +82,15 @@ class Router:
     wall: Callable[[], float] = time.time
     traces: Traces = field(default_factory=Traces)
     draining: bool = field(default=False, init=False)
+    counts: RouterCounts = field(init=False)
+    """What was done since the start."""
     _budget: Budget = field(init=False)
     _open: dict[str, _OpenExchange] = field(default_factory=dict, init=False)
     _unsettled: dict[str, _OpenExchange] = field(default_factory=dict, init=False)
     _closing: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
+        self.counts = self.assigner.counts
         self._budget = Budget(self.settings().limits.total_bytes)
         self.ledger.on_settled = self._settled
 
@@ -104,11 +105,6 @@ class Router:
         }
 
     @property
-    def counts(self) -> RouterCounts:
-        """What was done since the start."""
-        return self.assigner.counts
-
-    @property
     def ledger(self) -> Ledger:
         """Where the shadow of each request ended."""
         return self.shadows.ledger
@@ -116,7 +112,7 @@ class Router:
     @property
     def open_streams(self) -> Counter[str]:
         """How many exchanges are being served, by flow."""
-        return Counter(one.context.spec.name for one in self._open.values())
+        return Counter(one.stream.context.spec.name for one in self._open.values())
 
     @property
     def bytes_left(self) -> int:
@@ -144,7 +140,7 @@ class Router:
         decision = await self.assigner.decide(spec, body, qa_header, incoming, session)
         request = Request(body, decision.flow.options, path, session)
         stream = self._begin(spec, self.exchange_id(), request, decision, incoming)
-        self.shadows.started(stream.plan.exchange)
+        self.shadows.started(stream.context.exchange)
         return stream
 
     async def resume(
@@ -186,8 +182,8 @@ class Router:
 
     async def answered(self, stream: ServedStream) -> None:
         """A first frame is there: pauses of the same session have been passed by."""
-        if self.pauses is not None and stream.plan.spec.continue_endpoint is not None:
-            await self.pauses.expire_others(self._open[stream.plan.exchange].context)
+        if self.pauses is not None and stream.context.spec.continue_endpoint is not None:
+            await self.pauses.expire_others(stream.context)
 
     def refused(self, flow: str, problem: Problem) -> None:
         """Report a request that was refused before it became an exchange."""
@@ -198,17 +194,17 @@ class Router:
 
         Idempotent.
         """
-        one = self._open.pop(stream.plan.exchange, None)
+        one = self._open.pop(stream.context.exchange, None)
         if one is None:
             return
-        one.context.ended = stream.exchange.stamp()
+        stream.context.ended = stream.exchange.stamp()
         loop, context = asyncio.get_running_loop(), stream.exchange.context()
         # `aclose` awaits tasks, not callbacks: while the router drains, all are tasks.
-        pausable = self.pauses is not None and self.pauses.concern(stream.plan.exchange)
+        pausable = self.pauses is not None and stream.context.spec.continue_endpoint is not None
         if not pausable and not self.draining and stream.close_now():
             loop.call_soon(self._finished, one, context=context)
             return
-        name = f"close {stream.plan.exchange}"
+        name = f"close {stream.context.exchange}"
         task = loop.create_task(self._close(one), name=name, context=context)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -260,95 +256,72 @@ class Router:
         resumed: ResumedPause | None = None,
     ) -> ServedStream:
         """Take a slot for a request and open its exchange; raises `Problem` 503."""
-        assignment, limits = decision.assignment, decision.settings.limits
-        fallback = self._fallback(spec, decision.flow, assignment.stack, resumed)
-        admitted = self._admit(spec, assignment.stack, fallback, resumed)
-        try:
-            taped = self._exchange(spec, exchange, request, decision, resumed)
-        except BaseException:
-            admitted.release(None)
-            raise
-        choice = admitted.choice
-        plan = Plan(
-            spec=spec,
-            request=request,
-            assignment=assignment,
-            primary=self.stacks[choice.primary],
-            fallback=self.stacks[choice.fallback] if choice.fallback else None,
-            stall_seconds=limits.stall_seconds,
-            unsent_bytes=limits.unsent_bytes,
-            incoming=incoming,
-            exchange=exchange,
-            answer=resumed.answer if resumed else None,
-        )
-        stream = ServedStream(plan, taped)
+        limits = decision.settings.limits
         context = ExchangeContext(
             exchange=exchange,
             spec=spec,
             request=request,
-            assignment=assignment,
+            assignment=decision.assignment,
             config=decision.version,
             began=int(self.wall() * 1_000_000),
-            tape=taped.tape,
+            tape=resumed.tape if resumed else Tape(limit=limits.exchange_bytes),
             incoming=incoming,
             resumes=resumed.claim.pause.exchange if resumed else "",
         )
-        one = _OpenExchange(context, stream, admitted)
+        admitted = self._admit(context, decision)
+        try:
+            taped = self._exchange(context, limits.write_seconds, resumed)
+        except BaseException:
+            admitted.release(None)
+            raise
+        primary, fallback = admitted.choice.primary, admitted.choice.fallback
+        stream = ServedStream(
+            context,
+            taped,
+            self.stacks[primary],
+            self.stacks[fallback] if fallback else None,
+            limits,
+            answer=resumed.answer if resumed else None,
+        )
+        one = _OpenExchange(stream, admitted, traced=decision.settings.gateway.enabled)
         stream.on_fallback = partial(self._fell_back, one)
         self._open[exchange] = self._unsettled[exchange] = one
         self.counts.requests += 1
-        self.counts.bypassed += plan.bypassed
-        self.traces.note(exchange, incoming.headers if incoming else ())
+        self.counts.bypassed += primary != decision.assignment.stack
+        if one.traced:
+            self.traces.note(exchange, incoming.headers if incoming else ())
         self.shadows.begin(context, stream, decision)
         return stream
 
-    def _fallback(
-        self, spec: FlowSpec, flow: FlowSettings, assigned: StackName, resumed: ResumedPause | None
-    ) -> StackName | None:
-        """Return the stack that may take over; the switch goes before everything."""
-        if assigned == "graph":
-            name: StackName = "legacy"
-            allowed = flow.langgraph_fallback
-        else:
-            name = "graph"
-            allowed = flow.enable_langgraph and flow.fallback_to_graph
-        stack = self.stacks.get(name) if allowed else None
-        if stack is None or not stack.serves(spec) or (resumed and not stack.powers.taped):
-            return None
-        return name
-
-    def _admit(
-        self,
-        spec: FlowSpec,
-        assigned: StackName,
-        fallback: StackName | None,
-        resumed: ResumedPause | None,
-    ) -> Admitted:
-        stack = self.stacks[assigned]
-        if not stack.serves(spec):
+    def _admit(self, context: ExchangeContext, decision: Decision) -> Admitted:
+        """Take a slot, with the other stack as fallback where settings and stacks allow it."""
+        spec, flow, assigned = context.spec, decision.flow, decision.assignment.stack
+        if not self.stacks[assigned].serves(spec):
             raise Problem(503, "not_served", f"{assigned} does not have this service")
-        if resumed and not stack.powers.taped:  # a remote stack would begin anew
+        if context.resumes and not self.stacks[assigned].powers.taped:  # it would begin anew
             raise Problem(503, "not_served", f"{assigned} cannot resume what is paused here")
-        return self.admission.admit(spec.name, assigned, fallback)
+        fallback: StackName = "legacy"
+        allowed = flow.langgraph_fallback
+        if assigned == "legacy":
+            fallback, allowed = "graph", flow.enable_langgraph and flow.fallback_to_graph
+        stack = self.stacks.get(fallback) if allowed else None
+        able = stack is not None and stack.serves(spec)
+        if stack is not None and context.resumes:
+            able = able and stack.powers.taped
+        return self.admission.admit(spec.name, assigned, fallback if able else None)
 
     def _exchange(
-        self,
-        spec: FlowSpec,
-        exchange: str,
-        request: Request[Any, Any],
-        decision: Decision,
-        resumed: ResumedPause | None,
+        self, context: ExchangeContext, write_seconds: float, resumed: ResumedPause | None
     ) -> Exchange:
-        """Make the exchange of a request, with its tape and its live ports."""
-        limits = decision.settings.limits
-        tape = resumed.tape if resumed else Tape(limit=limits.exchange_bytes)
+        """Make the exchange of a request: its tape, and its live ports."""
+        spec, request, tape = context.spec, context.request, context.tape
         tape.usage.charge(self._budget)  # only now: a request that is refused frees nothing
         effects = resolving_effects(self.live(request.body), request.body)
         if self.pauses is not None and spec.continue_endpoint is not None:
             origin = PauseOrigin(
-                exchange=exchange,
+                exchange=context.exchange,
                 flow=spec.name,
-                stack=decision.assignment.stack,
+                stack=context.assignment.stack,
                 request=request_record(request),
                 user_id=value_in(request.body, "user_id"),
             )
@@ -356,57 +329,47 @@ class Router:
         return Exchange(
             effects,
             tape,
-            exchange_id=exchange,
-            write_seconds=limits.write_seconds,
+            exchange_id=context.exchange,
+            write_seconds=write_seconds,
             may_write=resumed.claim.covers if resumed else None,
             monotonic=self.gate.clock,
             after=tape.last_stamp if resumed else 0,
         )
 
-    def _fell_back(self, one: _OpenExchange) -> None:
+    def _fell_back(self, one: _OpenExchange, fallback: Stack) -> None:
         """The fallback starts: the failure counts now, and the tape is no longer the shadow's."""
-        fallback = one.stream.plan.fallback
-        if fallback is not None:
-            one.admitted.fell_back(_first_outcome(one.stream), fallback.name)
-        self.shadows.evict(one.context.exchange)
+        one.admitted.fell_back(one.stream.run.outcome, fallback.name)
+        self.shadows.evict(one.stream.context.exchange)
 
     async def _close(self, one: _OpenExchange) -> None:
         try:
             await one.stream.close()
             if self.pauses is not None:
-                await self.pauses.settle(one.context.exchange, one.stream)
+                await self.pauses.settle(one.stream.context.exchange, one.stream)
         finally:
             self._finished(one)
 
     def _finished(self, one: _OpenExchange) -> None:
         """Nothing of an exchange runs any more: count it, record it, mirror it."""
-        context, stream = one.context, one.stream
-        one.admitted.release(_first_outcome(stream))
+        stream, context, counts = one.stream, one.stream.context, self.counts
+        one.admitted.release(stream.runs[0].outcome if stream.runs else None)
         _set_facts(context, stream)
-        self._count(stream)
-        _log_world_failure(context, stream)
+        counts.disconnected += stream.disconnected
+        counts.slow_clients += stream.slow_client
+        counts.fallbacks += context.fallback == "fallback"
+        counts.takeovers += context.fallback == "takeover"
+        if context.outcome is not None and context.outcome.blame == "world":
+            _log_world_failure(context, stream)
         recorded = self.recorder.record_served(context, stream.runs)
         notify(self.observers, "finished", context)
         self.shadows.finished(context, stream, recorded=recorded)
 
     def _settled(self, exchange: str, line: LedgerLine) -> None:
-        self.traces.forget(exchange)
-        context = self._unsettled.pop(exchange).context
-        notify(self.observers, "settled", context, line)
-        self.recorder.hand_over(context)
-
-    def _count(self, stream: ServedStream) -> None:
-        counts = self.counts
-        counts.disconnected += stream.disconnected
-        counts.slow_clients += stream.slow_client
-        if len(stream.runs) > 1:
-            counts.takeovers += bool(stream.run.sent)
-            counts.fallbacks += not stream.run.sent
-
-
-def _first_outcome(stream: ServedStream) -> RunOutcome | None:
-    """Return the outcome of the stack that was tried first, None where it has none."""
-    return stream.runs[0].outcome if stream.runs else None
+        one = self._unsettled.pop(exchange)
+        if one.traced:
+            self.traces.forget(exchange)
+        notify(self.observers, "settled", one.stream.context, line)
+        self.recorder.hand_over(one.stream.context)
 
 
 def _set_facts(context: ExchangeContext, stream: ServedStream) -> None:
@@ -418,7 +381,7 @@ def _set_facts(context: ExchangeContext, stream: ServedStream) -> None:
     context.committed = stream.committed
     if len(stream.runs) > 1:
         context.fallback = "takeover" if stream.run.sent else "fallback"
-    elif stream.plan.bypassed:
+    elif stream.reason:
         context.fallback = "breaker"
     for position, (run, frame) in enumerate(islice(stream.sent_frames(), _TEXT_FRAMES)):
         if not position:
@@ -430,14 +393,11 @@ def _set_facts(context: ExchangeContext, stream: ServedStream) -> None:
 
 def _log_world_failure(context: ExchangeContext, stream: ServedStream) -> None:
     """Log what outside failed a flow; a stack's own failures are logged by its run."""
-    outcome = context.outcome
-    if outcome is None or outcome.blame != "world":
-        return
-    fault = stream.run.session.fault
+    outcome, fault = stream.run.outcome, stream.run.session.fault
     log.warning(
         "%s exchange %s failed: %s%s",
         context.spec.name,
         context.exchange,
-        outcome.error.code if outcome.error else outcome.kind,
+        outcome.error.code if outcome and outcome.error else "",
         f" {dict(fault.data)}" if fault else "",
     )

@@ -16,7 +16,6 @@ from contract.ports import Effects
 from contract.records import VERSION, ErrorRecord, RunRecord
 from cutover.replay.parts import Recording
 from effects.tape import Entry, Exchange, NodeTimes, Tape, TapeSession
-from router.serving.failure import closing_frames
 from router.serving.run import Run, RunRequest
 from router.serving.stack import LocalStack
 from router.stack import RunOutcome
@@ -186,7 +185,7 @@ async def play(
     else:
         run, ended = await _as_recorded(recording, stack, options.seconds, strict=strict)
     if against is recording.last or _waits_like(against, run):
-        _close(recording, run)
+        _close(run)
     return PlayResult(_record(recording, stack, run), lingers=not ended)
 
 
@@ -242,14 +241,12 @@ def _waits_like(against: RunRecord | None, run: Run) -> bool:
     return paused and against is not None and against.role == "shadow"
 
 
-def _close(recording: Recording, run: Run) -> None:
+def _close(run: Run) -> None:
     """End a stream as the router does for a client, if the stack has not."""
     if not run.frames or run.complete or run.outcome is None:
         return
     last = run.frames[-1]
-    run.frames += closing_frames(
-        recording.spec, recording.request, run.outcome, last.event, last.at
-    )
+    run.close(run.closing_frames(run.outcome, last.event, last.at))
 
 
 def _record(recording: Recording, stack: LocalStack, run: Run) -> RunRecord:

@@ -33,9 +33,7 @@ from router.problems import Problem
 from router.remote import RemoteRefused
 from router.router import Router
 from router.routing.qa_header import QA_HEADER
-from router.serving.completion import GRACE_SECONDS
-from router.serving.failure import NotServed
-from router.serving.stream import ServedStream, WriteNow
+from router.serving.stream import GRACE_SECONDS, NotServed, ServedStream, WriteNow
 from router.stack import Headers, IncomingRequest
 
 log = logging.getLogger(__name__)
@@ -124,7 +122,7 @@ class FlowEndpoint:
         self, stream: ServedStream, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Send the stream, and close it when the client has it or has gone."""
-        exchange = stream.plan.exchange
+        exchange = stream.context.exchange
         EXCHANGE.set(exchange)
         watch = DisconnectWatch(scope, receive, stream.disconnect)
         try:
@@ -222,7 +220,7 @@ async def send_whole(
 
 def _response_start(stream: ServedStream) -> dict[str, Any]:
     own = stream.run.headers
-    headers = [*_STREAM_HEADERS[stream.plan.spec.dialect.framing]]
+    headers = [*_STREAM_HEADERS[stream.context.spec.dialect.framing]]
     if own:
         named = dict(own)
         headers = [header for header in headers if header[0] not in named]
@@ -232,10 +230,10 @@ def _response_start(stream: ServedStream) -> dict[str, Any]:
 
 def _proof(stream: ServedStream) -> Headers:
     """Return the headers that name the exchange, the assigned stack and the serving one."""
-    plan, serving = stream.plan, stream.served_by
+    context, serving = stream.context, stream.served_by
     return (
-        (b"x-cutover-exchange", plan.exchange.encode()),
-        (b"x-cutover-assigned", plan.assignment.stack.encode()),
+        (b"x-cutover-exchange", context.exchange.encode()),
+        (b"x-cutover-assigned", context.assignment.stack.encode()),
         (b"x-cutover-served", f"{serving.name} {serving.fingerprint}".encode()),
     )
 

@@ -31,8 +31,6 @@ _FINGERPRINT_BYTES = 6
 _MOST_BYTES = 65_536
 _PASSED: Final = msgspec.Struct()
 """Stands for the event of a frame that is not parsed."""
-_LAST: Final = msgspec.Struct()
-"""Stands for the event that ends a stream."""
 _EITHER: Final = frozenset({"", "text/plain", "application/octet-stream"})
 """Types that do not tell a stream from anything else: many servers set no other."""
 _JSON = ("application/json", "application/problem+json")
@@ -108,28 +106,16 @@ class RemoteRun(Run):
         self._holding = 0
         self._over = False
         self._endless = not reader.terminal
-        self._whole = False
         self._began = self._received = 0.0
         self._watch: asyncio.TimerHandle | None = None
-
-    def is_terminal(self, frame: Frame) -> bool:
-        """Whether a frame is the terminal one."""
-        event = frame.event
-        return event is not _PASSED and (event is _LAST or super().is_terminal(frame))
-
-    @property
-    def complete(self) -> bool:
-        """Whether the terminal frame has come, or the stream ended where it needs none."""
-        return self._whole or super().complete
 
     def text_of(self, frame: Frame) -> str | None:
         """Return a frame's text; None where it is no event of the flow."""
         event = self._reader.event(frame.data)
         return None if event is None else event.text()
 
-    def last_event(self, frame: Frame) -> Event:
+    def last_event(self, position: int) -> Event:
         """Return the last event up to a frame; an unknown one where none is the flow's."""
-        position = next(at for at, one in enumerate(self.frames) if one is frame)
         for earlier in reversed(self.frames[: position + 1]):
             if self._reader.is_event(earlier.data):
                 event = self._reader.event(earlier.data)
@@ -200,8 +186,8 @@ class RemoteRun(Run):
         rest = self._split.flush()
         if rest and (self._endless or self._reader.notable(rest) in self._reader.terminal):
             self._take([rest])  # only its blank line is missing
-        reported = self.reported and self.spec.declared
-        self._whole = bool(self.frames) and (self._endless or reported)
+        if self.frames and (self._endless or (self.reported and self.spec.declared)):
+            self.complete = True
 
     def _receive(self, piece: bytes) -> None:
         """Take bytes of the stream, in the turn of the loop in which they arrived."""
@@ -241,12 +227,12 @@ class RemoteRun(Run):
             if name in self._reader.terminal:
                 self._over = True
                 self._turned.wake()
-                frames[suspect:] = [Frame(at, pieces[suspect], _LAST)]
+                del frames[suspect + 1 :]
                 break
         if self._held:
             frames[:0] = [Frame(at, data, _PASSED) for data in self._held]
             self._held.clear()
-        self._accept_all(frames)
+        self._accept(frames, sum([len(frame.data) for frame in frames]), last=self._over)
 
     def _fail(self, code: str, why: object, outcome: Outcome = "failed") -> None:
         kind = type(why).__name__ if isinstance(why, Exception) else str(why)

@@ -1,6 +1,7 @@
-"""Takeover by text: what a client has of one stream, and what of another still goes to it.
+"""What a client has of one stream, and what of another still goes to it after a takeover.
 
-Used where two stacks do not send equal frames. Texts are compared wherever they are cut; events
+A stack that plays the same tape repeats the same frames (`FramePrefix`). Where two stacks do not
+send equal frames, texts count (`TextPrefix`): they are compared wherever they are cut; events
 without text are sent once, told apart by what they hold. Texts are UTF-16 code units, as JSON has
 them: half a character may stand in one frame, the other half in the next.
 """
@@ -8,7 +9,7 @@ them: half a character may stand in one frame, the other half in the next.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -153,7 +154,22 @@ class PrefixMismatch(CutoverError):
         self.track = track
 
 
-class Prefix:
+class FramePrefix:
+    """Takes the frames of a second run one by one: first those in `sent` again, then new ones."""
+
+    def __init__(self, sent: Iterable[bytes]) -> None:
+        self._due = deque(sent)
+
+    def feed(self, frame: bytes) -> bytes | None:
+        """Return a frame the client does not have; raises `PrefixMismatch`."""
+        if not self._due:
+            return frame
+        if frame != self._due.popleft():
+            raise PrefixMismatch(None)
+        return None
+
+
+class TextPrefix:
     """Takes the frames of a second run one by one, and returns those that go to the client.
 
     `sent` are the frames the client has.
@@ -256,7 +272,7 @@ class Prefix:
         return rest != self._sent.get(text.track, b"")
 
 
-def resume_text(dialect: Dialect, sent: Iterable[bytes], tape: Tape) -> Prefix | None:
+def text_prefix(dialect: Dialect, sent: Iterable[bytes], tape: Tape) -> TextPrefix | None:
     """Return the prefix of frames a client has; None where no other run could repeat them.
 
     Text without a model's answer on the tape would differ: the model would be called anew.
@@ -264,6 +280,6 @@ def resume_text(dialect: Dialect, sent: Iterable[bytes], tape: Tape) -> Prefix |
     frames = TextFrames(dialect)
     if not frames.has_texts:
         return None
-    prefix = Prefix(frames, sent)
+    prefix = TextPrefix(frames, sent)
     answered = any(entry.operation is MODEL_STREAM for entry in tape.entries)
     return prefix if answered or not prefix.has_text else None

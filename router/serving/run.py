@@ -1,9 +1,13 @@
-"""A run: one stack handling one request, in a task of its own."""
+"""A run: one stack handling one request, in a task of its own.
+
+It waits for a client that reads slowly, yields to other tasks, and must end (`Backpressure`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +15,7 @@ from typing import Any
 import msgspec
 
 from contract.errors import (
+    CutoverError,
     EffectFailed,
     Fenced,
     GrammarViolated,
@@ -23,10 +28,12 @@ from contract.flow import Event, FlowSpec, Request
 from contract.records import ErrorRecord, Role
 from effects.tape import Signal, TapeSession, TooManyCalls
 from effects.tasks import ANYTHING, CANCELLED
-from router.serving.backpressure import Backpressure, RanAway
 from router.stack import Headers, IncomingRequest, RunOutcome, StackName
 
 log = logging.getLogger(__name__)
+
+TURN_FRAMES = 32
+"""Frames after which a run yields to the event loop, whatever its stack awaits."""
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -59,6 +66,98 @@ class RunRequest(msgspec.Struct, frozen=True):
     total_limit: Callable[[], int] | None = None
 
 
+class RanAway(CutoverError):
+    """A stack produces frames without end."""
+
+    def __init__(self, size: int, why: str) -> None:
+        super().__init__(f"{size} bytes of frames {why}")
+
+
+class Backpressure:
+    """How many bytes of frames a run may produce ahead of its reader, and in all.
+
+    `unsent_limit` is None where frames are not taken one by one, as a shadow's. The tape goes on
+    recording meanwhile, and so do its other readers. `total_limit` returns how many bytes may be
+    produced in all; it is called again when its last answer is used up.
+    """
+
+    __slots__ = (
+        "_allowed",
+        "_since",
+        "_skipped",
+        "_taken",
+        "_tape_session",
+        "_total_limit",
+        "_unsent_limit",
+        "produced",
+        "unsent",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        session: TapeSession,
+        unsent_limit: int | None = None,
+        total_limit: Callable[[], int] | None = None,
+    ) -> None:
+        self.produced = self.unsent = 0
+        self.waiting = False
+        self._unsent_limit = sys.maxsize if unsent_limit is None else unsent_limit
+        self._total_limit = total_limit
+        self._allowed = sys.maxsize if total_limit is None else 0
+        self._tape_session = session
+        self._since = self._skipped = 0
+        self._taken = Signal()
+
+    def add(self, size: int) -> None:
+        """Count bytes that are produced; raises `RanAway`."""
+        self.produced += size
+        self.unsent += size
+        self._since += 1
+        if self.produced > self._allowed and self._total_limit is not None:
+            self._allowed = self._total_limit()
+            if self.produced > self._allowed:
+                raise RanAway(self.produced, "are far more than were served")
+
+    def skip(self, size: int) -> None:
+        """Count bytes just produced as taken: the client has them, and `take` will come later."""
+        self.unsent -= size
+        self._skipped += size
+
+    def take(self, size: int) -> None:
+        """Count bytes that were taken, or passed over."""
+        skipped = min(size, self._skipped)
+        self._skipped -= skipped
+        self.unsent -= size - skipped
+        self._taken.wake()
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether more bytes wait to be taken than may."""
+        return self.unsent > self._unsent_limit
+
+    @property
+    def due(self) -> bool:
+        """Whether the run must `yield_turn` now."""
+        return self._since >= TURN_FRAMES or self.unsent > self._unsent_limit
+
+    async def yield_turn(self) -> None:
+        """Yield to the event loop, and wait while too much has not been taken."""
+        self._since = 0
+        if not self.exceeded:
+            await self._tape_session.give_way()
+            return
+        self.waiting = True
+        self._tape_session.waiting += 1  # for the client: the stack is not stalled meanwhile
+        try:
+            while self.exceeded:
+                await self._taken.wait()
+        finally:
+            self.waiting = False
+            self._tape_session.waiting -= 1
+            self._tape_session.touch()
+
+
 class Run(ABC):
     """Runs a stack to its end and keeps its frames; cancelled, never closed from outside.
 
@@ -67,8 +166,9 @@ class Run(ABC):
     `headers` are the stack's own for the response, known with its first frame. `began` and `ended`
     are stamps. `sent` is how many frames the client had when this run took over, `skipped` how many
     of its own the client did not get because of that, `before_pause` how many were sent before the
-    pause this exchange resumes from. `reported`: the stream itself reports a failure. `on_frames`
-    is offered frames that came together; it returns whether it has taken them.
+    pause this exchange resumes from. `complete`: the terminal frame is there. `reported`: the
+    stream itself reports a failure. `on_frames` is offered frames that came together; it returns
+    whether it has taken them.
     """
 
     def __init__(self, request: RunRequest, session: TapeSession) -> None:
@@ -83,7 +183,7 @@ class Run(ABC):
         self.outcome: RunOutcome | None = None
         self.sent = self.skipped = self.before_pause = 0
         self.dropped = 0
-        self.reported = False
+        self.complete = self.reported = False
         self.headers: Headers = ()
         self.began, self.ended = session.touched, 0
         self.on_frames: Callable[[], bool] | None = None
@@ -126,22 +226,29 @@ class Run(ABC):
         done, _ = await asyncio.wait({self._task}, timeout=seconds)
         return bool(done)
 
-    @property
-    def complete(self) -> bool:
-        """Whether the terminal frame has been produced."""
-        return bool(self.frames) and self.is_terminal(self.frames[-1])
-
-    def is_terminal(self, frame: Frame) -> bool:
-        """Whether a frame ends the stream."""
-        return self.spec.name_of(frame.event) in self.spec.grammar.terminal
-
     def text_of(self, frame: Frame) -> str | None:
         """Return the text a frame carries, if any."""
         return self.spec.text_of(frame.event)
 
-    def last_event(self, frame: Frame) -> Event:
-        """Return the event of a sent frame, or an event of no flow where that is unknown."""
-        return frame.event
+    def last_event(self, position: int) -> Event:
+        """Return the last event up to a frame that was sent; one of no flow where it is unknown."""
+        return self.frames[position].event
+
+    def closing_frames(self, outcome: RunOutcome, last: Event | None, at: int) -> list[Frame]:
+        """Return the frames that end a stream whose stack has not, after its `last` event."""
+        spec, options = self.spec, self.request.request.options
+        if outcome.kind == "paused":
+            events = spec.suspended(options, last)
+        else:
+            code = outcome.error.code if outcome.error and outcome.blame == "world" else "internal"
+            events = spec.failure(options, code, last)
+        return [Frame(at, spec.encode(event), event) for event in events]
+
+    def close(self, frames: Sequence[Frame]) -> None:
+        """End the stream in frames that its stack has not produced."""
+        self.frames += frames
+        if frames:
+            self.complete = self.spec.name_of(frames[-1].event) in self.spec.grammar.terminal
 
     async def _run(self) -> None:
         # Whatever happens becomes an outcome: nothing awaits this task.
@@ -153,30 +260,21 @@ class Run(ABC):
         except ANYTHING as error:
             self.finish(self._failed(error))
         else:
-            self.finish(self._returned())
+            well = self.complete and not self.reported
+            self.finish(RunOutcome("completed") if well else self._unfinished())
 
     @abstractmethod
     async def _produce(self) -> None:
         """Produce frames to the end: pass each to `_accept`, and heed `backpressure`."""
 
-    def _accept(self, event: Event, data: bytes) -> None:
-        session = self.session
-        session.touch()
-        if not session.fenced:
-            size = len(data)
-            self.backpressure.add(size)
-            self.frames.append(Frame(self.session.stamp(), data, event))
-            session.add_frame(size)
-            self.changed.wake()
-
-    def _accept_all(self, frames: Sequence[Frame]) -> None:
-        """Accept frames that came together."""
+    def _accept(self, frames: Sequence[Frame], size: int, *, last: bool) -> None:
+        """Take frames that came together, of so many bytes; with the `last` the stream ends."""
         self.session.touch()
         if not self.session.fenced:
-            size = sum([len(frame.data) for frame in frames])
             self.backpressure.add(size)
             self.session.add_frame(size)
             self.frames += frames
+            self.complete = last
             if self.on_frames is None or not self.on_frames():
                 self.changed.wake()
 
@@ -192,13 +290,11 @@ class Run(ABC):
         log.error("%s %s cancelled itself", self.stack, self.spec.name)
         return RunOutcome("failed", "stack", ErrorRecord("crash", "CancelledError"))
 
-    def _returned(self) -> RunOutcome:
+    def _unfinished(self) -> RunOutcome:
         if not self.complete:
             return RunOutcome("truncated", "stack", ErrorRecord("truncated"))
-        if self.reported:
-            fault = self.session.fault
-            return RunOutcome("failed", "world", ErrorRecord(fault.code if fault else "reported"))
-        return RunOutcome("completed")
+        fault = self.session.fault
+        return RunOutcome("failed", "world", ErrorRecord(fault.code if fault else "reported"))
 
     def _failed(self, error: BaseException) -> RunOutcome:
         match error:

@@ -10,8 +10,7 @@ from contract.flow import Event, Flow, FlowSpec
 from contract.grammar import GrammarCheck
 from effects.tape import TapeSession
 from effects.tasks import contained
-from router.serving.backpressure import RanAway
-from router.serving.run import Run, RunRequest
+from router.serving.run import Frame, RanAway, Run, RunRequest
 from router.stack import IN_PROCESS, Powers, StackName
 
 UNPROMPTED_LIMIT = 4 << 20
@@ -82,12 +81,24 @@ class LocalRun(Run):
         self._check = GrammarCheck(request.spec.grammar) if strict else None
 
     async def _produce(self) -> None:
+        spec, session, check = self.spec, self.session, self._check
         with contained(self._exit_requested):
-            flow = self._flow(self.request.request, self.session.effects())
+            flow = self._flow(self.request.request, session.effects())
             events = cast("AsyncGenerator[Event, None]", flow)
             try:
                 async for event in events:
-                    self._take(event)
+                    name = spec.name_of(event)
+                    if check is not None:
+                        check.event(name, spec.text_of(event))
+                    self.reported = self.reported or name in spec.decoder.failures
+                    data = spec.encode(event)
+                    frame = Frame(session.stamp(), data, event)
+                    self._accept((frame,), len(data), last=name in spec.grammar.terminal)
+                    if not session.past_answer:
+                        self.before_pause += 1
+                        self.backpressure.skip(len(data))
+                    if session.unprompted > UNPROMPTED_LIMIT:
+                        raise RanAway(session.unprompted, "in a row were prompted by nothing")
                     if self.backpressure.due and not self.complete:
                         await self.backpressure.yield_turn()
             finally:
@@ -96,18 +107,3 @@ class LocalRun(Run):
     def _exit_requested(self, error: BaseException) -> None:
         """A task of the flow raised SystemExit or KeyboardInterrupt: end this run at once."""
         self.finish(self._failed(error))
-
-    def _take(self, event: Event) -> None:
-        spec = self.spec
-        name = spec.name_of(event)
-        if self._check is not None:
-            self._check.event(name, spec.text_of(event))
-        if name in spec.decoder.failures:
-            self.reported = True
-        data = spec.encode(event)
-        self._accept(event, data)
-        if not self.session.past_answer:
-            self.before_pause += 1
-            self.backpressure.skip(len(data))
-        if self.session.unprompted > UNPROMPTED_LIMIT:
-            raise RanAway(self.session.unprompted, "in a row were prompted by nothing")

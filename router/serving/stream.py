@@ -7,25 +7,21 @@ and the rest go out. Nothing is sent twice, and nothing is cut off silently.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from hashlib import blake2b
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final, assert_never
 
-import msgspec
-
-from contract.flow import FlowSpec, Request
+from contract.errors import CutoverError
 from contract.records import ErrorRecord, Role
 from contract.wire.sse import comment
 from effects.tape import Entry, Exchange, Policy, TapeSession
-from router.context import Assignment
-from router.serving.completion import Completion
-from router.serving.failure import NotServed, closing_frames
-from router.serving.prefix import Prefix, PrefixMismatch, resume_text
+from router.config import LimitSettings
+from router.context import ExchangeContext
+from router.serving.prefix import FramePrefix, PrefixMismatch, TextPrefix, text_prefix
 from router.serving.run import Frame, Run, RunRequest
 from router.serving.stack import Stack
-from router.serving.stall import StallWatch
-from router.stack import IncomingRequest, RunOutcome
+from router.stack import RunOutcome
 
 log = logging.getLogger(__name__)
 
@@ -35,112 +31,89 @@ WriteNow = Callable[[bytes], bool]
 PIECE_BYTES: Final = 65_536
 """Bytes of frames that go out together, unless one frame alone has more: what waits for a client
 that reads slowly must not all be copied into the connection."""
+STOP_SECONDS: Final = 1.0
+"""Seconds a run has to end once it has been cancelled."""
+GRACE_SECONDS: Final = 0.1
+"""Seconds the last bytes of a response are held for its exchange to end."""
+_SHORTEST_WAIT_US: Final = 1_000
 
-_DISCONNECTED = RunOutcome("cancelled", error=ErrorRecord("client_left"))
-_SLOW_CLIENT = RunOutcome("cancelled", error=ErrorRecord("client_unread"))
-_MISMATCH = RunOutcome("failed", "stack", ErrorRecord("prefix_mismatch"))
+STOPPING: Final = RunOutcome("failed", "world", ErrorRecord("stopping"))
+"""The router cut the stream off because it stops."""
+CLAIM_LOST: Final = RunOutcome("failed", "world", ErrorRecord("claim_lost"))
+"""It resumed from a pause that another router may have resumed by now."""
+_DISCONNECTED: Final = RunOutcome("cancelled", error=ErrorRecord("client_left"))
+_SLOW_CLIENT: Final = RunOutcome("cancelled", error=ErrorRecord("client_unread"))
+_MISMATCH: Final = RunOutcome("failed", "stack", ErrorRecord("prefix_mismatch"))
+_STALLED: Final = RunOutcome("timeout", "stack", ErrorRecord("stall"))
+_LINGERED: Final = RunOutcome("completed", error=ErrorRecord("lingered"))
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """Who serves an exchange, who may take over, and within which limits.
+class NotServed(CutoverError):
+    """Nothing was sent, and no stack could serve."""
 
-    `primary` is tried first: the assigned stack, unless its circuit breaker is open. A run stalls
-    after `stall_seconds`; it waits for the client once `unsent_bytes` of frames are not sent.
-    `answer` is the human's, on the tape of an exchange that resumes after a pause.
-    """
-
-    spec: FlowSpec
-    request: Request[Any, Any]
-    assignment: Assignment
-    primary: Stack
-    fallback: Stack | None
-    stall_seconds: float
-    unsent_bytes: int
-    incoming: IncomingRequest | None = None
-    exchange: str = ""
-    answer: Entry | None = None
-
-    @property
-    def bypassed(self) -> bool:
-        """Whether the assigned stack was not even tried: its circuit breaker is open."""
-        return self.primary.name != self.assignment.stack
-
-    def run_request(
-        self,
-        stack: Stack,
-        role: Role,
-        *,
-        unsent_limit: int | None = None,
-        total_limit: Callable[[], int] | None = None,
-    ) -> RunRequest:
-        """Return what a run of a stack in a role is to do."""
-        return RunRequest(
-            self.spec,
-            stack.name,
-            self.request,
-            role,
-            self.incoming,
-            self.exchange,
-            unsent_limit,
-            total_limit,
-        )
+    def __init__(self, outcome: RunOutcome) -> None:
+        error = outcome.error.code if outcome.error is not None else ""
+        self.status, self.code = 500, "internal"
+        if error == "resume_mismatch":
+            self.status, self.code = 409, error
+        elif error and outcome.blame == "world":
+            self.status, self.code = 503, error
+        super().__init__(f"not served: {self.code}")
 
 
 class ServedStream:
     """One exchange on its way to the client; `on_fallback` is called when the fallback starts.
 
-    `reason` says why another stack than the assigned one serves, `lost_us` how long the client
-    waited for it. `ended`: the terminal frame, or a refusal, is sent or about to be. `truncated`:
-    the stream broke off, and its flow defines no failure event.
+    `primary` is tried first: the assigned stack, unless its circuit breaker is open. `answer` is
+    the human's, on the tape of an exchange that resumes after a pause. `reason` says why another
+    stack than the assigned one serves, `lost_us` how long the client waited for it. `committed`:
+    the first frame has gone to the client, from here on only a takeover helps. `ended`: the
+    terminal frame, or a refusal, is sent or about to be. `truncated`: the stream broke off, and
+    its flow defines no failure event.
     """
 
+    run: Run
+    """The run that serves now; there is none before `open`."""
+
     def __init__(
-        self, plan: Plan, exchange: Exchange, on_fallback: Callable[[], None] | None = None
+        self,
+        context: ExchangeContext,
+        exchange: Exchange,
+        primary: Stack,
+        fallback: Stack | None,
+        limits: LimitSettings,
+        answer: Entry | None = None,
     ) -> None:
-        self.plan = plan
+        self.context = context
         self.exchange = exchange
-        self.on_fallback = on_fallback
+        self.primary = self.served_by = primary
+        self.fallback = fallback
+        self.on_fallback: Callable[[Stack], None] | None = None
         self.runs: list[Run] = []
-        self.reason = "breaker" if plan.bypassed else ""
+        self.reason = "" if primary.name == context.assignment.stack else "breaker"
         self.lost_us = 0
         self.disconnected = self.slow_client = False
-        self.ended = self.truncated = False
-        # `_sent` frames of the run have gone out or are repeated; `_position` is what was read.
-        self._sent = self._position = 0
+        self.committed = self.ended = self.truncated = False
+        self._limits = limits
+        self._answer = answer
+        self._position = 0  # of the run's next frame
+        self._last: tuple[Run, int] | None = None  # whose frame the client got last, and which
         self._write_now: WriteNow | None = None
-        fallback = plan.fallback
-        self._repetition = fallback.powers.repeats(plan.primary.powers) if fallback else None
-        self._digests: list[bytes] = []
-        self._prefix: Prefix | None = None
+        self._on_frames: Callable[[], bool] | None = None
+        self._prefix: FramePrefix | TextPrefix | None = None  # what the fallback has to repeat
         self._announced = False
-        self._last: tuple[Run, Frame] | None = None
         self._failed_at: int | None = None
-        self._stall = StallWatch(exchange, self.runs, plan.stall_seconds)
-        patience = max(plan.stall_seconds, plan.spec.grace_seconds)
-        self._completion = Completion(exchange, self.runs, patience)
-
-    @property
-    def run(self) -> Run:
-        """The run that serves now."""
-        return self.runs[-1]
-
-    @property
-    def served_by(self) -> Stack:
-        """The stack whose frames the client gets."""
-        fallback = self.plan.fallback
-        return fallback if fallback and len(self.runs) > 1 else self.plan.primary
-
-    @property
-    def committed(self) -> bool:
-        """Whether the first frame has gone to the client: from here on only a takeover helps."""
-        return self._sent > 0
+        self._stall_check: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
+        self._releasing: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Start serving, and wait for the first frame.
 
         Raises `Refused` when the flow refuses the request, `NotServed` when no stack can serve.
         """
-        self._start(self.plan.primary, "serving")
+        self._start(self.primary, "serving")
         while len(self.run.frames) <= self.run.before_pause:
             outcome = self.run.outcome
             if outcome is None:
@@ -162,14 +135,12 @@ class ServedStream:
         while not (self.ended or self.disconnected):
             run = self.run
             if self._position < len(run.frames) and run.outcome is not _MISMATCH:
-                frames, size = _together(run.frames, self._position)
-                if piece := self._commit(run, frames):
+                piece, size = self._next_piece(run)
+                if piece:
                     yield piece
                 run.backpressure.take(size)
-                self._position += len(frames)
             elif run.outcome is None:
-                if write_now is not None and self._all_new(run):
-                    run.on_frames = self._write
+                run.on_frames = self._on_frames
                 await run.changed.wait()
                 run.on_frames = None
             elif run.complete and run.outcome is not _MISMATCH:
@@ -207,180 +178,224 @@ class ServedStream:
         """Close the exchange before the last bytes go out, if that takes a moment only.
 
         A client that has the end may send its next request at once, and must not find the lock of
-        this exchange still held.
+        this exchange still held. After `GRACE_SECONDS` the exchange is closed in the background. A
+        flow that works after its end by design is not waited for; the locks that it needs no
+        longer are released.
         """
-        self._stop_watching()
-        await self._completion.close_in_grace(
-            disconnected=self.disconnected, afterwards=bool(self.plan.spec.grace_seconds)
-        )
+        if self.close_now():
+            return
+        await asyncio.sleep(0)  # a run that has just sent its terminal frame needs a turn to end
+        if self.close_now():
+            return
+        waited = self._close_soon()
+        if self.context.spec.grace_seconds:
+            loop = asyncio.get_running_loop()
+            waited = loop.create_task(self.exchange.release_locks(), name="release locks")
+            self._releasing = waited
+        await asyncio.wait({waited}, timeout=GRACE_SECONDS)
 
     async def close(self) -> None:
         """Let the runs end, then the exchange; call it once nothing more is sent."""
-        self._stop_watching()
-        await self._completion.close(disconnected=self.disconnected)
+        if not self.close_now():
+            await asyncio.shield(self._close_soon())
 
     def close_now(self) -> bool:
         """Close without waiting; returns False where that is not possible: call `close`."""
-        self._stop_watching()
-        return self._completion.close_now()
-
-    def _stop_watching(self) -> None:
         self.on_fallback = None
-        self._stall.stop()
+        if self._stall_check is not None:
+            self._stall_check.cancel()
+        if self._closing is not None:
+            return self._closing.done()
+        for run in self.runs:
+            if not run.stopped:
+                return False
+        if not self._closed and self.exchange.close_if_idle():
+            self._closed = True
+            self._drop_unread()
+        return self._closed
+
+    def _close_soon(self) -> asyncio.Task[None]:
+        if self._closing is None:
+            loop = asyncio.get_running_loop()
+            self._closing = loop.create_task(self._close(), name="finish exchange")
+        return self._closing
+
+    async def _close(self) -> None:
+        last = self.run if self.runs else None
+        if last is None or (self.disconnected and not last.complete):
+            await self.exchange.cancel_reads()
+        elif not last.session.fenced:
+            patience = max(self._limits.stall_seconds, self.context.spec.grace_seconds)
+            if not await last.wait_stopped(patience):
+                last.fence(_LINGERED)
+        for run in self.runs:
+            if not await run.wait_stopped(STOP_SECONDS):
+                log.error("%s %s does not end; it is left behind", run.role, run.stack)
+        self._drop_unread()
+        await self.exchange.close()
+
+    def _drop_unread(self) -> None:
+        """Drop also the frames that a client which stopped reading never got."""
+        if self.exchange.tape.usage.frames_overflowed and self.runs:
+            self.run.drop(len(self.run.frames) - 1)
 
     def _start(self, stack: Stack, role: Role) -> None:
-        plan = self.plan
-        policy: Policy = "resume" if plan.answer else "live"
-        session = TapeSession(self.exchange, f"{role} {stack.name}", policy, answer=plan.answer)
-        request = plan.run_request(stack, role, unsent_limit=plan.unsent_bytes)
+        context, answer = self.context, self._answer
+        policy: Policy = "resume" if answer else "live"
+        session = TapeSession(self.exchange, f"{role} {stack.name}", policy, answer=answer)
+        request = RunRequest(
+            spec=context.spec,
+            stack=stack.name,
+            request=context.request,
+            role=role,
+            incoming=context.incoming,
+            exchange=context.exchange,
+            unsent_limit=self._limits.unsent_bytes,
+        )
         run = stack.new_run(request, session)
-        run.sent = self._sent
-        run.skipped = self._sent if self._prefix is None else 0
+        if self.committed:
+            run.sent = run.skipped = self._position
         self._position = 0
+        self.run, self.served_by = run, stack
         self.runs.append(run)
+        # Frames of a stack in this process come one by one, and go out together in the next turn.
+        as_they_come = self._prefix is None and not stack.powers.taped
+        self._on_frames = self._write if as_they_come else None
         run.start()
-        self._stall.start()
+        if self._stall_check is None:
+            self._check_stall()
 
     def _fall_back(self, outcome: RunOutcome) -> bool:
         """Fence the failed run and start the fallback; returns False when there is none."""
-        failed, fallback = self.run, self.plan.fallback
+        failed, fallback = self.run, self.fallback
         failed.fence(outcome)
         if outcome.blame != "stack" or fallback is None or len(self.runs) > 1:
             return False
         if self.exchange.tape.overflowed or self.disconnected:
             return False
-        if self.committed and not self._repeatable(failed):
-            return False
+        if self.committed:
+            self._prefix = self._repeatable(failed, fallback)
+            if self._prefix is None:
+                return False
         self.reason = outcome.error.code if outcome.error else outcome.kind
         self._failed_at = failed.session.touched
         if self.on_fallback is not None:
-            self.on_fallback()
+            self.on_fallback(fallback)
         verb = "takes over from" if self.committed else "answers instead of"
         log.warning("%s %s %s: %s", fallback.name, verb, failed.stack, self.reason)
         self._start(fallback, "fallback")
         return True
 
-    def _repeatable(self, failed: Run) -> bool:
-        """Whether the fallback can repeat what was sent, and be checked against it."""
-        if self._repetition == "text":
-            sent = [frame.data for frame in failed.frames[: self._sent]]
-            self._prefix = resume_text(self.plan.spec.dialect, sent, self.exchange.tape)
-            return self._prefix is not None
-        return self._repetition == "frames"
+    def _repeatable(self, failed: Run, fallback: Stack) -> FramePrefix | TextPrefix | None:
+        """Return what the fallback has to repeat, and is checked against; None if it cannot."""
+        sent = [frame.data for frame in failed.frames[: self._position]]
+        match fallback.powers.repeats(self.primary.powers):
+            case "frames":
+                return FramePrefix(sent)
+            case "text":
+                return text_prefix(self.context.spec.dialect, sent, self.exchange.tape)
+            case None:
+                return None
+            case unknown:
+                assert_never(unknown)
 
-    def _all_new(self, run: Run) -> bool:
-        """Whether the frames from here on go to the client as they are."""
-        position = self._position
-        at_the_end = position == self._sent >= max(run.sent, run.before_pause)
-        announced = position > run.sent or not position
-        return at_the_end and announced and self._prefix is None
+    def _check_stall(self) -> None:
+        """End a run that was offered something, and gives no sign of life for too long.
 
-    def _write(self) -> bool:
-        """Write frames to the client in the turn in which they came, unless they end the stream."""
-        run = self.run
-        frames = run.frames[self._position :]
-        data = frames[0].data if len(frames) == 1 else b"".join([frame.data for frame in frames])
-        if self._write_now is None or len(data) > PIECE_BYTES or run.is_terminal(frames[-1]):
-            return False
-        if not self._write_now(data):
-            return False
-        self._count_sent(run, frames)
-        self._position += len(frames)
-        run.backpressure.take(len(data))
-        return True
+        One timer for the whole exchange, moved to when the limit could next be reached: a timer
+        per frame would cost more than the frame.
+        """
+        run, limit = self.run, round(self._limits.stall_seconds * 1_000_000)
+        if run.complete:
+            return
+        since = run.session.idle_since()
+        idle = 0 if since is None else self.exchange.stamp() - since
+        if idle >= limit:
+            run.finish(_STALLED)
+        wait = limit if idle >= limit else limit - idle
+        loop = asyncio.get_running_loop()
+        seconds = max(wait, _SHORTEST_WAIT_US) / 1_000_000
+        self._stall_check = loop.call_later(seconds, self._check_stall)
 
-    def _commit(self, run: Run, frames: Sequence[Frame]) -> list[bytes]:
-        """Return what of a run's next frames goes to the client, and count it as sent."""
-        if self._all_new(run):
-            self.ended = run.is_terminal(frames[-1])
-            self._count_sent(run, frames)
-            return [frame.data for frame in frames]
-        piece: list[bytes] = []
-        for position, frame in enumerate(frames, self._position):
-            try:
-                data = self._unsent(run, position, frame)
-            except PrefixMismatch:
-                run.outcome = _MISMATCH  # also where it has completed in its own eyes
-                break
-            if data is None:
-                continue
-            if run.role == "fallback" and run.sent and not self._announced:
-                self._announced = True
-                run.skipped = position
-                piece += self._announcement()
-            piece.append(data)
-            self._last = run, frame
-            if run.is_terminal(frame):
-                self.ended = True
-                break
+    def _next_piece(self, run: Run) -> tuple[list[bytes], int]:
+        """Take the run's next frames, one at least; returns what of them goes out, and their size.
+
+        What goes out is counted as sent.
+        """
+        frames, first = run.frames, self._position
+        last, size = first + 1, len(frames[first].data)
+        while last < len(frames) and size + len(frames[last].data) <= PIECE_BYTES:
+            size += len(frames[last].data)
+            last += 1
+        self._position = last
+        if self._prefix is not None or self._answer is not None:
+            piece = self._unsent(run, first, last)
+        else:
+            piece = [frame.data for frame in frames[first:last]]
+            self._last = run, last - 1
         if piece:
-            self._after_commit(run)
-        return piece
+            self._count_sent(run)
+        return piece, size
 
-    def _unsent(self, run: Run, position: int, frame: Frame) -> bytes | None:
-        """Return what of a frame the client does not have; raises `PrefixMismatch`."""
-        if self._prefix is not None:
-            data = self._prefix.feed(frame.data)
-            self._sent = position + 1
-            return data
-        if position < self._sent:
-            if self._digests[position] != _digest(frame.data):
-                raise PrefixMismatch(None)
-            return None
-        self._sent += 1
-        if self._repetition == "frames":
-            self._digests.append(_digest(frame.data))
-        if position < run.before_pause:
-            self._last = run, frame
-            return None
-        return frame.data
-
-    def _count_sent(self, run: Run, frames: Sequence[Frame]) -> None:
-        if self._repetition == "frames":
-            self._digests += [_digest(frame.data) for frame in frames]
-        self._last = run, frames[-1]
-        self._sent += len(frames)
-        self._after_commit(run)
-
-    def _after_commit(self, run: Run) -> None:
+    def _count_sent(self, run: Run) -> None:
+        self.committed = True
+        self.ended = run.complete and self._last == (run, len(run.frames) - 1)
         if self.exchange.tape.usage.frames_overflowed and len(self.runs) == 1:
             # Cumulative frames of an endless reply weigh more than any tape.
-            run.drop(self._sent - 1)
+            run.drop(self._position - 1)
         if self._failed_at is not None:
             self.lost_us = self.exchange.stamp() - self._failed_at
             self._failed_at = None
 
+    def _write(self) -> bool:
+        """Write frames to the client in the turn in which they came, unless they end the stream."""
+        run = self.run
+        data = b"".join([frame.data for frame in run.frames[self._position :]])
+        if self._write_now is None or len(data) > PIECE_BYTES or run.complete:
+            return False
+        if not self._write_now(data):
+            return False
+        self._position = len(run.frames)
+        self._last = run, self._position - 1
+        self._count_sent(run)
+        run.backpressure.take(len(data))
+        return True
+
+    def _unsent(self, run: Run, first: int, last: int) -> list[bytes]:
+        """Return what of some frames the client does not have: after a takeover, or a pause."""
+        piece: list[bytes] = []
+        for position in range(first, last):
+            data: bytes | None = run.frames[position].data
+            if self._prefix is not None:
+                try:
+                    data = self._prefix.feed(run.frames[position].data)
+                except PrefixMismatch:
+                    run.outcome = _MISMATCH  # also where it has completed in its own eyes
+                    break
+                if data is not None and not self._announced:
+                    self._announced = True
+                    run.skipped = position
+                    piece += self._announcement()
+            elif position < run.before_pause:
+                data, self._last = None, (run, position)
+            if data is not None:
+                piece.append(data)
+                self._last = run, position
+        return piece
+
     def _announcement(self) -> list[bytes]:
         """Return the comment frame that names the new stack, where the wire has comments."""
-        if self.plan.spec.dialect.framing != "sse":
+        if self.context.spec.dialect.framing != "sse":
             return []
         return [comment(f"served-by {self.served_by.name} {self.served_by.fingerprint}")]
 
     def _close_stream(self, run: Run, outcome: RunOutcome) -> list[Frame]:
         """Return the frames that end the stream without a fallback, and record them."""
         last = self._last[0].last_event(self._last[1]) if self._last else None
-        spec, request = self.plan.spec, self.plan.request
-        frames = closing_frames(spec, request, outcome, last, self.exchange.stamp())
+        frames = run.closing_frames(outcome, last, self.exchange.stamp())
         self.truncated = not frames and outcome.kind != "paused" and not run.reported
         if frames:
             run.reported = True  # by the router: it has not ended well
         if outcome is not _MISMATCH:
-            run.frames[self._sent :] = frames
+            run.close(frames)
         return frames
-
-
-def _together(frames: Sequence[Frame], position: int) -> tuple[Sequence[Frame], int]:
-    """Return the frames that go out at once, at least one, and their bytes."""
-    rest = frames[position:]
-    size = sum([len(frame.data) for frame in rest])
-    if size <= PIECE_BYTES:
-        return rest, size
-    size, count = len(rest[0].data), 1
-    while count < len(rest) and size + len(rest[count].data) <= PIECE_BYTES:
-        size += len(rest[count].data)
-        count += 1
-    return rest[:count], size
-
-
-def _digest(frame: bytes) -> bytes:
-    return blake2b(frame, digest_size=8).digest()

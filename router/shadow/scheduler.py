@@ -17,8 +17,7 @@ from effects.model import resolving
 from effects.stores import ShadowConversation, ShadowReplies
 from router.config import Settings
 from router.context import ExchangeContext, LedgerState
-from router.serving.failure import closing_frames
-from router.serving.run import Run
+from router.serving.run import Run, RunRequest
 from router.serving.stack import Stack
 from router.serving.stream import ServedStream
 from router.shadow.budget import ShadowBudget
@@ -277,12 +276,19 @@ class ShadowScheduler:
         self.settle(job, "compared", "equal" if _equal(job) else "different")
 
     def _start(self, job: ShadowJob) -> Run:
-        plan, model = job.stream.plan, self._live_model
+        context, model = job.context, self._live_model
         name = f"shadow {job.stack.name}"
-        asked = model and resolving(model, plan.request.body)
+        asked = model and resolving(model, context.request.body)
         session = shadow_session(job.stream.exchange, name, self.gate, asked, job.side)
-        limit = partial(_size_limit, job.stream)
-        request = plan.run_request(job.stack, "shadow", total_limit=limit)
+        request = RunRequest(
+            spec=context.spec,
+            stack=job.stack.name,
+            request=context.request,
+            role="shadow",
+            incoming=context.incoming,
+            exchange=context.exchange,
+            total_limit=partial(_size_limit, job.stream),
+        )
         # Not strict: what a candidate does wrong is to be seen whole, not cut off.
         job.run = run = job.stack.new_run(request, session, strict=False)
         run.start()
@@ -293,9 +299,9 @@ def _close_paused(run: Run) -> None:
     """End the stream of a candidate that waits for a human as the served one ended."""
     if run.outcome is None or run.outcome.kind != "paused":
         return
-    last = run.last_event(run.frames[-1]) if run.frames else None
+    last = run.last_event(len(run.frames) - 1) if run.frames else None
     stamp = run.frames[-1].at if run.frames else run.began
-    run.frames += closing_frames(run.spec, run.request.request, run.outcome, last, stamp)
+    run.close(run.closing_frames(run.outcome, last, stamp))
 
 
 def _size_limit(stream: ServedStream) -> int:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from router.context import ExchangeContext
 from router.routing.assignment import Decision
 from router.routing.rollout import shadowed
-from router.serving.failure import CLAIM_LOST, STOPPING
 from router.serving.run import Run
 from router.serving.stack import Stack
-from router.serving.stream import ServedStream
+from router.serving.stream import CLAIM_LOST, STOPPING, ServedStream
 from router.shadow.ledger import Ledger
 from router.shadow.scheduler import ShadowJob, ShadowScheduler
 
@@ -33,7 +32,7 @@ class Shadows:
         settings = decision.settings
         if not shadowed(decision.flow, settings.rollout.salt, context.exchange):
             return
-        candidate = self._candidate(context, stream.plan.primary)
+        candidate = self._candidate(context, stream.primary)
         if candidate is None:
             self._impossible.add(context.exchange)
             return

@@ -32,7 +32,7 @@ def named(message_id: str, **fields: Any) -> ChatRequest:
 async def begun(house: House, body: ChatRequest, qa: str | None = None) -> tuple[str, str]:
     """Return who is assigned to a request, and why; it is served to its end."""
     served = await house.ask(body, qa=qa)
-    assignment = served.stream.plan.assignment
+    assignment = served.stream.context.assignment
     assert house.runs[-1].assigned == assignment.stack
     assert house.runs[-1].reason == assignment.why
     return assignment.stack, assignment.why

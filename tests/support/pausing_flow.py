@@ -24,9 +24,8 @@ from effects.testing import World
 from router.config import FlowSettings, RolloutSettings, Settings
 from router.resume.pauses import Pauses
 from router.router import Router
-from router.serving.failure import NotServed
 from router.serving.stack import LocalStack
-from router.serving.stream import ServedStream
+from router.serving.stream import NotServed, ServedStream
 from router.stack import StackName
 from tests.support.router_world import Captured, each
 
@@ -277,7 +276,6 @@ class Desk:
 
     async def settled(self, stream: ServedStream) -> None:
         """Wait until an exchange is over and written down."""
-        while not any(
-            run.exchange == stream.plan.exchange for batch in self.captured.batches for run in batch
-        ):
+        exchange, batches = stream.context.exchange, self.captured.batches
+        while not any(run.exchange == exchange for batch in batches for run in batch):
             await self.captured.changed.wait()

@@ -26,9 +26,8 @@ from router.context import ExchangeContext, LedgerLine, Observer
 from router.http.body import BodyMemory
 from router.routing.flags import Flagged
 from router.routing.pins import Pins
-from router.serving.failure import NotServed
 from router.serving.stack import LocalStack
-from router.serving.stream import ServedStream
+from router.serving.stream import NotServed, ServedStream
 from router.stack import StackName
 from tests.support.flow_runs import FOREVER
 
@@ -95,7 +94,7 @@ class Served:
     @property
     def exchange(self) -> str:
         """The id of the exchange."""
-        return self.stream.plan.exchange
+        return self.stream.context.exchange
 
     @property
     def wire(self) -> list[bytes]:

@@ -74,7 +74,7 @@ def talking(rules: Rules) -> House:
 
 def session_of(served: Served) -> str:
     """Name the session a turn was of."""
-    asked = served.stream.plan.request
+    asked = served.stream.context.request
     return asked.body.session_id or asked.session
 
 

@@ -17,7 +17,7 @@ from effects.stores import ClaimReply
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
 from router.problems import Problem
-from router.serving.failure import CLAIM_LOST
+from router.serving.stream import CLAIM_LOST
 from tests.support.pausing_flow import Ask, Desk, FlakyPauses, Options, Reply, looping
 
 pytestmark = pytest.mark.virtual

@@ -142,7 +142,7 @@ async def test_a_shed_probe_gives_its_leave_back() -> None:
         end(made, [long_one])
         await asyncio.sleep(1.0)
         probe = await made.router.open(CHAT, named("c"), None)
-        assert probe.plan.primary.name == "graph"
+        assert probe.primary.name == "graph"
         end(made, [probe])
 
 

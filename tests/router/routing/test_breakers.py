@@ -73,7 +73,7 @@ async def test_a_failing_stack_is_spared_probed_and_trusted_again(assigned: Stac
         for served in spared:
             assert served.comments == [], "no stack took over: it served from the start"
             serving = served.stream
-            assert serving.plan.assignment.stack == assigned
+            assert serving.context.assignment.stack == assigned
             assert serving.served_by.name == other(assigned)
         runs = [run for run in made.runs if run.exchange == spared[0].exchange]
         assert [(run.role, run.stack, run.assigned, run.served, run.reason) for run in runs] == [

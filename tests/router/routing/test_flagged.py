@@ -151,12 +151,12 @@ async def test_a_router_follows_the_flags() -> None:
     source = FixedFlags({"chat.langgraph_percent": 100})
     async with House(CASE, Rules(flags=flagged(source))) as made:
         served = await made.ask()
-        assert served.stream.plan.assignment.stack == "graph"
+        assert served.stream.context.assignment.stack == "graph"
         assert made.runs[-1].config == made.contexts[served.exchange].config
         assert made.runs[-1].config.startswith("v-1+")
         source.flags = {"chat.langgraph_percent": 100, "chat.enable_langgraph": False}
         served = await made.ask()
-        assert served.stream.plan.assignment.why == "disabled"
+        assert served.stream.context.assignment.why == "disabled"
         source.flags = {"chat.shadow_percent": 100}
         await made.ask()
         source.flags = {}

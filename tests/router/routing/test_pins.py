@@ -63,7 +63,7 @@ async def turn(house: House, chat: str | None, qa: str | None = None) -> tuple[s
     """Be one turn of a conversation; returns who was assigned, and why."""
     body = ChatRequest(message_id="m1", content="hi", chat_id=chat)
     served = await house.ask(body, qa=qa)
-    found = served.stream.plan.assignment
+    found = served.stream.context.assignment
     assert house.runs[-1].reason == found.why
     return found.stack, found.why
 

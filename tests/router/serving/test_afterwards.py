@@ -12,7 +12,7 @@ from contract.flow import Event, Request
 from contract.ports import Effects
 from contract.stores import MemoryEntry
 from effects.testing import World
-from router.serving.completion import STOP_SECONDS
+from router.serving.stream import STOP_SECONDS
 from tests.support.pausing_flow import SPEC, Ask, Desk, Done, Options, Said
 
 pytestmark = pytest.mark.virtual

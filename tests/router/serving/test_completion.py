@@ -13,8 +13,7 @@ from contract.errors import Fault
 from contract.flows.chat import CHAT, ChatOptions, End
 from effects.model import Fail
 from router.http.endpoints import FlowEndpoint
-from router.serving.completion import GRACE_SECONDS
-from router.serving.stream import PIECE_BYTES
+from router.serving.stream import GRACE_SECONDS, PIECE_BYTES
 from router.stack import StackName
 from rules.chat import lock_key
 from tests.support.faulty_stacks import after, dawdle, hang, instead

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from contract.flows.chat import CHAT
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.wire import Dialect
-from router.serving.prefix import Prefix, PrefixMismatch, TextFrames
+from router.serving.prefix import PrefixMismatch, TextFrames, TextPrefix
 from tests.router.serving.speaking import DIALECTS, TOKENS, Speech, heard, spoken
 
 WIRES = sorted(DIALECTS)
@@ -41,7 +41,7 @@ def two_of_one(draw: st.DrawFn) -> tuple[Speech, Speech, str, str]:
 
 def gone_on(wire: str, had: list[bytes], frames: list[bytes]) -> list[bytes]:
     """Return what follows on what a client has had."""
-    prefix = Prefix(TextFrames(DIALECTS[wire]), had)
+    prefix = TextPrefix(TextFrames(DIALECTS[wire]), had)
     return [sent for frame in frames if (sent := prefix.feed(frame)) is not None]
 
 
@@ -167,10 +167,10 @@ def test_a_cumulative_text_that_was_taken_back_cannot_be_followed() -> None:
 def test_before_any_text_the_prologue_is_not_repeated() -> None:
     """Only what the client has not had of it goes out; no text is due to be the same."""
     frames = spoken("chat", Speech([], ["a"], "m"))
-    prefix = Prefix(TextFrames(CHAT.dialect), frames[:1])
+    prefix = TextPrefix(TextFrames(CHAT.dialect), frames[:1])
     assert not prefix.has_text
     assert [prefix.feed(frame) for frame in frames[:3]] == [None, frames[1], frames[2]]
-    assert Prefix(TextFrames(CHAT.dialect), frames[:3]).has_text
+    assert TextPrefix(TextFrames(CHAT.dialect), frames[:3]).has_text
 
 
 def test_what_is_no_json_is_told_apart_by_its_name() -> None:

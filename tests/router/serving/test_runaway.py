@@ -14,7 +14,7 @@ from contract.flow import Event, Flow
 from contract.flows.chat import Accept, Send, StartReply
 from contract.ports import Effects
 from effects.tape import CALL_OVERHEAD, MAX_CALL_BYTES
-from router.serving.backpressure import TURN_FRAMES
+from router.serving.run import TURN_FRAMES
 from router.serving.stack import UNPROMPTED_LIMIT
 from router.stack import StackName
 from tests.support.router_world import House, Rules

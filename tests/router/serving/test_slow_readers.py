@@ -131,7 +131,7 @@ async def test_a_shadow_that_tails_does_not_wait_for_the_client(assigned: StackN
         stream = await made.router.open(CHAT, made.case.body, None)
         await stream.open()
         await asyncio.sleep(0.25 * WORDS + 5.0)
-        shadow = made.router.shadows.run_of(stream.plan.exchange)
+        shadow = made.router.shadows.run_of(stream.context.exchange)
         assert shadow is not None
         assert isinstance(shadow.frames[-1].event, Send)
         assert len(shadow.frames) > 2 * len(stream.run.frames)

@@ -197,7 +197,7 @@ async def test_a_shadow_is_evicted_the_moment_its_stack_takes_over() -> None:
         await stream.open()
         endings = []
         async for _ in each(stream):
-            shadow = made.router.shadows.run_of(stream.plan.exchange)
+            shadow = made.router.shadows.run_of(stream.context.exchange)
             assert shadow is not None
             endings.append(shadow.outcome)
         made.router.close(stream)

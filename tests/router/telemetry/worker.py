@@ -50,7 +50,7 @@ async def _do(command: str, router: Router, page: RouterMetrics) -> str:
         await router.open(CHAT, ChatRequest(message_id="m"), None)
     elif command == "settle":
         stream = await router.open(CHAT, ChatRequest(message_id="m"), None)
-        router.ledger.settle(stream.plan.exchange, "not_sampled")
+        router.ledger.settle(stream.context.exchange, "not_sampled")
     return (await page.page(""))[0].decode()
 
 
