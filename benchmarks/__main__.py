@@ -18,7 +18,7 @@ from benchmarks import capacity, disconnect, first_frame, load_truth, shadow, so
 from benchmarks.harness import FULL, QUICK, Effort
 from benchmarks.remote import pass_through
 from benchmarks.rows import BenchRow, table
-from loadtests.runner import child_environment, module_command
+from loadtests.processes import child_environment, module_command
 
 OUT = Path("build") / "bench.json"
 PAIRS_PER_REQUEST = 500

@@ -27,7 +27,7 @@ from compare.comparison import raw_equal
 from contract.flows.chat import CHAT
 from contract.records import RunRecord
 from cutover.selftest.exchanges import Script, batch, exchange, tool
-from loadtests.runner import child_environment, module_command
+from loadtests.processes import child_environment, module_command
 
 PIECES = 44
 BATCH = 50

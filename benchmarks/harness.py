@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -27,23 +26,12 @@ from loadtests.messages import MessageCycle
 from loadtests.metrics import METRICS
 from loadtests.open_loop import OpenLoop, OpenLoopPlan, Poisson
 from loadtests.plan import Target
+from loadtests.processes import server_process
 from loadtests.rows import LoadRow, cpu_times
-from loadtests.runner import child_environment, module_command
 
-ANNOUNCED = "listening on "
-PATIENCE_S = 10.0
 # The kernel's number for "all processor time of that process", as clock_getcpuclockid(3) makes it.
 _SCHEDULED = 2
 _PID_SHIFT = 3
-
-
-class ServerDidNotStart(CutoverError):
-    """A server ended before it printed the address it listens on."""
-
-    def __init__(self, command: Sequence[str], output: str, complaint: str) -> None:
-        super().__init__(
-            f"{' '.join(command[1:])!r} did not start; it wrote {output!r}; log: {complaint!r}"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,38 +54,9 @@ def process_cpu(pid: int) -> float:
 
 @contextmanager
 def serving(name: str, module: str, *arguments: str, log: Path) -> Iterator[BenchServer]:
-    """Start `python -m module …`, which prints `listening on URL`; end it on exit.
-
-    Raises:
-        ServerDidNotStart: it did not print its address.
-    """
-    command = module_command(module, *arguments)
-    with (
-        log.open("ab") as errors,
-        subprocess.Popen(  # noqa: S603 - our own module, in this interpreter
-            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=child_environment()
-        ) as process,
-    ):
-        try:
-            yield BenchServer(name, _address(process, command, log), process.pid)
-        finally:
-            _end(process)
-
-
-def _address(process: subprocess.Popen[str], command: Sequence[str], log: Path) -> str:
-    output = process.stdout.readline() if process.stdout is not None else ""
-    _, announced, url = output.partition(ANNOUNCED)
-    if not announced:
-        raise ServerDidNotStart(command, output, log.read_text("utf-8", "replace")[-500:])
-    return url.strip()
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.terminate()
-    try:
-        process.wait(PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
+    """Start `python -m module …`, which prints `listening on URL`; end it on exit."""
+    with server_process(module, *arguments, log=log) as process:
+        yield BenchServer(name, process.url, process.pid)
 
 
 MODEL = "gpt-4.1"

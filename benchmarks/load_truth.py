@@ -6,9 +6,7 @@ import asyncio
 import socket
 import sys
 import time
-from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,8 +23,9 @@ from contract.errors import CutoverError
 from contract.flows.chat import CHAT, Accept, ChatEvent, End, Failed, Send, StartReply, Success
 from evidence import percentile
 from loadtests.plan import Engine, LoadPlan, PlannedRun, Target
+from loadtests.processes import ANNOUNCED, server_process
 from loadtests.rows import GeneratorLoad, LoadRow, read_loads, read_rows
-from loadtests.runner import child_environment, load, module_command
+from loadtests.runner import load
 
 ScriptEnd = Literal["success", "failed", "cut", "missing", "stall", "refuse", "malformed"]
 
@@ -208,46 +207,18 @@ async def _answer(
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-@asynccontextmanager
-async def serving() -> AsyncIterator[str]:
-    """Run a stamped target in a process of its own; yields its address."""
-    process = await asyncio.create_subprocess_exec(
-        *module_command(__name__), stdin=PIPE, stdout=PIPE, env=child_environment()
-    )
-    if process.stdin is None or process.stdout is None:
-        raise AssertionError
-    try:
-        yield f"http://127.0.0.1:{int(await process.stdout.readline())}"
-    finally:
-        process.stdin.close()
-        await process.wait()
-
-
 async def _serve() -> None:
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(BACKLOG)  # before the port is printed: a client may connect at once
-    config = uvicorn.Config(
-        StampedTarget(), log_level="critical", lifespan="off", access_log=False, backlog=BACKLOG
-    )
-    server = uvicorn.Server(config)
-    sys.stdout.write(f"{listener.getsockname()[1]}\n")
-    sys.stdout.flush()
-    waiting = asyncio.get_running_loop().run_in_executor(None, _wait_for_parent, server)
-    await server.serve(sockets=[listener])
-    await waiting
-
-
-def _wait_for_parent(server: uvicorn.Server) -> None:
-    sys.stdin.buffer.read()
-    server.should_exit = True
-    server.force_exit = True
-
-
-def main() -> None:
-    """Serve until standard input is closed."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve())
+    with socket.create_server(("127.0.0.1", 0), backlog=BACKLOG) as listening:
+        config = uvicorn.Config(
+            StampedTarget(),
+            log_level="critical",
+            lifespan="off",
+            access_log=False,
+            timeout_graceful_shutdown=0,
+        )
+        sys.stdout.write(f"{ANNOUNCED}http://127.0.0.1:{listening.getsockname()[1]}\n")
+        sys.stdout.flush()
+        await uvicorn.Server(config).serve(sockets=[listening])
 
 
 USERS = 50
@@ -310,15 +281,15 @@ async def observe(engine: Engine, *, users: int = USERS, seconds: float = SECOND
     with TemporaryDirectory() as name:
         folder = Path(name)
         messages = write_scripts(folder / "messages.jsonl", SCRIPTS)
-        async with serving() as url:
-            target = Target(stack="stamped", url=url)
+        with server_process(__name__) as server:
+            target = Target(stack="stamped", url=server.url)
             # An open loop with as many streams under way as a closed one with no pause.
             plan = LoadPlan(
                 targets=(target,), messages=messages, users=users, seconds=seconds, engine=engine
             )
             plan = msgspec.structs.replace(plan, think=0.2, rate=users / 0.65)
             await load(plan, PlannedRun(0, 0, "stamped", 1), folder / "rows")
-            stamps = await fetch_stamps(url)
+            stamps = await fetch_stamps(server.url)
         rows = [row for path in (folder / "rows").glob("rows-*") for row in read_rows(path)]
         # What the generator gave up when its time was over may never have reached the target.
         sent = [row for row in rows if row.ending != "cancelled"]
@@ -363,4 +334,4 @@ async def measure(_: Effort) -> list[BenchRow]:
 
 
 if __name__ == "__main__":
-    main()
+    uvloop.run(_serve())

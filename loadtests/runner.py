@@ -6,8 +6,6 @@ Locust patches its process, and an open loop must not share one with what it mea
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import time
 from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,33 +22,20 @@ from loadtests.messages import ConversationsUnnamed, read_messages
 from loadtests.open_loop import Arrivals, Constant, OpenLoopPlan, Poisson
 from loadtests.page import write_page
 from loadtests.plan import LoadPlan, PlannedRun, flow_named, interleaved
+from loadtests.processes import child_environment, module_command
 from loadtests.report import FinishedRun, LoadReport, load_report
 from loadtests.rows import LoadRow, RowWriter, cpu_times, read_loads, read_rows
-
-ROOT = Path(__file__).resolve().parent.parent
-
 
 HEADERS_VARIABLE = "CUTOVER_LOAD_HEADERS"
 QA_KEY_VARIABLE = "CUTOVER_LOAD_QA_KEY"
 DECLARED_VARIABLE = "CUTOVER_LOAD_DECLARED"
-LOCUSTFILE = ROOT / "loadtests" / "users.py"
+LOCUSTFILE = Path(__file__).with_name("users.py")
 WARM_UP = Constant(4.0)
 WARM_UP_SECONDS = 1.0
 LAST_LINES = 5
 ENDS_WITHIN = 5.0
 """Seconds a generator that is broken off has to write down what it has seen."""
 TICK_SECONDS = 0.2
-
-
-def module_command(module: str, *arguments: str) -> list[str]:
-    """Command line that runs a module in this interpreter."""
-    return [sys.executable, "-m", module, *arguments]
-
-
-def child_environment(**more: str) -> dict[str, str]:
-    """Environment in which a child finds this project, installed or not."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, **more, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 class GeneratorFailed(CutoverError):

@@ -6,12 +6,9 @@ import asyncio
 import os
 import secrets
 import shutil
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -33,6 +30,7 @@ from cutover.demo.client import (
 from cutover.reports import compare_and_write
 from cutover.wiring.models import KEY
 from loadtests.plan import LoadPlan, Target
+from loadtests.processes import server_process
 from loadtests.report import LoadReport
 from loadtests.runner import run_load
 from loadtests.simulator import Profile, spawn
@@ -48,8 +46,6 @@ _GRAPH_BELOW = PERCENT * 1_000
 
 WRITTEN = "# Written by `cutover demo`."
 """The first words of the file; a folder without it is not overwritten."""
-_ANNOUNCED = "cutover listening on "
-_PATIENCE = 30.0
 
 _TEMPLATE = """\
 {written} Change a value while the router runs: it is in force in a second.
@@ -161,9 +157,9 @@ class Demonstration:
         config = self.plan.folder / CONFIG
         config.write_text(configuration(self.plan.folder, simulator), "utf-8")
         log = self.plan.folder / "router.log"
-        self.outcome.url = self._processes.enter_context(
-            running_router(config, log, {QA_KEY: self._key})
-        )
+        options = ("serve", "--config", str(config), "--port", "0")
+        router = server_process("cutover", *options, log=log, **{QA_KEY: self._key})
+        self.outcome.url = self._processes.enter_context(router).url
 
     async def __aexit__(self, *_: object) -> None:
         """End what was started; captures are flushed on the way."""
@@ -277,49 +273,3 @@ def crashing_message() -> DemoMessage:
     content = "What is 12 * 7, and what time is it in UTC? Then tell me about takeovers."
     body = {"message_id": message_id, "content": content, "user_name": "Ada"}
     return DemoMessage(message_id, message_id, body)
-
-
-class RouterDidNotStart(CutoverError):
-    """The router's process ended before it announced its address."""
-
-    def __init__(self, log: Path) -> None:
-        super().__init__(f"the router did not start; its log is {str(log)!r}")
-
-
-@contextmanager
-def running_router(config: Path, log: Path, environ: Mapping[str, str]) -> Iterator[str]:
-    """Start a router, yield its address, and stop it gracefully.
-
-    Raises:
-        RouterDidNotStart: it ended before it announced its address.
-    """
-    command = [sys.executable, "-m", "cutover", "serve", "--config", str(config), "--port", "0"]
-    with (
-        log.open("wb") as errors,
-        subprocess.Popen(  # noqa: S603 - our own command
-            command,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env={**os.environ, **environ},
-            start_new_session=True,
-        ) as process,
-    ):
-        try:
-            yield _address(process, log)
-        finally:
-            _stop(process)
-
-
-def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    line = process.stdout.readline().decode() if process.stdout is not None else ""
-    if not line.startswith(_ANNOUNCED):
-        raise RouterDidNotStart(log)
-    return line.removeprefix(_ANNOUNCED).strip()
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()

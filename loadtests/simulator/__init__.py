@@ -16,7 +16,7 @@ from loadtests.simulator.profile import (
 )
 from loadtests.simulator.request import ChatCompletionRequest
 from loadtests.simulator.script import AnswerScript, TimedChunk, script_for
-from loadtests.simulator.server import Served, SimulatorDidNotStart, running, spawn
+from loadtests.simulator.server import Served, running, spawn
 
 __all__ = [
     "AnswerScript",
@@ -34,7 +34,6 @@ __all__ = [
     "Served",
     "SilentBeforeFirst",
     "Simulator",
-    "SimulatorDidNotStart",
     "Stall",
     "TimedChunk",
     "running",

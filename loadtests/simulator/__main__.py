@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import uvloop
 
+from loadtests.processes import ANNOUNCED
 from loadtests.simulator.profile import ENDING_KEYS, KEYS, Profile, merged
-from loadtests.simulator.server import ANNOUNCED, running
+from loadtests.simulator.server import running
 
 KEY_VARIABLE = "SIMULATOR_API_KEY"
 

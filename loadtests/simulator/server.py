@@ -2,8 +2,6 @@
 
 import asyncio
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -13,15 +11,13 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from contract.errors import CutoverError
+from loadtests.processes import server_process
 from loadtests.simulator.app import Simulator
 from loadtests.simulator.ledger import RequestLedger
 from loadtests.simulator.profile import Profile, to_arguments
 
 HOST = "127.0.0.1"
 BACKLOG = 2_048
-ANNOUNCED = "listening on "
-PATIENCE_S = 5.0
 
 
 class SimulatorConnection(HttpToolsProtocol):
@@ -125,41 +121,12 @@ async def _break_off(state: ServerState) -> None:
     await asyncio.sleep(0)
 
 
-class SimulatorDidNotStart(CutoverError):
-    """The process ended, or wrote something else, before it wrote its address."""
-
-    def __init__(self, command: list[str], line: str) -> None:
-        super().__init__(f"the simulator {command!r} did not start; its first line was {line!r}")
-
-
 @contextmanager
-def spawn(profile: Profile | None = None, port: int = 0, *extra: str) -> Iterator[str]:
-    """Start a simulator on loopback, give its address, end it on leaving.
+def spawn(profile: Profile | None = None, *options: str) -> Iterator[str]:
+    """Start a simulator in a process of its own; yields its address.
 
-    `extra` are more options of `python -m loadtests.simulator`.
-
-    Raises:
-        SimulatorDidNotStart: it did not say where it listens.
+    `options` are more options of `python -m loadtests.simulator`. Raises `ServerDidNotStart`.
     """
-    options = ["--port", str(port), *to_arguments(profile or Profile()), *extra]
-    command = [sys.executable, "-m", "loadtests.simulator", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
-        try:
-            yield _address(process, command)
-        finally:
-            _end_process(process)
-
-
-def _address(process: subprocess.Popen[str], command: list[str]) -> str:
-    line = process.stdout.readline() if process.stdout is not None else ""
-    if not line.startswith(ANNOUNCED):
-        raise SimulatorDidNotStart(command, line)
-    return line.removeprefix(ANNOUNCED).strip()
-
-
-def _end_process(process: subprocess.Popen[str]) -> None:
-    process.terminate()
-    try:
-        process.wait(PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
+    arguments = (*to_arguments(profile or Profile()), *options)
+    with server_process("loadtests.simulator", *arguments) as process:
+        yield process.url

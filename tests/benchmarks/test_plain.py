@@ -14,7 +14,6 @@ from benchmarks.harness import (
     PATH,
     PROBES,
     BenchServer,
-    ServerDidNotStart,
     Shares,
     ask,
     bodies,
@@ -25,6 +24,7 @@ from benchmarks.harness import (
     router_server,
     serving,
 )
+from loadtests.processes import ServerDidNotStart
 from loadtests.simulator import Profile, spawn
 
 pytestmark = [pytest.mark.slow, pytest.mark.sockets]

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from loadtests.runner import child_environment
+from loadtests.processes import child_environment
 from tests.support.deployment import KEY, PLANTED_KEY, Answer, Setup, configuration
 from tests.support.patience import PATIENCE_S
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.runner import child_environment
+from loadtests.processes import child_environment
 from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]

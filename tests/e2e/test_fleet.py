@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from loadtests.runner import child_environment, module_command
+from loadtests.processes import child_environment, module_command
 from tests.e2e.fleet_member import CHATS, KEYS, Assigned
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]

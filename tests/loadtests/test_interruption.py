@@ -13,13 +13,12 @@ import pytest
 
 from benchmarks.load_truth import Stamps, fetch_stamps, write_scripts
 from loadtests.plan import Engine, LoadPlan, Target
+from loadtests.processes import child_environment, module_command
 from loadtests.report import BROKEN_OFF, LoadReport
 from loadtests.rows import read_rows
 from loadtests.runner import (
     LoadProgress,
     NothingMeasured,
-    child_environment,
-    module_command,
     run_load,
 )
 from tests.support.patience import PATIENCE_S

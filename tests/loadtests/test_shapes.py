@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from loadtests.runner import child_environment, module_command
+from loadtests.processes import child_environment, module_command
 
 PROGRAM = """
 import json

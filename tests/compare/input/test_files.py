@@ -15,7 +15,7 @@ from compare.input.files import files_below
 from compare.input.segments import find_segments
 from cutover.erasure import SubjectMatcher, erase_captures
 from effects.stores.values import DataSubject
-from loadtests.runner import child_environment, module_command
+from loadtests.processes import child_environment, module_command
 from tests.support.patience import PATIENCE_S
 
 NOT_FILES = ("device.jsonl", "pipe.jsonl.zst")

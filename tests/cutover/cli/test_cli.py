@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from cutover.cli import COMMANDS, app, main
-from loadtests.runner import child_environment
+from loadtests.processes import child_environment
 
 
 def test_help_lists_every_command_with_what_it_does() -> None:

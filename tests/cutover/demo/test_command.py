@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 from cutover.cli import app
 from cutover.demo.client import BUNDLED
-from cutover.demo.story import RouterDidNotStart
-from loadtests.runner import child_environment
+from loadtests.processes import ServerDidNotStart, child_environment
 from tests.support.deployment import captured
 
 
@@ -75,13 +74,13 @@ def test_a_router_that_does_not_start_leaves_no_simulator(
     """What was started before it is ended, and the message says where to look."""
 
     @contextmanager
-    def refusing(_: Path, log: Path, __: object) -> Iterator[str]:
+    def refusing(*command: str, log: Path, **_: str) -> Iterator[str]:
         if log.parent.is_dir():
-            raise RouterDidNotStart(log)
+            raise ServerDidNotStart(command, "", log)
         yield ""
 
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setattr("cutover.demo.story.running_router", refusing)
+    monkeypatch.setattr("cutover.demo.story.server_process", refusing)
     before = children()
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "out")])
     assert result.exit_code == 2

@@ -16,7 +16,7 @@ import pytest
 
 from cutover.server.sockets import PortTaken, listen, shared_listeners
 from cutover.server.workers import STABLE_SECONDS, deaths_in_a_row, restart_pause
-from loadtests.runner import child_environment
+from loadtests.processes import child_environment
 from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]

@@ -6,7 +6,8 @@ import sys
 import aiohttp
 import pytest
 
-from loadtests.simulator import Profile, SimulatorDidNotStart, spawn
+from loadtests.processes import ServerDidNotStart
+from loadtests.simulator import Profile, spawn
 from loadtests.simulator.__main__ import main
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
@@ -29,7 +30,7 @@ async def test_a_spawned_simulator_answers_and_ends() -> None:
 
 def test_a_simulator_that_does_not_start_says_so() -> None:
     """An option that means nothing ends it before it listens."""
-    with pytest.raises(SimulatorDidNotStart, match="did not start"), spawn(None, 0, "--rate=fast"):
+    with pytest.raises(ServerDidNotStart, match="did not start"), spawn(None, "--rate=fast"):
         pass
 
 
