@@ -22,11 +22,10 @@ from contract.flow import FlowSpec
 from contract.flows.chat import CHAT
 from contract.flows.companion import COMPANION
 from contract.flows.session import SESSION
-from loadtests.messages import MessageCycle
 from loadtests.metrics import METRICS
 from loadtests.open_loop import OpenLoop, OpenLoopPlan, Poisson
-from loadtests.plan import Target
 from loadtests.processes import server_process
+from loadtests.requests import MessageCycle, Target
 from loadtests.rows import LoadRow, cpu_times
 
 # The kernel's number for "all processor time of that process", as clock_getcpuclockid(3) makes it.
@@ -314,7 +313,8 @@ async def load(server: BenchServer, trace: LoadTrace, flow: FlowLoad = CHATS) ->
 
 def moments(rows: Sequence[LoadRow], metric: str) -> list[float]:
     """Return a metric of all rows, in milliseconds since each request was sent."""
-    return [seconds * MILLISECONDS for seconds in METRICS[metric].sample(rows, "sent")]
+    own = [msgspec.structs.replace(row, scheduled=row.sent) for row in rows]
+    return [seconds * MILLISECONDS for seconds in METRICS[metric].sample(own)]
 
 
 BUSY = 0.25

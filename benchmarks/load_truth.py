@@ -22,8 +22,9 @@ from benchmarks.rows import BenchRow, at_most
 from contract.errors import CutoverError
 from contract.flows.chat import CHAT, Accept, ChatEvent, End, Failed, Send, StartReply, Success
 from evidence import percentile
-from loadtests.plan import Engine, LoadPlan, PlannedRun, Target
+from loadtests.plan import Engine, LoadPlan, PlannedRun
 from loadtests.processes import ANNOUNCED, server_process
+from loadtests.requests import Target
 from loadtests.rows import GeneratorLoad, LoadRow, read_loads, read_rows
 from loadtests.runner import load
 

@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 import msgspec
 
 from evidence import CONFIDENCE, PercentileEstimate, percentile, percentiles
-from loadtests.metrics import METRICS, Clock, Goodput, Metric, Objective, critical, goodput
+from loadtests.metrics import METRICS, Goodput, Metric, Objective, critical, goodput
 from loadtests.plan import PAIRS_FOR_A_STATEMENT, PlannedRun
 from loadtests.rows import LoadRow
 
@@ -23,7 +23,7 @@ COMPARED = 0.95
 
 
 class MetricSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one stack, seconds, from the chosen clock.
+    """One metric of one stack, seconds, from the scheduled moment.
 
     `n` requests have a value, `excluded` have none (the generator's own cancellations are in
     neither). `with_excluded` are the same percentiles if every excluded request had been slower
@@ -72,10 +72,10 @@ class Paired(msgspec.Struct, frozen=True, kw_only=True):
 RunRows = Sequence[tuple[PlannedRun, Sequence[LoadRow]]]
 
 
-def summarise_metric(metric: Metric, rows: Sequence[LoadRow], clock: Clock) -> MetricSummary:
+def summarise_metric(metric: Metric, rows: Sequence[LoadRow]) -> MetricSummary:
     """Sum one metric up over the rows of one stack."""
     wanted = [row for row in rows if row.ending != "cancelled"]
-    values = metric.sample(wanted, clock)
+    values = metric.sample(wanted)
     excluded = len(wanted) - len(values)
     worst = sorted([*values, *[inf] * excluded])
     return MetricSummary(
@@ -92,9 +92,7 @@ def _finite(value: float) -> float | None:
     return value if isfinite(value) else None
 
 
-def summarise_stack(
-    stack: str, runs: RunRows, objectives: Sequence[Objective], clock: Clock
-) -> StackSummary:
+def summarise_stack(stack: str, runs: RunRows, objectives: Sequence[Objective]) -> StackSummary:
     """Sum up all runs of one stack."""
     own = [rows for run, rows in runs if run.stack == stack]
     rows = [row for part in own for row in part]
@@ -105,8 +103,8 @@ def summarise_stack(
         codes=dict(Counter(f"{row.ending} {row.code}" for row in rows if row.code).most_common()),
         served_elsewhere=sum(served_by(row) != stack for row in rows),
         wordless=sum(row.ending == "complete" and not row.contents for row in rows),
-        goodput=goodput(own, objectives, clock),
-        metrics=tuple(summarise_metric(metric, rows, clock) for metric in METRICS.values()),
+        goodput=goodput(own, objectives),
+        metrics=tuple(summarise_metric(metric, rows) for metric in METRICS.values()),
     )
 
 
@@ -115,9 +113,9 @@ def served_by(row: LoadRow) -> str:
     return (row.labels.get("served") or row.stack).split()[0]
 
 
-def compare_pairs(metric: Metric, stacks: tuple[str, str], runs: RunRows, clock: Clock) -> Paired:
+def compare_pairs(metric: Metric, stacks: tuple[str, str], runs: RunRows) -> Paired:
     """Compare control and candidate (in this order) by the P95 of the runs of each pair."""
-    control, candidate = (_p95s(metric, stack, runs, clock) for stack in stacks)
+    control, candidate = (_p95s(metric, stack, runs) for stack in stacks)
     shared = sorted(control.keys() & candidate.keys())
     if not shared:
         return Paired(metric=metric.name, pairs=0, reason="no pair has values on both sides")
@@ -144,10 +142,10 @@ def compare_pairs(metric: Metric, stacks: tuple[str, str], runs: RunRows, clock:
     )
 
 
-def _p95s(metric: Metric, stack: str, runs: RunRows, clock: Clock) -> dict[int, float]:
+def _p95s(metric: Metric, stack: str, runs: RunRows) -> dict[int, float]:
     found: dict[int, float] = {}
     for run, rows in runs:
-        values = sorted(metric.sample(rows, clock)) if run.stack == stack else []
+        values = sorted(metric.sample(rows)) if run.stack == stack else []
         if values:
             found[run.pair] = percentile(values, COMPARED)
     return found

@@ -21,7 +21,7 @@ import msgspec
 
 from contract.flow import FlowSpec
 from contract.wire import NO_JSON, Dialect, WireEvent, WireReader, value_at
-from loadtests.plan import Target
+from loadtests.requests import Target
 from loadtests.rows import STALL_SECONDS, Ending, LoadRow
 
 REFUSAL_BYTES = 4_096

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
 
 import msgspec
 from scipy.special import stdtrit
@@ -16,7 +15,8 @@ from loadtests.rows import LoadRow
 
 METHOD = "inverted_cdf (nearest rank), exact, over raw rows"
 INTERVAL = "order statistics (binomial)"
-Clock = Literal["scheduled", "sent"]
+CLOCK = "scheduled"
+"""The moment that times are counted from; one that was sent late waited, too."""
 NANOSECONDS = 1e-9
 MICROSECONDS = 1e-6
 
@@ -35,12 +35,12 @@ class Metric:
 
     name: str
     title: str
-    of: Callable[[LoadRow, Clock], float | None]
+    of: Callable[[LoadRow], float | None]
     whole: bool = False
 
-    def sample(self, rows: Iterable[LoadRow], clock: Clock = "scheduled") -> list[float]:
+    def sample(self, rows: Iterable[LoadRow]) -> list[float]:
         """Return the values of all rows that have one."""
-        values = (self.of(row, clock) for row in rows if self.counts(row))
+        values = (self.of(row) for row in rows if self.counts(row))
         return [value for value in values if value is not None]
 
     def counts(self, row: LoadRow) -> bool:
@@ -50,31 +50,29 @@ class Metric:
         return row.ending not in ("refused", "unreachable")
 
 
-def _since(field: str) -> Callable[[LoadRow, Clock], float | None]:
-    def seconds(row: LoadRow, clock: Clock) -> float | None:
+def _since(field: str) -> Callable[[LoadRow], float | None]:
+    def seconds(row: LoadRow) -> float | None:
         reached: int | None = getattr(row, field)
-        if reached is None:
-            return None
-        return (reached + (row.lag if clock == "scheduled" else 0)) * NANOSECONDS
+        return None if reached is None else (reached + row.lag) * NANOSECONDS
 
     return seconds
 
 
-def _longest_gap(row: LoadRow, _: Clock) -> float | None:
+def _longest_gap(row: LoadRow) -> float | None:
     return max(row.gaps) * MICROSECONDS if row.gaps else None
 
 
-def _gap_p95(row: LoadRow, _: Clock) -> float | None:
+def _gap_p95(row: LoadRow) -> float | None:
     return percentile(sorted(row.gaps), 0.95) * MICROSECONDS if row.gaps else None
 
 
-def _itl(row: LoadRow, _: Clock) -> float | None:
+def _itl(row: LoadRow) -> float | None:
     if row.first_token is None or row.last_content is None or row.contents <= 1:
         return None
     return (row.last_content - row.first_token) * NANOSECONDS / (row.contents - 1)
 
 
-def _lag(row: LoadRow, _: Clock) -> float:
+def _lag(row: LoadRow) -> float:
     return row.lag * NANOSECONDS
 
 
@@ -111,9 +109,9 @@ class Objective(msgspec.Struct, frozen=True):
     metric: str
     seconds: float
 
-    def met(self, row: LoadRow, clock: Clock) -> bool:
+    def met(self, row: LoadRow) -> bool:
         """Whether a request met it; an answer in one piece has no gaps, and so meets any."""
-        value = METRICS[self.metric].of(row, clock)
+        value = METRICS[self.metric].of(row)
         if value is None:
             return self.metric in GAPS and row.contents == 1
         return value <= self.seconds
@@ -162,7 +160,6 @@ def window(rows: Sequence[LoadRow]) -> float:
 def goodput(
     runs: Iterable[Sequence[LoadRow]],
     objectives: Sequence[Objective] = DEFAULT_OBJECTIVES,
-    clock: Clock = "scheduled",
 ) -> Goodput:
     """Count over the runs of one stack; requests the generator cancelled count as requests."""
     good = requests = 0
@@ -170,13 +167,13 @@ def goodput(
     for rows in runs:
         requests += len(rows)
         seconds += window(rows)
-        good += sum(is_good(row, objectives, clock) for row in rows)
+        good += sum(is_good(row, objectives) for row in rows)
     return Goodput(good, requests, seconds)
 
 
-def is_good(row: LoadRow, objectives: Sequence[Objective], clock: Clock = "scheduled") -> bool:
+def is_good(row: LoadRow, objectives: Sequence[Objective]) -> bool:
     """Whether a request is complete and met every objective."""
-    return row.ending == "complete" and all(objective.met(row, clock) for objective in objectives)
+    return row.ending == "complete" and all(objective.met(row) for objective in objectives)
 
 
 def critical(confidence: float, freedom: int) -> float:

@@ -20,7 +20,6 @@ import uvloop
 
 from contract.flow import FlowSpec
 from contract.flows.declared import DeclaredFlow
-from loadtests.messages import LoadMessage, MessageCycle, read_messages
 from loadtests.meter import (
     SECOND,
     How,
@@ -32,7 +31,7 @@ from loadtests.meter import (
     resolved,
     tls_context,
 )
-from loadtests.plan import Target, flow_named
+from loadtests.requests import LoadMessage, MessageCycle, Target, flow_named, read_messages
 from loadtests.rows import STALL_SECONDS, GeneratorMeter, LoadRow, RowWriter, write_load
 
 LEAD_SECONDS = 0.1

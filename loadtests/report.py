@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -19,7 +19,7 @@ from loadtests.comparison import (
     compare_pairs,
     summarise_stack,
 )
-from loadtests.metrics import INTERVAL, METHOD, METRICS, Clock, Objective, window
+from loadtests.metrics import CLOCK, INTERVAL, METHOD, METRICS, Objective, window
 from loadtests.plan import Engine, LoadPlan, PlannedRun
 from loadtests.rows import BUSIEST, FAILURES, MOST_BUSY_MACHINE, GeneratorLoad, LoadRow
 
@@ -29,6 +29,8 @@ BROKEN_OFF = "broken off: its slowest streams are not in it"
 
 
 NO_DATA = "no data"
+HEADS = ("metric", "stack", *(f"P{p * 100:.0f}" for p in SHOWN), "n", "excluded", "P95 ratio")
+"""Of the columns of `metric_lines`."""
 DECIMALS_BELOW = 100
 
 
@@ -65,7 +67,7 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     rate: float | None
     seconds: float
     seed: int
-    clock: Clock
+    clock: str
     method: str
     interval: str
     confidence: float
@@ -100,20 +102,17 @@ class FinishedRun(msgspec.Struct, frozen=True):
     broken_off: bool = False
 
 
-def _unreachable(row: LoadRow) -> bool:
-    return row.ending == "unreachable"
-
-
 def summarise_run(finished: FinishedRun, plan: LoadPlan) -> RunSummary:
     """Sum one run up and say whether it counts."""
     rows = finished.rows
-    lags = sorted(METRICS["lag"].of(row, "sent") or 0.0 for row in rows)
+    lags = sorted(METRICS["lag"].of(row) or 0.0 for row in rows)
     late = percentile(lags, LAG_PERCENTILE) if lags else None
+    unreachable = bool(rows) and all(row.ending == "unreachable" for row in rows)
     busiest = max((generator.share for generator in finished.generators), default=0.0)
     void = (
         BROKEN_OFF if finished.broken_off else "",
         "no request was sent" if not rows else "",
-        "no server answers there" if rows and all(map(_unreachable, rows)) else "",
+        "no server answers there" if unreachable else "",
         f"sent {late:.3f} s late at P99" if late is not None and late > plan.lag else "",
         f"the generator used {busiest:.0%} of a CPU" if busiest > BUSIEST else "",
         f"the machine was {finished.machine_cpu:.0%} busy"
@@ -149,7 +148,7 @@ def load_report(plan: LoadPlan, finished: Sequence[FinishedRun]) -> LoadReport:
         rate=plan.requests_per_second if plan.engine == "open" else None,
         seconds=plan.seconds,
         seed=plan.seed,
-        clock=plan.clock,
+        clock=CLOCK,
         method=METHOD,
         interval=INTERVAL,
         confidence=CONFIDENCE,
@@ -159,21 +158,16 @@ def load_report(plan: LoadPlan, finished: Sequence[FinishedRun]) -> LoadReport:
         broken_off=len(runs) < planned or any(run.broken_off for run in finished),
         runs=runs,
         basis="valid" if conclusive else "void",
-        stacks=_stacks(plan, valid if conclusive else every),
-        paired=_paired(plan, valid) if conclusive else (),
-    )
-
-
-def _stacks(plan: LoadPlan, runs: RunRows) -> tuple[StackSummary, ...]:
-    return tuple(summarise_stack(stack, runs, plan.objectives, plan.clock) for stack in plan.stacks)
-
-
-def _paired(plan: LoadPlan, valid: RunRows) -> tuple[Paired, ...]:
-    return tuple(
-        compare_pairs(metric, stacks, valid, plan.clock)
-        for stacks in pairwise(plan.stacks)
-        for metric in METRICS.values()
-        if metric.name != "lag"
+        stacks=tuple(
+            summarise_stack(stack, valid if conclusive else every, plan.objectives)
+            for stack in plan.stacks
+        ),
+        paired=tuple(
+            compare_pairs(metric, stacks, valid)
+            for stacks in pairwise(plan.stacks)
+            for metric in METRICS.values()
+            if conclusive and metric.name != "lag"
+        ),
     )
 
 
@@ -185,12 +179,29 @@ def milliseconds(seconds: float | None) -> str:
     return f"{value:.1f}" if value < DECIMALS_BELOW else f"{value:.0f}"
 
 
-def percentile_cell(metric: MetricSummary, place: int) -> str:
-    """Write one percentile with its interval, `?` for an unknown end."""
+def metric_lines(report: LoadReport) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each metric and stack; the title on its first line, the ratio after."""
+    paired = {one.metric: one for one in report.paired}
+    for metrics in zip(*(stack.metrics for stack in report.stacks), strict=True):
+        for number, (stack, metric) in enumerate(zip(report.stacks, metrics, strict=True)):
+            yield (
+                "" if number else metric.title,
+                stack.stack,
+                *_percentile_cells(metric),
+                str(metric.n),
+                excluded_cell(metric),
+                paired_cell(paired.get(metric.name)) if number else "",
+            )
+
+
+def _percentile_cells(metric: MetricSummary) -> Sequence[str]:
+    """Write percentiles with their intervals, `?` for an unknown end."""
     if not metric.percentiles:
-        return NO_DATA
-    found = metric.percentiles[place]
-    return f"{milliseconds(found.value)} [{milliseconds(found.low)}, {milliseconds(found.high)}]"
+        return [NO_DATA] * len(SHOWN)
+    return [
+        f"{milliseconds(one.value)} [{milliseconds(one.low)}, {milliseconds(one.high)}]"
+        for one in metric.percentiles
+    ]
 
 
 def excluded_cell(metric: MetricSummary) -> str:
@@ -217,25 +228,21 @@ def paired_cell(paired: Paired | None) -> str:
     return f"×{paired.ratio:.3f}{between}" + (f" ({paired.reason})" if paired.reason else "")
 
 
-def failures_line(stack: StackSummary) -> str:
-    """Write a stack's failures by kind; what came without words and cancellations apart."""
+def stack_line(stack: StackSummary) -> str:
+    """Write a stack's failures by kind, what came without words, cancellations and goodput."""
     counts = {ending: stack.endings.get(ending, 0) for ending in FAILURES}
     failed = sum(counts.values())
     kinds = ", ".join(f"{number} {ending}" for ending, number in counts.items() if number)
     cancelled = stack.endings.get("cancelled", 0)
+    good = stack.goodput
     return (
         f"{stack.requests} requests, {failed} failed"
         + (f" ({kinds})" if kinds else "")
         + (f", {stack.wordless} complete without words" if stack.wordless else "")
         + (f", {cancelled} given up by the generator" if cancelled else "")
         + (f", {stack.served_elsewhere} served elsewhere" if stack.served_elsewhere else "")
+        + f"; {good.per_second:.2f} good requests/s ({good.good} of {good.requests})"
     )
-
-
-def goodput_line(stack: StackSummary) -> str:
-    """Write a stack's goodput."""
-    good = stack.goodput
-    return f"{good.per_second:.2f} good requests/s ({good.good} of {good.requests})"
 
 
 def objectives_line(report: LoadReport) -> str:
@@ -257,12 +264,9 @@ def void_lines(report: LoadReport) -> Sequence[str]:
 
 def method_line(report: LoadReport) -> str:
     """Write how the figures were made."""
+    ratio = " over ".join(reversed(list(report.urls)))
     return (
         f"Milliseconds from the {report.clock} moment. Percentiles: {report.method}; "
-        f"{report.confidence:.0%} intervals: {report.interval}. Ratios: P95 of {_ratio(report)} by "
+        f"{report.confidence:.0%} intervals: {report.interval}. Ratios: P95 of {ratio} by "
         "pairs of runs, Student's t on logarithms."
     )
-
-
-def _ratio(report: LoadReport) -> str:
-    return " over ".join(reversed(list(report.urls)))

@@ -18,17 +18,21 @@ from typing import assert_never
 import msgspec
 
 from contract.errors import CutoverError
-from loadtests.messages import ConversationsUnnamed, read_messages
 from loadtests.open_loop import Arrivals, Constant, OpenLoopPlan, Poisson
-from loadtests.page import write_page
-from loadtests.plan import LoadPlan, PlannedRun, flow_named, interleaved
+from loadtests.page import page
+from loadtests.plan import LoadPlan, PlannedRun, interleaved
 from loadtests.processes import child_environment, module_command
 from loadtests.report import FinishedRun, LoadReport, load_report
+from loadtests.requests import (
+    DECLARED_VARIABLE,
+    HEADERS_VARIABLE,
+    QA_KEY_VARIABLE,
+    ConversationsUnnamed,
+    flow_named,
+    read_messages,
+)
 from loadtests.rows import LoadRow, RowWriter, cpu_times, read_loads, read_rows
 
-HEADERS_VARIABLE = "CUTOVER_LOAD_HEADERS"
-QA_KEY_VARIABLE = "CUTOVER_LOAD_QA_KEY"
-DECLARED_VARIABLE = "CUTOVER_LOAD_DECLARED"
 LOCUSTFILE = Path(__file__).with_name("users.py")
 WARM_UP = Constant(4.0)
 WARM_UP_SECONDS = 1.0
@@ -292,6 +296,6 @@ def _write_files(report: LoadReport, rows: list[LoadRow], beside: Path, out: Pat
         for row in rows:
             writer.write(row)
     (beside / "load.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
-    write_page(report, rows, beside / "load.html")
+    (beside / "load.html").write_text(page(report, rows), "utf-8")
     for name in ("rows.jsonl", "load.json", "load.html"):
         (beside / name).replace(out / name)

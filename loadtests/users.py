@@ -30,7 +30,6 @@ from locust.stats import StatsEntry
 
 from contract.errors import CutoverError
 from contract.flows.declared import DeclaredFlow
-from loadtests.messages import LoadMessage, read_messages
 from loadtests.meter import (
     SECOND,
     Planned,
@@ -39,9 +38,17 @@ from loadtests.meter import (
     accepted,
     exchange,
 )
-from loadtests.plan import Target, flow_named, parse_header
+from loadtests.requests import (
+    DECLARED_VARIABLE,
+    HEADERS_VARIABLE,
+    QA_KEY_VARIABLE,
+    LoadMessage,
+    Target,
+    flow_named,
+    parse_header,
+    read_messages,
+)
 from loadtests.rows import STALL_SECONDS, GeneratorMeter, LoadRow, RowWriter, write_load
-from loadtests.runner import DECLARED_VARIABLE, HEADERS_VARIABLE, QA_KEY_VARIABLE
 
 MILLISECOND = 1_000_000
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import TimeElapsedColumn
 from rich.table import Table
 
@@ -24,20 +25,18 @@ from contract.flows.session import SESSION
 from cutover.cli.terminal import bar, refusals, tables
 from cutover.demo.client import BUNDLED
 from cutover.flows import declared_at
-from loadtests.comparison import SHOWN, StackSummary
-from loadtests.metrics import DEFAULT_OBJECTIVES, METRICS, parse_objective
-from loadtests.plan import Engine, LoadPlan, Target, flow_named, parse_header
+from loadtests.metrics import DEFAULT_OBJECTIVES, parse_objective
+from loadtests.plan import Engine, LoadPlan
 from loadtests.report import (
+    HEADS,
     LoadReport,
-    excluded_cell,
-    failures_line,
-    goodput_line,
     method_line,
+    metric_lines,
     objectives_line,
-    paired_cell,
-    percentile_cell,
+    stack_line,
     void_lines,
 )
+from loadtests.requests import Target, flow_named, parse_header
 from loadtests.runner import LoadProgress, NothingMeasured, run_load
 
 STACKS = ("legacy", "graph")
@@ -193,37 +192,18 @@ def show(report: LoadReport, console: Console) -> None:
         console.print(line, style="bold red", markup=False)
     console.print(_table(report))
     for stack in report.stacks:
-        console.print(f"{stack.stack}: {failures_line(stack)}; {goodput_line(stack)}", markup=False)
+        console.print(f"{stack.stack}: {stack_line(stack)}", markup=False)
     console.print(objectives_line(report), markup=False)
     console.print(method_line(report), style="dim", markup=False)
 
 
 def _table(report: LoadReport) -> Table:
     table = Table(title=f"Load, flow {report.flow}, ms", title_justify="left")
-    table.add_column("metric")
-    table.add_column("stack")
-    for p in SHOWN:
-        table.add_column(f"P{p * 100:.0f}", justify="right")
-    for head in ("n", "excluded", "P95 ratio"):
-        table.add_column(head, justify="right")
-    for name in METRICS:
-        for number, stack in enumerate(report.stacks):
-            table.add_row(*_cells(report, name, stack, number), end_section=number > 0)
+    for place, head in enumerate(HEADS):
+        table.add_column(head, justify="right" if place > 1 else "left")
+    for cells in metric_lines(report):
+        table.add_row(*map(escape, cells), end_section=not cells[0])
     return table
-
-
-def _cells(report: LoadReport, name: str, stack: StackSummary, number: int) -> list[str]:
-    metric = next(one for one in stack.metrics if one.name == name)
-    paired = next((one for one in report.paired if one.metric == name), None)
-    cells = [
-        "" if number else metric.title,
-        stack.stack,
-        *(percentile_cell(metric, place) for place in range(len(SHOWN))),
-        str(metric.n),
-        excluded_cell(metric),
-        paired_cell(paired) if number else "",
-    ]
-    return [cell.replace("[", r"\[") for cell in cells]
 
 
 LegacyHeaders = Annotated[

@@ -29,9 +29,10 @@ from cutover.demo.client import (
 )
 from cutover.reports import compare_and_write
 from cutover.wiring.models import KEY
-from loadtests.plan import LoadPlan, Target
+from loadtests.plan import LoadPlan
 from loadtests.processes import server_process
 from loadtests.report import LoadReport
+from loadtests.requests import Target
 from loadtests.runner import run_load
 from loadtests.simulator import Profile, spawn
 from router.routing.rollout import bucket

@@ -11,9 +11,9 @@ import pytest
 
 from cutover.cli.load import MessagesDue, bundled
 from cutover.flows import declared_at
-from loadtests.messages import ConversationsUnnamed, read_messages
-from loadtests.plan import FLOWS, Engine, LoadPlan, Target, flow_named
+from loadtests.plan import Engine, LoadPlan
 from loadtests.report import LoadReport
+from loadtests.requests import FLOWS, ConversationsUnnamed, Target, flow_named, read_messages
 from loadtests.runner import run_load
 from router.config import RemoteStackSettings
 from tests.support.deployment import Setup, deployed

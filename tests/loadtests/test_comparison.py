@@ -73,7 +73,7 @@ def paired_runs(*pairs: tuple[int, int]) -> RunRows:
 def test_the_statistic_is_the_paired_difference_of_log_p95() -> None:
     """By hand with numpy and t(4) = 2.776."""
     pairs = [(100, 110), (120, 130), (90, 100), (100, 105), (110, 125)]
-    found = compare_pairs(METRICS["ttft"], BOTH, paired_runs(*pairs), "scheduled")
+    found = compare_pairs(METRICS["ttft"], BOTH, paired_runs(*pairs))
     logs = [log(graph / legacy) for legacy, graph in pairs]
     reach = 2.7764 * np.std(logs, ddof=1) / sqrt(5)
     assert found.ratio == pytest.approx(exp(np.mean(logs)))
@@ -91,15 +91,15 @@ def gaps(legacy: int, graph: int) -> RunRows:
 
 def test_few_pairs_make_no_statement() -> None:
     """A ratio is shown, with what it lacks."""
-    two = compare_pairs(METRICS["ttft"], BOTH, paired_runs((100, 110), (100, 120)), "scheduled")
-    one = compare_pairs(METRICS["ttft"], BOTH, paired_runs((100, 110)), "scheduled")
+    two = compare_pairs(METRICS["ttft"], BOTH, paired_runs((100, 110), (100, 120)))
+    one = compare_pairs(METRICS["ttft"], BOTH, paired_runs((100, 110)))
     assert "fewer than 5" in two.reason
     assert (one.low, one.reason) == (None, "one pair has no spread")
 
 
 def test_no_data_on_one_side_is_no_ratio() -> None:
     """Cannot tell, and why."""
-    found = compare_pairs(METRICS["ttft"], BOTH, paired_runs((100, 110))[:1], "scheduled")
+    found = compare_pairs(METRICS["ttft"], BOTH, paired_runs((100, 110))[:1])
     assert found.ratio is None
     assert "no pair" in found.reason
 
@@ -107,7 +107,7 @@ def test_no_data_on_one_side_is_no_ratio() -> None:
 @pytest.mark.parametrize("pair", [(0, 110), (100, 0), (0, 0)])
 def test_a_percentile_of_zero_has_no_ratio_and_says_so(pair: tuple[int, int]) -> None:
     """Answers that come in one burst have gaps of nothing: that is no lack of values."""
-    found = compare_pairs(METRICS["icl_max"], BOTH, gaps(*pair), "scheduled")
+    found = compare_pairs(METRICS["icl_max"], BOTH, gaps(*pair))
     assert (found.ratio, found.reason) == (None, "a P95 is 0")
 
 
@@ -115,7 +115,7 @@ def test_what_was_excluded_is_counted_and_weighed() -> None:
     """Two of twenty had no text: P50 stays, P95 is unbounded; cancellations count for neither."""
     rows = [*ttft(100, 18), row(ending="timeout", first_token=None)]
     rows += [row(ending="refused"), row(ending="cancelled", first_token=None)]
-    found = summarise_metric(METRICS["ttft"], rows, "scheduled")
+    found = summarise_metric(METRICS["ttft"], rows)
     assert (found.n, found.excluded) == (18, 2)
     assert found.with_excluded[0] == pytest.approx(0.1)
     assert found.with_excluded[1:] == (None, None)
@@ -129,9 +129,7 @@ def test_a_stack_is_summed_up_with_its_failures_by_kind() -> None:
         row(labels={"served": "graph 0badc0de"}),
         row(labels={"served": "legacy 0badc0de"}),
     ]
-    found = summarise_stack(
-        "legacy", [(PlannedRun(0, 0, "legacy", 0), rows)], DEFAULT_OBJECTIVES, "scheduled"
-    )
+    found = summarise_stack("legacy", [(PlannedRun(0, 0, "legacy", 0), rows)], DEFAULT_OBJECTIVES)
     assert (found.requests, found.endings) == (5, {"complete": 4, "error": 1})
     assert found.codes == {"error model_error": 1}
     assert (found.served_elsewhere, found.goodput.good) == (1, 4)

@@ -12,15 +12,12 @@ import msgspec
 import pytest
 
 from benchmarks.load_truth import Stamps, fetch_stamps, write_scripts
-from loadtests.plan import Engine, LoadPlan, Target
+from loadtests.plan import Engine, LoadPlan
 from loadtests.processes import child_environment, module_command
 from loadtests.report import BROKEN_OFF, LoadReport
+from loadtests.requests import Target
 from loadtests.rows import read_rows
-from loadtests.runner import (
-    LoadProgress,
-    NothingMeasured,
-    run_load,
-)
+from loadtests.runner import LoadProgress, NothingMeasured, run_load
 from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]

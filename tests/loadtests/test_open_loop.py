@@ -12,9 +12,9 @@ import pytest
 
 from benchmarks.load_truth import Truth, fetch_stamps, figures, write_scripts
 from contract.flows.chat import CHAT
-from loadtests.messages import read_messages
 from loadtests.open_loop import Constant, OpenLoop, OpenLoopPlan, Poisson, TraceArrivals, offsets
-from loadtests.plan import LoadPlan, PlannedRun, Target
+from loadtests.plan import LoadPlan, PlannedRun
+from loadtests.requests import Target, read_messages
 from loadtests.rows import Ending, LoadRow
 from tests.support.patience import PATIENCE_S
 

@@ -11,17 +11,18 @@ import pytest
 
 from loadtests.metrics import parse_objective
 from loadtests.page import Curve, distribution, page
-from loadtests.plan import LoadPlan, PlannedRun, PlanRefused, Target
+from loadtests.plan import LoadPlan, PlannedRun, PlanRefused
 from loadtests.report import (
     FinishedRun,
     LoadReport,
     excluded_cell,
-    failures_line,
     load_report,
     milliseconds,
     paired_cell,
+    stack_line,
     void_lines,
 )
+from loadtests.requests import Target
 from loadtests.rows import GeneratorLoad, LoadRow
 from tests.loadtests.streams import MS, SENT, row
 
@@ -155,8 +156,8 @@ def test_cells_say_what_is_missing() -> None:
     rows = [row()] * 30 + [row(ending="timeout", first_token=None), row(ending="cancelled")]
     found = report(finished(0, rows), finished(1, [row()]))
     legacy = found.stacks[0]
-    assert failures_line(legacy) == (
-        "32 requests, 1 failed (1 timeout), 1 given up by the generator"
+    assert stack_line(legacy).startswith(
+        "32 requests, 1 failed (1 timeout), 1 given up by the generator; "
     )
     ttft = next(metric for metric in legacy.metrics if metric.name == "ttft")
     assert excluded_cell(ttft) == "1 (P95 at worst 103)"
@@ -169,8 +170,8 @@ def test_answers_without_words_are_counted_apart() -> None:
     """A question to the user is complete, has no TTFT, and is good where none is asked for."""
     question = row(first_token=None, first_text=None, last_content=None, contents=0, gaps=())
     found = report(finished(0, [row(), question]), finished(1, [row()]))
-    assert failures_line(found.stacks[0]) == "2 requests, 0 failed, 1 complete without words"
-    assert failures_line(found.stacks[1]) == "1 requests, 0 failed"
+    assert stack_line(found.stacks[0]).startswith("2 requests, 0 failed, 1 complete without words;")
+    assert stack_line(found.stacks[1]) == "1 requests, 0 failed; 3.18 good requests/s (1 of 1)"
     assert found.stacks[0].goodput.good == 1
     asked = tuple(map(parse_objective, ("ttfe=2", "ttle=60")))
     plan = msgspec.structs.replace(PLAN, objectives=asked)

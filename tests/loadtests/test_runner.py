@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from benchmarks.load_truth import fetch_stamps, write_scripts
 from cutover.cli.load import TargetsUnclear, load_and_show, load_targets
 from cutover.cli.load import load as load_command
-from loadtests.messages import MessageFileRefused
-from loadtests.plan import Engine, LoadPlan, PlannedRun, Target
+from loadtests.plan import Engine, LoadPlan, PlannedRun
 from loadtests.report import LoadReport
+from loadtests.requests import MessageFileRefused, Target
 from loadtests.rows import read_rows
 from loadtests.runner import GeneratorFailed, LoadProgress, load, run_load
 from tests.support.patience import PATIENCE_S

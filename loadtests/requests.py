@@ -1,20 +1,39 @@
-"""Messages a load run sends, from a JSONL file, under ids that were never used."""
+"""Requests of a load run: flows, messages under ids that were never used, and their targets.
+
+Generators import this and no statistics: those would double their start.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hmac
+import time
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from contract.errors import CutoverError
 from contract.flow import SESSION, FlowSpec
+from contract.flows import chat, companion, session
+from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.wire import NO_JSON, value_at
 
+HEADER = "x-cutover-qa"
+VALID_SECONDS = 300
 ID_LENGTH = 128
+FLOWS: Mapping[str, FlowSpec] = MappingProxyType(
+    {spec.name: spec for spec in (chat.CHAT, companion.COMPANION, session.SESSION)}
+)
+"""The built-in ones."""
+
+HEADERS_VARIABLE = "CUTOVER_LOAD_HEADERS"
+QA_KEY_VARIABLE = "CUTOVER_LOAD_QA_KEY"
+DECLARED_VARIABLE = "CUTOVER_LOAD_DECLARED"
 _OPENED = "\0"
 """In place of the name of a conversation that is to be opened."""
 
@@ -138,3 +157,112 @@ def _body(spec: FlowSpec, path: Path, number: int, line: bytes) -> tuple[str, di
 def _without_notes(body: dict[str, Any], wanted: type[msgspec.Struct]) -> dict[str, Any]:
     known = {field.encode_name for field in msgspec.structs.fields(wanted)}
     return {name: value for name, value in body.items() if name in known}
+
+
+def qa_header(stack: str, route_key: str, key: str, now: float) -> tuple[str, str]:
+    """Sign a wish for the next five minutes; `now` in Unix seconds."""
+    expires = int(now) + VALID_SECONDS
+    content = f"{stack}|{expires}|{route_key}".encode("utf-8", "surrogatepass")
+    signature = hmac.new(key.encode(), content, "sha256").hexdigest()
+    return HEADER, f"{stack};exp={expires};sig={signature}"
+
+
+class TargetRefused(CutoverError):
+    """An address or a header of a target cannot be used."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(f"cannot use {what!r} as a load target: {reason}")
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """One stack's address; `headers` (name, value) go with every request.
+
+    With a `qa_key` every request carries a signed wish for this stack. Headers and key may be
+    secrets: they are handed on by pipe or environment, never in an argument list, a row or a
+    report.
+    """
+
+    stack: str
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+    qa_key: str = ""
+
+    def __post_init__(self) -> None:
+        shown = self.url.rpartition("@")[2]
+        try:
+            parts = urlsplit(self.url)
+            # Reading the port checks it.
+            _ = parts.port
+        except ValueError:  # its text may hold a piece of a password
+            raise TargetRefused(shown, "its host or its port is none") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise TargetRefused(shown, "it is not an http or https address")
+        if parts.username or parts.password:
+            raise TargetRefused(parts.hostname, "put credentials into a header, not the address")
+
+    @property
+    def tls(self) -> bool:
+        """Whether the connection is encrypted."""
+        return urlsplit(self.url).scheme == "https"
+
+    @property
+    def host(self) -> str:
+        """Host name or address, without brackets."""
+        return str(urlsplit(self.url).hostname)
+
+    @property
+    def port(self) -> int:
+        """TCP port."""
+        return urlsplit(self.url).port or (443 if self.tls else 80)
+
+    def request(self, message: LoadMessage, accepted: str = "text/event-stream") -> bytes:
+        """Write a whole POST request; what is `accepted` goes into its head.
+
+        One connection per request: each one pays for what a new client pays for, and no request
+        dies of a connection the server closed while it was idle.
+        """
+        parts = urlsplit(self.url)
+        forced = (
+            [qa_header(self.stack, message.route_key, self.qa_key, time.time())]
+            if self.qa_key and message.route_key is not None
+            else []
+        )
+        lines = [
+            f"POST {parts.path.rstrip('/')}{message.path} HTTP/1.1",
+            f"Host: {parts.netloc}",
+            "Connection: close",
+            f"Accept: {accepted}",
+            "Content-Type: application/json",
+            f"Content-Length: {len(message.body)}",
+            *(f"{name}: {value}" for name, value in (*self.headers, *forced)),
+        ]
+        return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + message.body
+
+
+def parse_header(text: str) -> tuple[str, str]:
+    """Read `name: value`; raises `TargetRefused` without showing the value."""
+    name, colon, value = text.partition(":")
+    name, value = name.strip(), value.strip()
+    if not colon or not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
+        raise TargetRefused(name[:32], "a header is written as 'name: value'")
+    if not value.isprintable() or not value.isascii():
+        raise TargetRefused(name, "its value holds a character no header may hold")
+    return name, value
+
+
+class FlowUnknown(CutoverError):
+    """No flow has that name."""
+
+    def __init__(self, name: str) -> None:
+        known = ", ".join(map(repr, FLOWS))
+        super().__init__(f"no flow {name!r}; there are {known}, and those a configuration declares")
+
+
+def flow_named(name: str, declared: DeclaredFlow | None = None) -> FlowSpec:
+    """Return a flow by its declaration, or by its name alone; raises `FlowUnknown`."""
+    if declared is not None:
+        return declared_spec(name, declared)
+    try:
+        return FLOWS[name]
+    except KeyError as error:
+        raise FlowUnknown(name) from error

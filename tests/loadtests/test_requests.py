@@ -13,15 +13,18 @@ from contract.flows.companion import COMPANION
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.flows.session import SESSION
 from contract.wire import built_in
-from loadtests.messages import ConversationsUnnamed, LoadMessage, MessageFileRefused, read_messages
-from loadtests.plan import (
+from loadtests.plan import LoadPlan
+from loadtests.requests import (
+    ConversationsUnnamed,
     FlowUnknown,
-    LoadPlan,
+    LoadMessage,
+    MessageFileRefused,
     Target,
     TargetRefused,
     flow_named,
     parse_header,
     qa_header,
+    read_messages,
 )
 from loadtests.runner import run_load
 from router.routing.qa_header import Forced, verify
