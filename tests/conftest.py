@@ -21,6 +21,10 @@ from effects.testing import VirtualLoop
 from tests.support.postgres import pgvector_server
 
 ROOT = Path(__file__).resolve().parent.parent
+# Sixty processes are started; each would compile the project anew where no bytecode is kept.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 TURNS_TO_END = 20
 """A cancelled graph run needs a dozen."""
 

@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing.context import BaseContext
 from pathlib import Path
 from threading import local
+from typing import Any
 
 import msgspec
 from jinja2 import Environment, StrictUndefined, Undefined
@@ -23,8 +25,7 @@ from jinja2 import Environment, StrictUndefined, Undefined
 from contract.errors import MissingExtra
 from cutover.prompts.environment import environment_of
 from cutover.prompts.folder import PromptFile, prompts_in
-from cutover.prompts.judgement import JudgedTemplate, Label, judge
-from cutover.prompts.proof import PromptProof, ProofCase, jinja2_format_cost, proved
+from cutover.prompts.judgement import JudgedTemplate, Label, PromptProof, ProofCase, judge
 from cutover.prompts.template import reason
 from router.config import PromptSettings
 
@@ -113,7 +114,7 @@ def examine(
     if not order.prove:
         return found
     if found.label == "stays":
-        cost = None if source.parts else jinja2_format_cost(environment, source.name)
+        cost = None if source.parts else _prover().jinja2_format_cost(environment, source.name)
         return msgspec.structs.replace(found, jinja2_us=cost)
     case = ProofCase(
         source.name,
@@ -123,7 +124,12 @@ def examine(
         bool(source.parts),
         source.placeholders,
     )
-    return msgspec.structs.replace(found, proof=proved(environment, case))
+    return msgspec.structs.replace(found, proof=_prover().proved(environment, case))
+
+
+def _prover() -> Any:
+    """Import the module that proves, which only a proof waits for."""
+    return import_module("cutover.prompts.proof")
 
 
 def silent_about_missing(settings: PromptSettings, folder: Path) -> bool:
@@ -190,13 +196,8 @@ def _start(order: ExaminationOrder) -> None:
     if resource is not None:
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     _order, _environment = order, environment_of(order.settings, order.folder)
-    # The first proof imports much, which must not count against a prompt.
     if order.prove:
-        _examine_first()
-
-
-def _examine_first() -> None:
-    import cutover.prompts.drawing  # noqa: F401, PLC0415
+        _prover()  # its import must not count against a prompt
 
 
 def _ready() -> None:

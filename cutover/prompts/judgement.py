@@ -1,4 +1,4 @@
-"""Whether a template converts, with care or not, or stays; and the text it converts into."""
+"""Whether a template converts, with care or not, or stays; its text, and a proof's outcome."""
 
 from __future__ import annotations
 
@@ -37,6 +37,43 @@ class JudgedTemplate(msgspec.Struct, frozen=True):
     paths: dict[str, ValuePath]
     reasons: tuple[StayReason, ...]
     cautions: tuple[Caution, ...]
+
+
+class ProofCase(msgspec.Struct, frozen=True):
+    """A prompt to prove: its templates in order, and the text it became.
+
+    `paths` says where Jinja2 finds the value of each variable; `placeholders` name the messages
+    that are passed to a chat.
+    """
+
+    name: str
+    templates: tuple[str, ...]
+    paths: dict[str, ValuePath]
+    text: str
+    chat: bool = False
+    placeholders: tuple[str, ...] = ()
+
+
+class DifferingValues(msgspec.Struct, frozen=True):
+    """Values for which the two renderings differ, as Python writes them, and both renderings."""
+
+    template: str
+    values: dict[str, str]
+    legacy: str
+    graph: str
+
+
+class PromptProof(msgspec.Struct, frozen=True):
+    """On how many values both renderings were equal, or values on which they differ."""
+
+    values: int
+    counterexample: DifferingValues | None = None
+    failed: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether both renderings were equal wherever they were compared."""
+        return self.counterexample is None and not self.failed
 
 
 def judge(environment: Environment, name: str, encoding: str = "utf-8") -> JudgedTemplate:

@@ -1,17 +1,23 @@
-"""Proof that Jinja2 and PromptTemplate write the same bytes: on edge cases and drawn values."""
+"""Proof that Jinja2 and PromptTemplate write the same bytes: on edge cases and drawn values.
+
+Imported where a proof is ordered: Hypothesis is an extra, and the engine takes a second.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
 from statistics import median
 from typing import Any, TypeAlias
 
 import msgspec
+from hypothesis import HealthCheck, Phase, find, settings
+from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
 from jinja2 import Environment, meta, nodes
 
-from cutover.prompts.judgement import nested
-from cutover.prompts.template import ValuePath
+from cutover.prompts.judgement import DifferingValues, PromptProof, ProofCase, nested
 from graph_impl.templates import chat_of, jinja2_prompt_of, prompt_of
 
 Values: TypeAlias = dict[str, Any]
@@ -53,43 +59,6 @@ _FAILS = "\ue002fails: "
 _TIMED_CALLS = 15
 
 
-class ProofCase(msgspec.Struct, frozen=True):
-    """A prompt to prove: its templates in order, and the text it became.
-
-    `paths` says where Jinja2 finds the value of each variable; `placeholders` name the messages
-    that are passed to a chat.
-    """
-
-    name: str
-    templates: tuple[str, ...]
-    paths: dict[str, ValuePath]
-    text: str
-    chat: bool = False
-    placeholders: tuple[str, ...] = ()
-
-
-class DifferingValues(msgspec.Struct, frozen=True):
-    """Values for which the two renderings differ, as Python writes them, and both renderings."""
-
-    template: str
-    values: dict[str, str]
-    legacy: str
-    graph: str
-
-
-class PromptProof(msgspec.Struct, frozen=True):
-    """On how many values both renderings were equal, or values on which they differ."""
-
-    values: int
-    counterexample: DifferingValues | None = None
-    failed: str = ""
-
-    @property
-    def holds(self) -> bool:
-        """Whether both renderings were equal wherever they were compared."""
-        return self.counterexample is None and not self.failed
-
-
 def proved(environment: Environment, case: ProofCase, count: int = DRAWN) -> PromptProof:
     """Render a prompt both ways until a difference is found or all values are drawn."""
     try:
@@ -115,15 +84,12 @@ def search(case: ProofCase, legacy: Render, graph: Render, count: int = DRAWN) -
         old, new = _rendered(legacy, values), _rendered(graph, values)
         return old != new or any(text.startswith(_FAILS) for text in old)
 
-    # From an extra, which judging does without.
-    from cutover.prompts.drawing import drawn_difference  # noqa: PLC0415
-
     names = tuple(case.paths)
     found = next((values for values in _edges(names) if differs(values)), None)
     if found is not None:
         found = _shrunk(found, differs)
     elif names:
-        found = drawn_difference(names, EDGES, differs, count)
+        found = _drawn(names, differs, count)
     return PromptProof(tried, None if found is None else _shown(case, found, legacy, graph))
 
 
@@ -193,6 +159,31 @@ def _edges(names: Sequence[str]) -> Iterator[Values]:
     """Yield values in which each variable takes each edge case, beside different others."""
     for k in range(len(EDGES) if names else 1):
         yield {name: EDGES[(k + i) % len(EDGES)] for i, name in enumerate(names)}
+
+
+def _drawn(names: Sequence[str], differs: Callable[[Values], bool], count: int) -> Values | None:
+    """Draw up to `count` values for the names; return the simplest that differ, or None."""
+    value = st.one_of(
+        st.sampled_from(EDGES), st.text(max_size=12), st.integers(), st.floats(), st.booleans()
+    )
+    drawing = settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    try:
+        found = find(
+            st.fixed_dictionaries(dict.fromkeys(names, value)),
+            differs,
+            settings=drawing,
+            random=Random(0),  # noqa: S311 (drawn cases, no secrets)
+        )
+    except NoSuchExample:
+        return None
+    return dict(found)
 
 
 def _shrunk(values: Values, differs: Callable[[Values], bool]) -> Values:

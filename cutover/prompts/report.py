@@ -12,8 +12,7 @@ from rich.markup import escape
 
 from compare.report.formats import visible
 from cutover.prompts.examination import ExaminedPrompt
-from cutover.prompts.judgement import Label
-from cutover.prompts.proof import DifferingValues, PromptProof
+from cutover.prompts.judgement import DifferingValues, Label, PromptProof
 from cutover.prompts.template import Caution, StayReason
 
 Fate: TypeAlias = Literal["written", "unchanged", "not written", "not requested"]

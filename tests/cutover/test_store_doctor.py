@@ -152,10 +152,15 @@ async def test_a_refused_password_is_told() -> None:
     assert refused == (False, "its password is refused, or it asks for one")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("part", "scheme"), [("memory", "postgresql"), ("locks", "redis")])
-async def test_a_server_that_says_nothing_is_told(part: str, scheme: str) -> None:
+@pytest.mark.parametrize(
+    ("part", "scheme", "module"),
+    [("memory", "postgresql", "postgres"), ("locks", "redis", "redis")],
+)
+async def test_a_server_that_says_nothing_is_told(
+    part: str, scheme: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It takes connections: that is not enough."""
+    monkeypatch.setattr(f"effects.stores.{module}.CHECK_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         ok, detail = await check(part, f"{scheme}://u:{PASSWORD}@127.0.0.1:{port}/0")

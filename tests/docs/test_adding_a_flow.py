@@ -21,9 +21,8 @@ _DIFF = re.compile(r"```diff\n(?P<text>.*?)```", re.DOTALL)
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the project with the page's files and changes."""
     root = tmp_path_factory.mktemp("project")
-    ignored = shutil.ignore_patterns("__pycache__")
     for name in (*PACKAGES, "tests"):
-        shutil.copytree(ROOT / name, root / name, ignore=ignored)
+        shutil.copytree(ROOT / name, root / name)  # with bytecode: each process would compile
     shutil.copy(ROOT / "pyproject.toml", root)
     page = PAGE.read_text("utf-8")
     for found in _FILE.finditer(page):

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from psycopg_pool import AsyncConnectionPool
 from typer.testing import CliRunner, Result
 
 from cutover.cli import app
@@ -48,6 +49,13 @@ async def conversing(place: Deployment) -> None:
 def stored(folder: Path) -> bytes:
     """Return the store's files as they are."""
     return b"".join(path.read_bytes() for path in folder.glob("store.sqlite*"))
+
+
+class _HastyPool(AsyncConnectionPool):
+    """A pool that gives a server a moment to be there."""
+
+    async def open(self, wait: bool = False, timeout: float = 0.1) -> None:  # noqa: FBT001, FBT002, ASYNC109 - as the library has it
+        await super().open(wait, min(timeout, 0.1))
 
 
 async def test_a_user_is_forgotten_while_the_router_serves(tmp_path: Path) -> None:
@@ -130,9 +138,9 @@ def test_a_service_that_keeps_the_conversations_is_named(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == [path], "nothing is made by forgetting"
 
 
-@pytest.mark.slow
-def test_a_store_out_of_reach_is_named(tmp_path: Path) -> None:
+def test_a_store_out_of_reach_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No count is told of it, nor of threads whose chats it alone knows; no password either."""
+    monkeypatch.setattr("effects.stores.postgres.AsyncConnectionPool", _HastyPool)
     threads = tmp_path / "threads.sqlite"
     threads.touch()
     path = tmp_path / "cutover.toml"

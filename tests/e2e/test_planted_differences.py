@@ -28,7 +28,7 @@ PLANTED: list[tuple[Plant, str]] = [
     (wrong_final_text, "text"),
     (frame_after_end, "grammar"),
 ]
-PAIRS = 500
+PAIRS = 150
 
 
 def diff(captures: Path, out: Path) -> tuple[int, Report]:

@@ -35,10 +35,10 @@ pytestmark = pytest.mark.sockets
 MODELS = """
 [models.brief]
 provider = "simulated"
-model = "sim-chat?rate=100&tokens=40"
+model = "sim-chat?rate=200&tokens=20"
 """
-DRAIN_S = 3.0
-"""Of which brief streams take less than half a second: a busy machine is given the rest."""
+DRAIN_S = 2.0
+"""Of which brief streams take a tenth of a second: a busy machine is given the rest."""
 
 
 @pytest.mark.slow

@@ -33,10 +33,10 @@ MORE = """
 enabled = true
 [models.brief]
 provider = "simulated"
-model = "sim-chat?rate=100&tokens=40"
+model = "sim-chat?rate=200&tokens=20"
 """
-DRAIN_S = 3.0
-"""Of which brief streams take less than half a second: a busy machine is given the rest."""
+DRAIN_S = 2.0
+"""Of which brief streams take a tenth of a second: a busy machine is given the rest."""
 ENOUGH = 16
 """Connections after which each of two workers has had one, but for one time in 30 000."""
 REFUSED = re.compile(rf"^cutover_refusals_total{{.*message_locked.*}} {ENOUGH}\.0$", re.MULTILINE)

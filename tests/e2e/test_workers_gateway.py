@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
@@ -30,12 +29,12 @@ def by_trace(asked: Asked) -> tuple[str, dict[str, str]]:
     return "", {"traceparent": asked.header("traceparent")[0]}
 
 
-@pytest.mark.parametrize("tells", [by_headers, by_path, by_trace])
 async def test_whichever_worker_is_asked_the_call_is_on_its_exchanges_tape(
-    tmp_path: Path, tells: Callable[[Asked], tuple[str, dict[str, str]]]
+    tmp_path: Path,
 ) -> None:
-    """And the shadow, which asks any of them too, is played what is on it."""
-    legacy, graph = Asker(tells), Asker(tells)
+    """By headers, path or trace; the shadow, which asks any of them too, is played its tape."""
+    ways = (by_headers, by_path, by_trace)
+    legacy, graph = Asker(ways[0]), Asker(ways[0])
     async with (
         running(api_key=PLANTED_KEY) as provider,
         service_at(legacy) as one,
@@ -51,23 +50,27 @@ async def test_whichever_worker_is_asked_the_call_is_on_its_exchanges_tape(
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
         ):
             legacy.gateway = graph.gateway = router.url
-            asking = (_ask(session, router.url, number) for number in range(ENOUGH))
-            assert await asyncio.gather(*asking) == [WHOLE] * ENOUGH
+            for turn, way in enumerate(ways):
+                legacy.tells = graph.tells = way
+                numbers = range(turn * ENOUGH, (turn + 1) * ENOUGH)
+                asking = (_ask(session, router.url, number) for number in numbers)
+                assert await asyncio.gather(*asking) == [WHOLE] * ENOUGH, way
+                await until(lambda: len(graph.heard) == len(legacy.heard))
             path = "/exchanges/gone/v1/chat/completions"
             body = {"model": "gpt-4.1", "messages": [{"role": "user", "content": "Hello"}]}
             async with session.post(router.url + path, json=body) as response:
                 code = (await response.json())["error"]["code"]
                 assert (response.status, code) == (404, "unknown_exchange")
-            await until(lambda: len(graph.heard) == ENOUGH)
-            assert provider.ledger.counts()["total"] == ENOUGH, "no shadow asks the model"
+            assert len(graph.heard) == len(ways) * ENOUGH
+            assert provider.ledger.counts()["total"] == len(graph.heard), "no shadow asks the model"
             router.child.send_signal(signal.SIGTERM)
             assert await router.child.wait() == 0
     runs = [decode_run(line) for line in captured(tmp_path).splitlines()]
     served = [run for run in runs if run.role == "serving"]
     shadows = [run for run in runs if run.role == "shadow"]
-    assert [len(run.tape or ()) for run in served] == [1] * ENOUGH
-    assert [play.how for run in shadows for play in run.plays] == ["exact"] * ENOUGH
-    assert [status for status, _ in legacy.heard] == [200] * ENOUGH
+    assert [len(run.tape or ()) for run in served] == [1] * len(graph.heard)
+    assert [play.how for run in shadows for play in run.plays] == ["exact"] * len(graph.heard)
+    assert [status for status, _ in legacy.heard] == [200] * len(graph.heard)
     assert all(answer.endswith(b"data: [DONE]\n\n") for _, answer in legacy.heard)
 
 

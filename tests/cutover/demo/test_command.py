@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from cutover.cli import app
 from cutover.demo.client import BUNDLED
 from loadtests.processes import ServerDidNotStart, child_environment
+from loadtests.runner import run_load
 from tests.support.deployment import captured
 
 
@@ -41,6 +42,10 @@ def test_the_whole_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     """Exit 0, a takeover that was seen, reports that exist, and no process left."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setattr("loadtests.runner.WARM_UP_SECONDS", 0.25)
+    monkeypatch.setattr(
+        "cutover.demo.story.run_load",
+        lambda plan, *rest: run_load(msgspec.structs.replace(plan, pairs=1), *rest),
+    )
     messages = tmp_path / "messages.jsonl"
     messages.write_bytes(b"\n".join(BUNDLED.read_bytes().split(b"\n")[:6]))
     out = tmp_path / "out"

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from cutover.cli import app
 from cutover.prompts.conversion import write_converted
 from cutover.prompts.examination import ExaminationOrder
-from cutover.prompts.proof import DifferingValues, PromptProof
+from cutover.prompts.judgement import DifferingValues, PromptProof
 from cutover.prompts.report import print_report, report_on
 from router.config import PromptSettings
 from tests.cutover.prompts.test_environment import examined

@@ -9,8 +9,8 @@ import pytest
 from jinja2 import FileSystemLoader
 
 from cutover.prompts.environment import environment_of, team_environment
-from cutover.prompts.judgement import JudgedTemplate, judge, nested
-from cutover.prompts.proof import ProofCase, search
+from cutover.prompts.judgement import JudgedTemplate, ProofCase, judge, nested
+from cutover.prompts.proof import search
 from graph_impl.templates import prompt_of
 from router.config import PromptSettings, convert_table
 from tests.cutover.prompts.corpus import CARE, CONVERTS, SAMPLES, STAYS, Sample

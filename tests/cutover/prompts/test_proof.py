@@ -8,7 +8,8 @@ import pytest
 
 from cutover.prompts.environment import environment_of
 from cutover.prompts.examination import ExaminationOrder, examine_folder
-from cutover.prompts.proof import ProofCase, jinja2_format_cost, proved
+from cutover.prompts.judgement import ProofCase
+from cutover.prompts.proof import jinja2_format_cost, proved
 from cutover.prompts.template import ValuePath
 from router.config import PromptSettings
 
