@@ -24,8 +24,7 @@ from contract.human import HumanAnswer
 from contract.ports import Effects
 from effects.model import resolving_effects
 from effects.tape import Budget, Exchange, PauseOrigin, Tape
-from router.capture.recorder import ExchangeRecorder
-from router.capture.records import request_record
+from router.capture.recorder import ExchangeRecorder, request_record
 from router.config import Settings
 from router.context import ExchangeContext, LedgerLine, Observer, RouterCounts, notify
 from router.problems import Problem

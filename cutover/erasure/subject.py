@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from compare.input.damage import ILLEGIBLE
-from router.capture.redaction import PSEUDONYM, digest
+from router.capture.pseudonyms import PSEUDONYM, digest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

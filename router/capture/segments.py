@@ -17,6 +17,7 @@ import fsspec
 import zstandard
 
 from contract.errors import CutoverError
+from router.config import CaptureSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -104,19 +105,6 @@ class CapturePlaceRefused(CutoverError):
         super().__init__(f"captures cannot go to {place!r}: {why}")
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """When a segment is full, and what all files may take on a local disk, in bytes and days.
-
-    Beyond `disk` the oldest files go first; `days` is the age at which files go, 0 for never. A
-    remote store has rules of its own for both.
-    """
-
-    segment: int
-    disk: int
-    days: int = 0
-
-
 @dataclass(slots=True)
 class _Open:
     """The segment a folder's batches go to."""
@@ -129,17 +117,22 @@ class _Open:
 class SegmentStore:
     """Writes batches and blobs below a path or fsspec URL; blocking, for one thread.
 
-    `wall` returns seconds since the Unix epoch.
+    On a local disk the oldest files go beyond `disk_bytes`, and those older than `keep_days`; a
+    remote store has rules of its own for both. `wall` returns seconds since the Unix epoch.
     """
 
-    def __init__(self, place: str, sizes: Sizes, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, captures: CaptureSettings, wall: Callable[[], float] = time.time) -> None:
         self._system: Any
-        self._system, self._root = _reached(place)
+        try:
+            self._system, self._root = fsspec.core.url_to_fs(captures.path)
+        except (OSError, ValueError, ImportError) as error:
+            raise CapturePlaceRefused(captures.path, str(error)) from error
         self._local = bool(_APPENDING & set(self._system.protocol))
-        self._full = max(1, min(sizes.segment, sizes.disk // _SEGMENTS_UNDER_CAP))
+        full = min(captures.segment_bytes, captures.disk_bytes // _SEGMENTS_UNDER_CAP)
+        self._full = max(1, full)
         self._quota: DiskQuota | None = None
         if self._local:
-            self._quota = DiskQuota(self._root, sizes.disk, sizes.days, wall)
+            self._quota = DiskQuota(self._root, captures.disk_bytes, captures.keep_days, wall)
         self._prefix = _process_name()
         self._seq = 0
         self._open: dict[str, _Open] = {}
@@ -259,13 +252,6 @@ def in_place(file: IO[bytes], path: str) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), Path(path).stat())
     except FileNotFoundError:
         return False
-
-
-def _reached(place: str) -> tuple[Any, str]:
-    try:
-        return fsspec.core.url_to_fs(place)  # type: ignore[no-any-return]
-    except (OSError, ValueError, ImportError) as error:
-        raise CapturePlaceRefused(place, str(error)) from error
 
 
 def _flow_of(folder: str) -> str:

@@ -14,10 +14,8 @@ from contract.blobs import without_blobs
 from contract.flows.chat import CHAT
 from contract.records import PlayRecord, RunRecord, encode_run
 from cutover.selftest.exchanges import Script, exchange
-from router.capture.segments import (
-    SegmentStore,
-    Sizes,
-)
+from router.capture.segments import SegmentStore
+from router.config import CaptureSettings
 
 LONG = "这是一个很长的提示。" * 4_000
 FOLDER = "flow=chat/date=2026-11-21"
@@ -25,7 +23,7 @@ FOLDER = "flow=chat/date=2026-11-21"
 
 def captured(folder: Path, *exchanges: tuple[RunRecord, ...]) -> SegmentStore:
     """Store exchanges as the router does: long texts become files of their own."""
-    stored = SegmentStore(str(folder), Sizes(1 << 26, 1 << 30))
+    stored = SegmentStore(CaptureSettings(path=str(folder)))
     for runs in exchanges:
         written = b"".join(encode_run(without_blobs(run, stored.blob)) for run in runs)
         stored.write(FOLDER, written)
@@ -104,7 +102,7 @@ def test_blobs_kept_in_memory_are_bounded(tmp_path: Path) -> None:
     """The ones used last stay."""
     size = 100_000
     texts = [f"{n}" * size for n in range(4)]
-    stored = SegmentStore(str(tmp_path), Sizes(1 << 26, 1 << 30))
+    stored = SegmentStore(CaptureSettings(path=str(tmp_path)))
     blobs = Blobs(f"{tmp_path}/{FOLDER}/s.jsonl.zst", at_most=2 * size)
     for text in texts:
         reference = {"blob": stored.blob(text.encode()), "bytes": size}

@@ -16,7 +16,8 @@ from contract.records import RequestRecord, RunRecord, encode_run
 from contract.wire import built_in
 from cutover.erasure import SubjectMatcher, declared_fields
 from effects.stores.values import DataSubject
-from router.capture.redaction import Redactor, digest
+from router.capture.pseudonyms import digest
+from router.capture.redaction import Redactor
 from router.config import compile_patterns
 
 KEY = b"a-key"

@@ -14,10 +14,8 @@ from cutover.replay.parts import Skipped
 from cutover.replay.play import PlayOptions
 from cutover.replay.replayer import Replayed, Replayer
 from cutover.replay.sides import sides_of
-from router.capture.segments import (
-    SegmentStore,
-    Sizes,
-)
+from router.capture.segments import SegmentStore
+from router.config import CaptureSettings
 from tests.cutover.replay.conftest import store
 from tests.support.capture_files import runs, segments
 from tests.support.planted_faults import PLAIN
@@ -60,7 +58,7 @@ def test_a_blob_that_cannot_be_trusted_is_missing(captures: Path, spoil: str) ->
     elif spoil == "broken":
         path.write_bytes(b"?")
     else:
-        other = SegmentStore(str(captures), Sizes(1 << 20, 1 << 30)).blob(b"something else")
+        other = SegmentStore(CaptureSettings(path=str(captures))).blob(b"something else")
         (captures / "blobs" / f"{other}.zst").replace(path)
     with pytest.raises(BlobMissing, match=digest[:12]):
         BlobFolder(segment.as_uri()).fetch(digest)

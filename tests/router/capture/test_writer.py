@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
@@ -18,14 +20,26 @@ import msgspec
 import pytest
 import zstandard
 
-from contract.records import EntryRecord, FeedbackRecord, decode_run
-from router.capture.segments import CapturePlaceRefused, SegmentStore, Sizes
+from contract.records import EntryRecord, FeedbackRecord, RequestRecord, RunRecord, decode_run
+from router.capture.segments import CapturePlaceRefused, SegmentStore
 from router.capture.writer import CaptureWriter
 from router.config import CaptureSettings, RedactionSettings, patterns
 from tests.conftest import ROOT
 from tests.support.capture_files import BEGAN, SPECS, a_run, batches, runs, segments
 
 LONG = "ab" * 40_000
+
+
+def store_in(
+    folder: Path,
+    segment: int = 1_000_000,
+    disk: int = 10_000_000,
+    days: int = 0,
+    wall: Callable[[], float] = time.time,
+) -> SegmentStore:
+    """Return a store with these limits in bytes and days."""
+    limits = {"segment_bytes": segment, "disk_bytes": disk, "keep_days": days}
+    return SegmentStore(CaptureSettings(path=str(folder)).model_copy(update=limits), wall)
 
 
 def writer_to(folder: Path | str, **changes: object) -> CaptureWriter:
@@ -169,19 +183,33 @@ async def test_sampling_is_by_exchange(tmp_path: Path) -> None:
     assert writer.counts.not_sampled == 1
 
 
-async def test_long_texts_become_blobs(tmp_path: Path) -> None:
+def _json_of(run: RunRecord) -> msgspec.Raw:
+    """Return the JSON of the first entry of a run's tape, or else of its request."""
+    if run.tape:
+        return run.tape[0].args
+    assert run.request is not None
+    return run.request.body
+
+
+@pytest.mark.parametrize("place", ["tape", "request"])
+async def test_long_texts_become_blobs(tmp_path: Path, place: str) -> None:
     """Redacted first, named by their digest, stored once."""
     text = f"{LONG} li.lei@example.com"
-    args = msgspec.Raw(msgspec.json.encode({"image": text, "small": "x"}))
-    entry = EntryRecord(seq=0, port="m", op="o", site="s", at=0, end="complete", args=args)
+    raw = msgspec.Raw(msgspec.json.encode({"image": text, "small": "x"}))
+    if place == "tape":
+        entry = EntryRecord(seq=0, port="m", op="o", site="s", at=0, end="complete", args=raw)
+        run = msgspec.structs.replace(a_run("a"), tape=(entry,))
+    else:
+        run = msgspec.structs.replace(a_run("a"), request=RequestRecord(raw, msgspec.Raw(b"{}")))
     writer = writer_to(tmp_path)
     for name in ("a", "b"):
-        writer.put([msgspec.structs.replace(a_run(name), tape=(entry,))])
+        writer.put([msgspec.structs.replace(run, exchange=name)])
     await writer.aclose()
     (blob,) = (tmp_path / "blobs").iterdir()
     content = zstandard.ZstdDecompressor().decompress(blob.read_bytes())
     assert content.startswith(f"{LONG} <email:".encode())
-    stored = msgspec.json.decode((runs(tmp_path)[0].tape or ())[0].args)
+    (found, _) = runs(tmp_path)
+    stored = msgspec.json.decode(_json_of(found))
     digest = blake2b(content, digest_size=32).hexdigest()
     assert stored == {"image": {"blob": digest, "bytes": len(content)}, "small": "x"}
     assert blob.name == f"{digest}.zst"
@@ -232,7 +260,7 @@ def test_a_place_nobody_knows_is_refused_at_once() -> None:
 
 def test_segments_are_rotated_and_the_oldest_deleted(tmp_path: Path) -> None:
     """The cap holds; what was written last stays."""
-    store = SegmentStore(str(tmp_path), Sizes(segment=400, disk=4_000))
+    store = store_in(tmp_path, segment=400, disk=4_000)
     for number in range(60):
         store.write("flow=chat/date=2026-11-18", blake2b(str(number).encode()).digest() * 3)
     store.close()
@@ -246,7 +274,7 @@ def test_segments_are_rotated_and_the_oldest_deleted(tmp_path: Path) -> None:
 def test_what_is_too_old_goes(tmp_path: Path) -> None:
     """Exchanges by the day they were served, long texts by the day they were last used."""
     now = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
-    store = SegmentStore(str(tmp_path), Sizes(1_000_000, 10_000_000, days=2), wall=lambda: now)
+    store = store_in(tmp_path, days=2, wall=lambda: now)
     for day in ("2026-11-18", "2026-11-19", "2026-11-21"):
         store.write(f"flow=chat/date={day}", b"x\n")
         store.write(f"feedback/date={day}", b"x\n")
@@ -270,7 +298,7 @@ async def test_a_router_deletes_what_is_too_old_without_being_asked(
     tmp_path: Path, days: int, left: int
 ) -> None:
     """At its start, whether or not anything is captured."""
-    store = SegmentStore(str(tmp_path), Sizes(1_000, 8_000))
+    store = store_in(tmp_path, 1_000, 8_000)
     store.write("flow=chat/date=2020-01-01", b"x\n")
     store.close()
     writer = writer_to(tmp_path, keep_days=days)
@@ -289,8 +317,7 @@ async def test_a_day_no_clock_knows_ends_no_writer(tmp_path: Path) -> None:
 
 def test_the_cap_counts_what_other_workers_wrote(tmp_path: Path) -> None:
     """Each measures the whole place when it begins a segment, not only what is its own."""
-    sizes = Sizes(1_000, 8_000)
-    one, other = (SegmentStore(str(tmp_path), sizes) for _ in range(2))
+    one, other = (store_in(tmp_path, 1_000, 8_000) for _ in range(2))
     for _ in range(6):
         one.write("flow=chat/date=2026-11-21", random.randbytes(1_000))
     for _ in range(6):
@@ -303,7 +330,7 @@ def test_the_cap_counts_what_other_workers_wrote(tmp_path: Path) -> None:
 
 def test_a_new_day_is_a_new_segment(tmp_path: Path) -> None:
     """And the old one is closed."""
-    store = SegmentStore(str(tmp_path), Sizes(1_000_000, 10_000_000))
+    store = store_in(tmp_path)
     for day in ("2026-11-18", "2026-11-19", "2026-11-18"):
         store.write(f"flow=chat/date={day}", b"x\n")
     store.close()
@@ -313,7 +340,7 @@ def test_a_new_day_is_a_new_segment(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lost", [1, 10, 60])
 def test_a_torn_tail_is_seen_and_the_rest_is_whole(tmp_path: Path, lost: int) -> None:
     """A frame without its end is no batch."""
-    store = SegmentStore(str(tmp_path), Sizes(1_000_000, 10_000_000))
+    store = store_in(tmp_path)
     for number in range(3):
         store.write("flow=chat/date=2026-11-18", blake2b(str(number).encode()).digest())
     store.close()

@@ -10,8 +10,7 @@ from contract.errors import Fault
 from contract.model import Chunk, ModelCall, SystemMessage, ToolCallDelta, UserMessage
 from contract.records import EntryRecord, PlayRecord, RequestRecord, RunRecord, encode_run
 from contract.wire import Dialect, EventNames, TextPaths
-from router.capture.redaction import Redactor
-from router.capture.redaction.passes import Json
+from router.capture.redaction import Json, Redactor
 from router.config import Patterns, RedactionSettings
 
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)")

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.capture.redaction.passes import Json, Paths, reachable, walk
+from router.capture.redaction import Json, Paths, Spot, collect, reachable
 
 NAMES = ("a", "b", "ü", 'q"', "0", "1")
 values = st.recursive(
@@ -22,32 +22,11 @@ some_paths = st.lists(
 ).map(tuple)
 
 
-class Noting:
-    """Notes the values paths lead to."""
-
-    def __init__(self) -> None:
-        self.pointed_at: list[tuple[str, str]] = []
-
-    def leaf(self, text: str, *, protocol: bool) -> str:
-        """Pass over a text."""
-        del protocol
-        return text
-
-    def number(self, value: int) -> int | str:
-        """Pass over a number."""
-        return value
-
-    def pointed(self, name: str, value: str) -> str:
-        """Note a value."""
-        self.pointed_at.append((name, value))
-        return value
-
-
 def found(tree: Json, paths: Paths) -> list[tuple[str, str]]:
     """Return what paths lead to."""
-    noting = Noting()
-    walk(tree, paths, noting)  # type: ignore[arg-type]
-    return noting.pointed_at
+    spots: list[Spot] = []
+    collect(spots, 0, [tree], 0, paths)
+    return [(spot.pointed, spot.text) for spot in spots if spot.pointed]
 
 
 @given(values, some_paths, st.booleans())

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from contract.errors import Fault
 from contract.model import AssistantMessage, Chunk, ModelCall, ToolCall, ToolMessage
 from contract.records import FeedbackRecord, PlayRecord, RunRecord, decode_run, encode_run
+from router.capture.redaction import Redactor
 from router.config import compile_patterns, luhn
 from tests.router.capture.redaction import exchanges as ex
 
@@ -263,3 +264,38 @@ def test_luhn() -> None:
     """The example of ISO/IEC 7812-1."""
     assert luhn("17893729974")
     assert not luhn("17893729975")
+
+
+NAME_PATH = "request.body.user_name"
+
+
+@pytest.mark.parametrize("paths", [(), (NAME_PATH,)], ids=["nothing to redact", "a name"])
+def test_a_short_exchange_is_redacted_at_once(paths: tuple[str, ...]) -> None:
+    """Where nothing may match, and a name stands at its own place alone; with the same result."""
+    run = ex.run(body={"message_id": "m", "user_name": "Ada"}, frames=ex.growing_frames(["hello"]))
+    redactor = Redactor(compile_patterns({}), paths, ex.KEY)
+    found = redactor.at_once([run], ex.GROWING)
+    assert found == redactor.exchange([run], ex.GROWING)
+    assert ("Ada" in ex.encoded(found[0])) is not bool(paths)
+    assert found[0].redacted is bool(paths)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("write to ada@example.com", NAME_PATH),
+        ("4111 1111 1111 1111", NAME_PATH),
+        ("hello Ada", NAME_PATH),
+        ("hello", "frames.SEND.content"),
+    ],
+)
+def test_an_exchange_with_something_to_search_is_not_redacted_at_once(text: str, path: str) -> None:
+    """By what it looks like or where it stands."""
+    run = ex.run(body={"message_id": "m", "user_name": "Ada"}, frames=ex.growing_frames([text]))
+    redactor = Redactor(compile_patterns({}), (path,), ex.KEY)
+    assert redactor.at_once([run], ex.GROWING) is None
+
+
+def test_a_tape_is_not_redacted_at_once() -> None:
+    """There is more in it to be looked at."""
+    assert ex.redactor().at_once([ex.run(ex.entry("p", "o", {}))], ex.GROWING) is None

@@ -5,7 +5,7 @@ import pytest
 
 from contract.model import Chunk
 from contract.wire import Dialect, EventNames
-from router.capture.redaction.texts import unescaped, views
+from router.capture.pseudonyms import unescaped, views
 from router.config import Pattern, compile_patterns
 from tests.router.capture.redaction import exchanges as ex
 

@@ -1,13 +1,21 @@
-"""One exchange's dictionary: every value found in it, and its pseudonym."""
+"""Pseudonyms: personal data in a text is found, and replaced by keyed digests. Pure.
+
+A text that is JSON (a tool call's arguments, an answer in JSON mode) is looked at string by string
+and number by number, so that an edit can never break it. Any other text is looked at as it stands
+and once more with its JSON escapes undone. Texts may end in half a UTF-16 surrogate pair.
+"""
 
 from __future__ import annotations
 
 import hmac
+import json
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from string import ascii_letters, digits
+from typing import Any, Literal, NamedTuple
 
-from router.capture.redaction.texts import Edit, View, quoted, views
+import msgspec
+
 from router.config import PatternMatch, Patterns
 
 _DIGITS = 12
@@ -46,12 +54,16 @@ class Dictionary:
         self._patterns = patterns
         self._known: dict[str, _Known] = {}
         self._literals: dict[bool, re.Pattern[str] | None] = {}
+        self._seen: set[str] = set()
 
     def __bool__(self) -> bool:
         return bool(self._known)
 
     def learn(self, text: str) -> None:
         """Learn what the patterns find in a text."""
+        if not self._patterns or text in self._seen:
+            return
+        self._seen.add(text)
         for view in views(text):
             found = _outside_pseudonyms(view.text, self._patterns.matches(view.text))
             for match in (*found, *_joined(found)):
@@ -80,27 +92,35 @@ class Dictionary:
             return True
         return any(known.raw is None or known.raw in raw for known in self._known.values())
 
-    def inside(self, text: str) -> bool:
-        """Whether a known value could stand in a text."""
-        return "\\" in text or any(value in text for value in self._known)
+    def replaced(self, text: str, *, given: bool = True) -> str:
+        """Return a text with pseudonyms; with `given` off, values given by paths may stay."""
+        if "\\" not in text:
+            for value in self._known:
+                if value in text:
+                    break
+            else:
+                return text
+        return applied(text, self.edits(text, given=given))
 
     def edits(self, text: str, *, given: bool = True) -> list[Edit]:
         """Return the edits of a text; with `given` off, values given by paths may stay."""
         found = [edit for view in views(text) for edit in self._view_edits(view, given=given)]
         return list(self._merged(text, sorted(found)))
 
-    def tail(self, text: str) -> int:
-        """Return where a known value begins that the end of a text cuts off, or its length.
+    def stream_edits(self, text: str) -> list[Edit]:
+        """Return the edits of a streamed text, which may end inside a known value.
 
-        Half of the value and four characters at least are there.
+        Its beginning goes where half of the value and four characters at least are there.
         """
-        starts = [len(text)]
+        edits = self.edits(text)
+        tail = len(text)
         for value in self._known:
             for length in range(len(value) - 1, _least(value) - 1, -1):
                 if text.endswith(value[:length]):
-                    starts.append(len(text) - length)
+                    tail = min(tail, len(text) - length)
                     break
-        return min(starts)
+        tail = max(tail, edits[-1].end if edits else 0)
+        return [*edits, Edit(tail, len(text), "")] if tail < len(text) else edits
 
     def _add(self, name: str, value: str, *, given: bool) -> None:
         if value not in self._known:
@@ -198,3 +218,155 @@ def _bounded(value: str, *, given: bool) -> str:
     before = "(?<![A-Za-z0-9_])" if _ASCII_WORD.match(value[0]) else ""
     after = "(?![A-Za-z0-9_])" if _ASCII_WORD.match(value[-1]) else ""
     return before + literal + after
+
+
+Kind = Literal["text", "key", "number"]
+
+_DEEPEST = 4
+_HEAD = 64
+_BASE64 = (ascii_letters + digits + "+/=").encode()
+_TOKEN = re.compile(
+    r'"(?P<string>(?:[^"\\]|\\.)*)"(?P<key>\s*:)?|(?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)',
+    re.DOTALL,
+)
+_ESCAPE = re.compile(
+    r"\\u(?P<high>[dD][89abAB][0-9a-fA-F]{2})\\u(?P<low>[dD][c-fC-F][0-9a-fA-F]{2})"
+    r"|\\u(?P<unit>[0-9a-fA-F]{4})"
+    r'|\\(?P<char>["\\/bfnrt])'
+)
+_CHARS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+class View(NamedTuple):
+    """A stretch of a text: `text` decoded, `at[i]` where its i-th character (and its end) stands.
+
+    `depth` counts the string literals around it.
+    """
+
+    text: str
+    at: Sequence[int]
+    kind: Kind = "text"
+    depth: int = 0
+
+
+def views(text: str, depth: int = 0) -> Iterator[View]:
+    """Yield the views of a text; an image or the like in base64 has none."""
+    if is_payload(text):
+        return
+    if is_json(text):
+        yield from _token_views(text, depth)
+        return
+    yield View(text, range(len(text) + 1), "text", depth)
+    if "\\" in text and depth < _DEEPEST:
+        plain = unescaped(text)
+        if plain.text != text:
+            yield from (_within(plain.at, below) for below in views(plain.text, depth + 1))
+
+
+def is_payload(text: str) -> bool:
+    """Whether a text is a data URL in base64: long, unreadable and slow to search."""
+    if not text.startswith("data:") or not text.isascii():
+        return False
+    head, mark, content = text.partition(";base64,")
+    return bool(mark) and len(head) < _HEAD and not content.encode().translate(None, _BASE64)
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is a JSON object or array."""
+    if not text.lstrip().startswith(("{", "[")):
+        return False
+    try:
+        decode_json(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def unescaped(text: str) -> View:
+    """Return a text with its JSON escapes undone, and where each character stood."""
+    parts: list[str] = []
+    at: list[int] = []
+    done = 0
+    for found in _ESCAPE.finditer(text):
+        parts += (text[done : found.start()], _meaning(found))
+        at += range(done, found.start() + 1)
+        done = found.end()
+    parts.append(text[done:])
+    at += range(done, len(text) + 1)
+    return View("".join(parts), at)
+
+
+def quoted(pseudonym: str, depth: int) -> str:
+    """Return the JSON string that takes a number's place, `depth` string literals deep."""
+    literal = f'"{pseudonym}"'
+    for _ in range(depth):
+        literal = json.dumps(literal)[1:-1]
+    return literal
+
+
+def _token_views(text: str, depth: int) -> Iterator[View]:
+    for token in _TOKEN.finditer(text):
+        if token["number"] is not None:
+            yield View(token["number"], range(token.start(), token.end() + 1), "number", depth)
+        elif token["string"]:
+            yield from _string_views(token, depth)
+
+
+def _string_views(token: re.Match[str], depth: int) -> Iterator[View]:
+    start, content = token.start("string"), token["string"]
+    plain = unescaped(content) if "\\" in content else View(content, range(len(content) + 1))
+    at = [start + place for place in plain.at]
+    if token["key"] or depth >= _DEEPEST:
+        yield View(plain.text, at, "key" if token["key"] else "text", depth + 1)
+        return
+    yield from (_within(at, below) for below in views(plain.text, depth + 1))
+
+
+def _within(at: Sequence[int], below: View) -> View:
+    return below._replace(at=[at[place] for place in below.at])
+
+
+def _meaning(found: re.Match[str]) -> str:
+    if found["high"]:
+        pair = (int(found["high"], 16) - 0xD800) << 10 | (int(found["low"], 16) - 0xDC00)
+        return chr(0x10000 + pair)
+    if found["unit"]:
+        return chr(int(found["unit"], 16))
+    return _CHARS.get(found["char"], found["char"])
+
+
+def decode_json(text: str) -> Any:
+    """Read JSON; raises `ValueError` where it is none, `RecursionError` where it is too deep."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        if "\\u" not in text:
+            raise
+    return json.loads(text)
+
+
+def encode_json(tree: Any) -> str:
+    """Write JSON; only an escape can carry half a surrogate pair."""
+    try:
+        return msgspec.json.encode(tree).decode()
+    except UnicodeEncodeError:
+        return json.dumps(tree, separators=(",", ":"))
+
+
+class Edit(NamedTuple):
+    """Replace `text[start:end]` by `put`."""
+
+    start: int
+    end: int
+    put: str
+
+
+def applied(text: str, edits: Sequence[Edit]) -> str:
+    """Apply edits, in order and without overlap, to one text."""
+    parts: list[str] = []
+    done = 0
+    for edit in edits:
+        parts += (text[done : edit.start], edit.put)
+        done = edit.end
+    parts.append(text[done:])
+    return "".join(parts)
