@@ -229,7 +229,6 @@ def _each(work: Callable[[Pair], object], pairs: Sequence[Pair]) -> int:
 def _compared(pairs: Sequence[Pair]) -> int:
     comparer = Comparer(CHAT)
     for pair in pairs:
-        comparer.reader.begin()
         comparer.compare(pair)
     return len(pairs)
 

@@ -211,7 +211,6 @@ class _SegmentComparison:
         tally.seen(first.began)
         comparer = self._comparers.get(first.flow)
         if comparer is not None:
-            comparer.reader.begin()
             for run in exchange.runs:
                 tally.timed(run, times_of(run.frames, comparer.reader))
             self._check_control(exchange.runs)
@@ -225,7 +224,6 @@ class _SegmentComparison:
             return
         if comparer is None:
             pair, comparer = self._declared[first.flow].in_normal_form(pair)
-            comparer.reader.begin()
             for run in (pair.control, pair.candidate):
                 tally.timed(run, times_of(run.frames, comparer.reader))
         count_pair(tally, pair, comparer, self._restored)

@@ -83,7 +83,6 @@ def _compare(
     )
     pair = Pair(name, dialect.name, control, candidate, ())
     comparer = comparers.of(sides[0][1].names | sides[1][1].names)
-    comparer.reader.begin()
     tally.seen(pair.began)
     for run, (side, _) in zip((control, candidate), sides, strict=True):
         tally.timed(run, times_of(run.frames, comparer.reader) if side.times else None)

@@ -125,9 +125,10 @@ class Tally:
 
     def _series(self, series: Series) -> array[int]:
         """Find or begin a series; beyond `SERIES_AT_MOST`, stacks are no longer told apart."""
-        if series not in self.times and len(self.times) >= SERIES_AT_MOST:
+        known = self.times.get(series)
+        if known is None and len(self.times) >= SERIES_AT_MOST:
             return self.times[series._replace(stack=OTHERS)]
-        return self.times[series]
+        return self.times[series] if known is None else known
 
     def merge(self, other: Tally) -> None:
         """Take in the tally of another part."""

@@ -94,19 +94,19 @@ class _RunReader:
         except ILLEGIBLE as trouble:
             return _damage(line, self._place, f"{line.place}: {trouble}")
         self._exchange, self._raw = run.exchange, raw
-        stamps = (at for at, _ in run.frames)
+        stamps = [at for at, _ in run.frames]
         msgspec.structs.force_setattr(run, "frames", tuple(zip(stamps, self._texts, strict=True)))
         return run
 
 
 def _check_text(run: RunRecord) -> None:
     """Raise `UnicodeDecodeError` where what stays raw, and is known to be JSON, is no text."""
-    raw = [play.args for play in run.plays if play.args is not None]
+    raw: list[msgspec.Raw] = [play.args for play in run.plays if play.args is not None]
     if run.request is not None:
         raw += run.request.body, run.request.options
     for entry in run.tape or ():
         raw += entry.args, *entry.items
-    b"".join(map(bytes, raw)).decode()
+    b"".join(raw).decode()
 
 
 def _damage(line: CapturedLine, place: str, why: str) -> Damage:

@@ -152,7 +152,6 @@ def live_runs(runs: Iterable[RunRecord]) -> LiveRuns | TooFew:
 
 
 def _measured(named: RunRecord, runs: LiveRuns, reader: EventReader) -> MeasuredMessage:
-    reader.begin()
     first, *again = [answer_of(run, reader) for run in runs.legacy]
     graph = [answer_of(run, reader) for run in runs.graph]
     return MeasuredMessage(

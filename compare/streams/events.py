@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from operator import is_
 from typing import Any, NamedTuple, get_args
 
@@ -71,7 +72,9 @@ def _plainly(why: str) -> str:
 NOT_JSON = "(not JSON)"
 NAME, TEXT, REASONING, FAULT = "@event", "@text", "@reasoning", "@fault"
 """Keys of streams in normal form: an event's name, its texts, and what is wrong with it."""
-REMEMBERED_UP_TO = 96
+LEARNED_FROM = 96
+"""Characters from which a frame is like others rather than the same."""
+REMEMBERED_UP_TO = 1_024
 REMEMBERED_AT_MOST = 4_096
 TEMPLATES_AT_MOST = 6
 LEARNED_FREELY = 64
@@ -123,10 +126,24 @@ class Template:
     body: str
     text: str
 
-    def holds(self, frame: str) -> bool:
-        """Whether a frame has this head and this tail."""
-        fits = len(frame) >= len(self.head) + len(self.tail)
-        return fits and frame.startswith(self.head) and frame.endswith(self.tail)
+    def count_added(self, frames: Sequence[str], start: int) -> int | None:
+        """Count the frames from `start` on that only add text, each to the one before it.
+
+        None where their text needs a closer look.
+        """
+        tail, size = self.tail, -len(self.tail)
+        body, length, count = frames[start - 1][:size], 0, 0
+        for frame in islice(frames, start, None):
+            longer = len(frame)
+            if longer < length or not frame.startswith(body) or not frame.endswith(tail):
+                break
+            body, length = frame[:size], longer
+            count += 1
+        more = body[len(frames[start - 1]) + size :]
+        if '"' not in more and "\\" not in more and more.isprintable():
+            return count
+        cut = any(frame[size - 1] == "\\" for frame in frames[start : start + count])
+        return None if cut or not _ESCAPED(more) else count
 
     def read(self, frame: str) -> Event | None:
         """Read a frame of the template; None when its text needs a closer look.
@@ -156,7 +173,6 @@ class EventReader:
         "_lines",
         "_normal",
         "_payloads",
-        "_recent",
         "_remembered",
         "_repeatable",
         "_restricted",
@@ -177,9 +193,8 @@ class EventReader:
         path = self._decoder.name_path
         self._tag = path[0] if len(path) == 1 else ""
         self._normal = self._tag == NAME
-        # ACCEPT, END and their like: read once, met in every exchange.
+        # ACCEPT, END and their like are met in every exchange.
         self._remembered: dict[str, Event] = {}
-        self._recent: dict[str, Event] = {}
         self._restricted = restricted_texts(spec)
         self._templates: list[Template] = []
         self._learned = self._used = 0
@@ -188,10 +203,6 @@ class EventReader:
     def learns(self) -> bool:
         """Whether frames are still looked at for what they have in common: if that pays."""
         return self._learned < LEARNED_FREELY or self._used > self._learned
-
-    def begin(self) -> None:
-        """Begin an exchange: what its runs have in common is read once."""
-        self._recent = {}
 
     def read_all(self, frames: Iterable[Stamped]) -> list[Event | None]:
         """Read the frames of one run, as `read` does one by one."""
@@ -221,27 +232,33 @@ class EventReader:
         """Read one frame; None for a comment."""
         if frame.startswith(":"):
             return None
-        event = None
-        # Long frames are like others before they are the same as one: looking that up reads all.
-        if len(frame) > REMEMBERED_UP_TO and (template := self.template_of(frame)) is not None:
+        if len(frame) <= REMEMBERED_UP_TO and (known := self._remembered.get(frame)) is not None:
+            return known
+        if len(frame) > LEARNED_FROM and (template := self.template_of(frame)) is not None:
             self._used += 1
             self._templates.remove(template)
             self._templates.insert(0, template)
-            event = template.read(frame)
-        if event is None:
-            event = self._recent.get(frame) or self._remembered.get(frame)
-        return event or self._read(frame)
+            if (event := template.read(frame)) is not None:
+                return event
+        return self._read(frame)
 
     def template_of(self, frame: str) -> Template | None:
         """Return the template a frame has, if one was learned."""
-        return next((template for template in self._templates if template.holds(frame)), None)
+        for template in self._templates:
+            head, tail = template.head, template.tail
+            fits = frame.startswith(head) and frame.endswith(tail)
+            if fits and len(frame) >= len(head) + len(tail):
+                return template
+        return None
 
     def _read(self, frame: str) -> Event:
         event = self._decoded(frame)
-        short = len(frame) <= REMEMBERED_UP_TO
-        known = short and len(self._remembered) < REMEMBERED_AT_MOST
-        (self._remembered if known else self._recent)[frame] = event
-        if not short and event.name not in self._restricted and self.learns:
+        if len(frame) <= REMEMBERED_UP_TO:
+            if len(self._remembered) >= REMEMBERED_AT_MOST:
+                self._remembered.clear()
+            self._remembered[frame] = event
+        learnable = len(frame) > LEARNED_FROM and event.name not in self._restricted
+        if learnable and self.learns:
             self._learned += 1
             template = self._learn(frame, event)
             if template is not None:

@@ -47,31 +47,29 @@ class Soundness:
         self._growing = grammar.growing
         self._orders: set[tuple[str, ...]] = set()
 
-    def frames(self, frames: Iterable[Stamped]) -> bool:
+    def frames(self, frames: Sequence[Stamped]) -> bool:
         """Whether the frames of a run are sound; those that only add text are not read."""
         names: list[str] = []
         texts: dict[str, str] = {}
-        body = tail = last = ""
-        for _, frame in frames:
-            if body and frame.startswith(body) and frame.endswith(tail):
-                start, end = len(body), len(frame) - len(tail)
-                more = frame[start:end]
-                if start <= end and '"' not in more and "\\" not in more and more.isprintable():
-                    names.append(names[-1])
-                    body, last = frame[:end], frame
-                    continue
-            if last and (grown := self._reader.read(last)) is not None:
-                self._grows(grown, texts)
-            body = last = ""
-            event = self._reader.read(frame)
+        sent = [frame for _, frame in frames]
+        at = 0
+        while at < len(sent):
+            event = self._reader.read(sent[at])
+            at += 1
             if event is None:
                 continue
             if not self._grows(event, texts):
                 return False
             names.append(event.name)
-            if event.text and (template := self._reader.template_of(frame)) is not None:
-                tail = template.tail
-                body = frame[: len(frame) - len(tail)]
+            if not event.text or (template := self._reader.template_of(sent[at - 1])) is None:
+                continue
+            added = template.count_added(sent, at)
+            if added is None:
+                return self.events(filter(None, self._reader.read_all(frames)))
+            if added:
+                names += [event.name] * added
+                at += added - 1  # the last of them is read: its text is all of theirs
+                names.pop()
         return self._in_order(tuple(names))
 
     def events(self, events: Iterable[Event]) -> bool:
