@@ -14,7 +14,7 @@ import msgspec
 
 from benchmarks.rows import BenchRow, at_most, reported
 from cutover.prompts.examination import ExaminationOrder, examine_folder
-from router.config import PromptSettings
+from router.config.schema import PromptSettings
 
 SECONDS = 10.0
 EVERY = 10

@@ -23,7 +23,9 @@ from router.admin.audit import AuditLog
 from router.admin.auth import AdminTokens, read_tokens
 from router.admin.operations import Operations
 from router.admin.routes import add_admin
-from router.config import Settings, SettingsWatcher, on_loopback
+from router.config.addresses import on_loopback
+from router.config.schema import Settings
+from router.config.watcher import SettingsWatcher
 from router.gateway import Gateway, WorkerPeers, add_gateway
 from router.http.app import create_app
 from router.serving.stack import Stack

@@ -30,16 +30,9 @@ from effects.memory.embeddings import maker_named
 from effects.memory.sqlite import vectors_in_file
 from effects.memory.store import VectorCounts
 from effects.stores import HealthCheck, Plaintext
-from router.config import (
-    AUTO,
-    EmbeddingSettings,
-    McpServerSettings,
-    RemoteStackSettings,
-    Settings,
-    powers_of,
-    read_secret,
-    resolve_address,
-)
+from router.config.addresses import AUTO, read_secret, resolve_address
+from router.config.capabilities import powers_of
+from router.config.schema import EmbeddingSettings, McpServerSettings, RemoteStackSettings, Settings
 from router.remote import endpoint_url
 from router.stack import StackName
 

@@ -10,7 +10,8 @@ from contract.flows.chat import CHAT
 from contract.flows.companion import COMPANION
 from contract.flows.declared import DeclaredFlow
 from contract.flows.session import SESSION
-from router.config import Settings, configured_flows, load_settings, parse_settings
+from router.config.loader import configured_flows, load_settings, parse_settings
+from router.config.schema import Settings
 
 SPECS: Mapping[str, FlowSpec] = {spec.name: spec for spec in (CHAT, COMPANION, SESSION)}
 """The built-in flows."""

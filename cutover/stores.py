@@ -48,7 +48,7 @@ from router.admin.audit import HISTORY
 
 if TYPE_CHECKING:
     from effects.memory.embeddings import Embedder
-    from router.config import PauseSettings
+    from router.config.schema import PauseSettings
 
 Locks: TypeAlias = ProcessLocks | LeasedLocks
 

@@ -25,7 +25,7 @@ from contract.ports import Effects
 from effects.model import resolving_effects
 from effects.tape import Budget, Exchange, PauseOrigin, Tape
 from router.capture.recorder import ExchangeRecorder, request_record
-from router.config import Settings
+from router.config.schema import Settings
 from router.context import ExchangeContext, LedgerLine, Observer, RouterCounts, notify
 from router.problems import Problem
 from router.resume.pauses import Pauses, ResumedPause

@@ -17,15 +17,8 @@ from contract.errors import CutoverError
 from cutover.doctor import PartCheck, describe_declared, examine
 from cutover.flows import DEFAULT_CONFIG, flows_of, settings_at
 from cutover.wiring.stacks import DEFAULTS
-from router.config import (
-    Capability,
-    ModelAccess,
-    Settings,
-    capabilities_of,
-    is_offered,
-    powers_of,
-    stacks_without,
-)
+from router.config.capabilities import Capability, capabilities_of, is_offered
+from router.config.schema import Settings
 
 _COLOURS = {"yes": "green", "no": "yellow", "off": "dim"}
 _KINDS = ("fallback", "takeover", "shadow", "replay")
@@ -55,22 +48,19 @@ def _print(settings: Settings, checks: Sequence[PartCheck], console: Console) ->
         mark = "[green]good   [/]" if check.ok else "[red]missing[/]"
         line = f"{mark} {escape(check.part)}: {escape(check.detail)}"
         console.print(line, highlight=False, soft_wrap=True)
-    shadow, powers = settings.shadow, powers_of(settings.stacks)
-    access = ModelAccess(settings.gateway.enabled, shadow.mode == "live", shadow.history == "own")
     for name, flow in settings.flows.items():
         path = flows_of(settings)[name].path
         if len(DEFAULTS) == 1:
             left = f"served by {next(iter(DEFAULTS))}, the only stack: no fallback, no shadow"
             console.print(f"\n{path}, {name}: {left}", highlight=False)
             continue
-        lacking = stacks_without(name, flow, settings.stacks)
-        for able in capabilities_of(flow, powers, lacking, access):
+        for able in capabilities_of(name, settings):
             title = f"\n{path}, {name} ({flow.stage}), served by {able.served}"
             console.print(escape(title), highlight=False)
             console.print(_table({kind: getattr(able, kind) for kind in _KINDS}))
         if flow.declared is not None:
             console.print(f" {escape(describe_declared(flow.declared))}", highlight=False)
-        elif not is_offered(name, flow, settings.stacks):
+        elif not is_offered(name, settings):
             console.print(f"\n{path}, {name}: not offered, no stack has it", highlight=False)
 
 

@@ -19,13 +19,13 @@ from cutover.erasure import (
 )
 from cutover.flows import DEFAULT_CONFIG, SPECS, flows_of
 from effects.stores.values import DataSubject, SubjectKind
-from router.config import load_settings, parse_settings
+from router.config.loader import load_settings, parse_settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from cutover.erasure import ErasedCaptures, ErasedRows, ErasedThreads
-    from router.config import Settings
+    from router.config.schema import Settings
 
 
 class NoKey(CutoverError):

@@ -19,7 +19,7 @@ from cutover.cli.terminal import UNFOLDED, in_words, tables
 from cutover.flows import DEFAULT_CONFIG, settings_at
 from cutover.wiring.history import opening
 from router.admin.audit import HistoryEntry
-from router.config import unknown_name
+from router.config.errors import unknown_name
 
 REFUSED = 2
 

@@ -24,7 +24,9 @@ from cutover.prompts.examination import (
     silent_about_missing,
 )
 from cutover.prompts.report import PromptReport, print_report, report_on
-from router.config import ConfigRefused, PromptSettings, convert_table, load_settings
+from router.config.errors import ConfigRefused
+from router.config.loader import convert_table, load_settings
+from router.config.schema import PromptSettings
 
 ALL = 0
 SOME_STAY = 1

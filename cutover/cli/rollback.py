@@ -17,7 +17,7 @@ from cutover.wiring.history import opening
 from cutover.wiring.stacks import DEFAULTS
 from router.admin.audit import AuditLog, Change, now
 from router.admin.config_file import edit_flow
-from router.config import Settings
+from router.config.schema import Settings
 
 REFUSED = 2
 

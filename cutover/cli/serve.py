@@ -17,7 +17,9 @@ from cutover.server.logging import FORMAT, LogRedaction
 from cutover.server.serve import ServePlan, run_server
 from cutover.server.sockets import address
 from cutover.wiring.composition import unsearchable
-from router.config import Settings, SettingsWatcher, is_offered
+from router.config.capabilities import is_offered
+from router.config.schema import Settings
+from router.config.watcher import SettingsWatcher
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +77,7 @@ def _announce(settings: Settings, listening: socket.socket, *, no_file: bool, wo
         typer.echo(f"  {workers} workers")
     flows = flows_of(settings)
     for name, flow in settings.flows.items():
-        if is_offered(name, flow, settings.stacks):
+        if is_offered(name, settings):
             typer.echo(f"  {flows[name].path}  {name}: {flow.stage}")
 
 

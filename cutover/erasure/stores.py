@@ -12,10 +12,10 @@ from cutover.wiring.stacks import open_stored_flows
 from effects.memory import open_memory
 from effects.stores import DataSubject, SqlConversations, SqlPauses, sqlite_file
 from effects.stores.conversations import ErasedTurns
-from router.config import resolve_address
+from router.config.addresses import resolve_address
 
 if TYPE_CHECKING:
-    from router.config import Settings, StoreSettings
+    from router.config.schema import Settings, StoreSettings
 
 Erased = TypeVar("Erased")
 

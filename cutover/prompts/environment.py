@@ -21,7 +21,7 @@ from jinja2 import (
 from jinja2.nativetypes import NativeEnvironment
 
 from contract.errors import CutoverError
-from router.config import PromptSettings
+from router.config.schema import PromptSettings
 
 _UNDEFINED: Mapping[str, type[Undefined]] = {
     "default": jinja2.Undefined,

@@ -27,7 +27,7 @@ from cutover.prompts.environment import environment_of
 from cutover.prompts.folder import PromptFile, prompts_in
 from cutover.prompts.judgement import JudgedTemplate, Label, PromptProof, ProofCase, judge
 from cutover.prompts.template import reason
-from router.config import PromptSettings
+from router.config.schema import PromptSettings
 
 try:
     import resource

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from contract.errors import CutoverError
-from router.config import PromptSettings
+from router.config.schema import PromptSettings
 
 CHAT = ".chat"
 ROLES = ("system", "user", "human", "assistant", "ai")

@@ -16,7 +16,8 @@ from cutover.wiring.models import KEY
 from cutover.wiring.telemetry import HEADERS
 from effects.tasks import EXCHANGE
 from router.admin.auth import split_tokens
-from router.config import LogSettings, Patterns, PatternTooSlow, Settings
+from router.config.patterns import Patterns, PatternTooSlow
+from router.config.schema import LogSettings, Settings
 from router.telemetry.access_log import FIELDS
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"

@@ -25,7 +25,8 @@ from cutover.server.shutdown import run_until_closed
 from cutover.server.sockets import listen, shared_listeners
 from cutover.server.workers import Supervisor, WorkerChannel
 from cutover.wiring.addresses import WorkerGroup, resolve_stores
-from router.config import Settings, SettingsWatcher
+from router.config.schema import Settings
+from router.config.watcher import SettingsWatcher
 from router.gateway import WorkerPeers
 from router.router import Router
 from router.telemetry.instruments import FOLDER

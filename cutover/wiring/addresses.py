@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from contract.errors import CutoverError
-from router.config import AUTO, PROCESS, StoreSettings, resolve_address
+from router.config.addresses import AUTO, PROCESS, resolve_address
+from router.config.schema import StoreSettings
 from router.gateway import WorkerPeers
 from router.router import new_exchange_id
 

@@ -46,7 +46,8 @@ from effects.tape import NodeTimes
 from effects.tools import ToolRegistry, builtin_tools
 from router.admin.pages import RecentExchanges
 from router.capture.writer import CaptureWriter
-from router.config import CaptureSettings, Settings, powers_of
+from router.config.capabilities import powers_of
+from router.config.schema import CaptureSettings, Settings
 from router.context import Observer
 from router.resume.pauses import Pauses
 from router.router import Router

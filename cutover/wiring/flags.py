@@ -8,14 +8,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from contract.errors import CutoverError
-from router.config import resolve_value
+from router.config.addresses import resolve_value
 from router.routing.flags import Flagged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AsyncExitStack
 
-    from router.config import Settings
+    from router.config.schema import Settings
 
 FILE = "file"
 """The provider of the file's own values, through the SDK and its hooks."""

@@ -12,7 +12,10 @@ from pathlib import Path
 from contract.errors import CutoverError
 from cutover.flows import SPECS
 from router.admin.audit import PROVIDER, Change, History, in_force
-from router.config import Settings, SettingsWatcher, parse_settings, resolve_address
+from router.config.addresses import resolve_address
+from router.config.loader import parse_settings
+from router.config.schema import Settings
+from router.config.watcher import SettingsWatcher
 from router.routing.flags import Flagged, Targeting, defaults
 
 log = logging.getLogger(__name__)

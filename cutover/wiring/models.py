@@ -23,7 +23,7 @@ from effects.model import (
     RescuingModel,
     Secret,
 )
-from router.config import (
+from router.config.schema import (
     EmbeddingSettings,
     ModelSettings,
     ProviderSettings,

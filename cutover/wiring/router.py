@@ -9,7 +9,7 @@ from contract.flow import Body, FlowSpec
 from contract.ports import Effects, Model
 from effects.stores import MemoryPins, ShadowReplies
 from router.capture.recorder import Captures, ExchangeRecorder
-from router.config import Settings
+from router.config.schema import Settings
 from router.context import Observer, Price
 from router.resume.pauses import Pauses
 from router.router import Router, new_exchange_id

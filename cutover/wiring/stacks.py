@@ -12,7 +12,8 @@ from pathlib import Path
 from contract.errors import CutoverError
 from contract.flow import FlowSpec, OpenedFlows
 from effects.circuit_breaker import CircuitBreaker, after_each_failure
-from router.config import RemoteStackSettings, Settings, StackSettings, serving_stacks
+from router.config.capabilities import serving_stacks
+from router.config.schema import RemoteStackSettings, Settings, StackSettings
 from router.remote import RemoteStack
 from router.serving.stack import LocalStack, Stack
 from router.stack import StackName

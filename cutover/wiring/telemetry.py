@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from contract.errors import MissingExtra
 from effects.model import ModelRegistry
-from router.config import TracingSettings, read_secret
+from router.config.addresses import read_secret
+from router.config.schema import TracingSettings
 from router.context import Observer
 from router.telemetry.instruments import FOLDER, MetricSources
 

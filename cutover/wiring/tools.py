@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from contract.errors import MissingExtra
 from effects.model import Secret
-from router.config import read_secret
+from router.config.addresses import read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AsyncExitStack
 
     from effects.tools.mcp import McpConnection, McpServer
-    from router.config import McpServerSettings, ToolSettings
+    from router.config.schema import McpServerSettings, ToolSettings
 
 _LIBRARY = "effects.tools.mcp"
 _EXTRA = "mcp"

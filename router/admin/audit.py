@@ -19,7 +19,8 @@ from pydantic import BaseModel
 
 from effects.stores.sqlite import SqliteDatabase, transaction
 from effects.stores.tables import Schema
-from router.config import HIDDEN, Settings, display_value
+from router.config.errors import HIDDEN, display_value
+from router.config.schema import Settings
 
 if TYPE_CHECKING:
     import sqlite3

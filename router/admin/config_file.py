@@ -15,14 +15,15 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from contract.errors import CutoverError
-from router.config import parse_settings, read_config_text, unknown_name
+from router.config.errors import unknown_name
+from router.config.loader import parse_settings, read_config_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from contract.flow import FlowSpec
-    from router.config import Settings
+    from router.config.schema import Settings
 
 Value = bool | Decimal
 """A switch, or a percentage."""

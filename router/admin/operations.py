@@ -19,7 +19,8 @@ from router.admin.pages import (
     flows_page,
     models_page,
 )
-from router.config import ConfigRefused, percentage
+from router.config.errors import ConfigRefused
+from router.config.schema import percentage
 from router.problems import Problem
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from router.admin.audit import Audit
     from router.admin.config_file import Edited, Value
     from router.admin.pages import FlowPage, FlowsPage, ModelsPage, RecentExchanges, Share
-    from router.config import SettingsWatcher
+    from router.config.watcher import SettingsWatcher
     from router.router import Router
     from router.stack import StackName
 

@@ -11,13 +11,13 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 from msgspec import Meta
 
-from router.config import Stage
+from router.config.schema import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from effects.model import ModelEntry, Provider, ProviderBreakerState
-    from router.config import FlowSettings
+    from router.config.schema import FlowSettings
     from router.context import ExchangeContext, LedgerLine
     from router.router import Router
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from router.config import PatternMatch, Patterns
+from router.config.patterns import PatternMatch, Patterns
 
 _DIGITS = 12
 PSEUDONYM = re.compile(rf"<[a-z][a-z0-9_]{{0,31}}:[0-9a-f]{{{_DIGITS}}}>")

@@ -18,7 +18,7 @@ from contract.model import Chunk
 from contract.records import EntryRecord, FeedbackRecord, RunRecord
 from contract.wire import Dialect, EventDecoder
 from router.capture.pseudonyms import Dictionary, Edit, applied, decode_json, encode_json
-from router.config import Patterns
+from router.config.patterns import Patterns
 
 Json: TypeAlias = Any
 Paths: TypeAlias = tuple[tuple[str, ...], ...]

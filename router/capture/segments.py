@@ -17,7 +17,7 @@ import fsspec
 import zstandard
 
 from contract.errors import CutoverError
-from router.config import CaptureSettings
+from router.config.schema import CaptureSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

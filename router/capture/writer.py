@@ -23,7 +23,8 @@ from contract.flow import FlowSpec
 from contract.records import FeedbackRecord, RunRecord, encode_run
 from router.capture.redaction import Redactor
 from router.capture.segments import SegmentStore
-from router.config import CaptureSettings, compile_patterns
+from router.config.patterns import compile_patterns
+from router.config.schema import CaptureSettings
 from router.routing.rollout import captured
 
 Put = Literal["queued", "not_sampled", "dropped"]

@@ -19,6 +19,12 @@ PROCESS = "process"
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PRINTABLE = re.compile(r"[!-~]*")
+_PLAIN_PATH = re.compile(r"/(?:(?![?{}%])[!-~])*")
+_OWN_PATHS = re.compile(
+    r"/(?:feedback|healthz|readyz|metrics|docs|redoc|openapi\.json"
+    r"|(?:admin|docs|exchanges)/.*|v1/(?:chat/completions|models))"
+)
+"""Paths the router answers itself."""
 _FROM_ENVIRONMENT = "env:"
 _HERE = "environment"
 
@@ -99,6 +105,16 @@ def _check_network(value: str) -> str:
     return value
 
 
+def _check_flow_path(value: str) -> str:
+    if not _PLAIN_PATH.fullmatch(value):
+        message = "must be a plain path: /api/support"
+        raise ValueError(message)
+    if _OWN_PATHS.fullmatch(value):
+        message = "the router itself answers there"
+        raise ValueError(message)
+    return value
+
+
 def _check_folder(value: str) -> str:
     return _refuse_password(value, "leave it to the variables or files its store reads by itself")
 
@@ -110,6 +126,13 @@ OptionalEndpoint = Annotated[str, _address("http", "https", variable=False, word
 Url = Annotated[Endpoint, AfterValidator(_check_url)]
 OptionalUrl = Annotated[OptionalEndpoint, AfterValidator(lambda url: url and _check_url(url))]
 UrlPath = Annotated[str, matching(r"/[!-~]*", "must be a path: /v1/answer")]
+FlowPath = Annotated[str, AfterValidator(_check_flow_path)]
+BodyField = Annotated[
+    str,
+    matching(
+        r"[^.\s]+(?:\.[^.\s]+)*", "must be a field of the body: session_id, or conversation.id"
+    ),
+]
 Network = Annotated[str, AfterValidator(_check_network)]
 Folder = Annotated[str, AfterValidator(_check_folder)]
 """A folder or an fsspec URL."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from contract.wire import Dialect
-from router.config.schema import FlowSettings, GatewaySettings, RemoteStackSettings, StackSettings
+from router.config.schema import FlowSettings, RemoteStackSettings, Settings, StackSettings
 from router.stack import IN_PROCESS, Powers, StackName
 
 Answer = Literal["yes", "no", "off"]
 
 _ALL = 100_000
-_LIVE = {
-    False: ", and asks the model itself, told the answers that were served",
-    True: ", and asks the model itself, told its own earlier answers",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +21,6 @@ class Capability:
 
     answer: Answer
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class ModelAccess:
-    """Who calls the model: remote stacks through the `gateway`, shadows themselves if `live`.
-
-    `free`: a shadow reads its own earlier answers.
-    """
-
-    gateway: bool = False
-    live: bool = False
-    free: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +43,7 @@ def powers_at(place: str | RemoteStackSettings) -> Powers:
 
 def powers_of(stacks: StackSettings) -> dict[StackName, Powers]:
     """Return what can be done with each stack."""
-    return {"legacy": powers_at(stacks.place("legacy")), "graph": powers_at(stacks.place("graph"))}
+    return {"legacy": powers_at(stacks.legacy), "graph": powers_at(stacks.graph)}
 
 
 def serving_stacks(flow: FlowSettings) -> tuple[StackName, ...]:
@@ -69,45 +53,31 @@ def serving_stacks(flow: FlowSettings) -> tuple[StackName, ...]:
     return ("graph",) if flow.graph_thousandths == _ALL else ("legacy", "graph")
 
 
-def stacks_without(name: str, flow: FlowSettings, stacks: StackSettings) -> frozenset[StackName]:
-    """Return the stacks without a flow, as far as the configuration shows."""
-    return frozenset(one for one in powers_of(stacks) if _why_without(one, name, flow, stacks))
-
-
-def is_offered(name: str, flow: FlowSettings, stacks: StackSettings) -> bool:
+def is_offered(name: str, settings: Settings) -> bool:
     """Whether a serving stack has the flow; a declared one is refused otherwise."""
-    lacking = stacks_without(name, flow, stacks)
-    return flow.declared is not None or not lacking >= set(serving_stacks(flow))
+    flow = settings.flows[name]
+    return flow.declared is not None or any(
+        not _why_without(one, name, settings) for one in serving_stacks(flow)
+    )
 
 
-def service_gap(name: str, flow: FlowSettings, stacks: StackSettings) -> str | None:
-    """Return why a flow cannot be served as configured: a serving stack does not have it.
-
-    A built-in flow that is switched off and that no stack has is not offered: that is no gap.
-    """
-    if flow.declared is None and not flow.enable_langgraph:
-        return None
-    gaps = [_why_without(one, name, flow, stacks) for one in serving_stacks(flow)]
-    return "; ".join(filter(None, gaps)) or None
-
-
-def shadow_fault(
-    flow: FlowSettings,
-    powers: Mapping[StackName, Powers],
-    lacks: frozenset[StackName] = frozenset(),
-) -> str | None:
-    """Return why a flow's shadow can never run though it is switched on."""
-    shadows = [one.shadow for one in capabilities_of(flow, powers, lacks)]
-    if any(shadow.answer != "no" for shadow in shadows):
-        return None
-    return "; ".join(shadow.why for shadow in shadows)
-
-
-def resumable_fault(place: RemoteStackSettings, gateway: GatewaySettings) -> str | None:
-    """Return why a stack that is declared resumable cannot be so here."""
-    if not place.resumable or gateway.enabled:
-        return None
-    return "its model must be asked through the gateway ([gateway] enabled = true)"
+def stack_faults(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield key and reason of what stacks are to do, and cannot as they are configured."""
+    for stack in get_args(StackName):
+        place = settings.stacks.place(stack)
+        resumable = isinstance(place, RemoteStackSettings) and place.resumable
+        if resumable and not settings.gateway.enabled:
+            why = "its model must be asked through the gateway ([gateway] enabled = true)"
+            yield f"stacks.{stack}.resumable", why
+    for name, flow in settings.flows.items():
+        # A built-in flow that is switched off and that no stack has is not offered: no gap.
+        if flow.declared is not None or flow.enable_langgraph:
+            gaps = [_why_without(one, name, settings) for one in serving_stacks(flow)]
+            if any(gaps):
+                yield f"flows.{name}", "; ".join(filter(None, gaps))
+        shadows = [one.shadow for one in capabilities_of(name, settings)]
+        if shadows and all(shadow.answer == "no" for shadow in shadows):
+            yield f"flows.{name}.shadow_percent", "; ".join(shadow.why for shadow in shadows)
 
 
 def locates_text(dialect: Dialect) -> bool:
@@ -115,23 +85,17 @@ def locates_text(dialect: Dialect) -> bool:
     return bool(dialect.text) and dialect.payload == "json"
 
 
-def capabilities_of(
-    flow: FlowSettings,
-    powers: Mapping[StackName, Powers],
-    lacks: frozenset[StackName] = frozenset(),
-    access: ModelAccess = ModelAccess(),
-) -> tuple[Capabilities, ...]:
-    """Return what works for a flow, for each stack that serves some of it.
-
-    `lacks` are the stacks that do not have it.
-    """
+def capabilities_of(name: str, settings: Settings) -> tuple[Capabilities, ...]:
+    """Return what works for a flow, for each stack that serves some of it."""
+    flow, powers = settings.flows[name], powers_of(settings.stacks)
+    lacks = [one for one in powers if _why_without(one, name, settings)]
     found = []
     for served in serving_stacks(flow):
         if served in lacks:
             continue
         other: StackName = "legacy" if served == "graph" else "graph"
         fallback = _fallback(other, flow)
-        shadow = _shadow(served, other, flow, powers, access)
+        shadow = _shadow(served, other, flow, settings)
         takeover = fallback if fallback.answer == "off" else _takeover(served, other, powers)
         declared = flow.declared
         if takeover.answer == "yes" and declared and not locates_text(declared.dialect):
@@ -150,11 +114,12 @@ def capabilities_of(
     return tuple(found)
 
 
-def _why_without(stack: StackName, name: str, flow: FlowSettings, stacks: StackSettings) -> str:
-    place = stacks.place(stack)
+def _why_without(stack: StackName, name: str, settings: Settings) -> str:
+    """Return why a stack does not have a flow, as far as the configuration shows; "" if it may."""
+    place = settings.stacks.place(stack)
     if isinstance(place, RemoteStackSettings):
         return "" if place.serves(name) else f"stacks.{stack}.flows does not name it"
-    if flow.declared is None:
+    if settings.flows[name].declared is None:
         return ""
     return (
         f"{stack} is in this process, and a declared flow is on the wire alone: "
@@ -163,13 +128,10 @@ def _why_without(stack: StackName, name: str, flow: FlowSettings, stacks: StackS
 
 
 def _fallback(other: StackName, flow: FlowSettings) -> Capability:
-    if other == "legacy":
-        key, on = "langgraph_fallback", flow.langgraph_fallback
-    elif not flow.enable_langgraph:
+    if other == "graph" and not flow.enable_langgraph:
         return Capability("off", "enable_langgraph = false")
-    else:
-        key, on = "fallback_to_graph", flow.fallback_to_graph
-    if not on:
+    key = "langgraph_fallback" if other == "legacy" else "fallback_to_graph"
+    if not getattr(flow, key):
         return Capability("off", f"{key} = false")
     return Capability("yes", f"{other} answers, before the first event")
 
@@ -196,16 +158,13 @@ def _takeover(
 
 
 def _shadow(
-    served: StackName,
-    other: StackName,
-    flow: FlowSettings,
-    powers: Mapping[StackName, Powers],
-    access: ModelAccess,
+    served: StackName, other: StackName, flow: FlowSettings, settings: Settings
 ) -> Capability:
     if not flow.enable_langgraph:
         return Capability("off", "enable_langgraph = false")
     if not flow.shadow_thousandths:
         return Capability("off", "shadow_percent = 0")
+    powers, live = powers_of(settings.stacks), settings.shadow.mode == "live"
     if not powers[other].shadows:
         return Capability(
             "no",
@@ -220,8 +179,12 @@ def _shadow(
             "in this process, to play",
         )
     if powers[other].taped:
-        how = "plays the tape" + (_LIVE[access.free] if access.live else "")
-    elif not access.gateway or access.live:
+        how = "plays the tape"
+        if live:
+            own = settings.shadow.history == "own"
+            told = "its own earlier answers" if own else "the answers that were served"
+            how += f", and asks the model itself, told {told}"
+    elif not settings.gateway.enabled or live:
         how = "is asked as well, with its own model"
     elif powers[served].taped:
         how = f"is asked as well, with its own model: {served}, in this process, asks no gateway"

@@ -12,25 +12,20 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from contract.declarations import DeclarationRefused
 from contract.flow import SESSION, FlowSpec
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.wire import Dialect, built_in, dialect_in
-from router.config.addresses import UrlPath, on_loopback
-from router.config.capabilities import (
-    powers_of,
-    resumable_fault,
-    service_gap,
-    shadow_fault,
-    stacks_without,
-)
+from router.config.addresses import on_loopback
+from router.config.capabilities import stack_faults
 from router.config.errors import ConfigRefused, display_value, unknown_name
-from router.config.patterns import compile_patterns
 from router.config.schema import (
     FLAG_KINDS,
+    UNKNOWN_KEY,
+    FlowDeclaration,
     FlowSettings,
     PromptSettings,
     RemoteStackSettings,
@@ -40,22 +35,12 @@ from router.config.schema import (
 from router.stack import StackName
 
 M = TypeVar("M", bound=BaseModel)
-Location = tuple[str | int, ...]
 
-DECLARATION_KEYS = ("path", "dialect", "route_keys", "grammar", "failure")
-"""What declares a flow; all else in its table is about the rollout."""
-
+_DERIVED = frozenset({"declared", "version"})
+"""Fields that no file has: they follow from the others."""
 _VERSION_BYTES = 6
 _FLOW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_BODY_FIELD = re.compile(r"[^.\s]+(?:\.[^.\s]+)*")
-_SERVER_NAME = re.compile(r"(?=.{1,30}$)[a-zA-Z0-9-]+(_[a-zA-Z0-9-]+)*")
 _OPTION = re.compile(r"^(?P<reason>.*?)(?: - at `(?:key in )?\$\.?(?P<path>.*)`)?$", re.DOTALL)
-_OWN_PATHS = re.compile(
-    r"/(?:feedback|healthz|readyz|metrics|docs|redoc|openapi\.json"
-    r"|(?:admin|docs|exchanges)/.*|v1/(?:chat/completions|models))"
-)
-"""Paths the router answers itself."""
-_url_path: TypeAdapter[str] = TypeAdapter(UrlPath)
 _encoder = msgspec.json.Encoder(order="deterministic", enc_hook=vars)
 
 
@@ -89,24 +74,22 @@ def read_toml(text: str, where: str) -> dict[str, Any]:
 def parse_settings(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
     """Read the text of a file called `where`; raises `ConfigRefused`."""
     table = read_toml(text, where)
-    if "version" in table:
-        raise unknown_name(where, "version", Settings.model_fields.keys() - {"version"})
     flows = _flows(_subtable(table, "flows", where), where, specs)
-    settings = convert_table({**table, "flows": flows}, Settings, where, "")
+    settings = convert_table({**table, "flows": flows}, Settings, where)
     _check_references(settings, where)
-    for key, why in _conflicts(settings):
+    for key, why in (*_conflicts(settings), *_tool_faults(settings), *stack_faults(settings)):
         raise ConfigRefused(where, key, why, _shown(table, key))
     meaning = settings.model_copy(update={"changed_by": "", "prompts": PromptSettings()})
     digest = blake2b(_encoder.encode(meaning), digest_size=_VERSION_BYTES).hexdigest()
     return settings.model_copy(update={"version": digest})
 
 
-def convert_table(table: Mapping[str, Any], kind: type[M], where: str, prefix: str) -> M:
+def convert_table(table: Mapping[str, Any], kind: type[M], where: str, prefix: str = "") -> M:
     """Turn a table into a section; raises `ConfigRefused` naming the key below `prefix`."""
     try:
-        return kind.model_validate(table)
+        return kind.model_validate(table, context=_DERIVED)
     except ValidationError as error:
-        raise _refusal(error, table, kind, where, prefix) from error
+        raise _refusal(error, table, where, prefix) from error
 
 
 def configured_flows(
@@ -122,46 +105,45 @@ def configured_flows(
 
 
 def _refusal(
-    error: ValidationError, table: Mapping[str, Any], kind: type[BaseModel], where: str, prefix: str
+    error: ValidationError, table: Mapping[str, Any], where: str, prefix: str
 ) -> ConfigRefused:
-    """Describe the error deepest in the table, a misspelt key before a missing one."""
+    """Describe the error deepest in the table, a misspelt key before any other."""
     found = [(_path_in(table, one), one) for one in error.errors()]
     path, first = max(
-        found,
-        key=lambda one: (one[1]["type"] == "extra_forbidden", len(one[0]), len(one[1]["loc"])),
+        found, key=lambda one: (one[1]["type"] == UNKNOWN_KEY, len(one[0]), len(one[1]["loc"]))
     )
     key = prefix + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     key = key.replace("..", ".").removeprefix(".")
-    value = first["input"]
-    if first["type"] == "missing":
-        return ConfigRefused(where, key, "required")
-    if first["type"] == "extra_forbidden":
-        if path[0] == "models" and isinstance(value, Mapping):
+    if first["type"] == UNKNOWN_KEY:
+        if path[:1] == ["models"] and isinstance(first["input"][path[-1]], Mapping):
             # `[models.gpt-4.1]` is TOML for the table "1" inside "gpt-4".
             why = f'a dot needs quotes: [models."{path[1]}.{path[2]}"]'
             return ConfigRefused(where, key, why)
-        known = [
-            name for name in _fields_at(kind, path[:-1]) if name not in {"version", "declared"}
-        ]
-        return unknown_name(where, key, known, "key" if prefix or len(path) > 1 else "section")
-    return ConfigRefused(where, key, _reason(first), display_value(key, value))
+        kind = "key" if prefix or len(path) > 1 else "section"
+        return unknown_name(where, key, first["ctx"]["known"], kind)
+    shown = None if first["type"] == "missing" else display_value(key, first["input"])
+    return ConfigRefused(where, key, _reason(first), shown)
 
 
-def _path_in(table: object, error: ErrorDetails) -> Location:
+def _path_in(table: object, error: ErrorDetails) -> list[str | int]:
     """Return where an error is: pydantic's location without the names of union members."""
     path: list[str | int] = []
-    for index, step in enumerate(error["loc"]):
-        last = index == len(error["loc"]) - 1
-        if (step in table) if isinstance(table, Mapping) else isinstance(table, list):
-            table = table[step]  # type: ignore[index]
-        elif not (last and error["type"] == "missing"):
-            continue
-        path.append(step)
-    return tuple(path)
+    here: Any = table
+    for step in error["loc"]:
+        if isinstance(here, list) or (isinstance(here, Mapping) and step in here):
+            here = here[step]  # type: ignore[index]
+            path.append(step)
+    if error["type"] == "missing":
+        path.append(error["loc"][-1])
+    elif error["type"] == UNKNOWN_KEY:
+        path.append(error["ctx"]["key"])
+    return path
 
 
 def _reason(error: ErrorDetails) -> str:
     match error["type"]:
+        case "missing":
+            return "required"
         case "model_type" | "dict_type" | "model_attributes_type":
             return "must be a table"
         case "value_error":
@@ -170,21 +152,6 @@ def _reason(error: ErrorDetails) -> str:
             return f"allowed: {error['ctx']['expected'].replace(' or ', ', ')}"
         case _:
             return error["msg"].replace("Input should be", "must be")
-
-
-def _fields_at(kind: object, path: Location) -> list[str]:
-    """Return the keys a table at `path` may have, by the schema."""
-    for step in path:
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            kind = kind.model_fields[str(step)].annotation
-        elif get_origin(kind) is dict:
-            kind = get_args(kind)[1]
-        models = [
-            one for one in get_args(kind) if isinstance(one, type) and issubclass(one, BaseModel)
-        ]
-        if models and get_origin(kind) is not dict:
-            kind = models[0]
-    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
 
 
 def _subtable(parent: Mapping[str, Any], name: str, where: str, prefix: str = "") -> dict[str, Any]:
@@ -210,26 +177,20 @@ def _flows(
     """Read every built-in flow and those declared in the file."""
     tables = {name: _subtable(table, name, where, "flows.") for name in table}
     paths = {spec.path: name for name, spec in specs.items()}
-    declared: dict[str, DeclaredFlow] = {}
-    for name, below in tables.items():
-        if name in specs:
-            for key in DECLARATION_KEYS:
-                if key in below:
-                    why = f"flow {name!r} is built in, and so is its wire"
-                    raise ConfigRefused(where, f"flows.{name}.{key}", why)
-            continue
-        if not {"path", "dialect"} & below.keys():
+    keys = FlowDeclaration.model_fields.keys()
+    found = {name: _flow(tables.get(name, {}), spec, where) for name, spec in specs.items()}
+    for name in tables.keys() - specs.keys():
+        declaration = {key: value for key, value in tables[name].items() if key in keys}
+        rollout = {key: value for key, value in tables[name].items() if key not in keys}
+        if not {"path", "dialect"} & declaration.keys():
             refused = unknown_name(where, f"flows.{name}", specs, "flow")
             why = f"{refused.why}; one of your own needs a path and a dialect"
             raise ConfigRefused(where, refused.key, why)
-        flow = declared[name] = _declared(name, below, where)
+        flow = _declared(name, declaration, where)
         if flow.path in paths:
             why = f"already the path of flow {paths[flow.path]!r}"
             raise ConfigRefused(where, f"flows.{name}.path", why, repr(flow.path))
         paths[flow.path] = name
-    found = {name: _flow(tables.get(name, {}), spec, where) for name, spec in specs.items()}
-    for name, flow in declared.items():
-        rollout = {key: value for key, value in tables[name].items() if key not in DECLARATION_KEYS}
         settings = _flow(rollout, declared_spec(name, flow), where)
         found[name] = settings.model_copy(update={"declared": flow})
     return found
@@ -237,8 +198,9 @@ def _flows(
 
 def _flow(table: dict[str, Any], spec: FlowSpec, where: str) -> FlowSettings:
     prefix = f"flows.{spec.name}."
-    if "declared" in table:
-        raise unknown_name(where, f"{prefix}declared", FlowSettings.model_fields.keys())
+    for key in table.keys() & FlowDeclaration.model_fields.keys():
+        why = f"flow {spec.name!r} is built in, and so is its wire"
+        raise ConfigRefused(where, f"{prefix}{key}", why)
     rollout = {key: value for key, value in table.items() if key != "options"}
     found = convert_table(rollout, FlowSettings, where, prefix)
     if both := pinned_twice(found):
@@ -247,7 +209,7 @@ def _flow(table: dict[str, Any], spec: FlowSpec, where: str) -> FlowSettings:
     if found.route_key and route_key not in spec.route_keys:
         raise unknown_name(where, f"{prefix}route_key", spec.route_keys, "route key", route_key)
     options = _options(_subtable(table, "options", where, prefix), spec.options, where, prefix)
-    sticky = _sticky(found.sticky, route_key, spec, where, f"{prefix}sticky")
+    sticky = _sticky(found.sticky, route_key, spec, where)
     return found.model_copy(update={"route_key": route_key, "sticky": sticky, "options": options})
 
 
@@ -259,12 +221,12 @@ def pinned_twice(flow: FlowSettings) -> str:
     return min(flow.force_graph & flow.force_legacy, default="")
 
 
-def _sticky(wanted: Sticky, route_key: str, spec: FlowSpec, where: str, key: str) -> Sticky:
+def _sticky(wanted: Sticky, route_key: str, spec: FlowSpec, where: str) -> Sticky:
     """Return whether conversations are frozen: unless messages are routed, or as the file says."""
     has_sessions = SESSION in spec.route_keys
     if wanted == "conversation" and not has_sessions:
         why = f"flow {spec.name!r} has no route key {SESSION!r} that would name conversations"
-        raise ConfigRefused(where, key, why, repr(wanted))
+        raise ConfigRefused(where, f"flows.{spec.name}.sticky", why, repr(wanted))
     if wanted != "auto":
         return wanted
     by_message = route_key == next(iter(spec.route_keys), "") != SESSION
@@ -293,38 +255,15 @@ def _options(
 
 def _declared(name: str, table: dict[str, Any], where: str) -> DeclaredFlow:
     """Read what declares a flow: where it is served, and what its stream looks like."""
-    prefix = f"flows.{name}."
     if not _FLOW_NAME.fullmatch(name):
         why = "a name has letters, digits, _ and -, 64 at most"
         raise ConfigRefused(where, f"flows.{name}", why)
-    for key in ("path", "dialect"):
-        if key not in table:
-            raise ConfigRefused(where, f"{prefix}{key}", "required to declare a flow")
-    route_keys = _subtable(table, "route_keys", where, prefix)
-    for route_key, path in route_keys.items():
-        if not isinstance(path, str) or not _BODY_FIELD.fullmatch(path):
-            key = f"{prefix}route_keys.{route_key}"
-            why = "must be a field of the body: session_id, or conversation.id"
-            raise ConfigRefused(where, key, why, display_value(key, path))
+    declaration = convert_table(table, FlowDeclaration, where, f"flows.{name}.")
     return DeclaredFlow(
-        path=_flow_path(table["path"], where, f"{prefix}path"),
+        path=declaration.path,
         dialect=_dialect(name, table, where),
-        route_keys=dict(route_keys),
+        route_keys=declaration.route_keys,
     )
-
-
-def _flow_path(value: object, where: str, key: str) -> str:
-    plain = isinstance(value, str) and value.startswith("/") and not set("?{}%") & set(value)
-    try:
-        path = _url_path.validate_python(value, strict=True) if plain else ""
-    except ValidationError:
-        path = ""
-    if not path:
-        why = "must be a plain path: /api/support"
-        raise ConfigRefused(where, key, why, display_value(key, value))
-    if _OWN_PATHS.fullmatch(path):
-        raise ConfigRefused(where, key, "the router itself answers there", display_value(key, path))
-    return path
 
 
 def _dialect(name: str, table: dict[str, Any], where: str) -> Dialect:
@@ -402,59 +341,22 @@ def _conflicts(settings: Settings) -> Iterator[tuple[str, str]]:
     for name, model in settings.models.items():
         if name in model.fallbacks:
             yield f"models.{name}.fallbacks", "a model cannot be its own fallback"
-    yield from _redaction_faults(settings)
-    yield from _tool_faults(settings)
-    yield from _stack_faults(settings)
-
-
-def _redaction_faults(settings: Settings) -> Iterator[tuple[str, str]]:
-    redact = settings.captures.redact
-    for index, path in enumerate(redact.paths):
-        first, *_ = steps = path.split(".")
-        if first not in {"request", "tape", "frames"} or not all(steps):
-            yield (
-                f"captures.redact.paths[{index}]",
-                "allowed: dotted paths that begin with request, tape or frames",
-            )
-    for name, expression in redact.patterns.items():
-        try:
-            compile_patterns({name: expression})
-        except ValueError as error:
-            yield f"captures.redact.patterns.{name}", str(error)
 
 
 def _tool_faults(settings: Settings) -> Iterator[tuple[str, str]]:
     servers = settings.tools.mcp
     for name, server in servers.items():
         key = f"tools.mcp.{name}"
-        if not _SERVER_NAME.fullmatch(name):
-            yield key, "a name has up to 30 letters, digits, '-', and single '_' between them"
         if bool(server.command) == bool(server.url):
             yield key, "needs one of command and url"
-        elif server.command and server.token_env:
-            yield f"{key}.token_env", "only a url has a token_env, only a command an env"
-        elif server.url and server.env:
-            yield f"{key}.env", "only a url has a token_env, only a command an env"
         elif server.command and not server.command[0]:
             yield f"{key}.command", "must begin with a program"
+        elif server.token_env if server.command else server.env:
+            wrong = "token_env" if server.command else "env"
+            yield f"{key}.{wrong}", "only a url has a token_env, only a command an env"
     for (one, first), (other, second) in permutations(servers.items(), 2):
         if (second.prefix or "").startswith(first.prefix or ""):
             yield (
                 f"tools.mcp.{one}.prefix",
                 f"tools of {other!r}, whose prefix is {second.prefix!r}, might bear the same name",
             )
-
-
-def _stack_faults(settings: Settings) -> Iterator[tuple[str, str]]:
-    for stack in get_args(StackName):
-        place = settings.stacks.place(stack)
-        if isinstance(place, RemoteStackSettings) and (
-            why := resumable_fault(place, settings.gateway)
-        ):
-            yield f"stacks.{stack}.resumable", why
-    powers = powers_of(settings.stacks)
-    for name, flow in settings.flows.items():
-        if why := service_gap(name, flow, settings.stacks):
-            yield f"flows.{name}", why
-        if why := shadow_fault(flow, powers, stacks_without(name, flow, settings.stacks)):
-            yield f"flows.{name}.shadow_percent", why

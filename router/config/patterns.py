@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -18,8 +18,7 @@ _MASK = bytes(
     for code in range(256)
 )
 _BETWEEN_DIGITS = b" -.()"
-_CARD_MOST = 9
-
+_DIGIT_MOST = 9
 
 PATIENCE_S = 0.5
 """Seconds of processor time a custom pattern has for one text."""
@@ -52,7 +51,7 @@ class Pattern:
 
     name: str
     expression: re.Pattern[str] | regex.Pattern[str]
-    marks: tuple[bytes | re.Pattern[bytes], ...] = ()
+    marks: tuple[bytes, ...] = ()
     digits: tuple[bytes, ...] = ()
     check: Callable[[str], bool] | None = None
 
@@ -60,26 +59,23 @@ class Pattern:
         """Whether the text could hold a match, judged by its bytes."""
         if not self.marks and not self.digits:
             return True
-        return _marked(raw, self.marks) or any(run in masked for run in self.digits)
+        return any(mark in raw for mark in self.marks) or any(run in masked for run in self.digits)
 
     def matches(self, text: str) -> Iterator[PatternMatch]:
         """Yield the matches, none of them empty; raises `PatternTooSlow`."""
-        for found in self._found(text):
-            if found.end() > found.start() and (self.check is None or self.check(found.group())):
-                yield PatternMatch(found.start(), found.end(), self.name)
-
-    def _found(self, text: str) -> Iterator[re.Match[str] | regex.Match[str]]:
-        if isinstance(self.expression, re.Pattern):
-            yield from self.expression.finditer(text)
-            return
+        expression = self.expression
+        matches: Iterator[re.Match[str] | regex.Match[str]] = (
+            expression.finditer(text)
+            if isinstance(expression, re.Pattern)
+            else expression.finditer(text, timeout=PATIENCE_S)
+        )
         try:
-            yield from self.expression.finditer(text, timeout=PATIENCE_S)
+            for found in matches:
+                start, end = found.span()
+                if end > start and (self.check is None or self.check(found.group())):
+                    yield PatternMatch(start, end, self.name)
         except TimeoutError as late:
             raise PatternTooSlow(self.name) from late
-
-
-def _marked(raw: bytes, marks: Sequence[bytes | re.Pattern[bytes]]) -> bool:
-    return any(mark in raw if isinstance(mark, bytes) else mark.search(raw) for mark in marks)
 
 
 def luhn(text: str) -> bool:
@@ -87,7 +83,7 @@ def luhn(text: str) -> bool:
     total = 0
     for place, digit in enumerate(int(char) for char in reversed(text) if char.isdigit()):
         doubled = digit * 2 if place % 2 else digit
-        total += doubled - 9 if doubled > _CARD_MOST else doubled
+        total += doubled - 9 if doubled > _DIGIT_MOST else doubled
     return total % 10 == 0
 
 
@@ -131,15 +127,7 @@ BUILT_IN: tuple[Pattern, ...] = (
             r"|xox[abeprs]-[A-Za-z0-9-]{10,200}"
             r"|eyJ[A-Za-z0-9_-]{10,2000}\.[A-Za-z0-9_-]{10,2000}\.[A-Za-z0-9_-]{10,2000})"
         ),
-        marks=(
-            b"sk-",
-            b"AKIA",
-            b"AIza",
-            b"xox",
-            b"eyJ",
-            re.compile(rb"gh[pousr]_"),
-            b"github_pat_",
-        ),
+        marks=tuple(b"sk- AKIA AIza xox eyJ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_".split()),
     ),
 )
 
@@ -157,20 +145,23 @@ class Patterns:
         runs = {run for one in patterns for run in one.digits}
         self._runs = tuple(run for run in runs if not any(run != o and o in run for o in runs))
 
+    def __bool__(self) -> bool:
+        return bool(self.all)
+
     def possible(self, raw: bytes) -> Patterns:
         """Return the patterns that could match somewhere in `raw`; usually none."""
         masked = raw.translate(_MASK, _BETWEEN_DIGITS)
-        found = any(run in masked for run in self._runs) or _marked(raw, self._marks)
-        if not found and not self._blind:
-            return NONE
-        return Patterns(tuple([one for one in self.all if one.possible(raw, masked)]))
+        if (
+            self._blind
+            or any(map(masked.__contains__, self._runs))
+            or any(map(raw.__contains__, self._marks))
+        ):
+            return Patterns(tuple([one for one in self.all if one.possible(raw, masked)]))
+        return NONE
 
     def matches(self, text: str) -> list[PatternMatch]:
         """Return all matches of all patterns; they may overlap."""
         return [match for pattern in self.all for match in pattern.matches(text)]
-
-    def __bool__(self) -> bool:
-        return bool(self.all)
 
 
 NONE: Final = Patterns(())
@@ -181,15 +172,25 @@ def compile_patterns(custom: Mapping[str, str]) -> Patterns:
 
     A custom pattern takes the place of the built-in one of its name, an empty one removes it.
     """
-    own = [_compile(name, expression) for name, expression in custom.items() if expression]
+    own = [
+        Pattern(pattern_name(name), pattern_expression(expression))
+        for name, expression in custom.items()
+        if expression
+    ]
     kept = [pattern for pattern in BUILT_IN if pattern.name not in custom]
     return Patterns((*kept, *own))
 
 
-def _compile(name: str, expression: str) -> Pattern:
+def pattern_name(name: str) -> str:
+    """Return the name of a custom pattern; raises `ValueError` on one that is none."""
     if not _NAME.fullmatch(name):
         message = "a pattern's name is a lower-case word of 32 characters at most"
         raise ValueError(message)
+    return name
+
+
+def pattern_expression(expression: str) -> regex.Pattern[str]:
+    """Compile a custom pattern; raises `ValueError` on one that cannot be used."""
     try:
         found = regex.compile(expression)
     except (regex.error, RecursionError, OverflowError) as error:
@@ -198,4 +199,4 @@ def _compile(name: str, expression: str) -> Pattern:
     if found.fullmatch(""):
         message = "matches the empty text"
         raise ValueError(message)
-    return Pattern(name, found)
+    return found

@@ -7,16 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from contract.flows.declared import DeclaredFlow
 from router.config.addresses import (
     AUTO,
+    BodyField,
     CheckpointStore,
     Coordination,
     Endpoint,
+    FlowPath,
     Folder,
     HistoryStore,
     Network,
@@ -30,7 +42,7 @@ from router.config.addresses import (
     Variable,
     matching,
 )
-from router.config.patterns import Patterns, compile_patterns
+from router.config.patterns import Patterns, compile_patterns, pattern_expression, pattern_name
 from router.stack import StackName
 
 Stage = Literal["off", "shadow", "ramp", "full", "retired"]
@@ -48,6 +60,8 @@ FLAG_KINDS: Mapping[str, FlagKind] = {
 }
 """The flags of a flow; a flag source knows them as `chat.langgraph_percent`."""
 
+UNKNOWN_KEY: Final = "unknown_key"
+"""The type of pydantic's error for a key that is not in the schema."""
 MIB = 1_048_576
 STEP = Decimal("0.001")
 _ALL = 100_000
@@ -97,6 +111,24 @@ Limit = Annotated[int, Field(ge=0)]
 Texts = Annotated[tuple[str, ...], Strict(strict=False)]
 Names = Annotated[frozenset[str], Strict(strict=False)]
 Table = dict[str, str]
+_CapturePath = Annotated[
+    str,
+    matching(
+        r"(?:request|tape|frames)(?:\.[^.]+)*",
+        "allowed: dotted paths that begin with request, tape or frames",
+    ),
+]
+_PatternName = Annotated[str, AfterValidator(pattern_name)]
+_PatternText = Annotated[
+    str, AfterValidator(lambda text: text and pattern_expression(text).pattern)
+]
+_ServerName = Annotated[
+    str,
+    matching(
+        r"(?=.{1,30}$)[a-zA-Z0-9-]+(_[a-zA-Z0-9-]+)*",
+        "a name has up to 30 letters, digits, '-', and single '_' between them",
+    ),
+]
 _MediaType = Annotated[
     str, matching(r"[a-z0-9._+-]+/[a-z0-9._+-]+", "must be as text/html, in lower case")
 ]
@@ -112,11 +144,21 @@ class Section(BaseModel):
 
     model_config = ConfigDict(
         frozen=True,
-        extra="forbid",
         strict=True,
         allow_inf_nan=False,
         arbitrary_types_allowed=True,
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown(cls, table: Any, info: ValidationInfo) -> Any:
+        """Raise on an unknown key; the validation's context names fields that no file has."""
+        known = sorted(cls.model_fields.keys() - (info.context or ()))
+        for key in table if isinstance(table, dict) else ():
+            if key not in known:
+                facts = {"key": key, "known": known}
+                raise PydanticCustomError(UNKNOWN_KEY, "unknown key", facts)
+        return table
 
 
 class RolloutSettings(Section):
@@ -178,6 +220,16 @@ class FlowSettings(Section):
             for stage, *wanted in _STAGES
             if all(want is None or want == fact for want, fact in zip(wanted, facts, strict=True))
         )
+
+
+class FlowDeclaration(Section):
+    """What declares a flow: where it is served, and what its stream looks like."""
+
+    path: FlowPath
+    dialect: Any
+    route_keys: dict[str, BodyField] = {}
+    grammar: Any = None
+    failure: Any = None
 
 
 class ServerSettings(Section):
@@ -287,7 +339,7 @@ class ShadowSettings(Section):
 class RedactionSettings(Section):
     """What is replaced before anything is stored; see privacy.md."""
 
-    paths: Texts = _key(
+    paths: Annotated[tuple[_CapturePath, ...], Strict(strict=False)] = _key(
         'dotted; "*" is any one step',
         (
             "request.body.user_name",
@@ -296,7 +348,7 @@ class RedactionSettings(Section):
             "tape.conversations.*.items.*.turns.*.user_name",
         ),
     )
-    patterns: Table = _key(
+    patterns: dict[_PatternName, _PatternText] = _key(
         'regular expressions by name, beside the built-in ones; "" removes one; one that takes '
         "over 0.5 s of processor time for a text costs the exchange",
         {},
@@ -561,7 +613,7 @@ def _with_prefixes(servers: dict[str, McpServerSettings]) -> dict[str, McpServer
 class ToolSettings(Section):
     """Where tools come from beside those built in."""
 
-    mcp: Annotated[dict[str, McpServerSettings], AfterValidator(_with_prefixes)] = {}
+    mcp: Annotated[dict[_ServerName, McpServerSettings], AfterValidator(_with_prefixes)] = {}
 
 
 class PromptSettings(Section):

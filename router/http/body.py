@@ -8,7 +8,7 @@ from typing import Final
 
 from starlette.types import Receive, Scope
 
-from router.config import Settings
+from router.config.schema import Settings
 from router.problems import Problem
 
 SMALL_BYTES: Final = 65_536

@@ -9,7 +9,7 @@ from yarl import URL
 
 from contract.flow import FlowSpec
 from contract.records import Role
-from router.config import RemoteStackSettings
+from router.config.schema import RemoteStackSettings
 from router.remote.headers import forwarded
 from router.remote.http1 import Answer, Client
 from router.stack import IncomingRequest

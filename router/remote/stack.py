@@ -17,7 +17,8 @@ from contract.flow import Event, FlowSpec
 from contract.records import ErrorRecord, Outcome
 from contract.wire import MAX_FRAME_BYTES, FrameReader, FrameSplitter, FrameTooLarge
 from effects.tape import Signal, TapeSession
-from router.config import RemoteStackSettings, powers_at
+from router.config.capabilities import powers_at
+from router.config.schema import RemoteStackSettings
 from router.problems import word
 from router.remote.endpoint import Endpoint, endpoint_url
 from router.remote.headers import returned

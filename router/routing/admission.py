@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from contract.flow import USER, Body, FlowSpec
-from router.config import RateSettings, Settings
+from router.config.schema import RateSettings, Settings
 from router.problems import Problem
 from router.routing.breakers import Breakers, Choice
 from router.stack import RunOutcome, StackName

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from contract.flow import Body, FlowSpec, value_in
-from router.config import FlowSettings, Settings
+from router.config.schema import FlowSettings, Settings
 from router.context import Assignment, RouterCounts
 from router.routing.flags import Flagged, Targeting
 from router.routing.pins import Pins

@@ -17,7 +17,7 @@ import msgspec
 
 from effects.circuit_breaker import BreakerPolicy, CircuitBreaker, Permit, Result, State
 from effects.stores import BreakerNote, BreakerPhase, NoteUpdate
-from router.config import BreakerSettings, FlowSettings, Settings
+from router.config.schema import BreakerSettings, FlowSettings, Settings
 from router.problems import Problem
 from router.stack import RunOutcome, StackName
 

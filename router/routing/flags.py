@@ -10,7 +10,9 @@ from decimal import Decimal
 from hashlib import blake2b
 from typing import Any, Protocol
 
-from router.config import PINNED_TWICE, ConfigRefused, FlowSettings, convert_table, pinned_twice
+from router.config.errors import ConfigRefused
+from router.config.loader import PINNED_TWICE, convert_table, pinned_twice
+from router.config.schema import FlowSettings
 from router.routing.lookup import BoundedLookup
 
 log = logging.getLogger(__name__)

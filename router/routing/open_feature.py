@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from contract.errors import MissingExtra
-from router.config import FLAG_KINDS, Settings
+from router.config.schema import FLAG_KINDS, Settings
 from router.routing.flags import Changed, RefusedFlag, Targeting, defaults
 from router.routing.lookup import LookupFailed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from router.config import FlowSettings
+from router.config.schema import FlowSettings
 from router.context import Assignment
 from router.stack import StackName
 

@@ -16,7 +16,7 @@ from contract.errors import CutoverError
 from contract.records import ErrorRecord, Role
 from contract.wire.sse import comment
 from effects.tape import Entry, Exchange, Policy, TapeSession
-from router.config import LimitSettings
+from router.config.schema import LimitSettings
 from router.context import ExchangeContext
 from router.serving.prefix import FramePrefix, PrefixMismatch, TextPrefix, text_prefix
 from router.serving.run import Frame, Run, RunRequest

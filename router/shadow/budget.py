@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contract import operations as ops
 from effects.stores import NO_SPENDING, Spending
 from effects.tape import Entry, Tape
-from router.config import ShadowSettings
+from router.config.schema import ShadowSettings
 from router.context import Price, charge_of
 from router.serving.run import Run
 from router.stack import GATEWAY_SITE

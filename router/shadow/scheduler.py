@@ -15,7 +15,7 @@ from contract.records import ErrorRecord
 from contract.wire.sse import is_comment
 from effects.model import resolving
 from effects.stores import ShadowConversation, ShadowReplies
-from router.config import Settings
+from router.config.schema import Settings
 from router.context import ExchangeContext, LedgerState
 from router.serving.run import Run, RunRequest
 from router.serving.stack import Stack

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.prompts import EVERY, write
 from cutover.prompts.examination import ExaminationOrder
-from router.config import PromptSettings
+from router.config.schema import PromptSettings
 from tests.cutover.prompts.test_environment import examined
 
 

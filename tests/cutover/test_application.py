@@ -9,7 +9,7 @@ import pytest
 from contract.errors import CutoverError
 from cutover.application import GatewayKeyMissing, GatewayUnguarded, application
 from cutover.flows import SPECS
-from router.config import SettingsWatcher
+from router.config.watcher import SettingsWatcher
 from tests.support.deployment import KEY, PLANTED_KEY, Setup, configuration
 
 OPEN = "[gateway]\nenabled = true\n"

@@ -17,7 +17,7 @@ from cutover.doctor import examine
 from cutover.flows import SPECS
 from effects.memory import open_memory
 from effects.stores import SqlConversations
-from router.config import parse_settings
+from router.config.loader import parse_settings
 from tests.support.postgres import own_schema
 
 pytestmark = pytest.mark.sockets

@@ -13,7 +13,7 @@ from cutover.stores import NoSuchStore, open_pauses, pause_encryption
 from effects.stores import InvalidKeys, Pause, Plaintext
 from effects.stores.pauses.aes import AesEncryption
 from effects.stores.pauses.encryption import ENCRYPTED
-from router.config import PauseSettings
+from router.config.schema import PauseSettings
 from tests.support.postgres import own_schema
 
 KEYS = {"KEYS": b64encode(bytes(32)).decode()}

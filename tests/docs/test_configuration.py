@@ -9,8 +9,9 @@ import msgspec
 from pydantic import BaseModel
 
 from cutover.flows import SPECS
-from router.config import DECLARATION_KEYS, RemoteStackSettings, Settings, parse_settings, read_toml
+from router.config.loader import parse_settings, read_toml
 from router.config.reference import generated, main
+from router.config.schema import FlowDeclaration, RemoteStackSettings, Settings
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "configuration.md"
 NOT_DEFAULT = {"providers", "models", "tools", "version"}
@@ -105,7 +106,7 @@ def test_the_page_declares_a_flow() -> None:
     stacks = '[stacks]\nlegacy = "http://old/"\n'
     declared = parse_settings(stacks + flow, "page", SPECS).flows["support"].declared
     assert declared is not None
-    assert set(read_toml(flow, "page")["flows"]["support"]) == set(DECLARATION_KEYS)
+    assert set(read_toml(flow, "page")["flows"]["support"]) == set(FlowDeclaration.model_fields)
     text = (PAGE.parent / "remote.md").read_text("utf-8")
     (shown,) = re.findall(r"```toml\n([^`]*\[flows.support\].*?)```", text, re.DOTALL)
     assert parse_settings(shown, "page", SPECS).flows["support"].stage == "ramp"

@@ -12,7 +12,7 @@ import pytest
 
 from cutover.flows import SPECS
 from cutover.server.serve import CLOSING_SECONDS, FAILURE_FRAME_SECONDS
-from router.config import parse_settings
+from router.config.loader import parse_settings
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"

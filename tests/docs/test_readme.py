@@ -10,7 +10,7 @@ from typer.main import get_command
 
 from cutover.cli import app
 from cutover.flows import SPECS
-from router.config import parse_settings
+from router.config.loader import parse_settings
 from router.routing.qa_header import sign
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from cutover.cli import app
 from cutover.flows import SPECS
 from cutover.server.serve import server
 from loadtests.simulator import Served, running
-from router.config import SettingsWatcher
+from router.config.watcher import SettingsWatcher
 from tests.docs.transcripts import Curl, Typed, blocks, curl, pattern, typed
 from tests.support.companion_client import hitl_id
 from tests.support.deployment import Answer, listening

@@ -21,7 +21,8 @@ import msgspec
 from contract.flows.chat import CHAT, Accept, ChatRequest, End, StartReply, Success
 from cutover.wiring.router import assemble_router
 from effects.stores import SqlPins
-from router.config import Settings, load_settings
+from router.config.loader import load_settings
+from router.config.schema import Settings
 from router.http.body import BodyMemory
 from router.http.endpoints import FlowEndpoint
 from router.router import Router

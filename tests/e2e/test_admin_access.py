@@ -14,7 +14,8 @@ from cutover.application import application
 from cutover.flows import SPECS
 from router.admin.auth import TokensUnusable
 from router.admin.pages import bare_address
-from router.config import SettingsWatcher, on_loopback
+from router.config.addresses import on_loopback
+from router.config.watcher import SettingsWatcher
 from tests.e2e.test_secrets import logged, on_disk
 from tests.support.deployment import (
     KEY,

@@ -15,7 +15,7 @@ from loadtests.plan import Engine, LoadPlan
 from loadtests.report import LoadReport
 from loadtests.requests import FLOWS, ConversationsUnnamed, Target, flow_named, read_messages
 from loadtests.runner import run_load
-from router.config import RemoteStackSettings
+from router.config.schema import RemoteStackSettings
 from tests.support.deployment import Setup, deployed
 from tests.support.example_processes import EXAMPLES, running
 from tests.support.patience import PATIENCE_S

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from cutover.cli import app
 from cutover.flows import SPECS
-from router.config import parse_settings
+from router.config.loader import parse_settings
 from router.stack import StackName
 from tests.conftest import ROOT
 from tests.support.deployment import Setup, deployed

@@ -12,7 +12,7 @@ import pytest
 
 from contract.errors import EffectFailed, Fault
 from effects.stores import BreakerNote, MemorySharedState, NoteUpdate, Spending
-from router.config import BreakerSettings, Settings, ShadowSettings
+from router.config.schema import BreakerSettings, Settings, ShadowSettings
 from router.routing.breakers import Breakers
 from router.shadow.budget import ShadowBudget
 from router.state_sync import INTERVAL_SECONDS, TIMEOUT_SECONDS, StateSync

@@ -10,7 +10,7 @@ import zstandard
 from contract.flows.chat import CHAT
 from contract.records import RunRecord, decode_run
 from router.capture.writer import CaptureWriter
-from router.config import CaptureSettings
+from router.config.schema import CaptureSettings
 
 SPECS = {"chat": CHAT}
 BEGAN = 1_795_000_000_000_000  # 2026-11-18

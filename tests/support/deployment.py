@@ -20,7 +20,7 @@ from cutover.flows import SPECS
 from cutover.server.serve import Server, server
 from cutover.server.sockets import address, listen
 from loadtests.simulator import Profile, Served, running
-from router.config import SettingsWatcher
+from router.config.watcher import SettingsWatcher
 from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:

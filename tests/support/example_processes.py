@@ -17,7 +17,7 @@ from cutover.cli import app
 from cutover.flows import SPECS
 from cutover.server.serve import server
 from cutover.wiring.composition import Services
-from router.config import SettingsWatcher
+from router.config.watcher import SettingsWatcher
 from router.routing.rollout import assign
 from tests.support.deployment import listening, tasks, until
 

@@ -21,7 +21,7 @@ from contract.wire.sse import SseDecoder
 from cutover.wiring.router import assemble_router
 from effects.stores import MemoryPauses
 from effects.testing import World
-from router.config import FlowSettings, RolloutSettings, Settings
+from router.config.schema import FlowSettings, RolloutSettings, Settings
 from router.resume.pauses import Pauses
 from router.router import Router
 from router.serving.stack import LocalStack

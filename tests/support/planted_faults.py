@@ -22,7 +22,7 @@ from graph_impl import FLOWS as GRAPH
 from graph_impl.chat import chat
 from graph_impl.templates import FOLDER
 from router.capture.writer import CaptureWriter
-from router.config import CaptureSettings
+from router.config.schema import CaptureSettings
 from tests.support.faulty_stacks import mapped
 from tests.support.flow_runs import Case
 from tests.support.router_world import House, Rules

@@ -21,7 +21,13 @@ from effects.tape import Signal
 from effects.testing import World
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
-from router.config import FlowSettings, LimitSettings, RolloutSettings, Settings, ShadowSettings
+from router.config.schema import (
+    FlowSettings,
+    LimitSettings,
+    RolloutSettings,
+    Settings,
+    ShadowSettings,
+)
 from router.context import ExchangeContext, LedgerLine, Observer
 from router.http.body import BodyMemory
 from router.routing.flags import Flagged

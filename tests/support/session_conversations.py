@@ -11,7 +11,7 @@ from contract.model import AssistantMessage, Chunk, ModelCall, Usage
 from contract.records import RunRecord
 from effects.model import ScriptedModel, Step, Wait
 from effects.testing import World
-from router.config import Settings
+from router.config.schema import Settings
 from router.stack import StackName
 from tests.support.router_world import House, Rules, Served
 

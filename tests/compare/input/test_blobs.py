@@ -15,7 +15,7 @@ from contract.flows.chat import CHAT
 from contract.records import PlayRecord, RunRecord, encode_run
 from cutover.selftest.exchanges import Script, exchange
 from router.capture.segments import SegmentStore
-from router.config import CaptureSettings
+from router.config.schema import CaptureSettings
 
 LONG = "这是一个很长的提示。" * 4_000
 FOLDER = "flow=chat/date=2026-11-21"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contract.flows.chat import CHAT
-from router.config import load_settings
+from router.config.loader import load_settings
 from tests.support.commands import run_command
 
 

@@ -16,7 +16,7 @@ from cutover.demo.faulty_stack import FLOWS
 from cutover.demo.story import DemoOutcome, configuration
 from cutover.flows import SPECS
 from graph_impl import FLOWS as GRAPH
-from router.config import parse_settings
+from router.config.loader import parse_settings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from contract.records import FeedbackRecord, RequestRecord, RunRecord, decode_ru
 from cutover.erasure import SubjectMatcher, erase_captures
 from effects.stores.values import DataSubject
 from router.capture.writer import CaptureWriter
-from router.config import CaptureSettings
+from router.config.schema import CaptureSettings
 from tests.support.capture_files import SPECS, a_run, batches, segments
 
 ANN = SubjectMatcher(DataSubject("user", "ann@example.org"), b"key")

@@ -17,7 +17,8 @@ from effects.stores import DataSubject, Pause, SqlConversations
 from effects.stores.pauses.aes import AesEncryption
 from effects.stores.values import SubjectKind
 from graph_impl.threads import opened_threads
-from router.config import Settings, StoreSettings, parse_settings
+from router.config.loader import parse_settings
+from router.config.schema import Settings, StoreSettings
 from tests.support.memories import Memories, entry
 from tests.support.postgres import PLACES, empty_place
 from tests.support.session_turns import SESSION_ID, House, Place, hold

@@ -18,7 +18,7 @@ from cutover.erasure import SubjectMatcher, declared_fields
 from effects.stores.values import DataSubject
 from router.capture.pseudonyms import digest
 from router.capture.redaction import Redactor
-from router.config import compile_patterns
+from router.config.patterns import compile_patterns
 
 KEY = b"a-key"
 PATHS = ("request.body.user_name",)

@@ -15,7 +15,7 @@ from cutover.prompts.conversion import write_converted
 from cutover.prompts.examination import ExaminationOrder
 from cutover.prompts.judgement import DifferingValues, PromptProof
 from cutover.prompts.report import print_report, report_on
-from router.config import PromptSettings
+from router.config.schema import PromptSettings
 from tests.cutover.prompts.test_environment import examined
 
 

@@ -12,7 +12,8 @@ from cutover.prompts.environment import environment_of, team_environment
 from cutover.prompts.judgement import JudgedTemplate, ProofCase, judge, nested
 from cutover.prompts.proof import search
 from graph_impl.templates import prompt_of
-from router.config import PromptSettings, convert_table
+from router.config.loader import convert_table
+from router.config.schema import PromptSettings
 from tests.cutover.prompts.corpus import CARE, CONVERTS, SAMPLES, STAYS, Sample
 
 NAME = "it.j2"

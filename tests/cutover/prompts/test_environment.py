@@ -13,7 +13,7 @@ from cutover.prompts.environment import ImportRefused, environment_of
 from cutover.prompts.examination import ExaminationOrder, ExaminedPrompt, examine
 from cutover.prompts.folder import prompts_in
 from cutover.prompts.judgement import judge
-from router.config import PromptSettings
+from router.config.schema import PromptSettings
 
 TEAM = "tests.cutover.prompts.team"
 

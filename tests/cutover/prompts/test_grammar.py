@@ -12,7 +12,7 @@ from jinja2 import DictLoader
 from cutover.prompts.environment import environment_of, team_environment
 from cutover.prompts.judgement import filled, judge, nested
 from graph_impl.templates import prompt_of
-from router.config import PromptSettings
+from router.config.schema import PromptSettings
 
 NAMES = ("a", "b", "x", "名")
 LITERALS = st.sampled_from(

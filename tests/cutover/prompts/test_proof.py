@@ -11,7 +11,7 @@ from cutover.prompts.examination import ExaminationOrder, examine_folder
 from cutover.prompts.judgement import ProofCase
 from cutover.prompts.proof import jinja2_format_cost, proved
 from cutover.prompts.template import ValuePath
-from router.config import PromptSettings
+from router.config.schema import PromptSettings
 
 SETTINGS = PromptSettings()
 

@@ -13,7 +13,7 @@ from cutover.selftest.cases import case
 from router.capture.writer import (
     CaptureWriter,
 )
-from router.config import CaptureSettings, RedactionSettings
+from router.config.schema import CaptureSettings, RedactionSettings
 from tests.support.planted_faults import served
 
 MANY = 140

@@ -15,7 +15,7 @@ from cutover.replay.play import PlayOptions
 from cutover.replay.replayer import Replayed, Replayer
 from cutover.replay.sides import sides_of
 from router.capture.segments import SegmentStore
-from router.config import CaptureSettings
+from router.config.schema import CaptureSettings
 from tests.cutover.replay.conftest import store
 from tests.support.capture_files import runs, segments
 from tests.support.planted_faults import PLAIN

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from compare.report import Report
 from contract.records import RunRecord
 from cutover.cli import app
-from router.config import RedactionSettings
+from router.config.schema import RedactionSettings
 from tests.cutover.replay.conftest import store
 from tests.support.planted_faults import served, with_tools
 

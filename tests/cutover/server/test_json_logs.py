@@ -11,7 +11,8 @@ import pytest
 from cutover.flows import SPECS
 from cutover.server.logging import log_formatter
 from effects.tasks import EXCHANGE, exchange_context
-from router.config import parse_settings, patterns
+from router.config import patterns
+from router.config.loader import parse_settings
 from router.telemetry.access_log import FIELDS
 
 SECRET = 'a "quoted" key'

@@ -9,7 +9,8 @@ import pytest
 from cutover.flows import SPECS
 from cutover.server.logging import LogRedaction, log_formatter
 from effects.tasks import exchange_context
-from router.config import parse_settings, patterns
+from router.config import patterns
+from router.config.loader import parse_settings
 
 CONFIGURATION = """
 [server]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutover.wiring.addresses import NotShared, resolve_stores
-from router.config import StoreSettings
+from router.config.schema import StoreSettings
 
 FILE = "sqlite:////var/lib/store.sqlite"
 

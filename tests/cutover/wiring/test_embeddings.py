@@ -20,7 +20,8 @@ from effects.memory.embeddings import maker
 from effects.memory.fake import HashedEmbedder
 from effects.memory.local_embeddings import LocalEmbedder
 from effects.memory.search import LongTermMemory
-from router.config import ConfigRefused, parse_settings
+from router.config.errors import ConfigRefused
+from router.config.loader import parse_settings
 from tests.cutover import test_doctor
 from tests.cutover.test_doctor import GOOD, doctor
 from tests.support.asgi import served

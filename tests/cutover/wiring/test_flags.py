@@ -11,7 +11,8 @@ import pytest
 from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvider
 
 from cutover.wiring.flags import ProviderNotLoaded, open_flags
-from router.config import ConfigRefused, FlagSettings, Settings
+from router.config.errors import ConfigRefused
+from router.config.schema import FlagSettings, Settings
 from router.routing import lookup
 from tests.support.deployment import Deployment, Setup, deployed
 

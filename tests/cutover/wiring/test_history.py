@@ -20,7 +20,7 @@ from cutover.flows import SPECS
 from cutover.wiring.history import follow_history, owner
 from effects.stores import sqlite_file
 from router.admin.audit import History
-from router.config import SettingsWatcher
+from router.config.watcher import SettingsWatcher
 from tests.support.deployment import Deployment, Setup, deployed, tasks, until
 from tests.support.operations_client import ALICE, ENVIRON, MORE, Operator
 from tests.support.patience import PATIENCE_S

@@ -8,7 +8,7 @@ from contract.model import Usage
 from cutover.flows import SPECS
 from cutover.wiring.models import model_entries, prices, rescue_policy
 from effects.model import BreakerPolicy, ModelRegistry, RescuePolicy
-from router.config import parse_settings
+from router.config.loader import parse_settings
 
 CONFIGURATION = """
 [providers.here]

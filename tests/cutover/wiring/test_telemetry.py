@@ -14,7 +14,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from contract.errors import MissingExtra
 from cutover.wiring import telemetry
 from cutover.wiring.telemetry import open_tracing
-from router.config import ConfigRefused, TracingSettings
+from router.config.errors import ConfigRefused
+from router.config.schema import TracingSettings
 from tests.support.deployment import Setup, deployed
 
 ALL = "[tracing]\npercent = 100\n"

@@ -17,7 +17,9 @@ from cutover.flows import SPECS
 from cutover.server.logging import log_formatter
 from cutover.wiring.tools import tool_server, tool_servers
 from effects.model import Secret
-from router.config import ConfigRefused, Settings, parse_settings
+from router.config.errors import ConfigRefused
+from router.config.loader import parse_settings
+from router.config.schema import Settings
 from tests.support.asgi import served
 from tests.support.deployment import Setup, deployed, until
 from tests.support.mcp_tools_server import tools_server

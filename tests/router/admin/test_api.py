@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from router.config import SettingsWatcher, load_settings
+from router.config.loader import load_settings
+from router.config.watcher import SettingsWatcher
 from tests.support.deployment import Deployment, Setup, deployed
 from tests.support.operations_client import ALICE, ENVIRON, MORE, Operator
 

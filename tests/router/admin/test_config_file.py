@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from contract.flows.chat import CHAT
 from router.admin import config_file
 from router.admin.config_file import NotWritten, edit_flow
-from router.config import ConfigRefused, load_settings
+from router.config.errors import ConfigRefused
+from router.config.loader import load_settings
 
 SPECS = {"chat": CHAT}
 OFF = {"enable_langgraph": False}

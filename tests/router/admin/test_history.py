@@ -11,7 +11,7 @@ import pytest
 
 from contract.flows.chat import CHAT
 from router.admin.audit import PROVIDER, Change, History, HistoryEntry, in_force
-from router.config import parse_settings
+from router.config.loader import parse_settings
 
 FILE = {"flows.chat.percent": "10", "flows.chat.on": "true", "models.a.price": "2"}
 

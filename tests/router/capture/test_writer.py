@@ -23,7 +23,8 @@ import zstandard
 from contract.records import EntryRecord, FeedbackRecord, RequestRecord, RunRecord, decode_run
 from router.capture.segments import CapturePlaceRefused, SegmentStore
 from router.capture.writer import CaptureWriter
-from router.config import CaptureSettings, RedactionSettings, patterns
+from router.config import patterns
+from router.config.schema import CaptureSettings, RedactionSettings
 from tests.conftest import ROOT
 from tests.support.capture_files import BEGAN, SPECS, a_run, batches, runs, segments
 

@@ -3,50 +3,45 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
-from router.config import (
-    Capabilities,
+from contract.flows.chat import CHAT
+from router.config.capabilities import Capabilities, capabilities_of
+from router.config.errors import ConfigRefused
+from router.config.loader import parse_settings
+from router.config.schema import (
     FlowSettings,
     GatewaySettings,
-    ModelAccess,
     RemoteStackSettings,
+    Settings,
+    ShadowSettings,
     StackSettings,
-    capabilities_of,
-    powers_of,
-    resumable_fault,
-    shadow_fault,
 )
+
+Place = str | RemoteStackSettings
 
 HERE = ""
 FAR = RemoteStackSettings(url="http://far")
 SAFE = RemoteStackSettings(url="http://far", shadow_safe=True)
 AGAIN = RemoteStackSettings(url="http://far", resumable=True)
 KINDS = ("fallback", "takeover", "shadow", "replay")
-
-
 ALL = FlowSettings(enable_langgraph=True, fallback_to_graph=True, shadow_percent=Decimal(1))
 
 
-def able(
-    legacy: str | RemoteStackSettings, graph: str | RemoteStackSettings, percent: int
-) -> dict[str, str]:
-    """Say what works where everything is asked for, for the one stack that serves all."""
-    flow = FlowSettings(
-        enable_langgraph=True,
-        langgraph_percent=Decimal(percent),
-        fallback_to_graph=True,
-        shadow_percent=Decimal(1),
-    )
-    (found,) = capabilities_of(flow, powers_of(StackSettings(legacy=legacy, graph=graph)))
-    assert found.served == ("graph" if percent else "legacy")
-    return said(found)
+def found(
+    flow: FlowSettings, legacy: Place = HERE, graph: Place = HERE, **sections: Any
+) -> Capabilities:
+    """Return what works for a flow that one stack serves."""
+    stacks = StackSettings(legacy=legacy, graph=graph)
+    (only,) = capabilities_of("chat", Settings(flows={"chat": flow}, stacks=stacks, **sections))
+    return only
 
 
-def said(found: Capabilities) -> dict[str, str]:
+def answers_of(found: Capabilities) -> str:
     """Return the answers alone."""
-    return {kind: getattr(found, kind).answer for kind in KINDS}
+    return " ".join(getattr(found, kind).answer for kind in KINDS)
 
 
 @pytest.mark.parametrize(
@@ -65,98 +60,90 @@ def said(found: Capabilities) -> dict[str, str]:
         (AGAIN, HERE, "yes no no no"),
     ],
 )
-def test_each_pair_has_its_row(
-    served: str | RemoteStackSettings, other: str | RemoteStackSettings, answers: str
-) -> None:
+def test_each_pair_has_its_row(served: Place, other: Place, answers: str) -> None:
     """Whichever of the two serves."""
-    expected = dict(zip(KINDS, answers.split(), strict=True))
-    assert able(served, other, 0) == expected
-    assert able(other, served, 100) == expected
+    legacy = found(ALL, served, other)
+    graph = found(ALL.model_copy(update={"langgraph_percent": Decimal(100)}), other, served)
+    assert (legacy.served, graph.served) == ("legacy", "graph")
+    assert answers_of(legacy) == answers_of(graph) == answers
 
 
-def test_why_nobody_takes_over() -> None:
+@pytest.mark.parametrize(
+    ("legacy", "graph", "why"),
+    [
+        (FAR, FAR, "graph is behind an address and not declared resumable"),
+        (
+            HERE,
+            AGAIN,
+            "graph is behind an address: its calls are not those of legacy, in this process",
+        ),
+        (
+            AGAIN,
+            HERE,
+            "legacy is behind an address: its calls are not those of graph, in this process",
+        ),
+    ],
+)
+def test_why_nobody_takes_over(legacy: Place, graph: Place, why: str) -> None:
     """In one sentence each, with the key that would change it where there is one."""
-
-    def why(legacy: str | RemoteStackSettings, graph: str | RemoteStackSettings) -> str:
-        (found,) = capabilities_of(ALL, powers_of(StackSettings(legacy=legacy, graph=graph)))
-        said, _, end = found.takeover.why.rpartition(": ")
-        assert end == "a broken stream ends in failure frames"
-        return said
-
-    assert why(FAR, FAR) == "graph is behind an address and not declared resumable"
-    near = "is behind an address: its calls are not those of"
-    assert why(HERE, AGAIN) == f"graph {near} legacy, in this process"
-    assert why(AGAIN, HERE) == f"legacy {near} graph, in this process"
+    told = found(ALL, legacy, graph).takeover.why
+    assert told == f"{why}: a broken stream ends in failure frames"
 
 
 OWN = "is asked as well, with its own model"
 ITSELF = "plays the tape, and asks the model itself"
+GATEWAY = GatewaySettings(enabled=True)
+LIVE = ShadowSettings(mode="live")
 
 
 @pytest.mark.parametrize(
-    ("stacks", "asking", "how"),
+    ("legacy", "graph", "sections", "how"),
     [
-        ((FAR, SAFE), ModelAccess(), OWN),
+        (FAR, SAFE, {}, OWN),
         (
-            (FAR, SAFE),
-            ModelAccess(gateway=True),
+            FAR,
+            SAFE,
+            {"gateway": GATEWAY},
             "is asked as well; what both ask the model through the gateway is asked once",
         ),
-        ((FAR, SAFE), ModelAccess(gateway=True, live=True), OWN),
+        (FAR, SAFE, {"gateway": GATEWAY, "shadow": LIVE}, OWN),
+        (HERE, SAFE, {"gateway": GATEWAY}, f"{OWN}: legacy, in this process, asks no gateway"),
+        (HERE, HERE, {}, "plays the tape"),
+        (HERE, HERE, {"shadow": LIVE}, f"{ITSELF}, told the answers that were served"),
         (
-            (HERE, SAFE),
-            ModelAccess(gateway=True),
-            f"{OWN}: legacy, in this process, asks no gateway",
-        ),
-        ((HERE, HERE), ModelAccess(), "plays the tape"),
-        ((HERE, HERE), ModelAccess(live=True), f"{ITSELF}, told the answers that were served"),
-        (
-            (HERE, HERE),
-            ModelAccess(live=True, free=True),
+            HERE,
+            HERE,
+            {"shadow": LIVE.model_copy(update={"history": "own"})},
             f"{ITSELF}, told its own earlier answers",
         ),
     ],
 )
 def test_whose_model_a_shadow_asks(
-    stacks: tuple[str | RemoteStackSettings, str | RemoteStackSettings],
-    asking: ModelAccess,
-    how: str,
+    legacy: Place, graph: Place, sections: dict[str, Any], how: str
 ) -> None:
     """As it is configured: its own, or the one the serving stack has asked."""
-    legacy, graph = stacks
-    (found,) = capabilities_of(
-        ALL, powers_of(StackSettings(legacy=legacy, graph=graph)), access=asking
-    )
-    assert found.shadow.why == f"graph {how}"
-
-
-def test_resumable_needs_the_gateway() -> None:
-    """Elsewhere the model's answers are on no tape that could be found again."""
-    assert resumable_fault(FAR, GatewaySettings()) is None
-    assert resumable_fault(AGAIN, GatewaySettings(enabled=True)) is None
-    assert "[gateway] enabled = true" in str(resumable_fault(AGAIN, GatewaySettings()))
+    assert found(ALL, legacy, graph, **sections).shadow.why == f"graph {how}"
 
 
 def test_what_nobody_asked_for_is_off() -> None:
     """With the key that says so."""
-    powers = powers_of(StackSettings())
-    (found,) = capabilities_of(FlowSettings(), powers)
-    assert said(found) == {"fallback": "off", "takeover": "off", "shadow": "off", "replay": "yes"}
-    assert found.shadow.why == found.fallback.why == "enable_langgraph = false"
-    (found,) = capabilities_of(FlowSettings(enable_langgraph=True), powers)
-    assert (found.shadow.why, found.fallback.why) == (
-        "shadow_percent = 0",
-        "fallback_to_graph = false",
-    )
+    off = found(FlowSettings())
+    assert answers_of(off) == "off off off yes"
+    assert off.shadow.why == off.fallback.why == "enable_langgraph = false"
+    on = found(FlowSettings(enable_langgraph=True))
+    assert (on.shadow.why, on.fallback.why) == ("shadow_percent = 0", "fallback_to_graph = false")
 
 
 def test_a_ramp_is_refused_only_where_no_shadow_can_run() -> None:
     """Half of the requests can be mirrored: that is what there is."""
-    ramp = FlowSettings(
-        enable_langgraph=True, langgraph_percent=Decimal(10), shadow_percent=Decimal(100)
-    )
-    assert shadow_fault(ramp, powers_of(StackSettings(legacy=FAR, graph=SAFE))) is None
-    assert shadow_fault(ramp, powers_of(StackSettings(legacy=FAR, graph=HERE))) == (
+    ramp = "[flows.chat]\nenable_langgraph = true\nlanggraph_percent = 10\nshadow_percent = 100\n"
+    far = '[stacks]\nlegacy = "http://far"\n'
+    safe = f'{far}[stacks.graph]\nurl = "http://far"\nshadow_safe = true\n'
+    parse_settings(ramp + safe, "file", {"chat": CHAT})
+    with pytest.raises(ConfigRefused) as refused:
+        parse_settings(ramp + far, "file", {"chat": CHAT})
+    assert refused.value.key == "flows.chat.shadow_percent"
+    assert refused.value.why == (
         "legacy is behind an address, so there is no tape for graph, in this process, to play; "
         "legacy is behind an address and not declared shadow_safe (stacks.legacy.shadow_safe = "
         "true says that, asked with x-cutover-role: shadow, it does nothing lasting)"

@@ -8,7 +8,10 @@ import pytest
 
 from contract.flows.chat import CHAT
 from cutover.flows import flows_of
-from router.config import ConfigRefused, Settings, SettingsWatcher, parse_settings
+from router.config.errors import ConfigRefused
+from router.config.loader import parse_settings
+from router.config.schema import Settings
+from router.config.watcher import SettingsWatcher
 
 SPECS = {"chat": CHAT}
 AT = '[stacks]\nlegacy = "http://old:1/"\ngraph = "http://new:1/"\n'

@@ -7,15 +7,10 @@ from pathlib import Path
 import pytest
 
 from contract.flows.chat import CHAT, ChatOptions
-from router.config import (
-    ConfigRefused,
-    RemoteStackSettings,
-    Settings,
-    load_settings,
-    parse_settings,
-    read_secret,
-    resolve_address,
-)
+from router.config.addresses import read_secret, resolve_address
+from router.config.errors import ConfigRefused
+from router.config.loader import load_settings, parse_settings
+from router.config.schema import RemoteStackSettings, Settings
 
 SPECS = {"chat": CHAT}
 ALONE = "enable_langgraph = true\nlanggraph_percent = 100\nlanggraph_fallback = false"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from contract.flows.chat import CHAT
-from router.config import ConfigRefused, McpServerSettings, Settings, parse_settings
+from router.config.errors import ConfigRefused
+from router.config.loader import parse_settings
+from router.config.schema import McpServerSettings, Settings
 
 URL = 'url = "http://127.0.0.1:1/mcp"\n'
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from contract.flows.chat import CHAT, ChatOptions
-from router.config import ConfigRefused, Settings, SettingsWatcher
+from router.config.errors import ConfigRefused
+from router.config.schema import Settings
+from router.config.watcher import SettingsWatcher
 
 SPECS = {"chat": CHAT}
 ON = "[flows.chat]\nenable_langgraph = true\nlanggraph_percent = 10\n"

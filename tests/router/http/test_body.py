@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from router.config import LimitSettings, Settings
+from router.config.schema import LimitSettings, Settings
 from router.http.body import SMALL_BYTES, BodyMemory
 from router.problems import Problem
 

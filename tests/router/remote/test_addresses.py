@@ -9,7 +9,9 @@ import pytest
 from contract.flows.chat import CHAT
 from contract.flows.companion import COMPANION
 from cutover.flows import SPECS
-from router.config import ConfigRefused, RemoteStackSettings, parse_settings
+from router.config.errors import ConfigRefused
+from router.config.loader import parse_settings
+from router.config.schema import RemoteStackSettings
 from router.remote import endpoint_url
 
 

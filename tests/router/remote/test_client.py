@@ -9,7 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 from yarl import URL
 
-from router.config import RemoteStackSettings
+from router.config.schema import RemoteStackSettings
 from router.remote import http1
 from router.remote.endpoint import Endpoint
 from router.remote.http1 import Answer, AnswerLost, Client, ConnectTimedOut, Unreachable

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.wire import Dialect, FrameReader, built_in, dialect_of
 from router.capture.redaction import Redactor
-from router.config import compile_patterns
+from router.config.patterns import compile_patterns
 from tests.support.capture_files import a_run
 from tests.support.deployment import Deployment, Setup, deployed
 from tests.support.scripted_service import (

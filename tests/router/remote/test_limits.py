@@ -13,7 +13,7 @@ from contract.flows.chat import CHAT, ChatOptions, ChatRequest
 from contract.wire import FrameReader
 from effects.tape import TapeSession
 from effects.testing import World
-from router.config import RemoteStackSettings
+from router.config.schema import RemoteStackSettings
 from router.remote.http1 import PATIENCE, Answer
 from router.remote.stack import RemoteRun
 from router.serving.run import RunRequest

@@ -13,7 +13,7 @@ from contract.ports import Effects
 from effects.model import says
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
-from router.config import LimitSettings, Settings
+from router.config.schema import LimitSettings, Settings
 from router.problems import Problem
 from router.serving.stack import LocalStack
 from router.stack import Powers, StackName

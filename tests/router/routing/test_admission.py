@@ -9,7 +9,7 @@ import pytest
 
 from contract.flows.chat import CHAT, ChatRequest
 from effects.model import Hang
-from router.config import BreakerSettings, LimitSettings, RateSettings
+from router.config.schema import BreakerSettings, LimitSettings, RateSettings
 from router.problems import Problem
 from router.serving.stream import ServedStream
 from router.stack import StackName

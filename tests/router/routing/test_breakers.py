@@ -13,7 +13,7 @@ from contract.errors import EffectFailed, Fault, Refused
 from contract.flow import Event
 from contract.flows.chat import CHAT, Accept
 from effects.model import Fail
-from router.config import BreakerSettings
+from router.config.schema import BreakerSettings
 from router.problems import Problem
 from router.stack import StackName
 from tests.support.faulty_stacks import after, crash, hang

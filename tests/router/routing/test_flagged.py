@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from contract.flows.chat import CHAT, ChatRequest
-from router.config import FlagSettings, FlowSettings, Settings
+from router.config.schema import FlagSettings, FlowSettings, Settings
 from router.routing.assignment import attribute, targeting_of
 from router.routing.flags import (
     REPORTED_SECONDS,

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from router.config import FLAG_KINDS, FlowSettings
+from router.config.schema import FLAG_KINDS, FlowSettings
 from router.routing.flags import RefusedFlag, apply, defaults
 
 FILE = FlowSettings(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from router.config import BreakerSettings, FlowSettings, LimitSettings, Settings
+from router.config.schema import BreakerSettings, FlowSettings, LimitSettings, Settings
 from router.problems import Problem
 from router.routing.admission import Admission, Admitted, TokenBuckets
 from router.stack import StackName

@@ -16,7 +16,8 @@ from openfeature.provider import AbstractProvider
 from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvider
 
 from contract.flows.chat import CHAT
-from router.config import FLAG_KINDS, FlowSettings, parse_settings
+from router.config.loader import parse_settings
+from router.config.schema import FLAG_KINDS, FlowSettings
 from router.routing.flags import RefusedFlag, Targeting, apply, defaults
 from router.routing.lookup import LookupFailed
 from router.routing.open_feature import FileProvider, OpenFeatureFlags

@@ -11,7 +11,7 @@ import pytest
 from contract.errors import EffectFailed, Fault
 from contract.flows.chat import ChatRequest
 from effects.stores import MemoryPins, Pin
-from router.config import Settings
+from router.config.schema import Settings
 from router.context import Assignment
 from router.routing.lookup import REST_SECONDS, WAIT_SECONDS
 from router.routing.pins import FRESH_SECONDS, Pins

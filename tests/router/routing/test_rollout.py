@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.config import FlowSettings
+from router.config.schema import FlowSettings
 from router.routing.rollout import BUCKETS, assign, bucket, captured, shadowed
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "rollout.json").read_text("utf-8"))

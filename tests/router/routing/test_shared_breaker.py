@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from effects.stores import MemorySharedState
-from router.config import BreakerSettings
+from router.config.schema import BreakerSettings
 from router.routing.breakers import LEAST_CLAIM_SECONDS, BreakerSync, StackBreaker
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from cutover.wiring.router import assemble_router
-from router.config import ShadowSettings
+from router.config.schema import ShadowSettings
 from router.serving.stack import LocalStack
 from router.shadow.budget import ShadowBudget
 from router.stack import Powers

@@ -6,7 +6,7 @@ import pytest
 
 from contract.flows.chat import ChatRequest
 from contract.model import Chunk, Usage
-from router.config import BreakerSettings
+from router.config.schema import BreakerSettings
 from router.stack import StackName
 from router.telemetry import instruments as i
 from router.telemetry.labels import MOST_CODES, CodeLabels

@@ -20,7 +20,7 @@ from effects.model import (
     RescuingModel,
     Secret,
 )
-from router.config import BreakerSettings
+from router.config.schema import BreakerSettings
 from router.telemetry import instruments as i
 from router.telemetry.instruments import MetricSources
 from router.telemetry.metrics import (

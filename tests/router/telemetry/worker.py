@@ -15,7 +15,7 @@ import msgspec
 from contract.flows.chat import CHAT, ChatRequest
 from cutover.wiring.router import assemble_router
 from cutover.wiring.telemetry import open_metrics
-from router.config import parse_settings
+from router.config.loader import parse_settings
 from router.router import Router
 from router.stack import IN_PROCESS
 from router.telemetry.instruments import MetricSources

@@ -11,7 +11,8 @@ from contract.model import Chunk, ModelCall, SystemMessage, ToolCallDelta, UserM
 from contract.records import EntryRecord, PlayRecord, RequestRecord, RunRecord, encode_run
 from contract.wire import Dialect, EventNames, TextPaths
 from router.capture.redaction import Json, Redactor
-from router.config import Patterns, RedactionSettings
+from router.config.patterns import Patterns
+from router.config.schema import RedactionSettings
 
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)")
 KEY = b"the key of these tests"

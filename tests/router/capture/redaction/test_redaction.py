@@ -9,7 +9,7 @@ from contract.errors import Fault
 from contract.model import AssistantMessage, Chunk, ModelCall, ToolCall, ToolMessage
 from contract.records import FeedbackRecord, PlayRecord, RunRecord, decode_run, encode_run
 from router.capture.redaction import Redactor
-from router.config import compile_patterns, luhn
+from router.config.patterns import compile_patterns, luhn
 from tests.router.capture.redaction import exchanges as ex
 
 EMAIL = "li.lei@example.com"

@@ -6,7 +6,7 @@ import pytest
 from contract.model import Chunk
 from contract.wire import Dialect, EventNames
 from router.capture.pseudonyms import unescaped, views
-from router.config import Pattern, compile_patterns
+from router.config.patterns import Pattern, compile_patterns
 from tests.router.capture.redaction import exchanges as ex
 
 NDJSON = Dialect(framing="ndjson", event=EventNames(path="type"), text={"text": "data.content"})
