@@ -46,12 +46,8 @@ _PROBLEMS = {
 }
 
 
-def _problem(reply: str) -> Problem:
+def _problem(reply: str = "unknown") -> Problem:
     return Problem(*_PROBLEMS.get(reply, _PROBLEMS["unknown"]))
-
-
-def _unknown() -> Problem:
-    return _problem("unknown")
 
 
 def _unavailable(failure: EffectFailed) -> Problem:
@@ -73,9 +69,11 @@ class ResumedPause:
     def load(cls, spec: FlowSpec, claim: Claim, limit: int) -> ResumedPause:
         """Read what a pause holds; raises `Problem` 409 where another version wrote it."""
         pause = claim.pause
+        if pause.answer is None:
+            raise _problem()
         try:
             request = spec.request_of(read_paused(pause.tape).request)
-            tape, answer = resume(pause, _answer(pause), limit=limit)
+            tape, answer = resume(pause, pause.answer, limit=limit)
         except EffectFailed as failure:
             raise _unavailable(failure) from failure
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -137,8 +135,10 @@ class Pauses:
         """Store the answer to a question; raises `Problem` 404, 409, 410, 422 or 503."""
         try:
             pause = await self._find(spec, hitl_id)
-            if pause.question is not None:
-                _check(pause, answer)
+            faults = check_answer(pause.question.form, answer) if pause.question else ()
+            if faults:
+                listed = "; ".join(f"{one.field!r}: {one.code}" for one in faults[:_LISTED])
+                raise Problem(422, "invalid_answer", listed)
             reply = await self.store.respond(hitl_id, answer)
         except EffectFailed as failure:
             raise _unavailable(failure) from failure
@@ -147,7 +147,22 @@ class Pauses:
 
     async def resume(self, spec: FlowSpec, hitl_id: str, exchange: str, limit: int) -> ResumedPause:
         """Claim an answered pause and load what it holds; raises `Problem`."""
-        claim = await self.claim(spec, hitl_id, exchange)
+        try:
+            found = await self._find(spec, hitl_id)
+            reply = await self.store.claim(hitl_id, exchange, LEASE_SECONDS)
+            if reply != "claimed":
+                raise _problem(reply)
+            try:
+                pause = await self.store.get(hitl_id)
+            except EffectFailed:
+                with suppress(EffectFailed):
+                    await self.store.release(hitl_id, exchange)
+                raise
+        except EffectFailed as failure:
+            raise _unavailable(failure) from failure
+        if pause is None:
+            raise _problem()
+        claim = Claim(self.store, pause, exchange, self.wall, found.expires_at)
         try:
             resumed = ResumedPause.load(spec, claim, limit)
         except BaseException:
@@ -162,25 +177,6 @@ class Pauses:
         if resumed is not None:
             await asyncio.shield(resumed.claim.release())
 
-    async def claim(self, spec: FlowSpec, hitl_id: str, owner: str) -> Claim:
-        """Claim an answered pause; raises `Problem` 404, 409, 410 or 503."""
-        try:
-            found = await self._find(spec, hitl_id)
-            reply = await self.store.claim(hitl_id, owner, LEASE_SECONDS)
-        except EffectFailed as failure:
-            raise _unavailable(failure) from failure
-        if reply != "claimed":
-            raise _problem(reply)
-        try:
-            pause = await self.store.get(hitl_id)
-        except EffectFailed as failure:
-            with suppress(EffectFailed):
-                await self.store.release(hitl_id, owner)
-            raise _unavailable(failure) from failure
-        if pause is None or pause.answer is None:
-            raise _unknown()
-        return Claim(self.store, pause, owner, self.wall, found.expires_at)
-
     async def expire_others(self, context: ExchangeContext) -> None:
         """Expire the pauses of a session that goes on with a new turn."""
         request = context.request
@@ -191,10 +187,6 @@ class Pauses:
             await self.store.expire_session(context.spec.name, session, but=context.exchange)
         except EffectFailed as failure:
             log.warning("the pauses of a session stay open: %s", failure.fault.code)
-
-    def concern(self, exchange: str) -> bool:
-        """Whether an exchange may pause, or resumes."""
-        return exchange in self._humans or exchange in self._resumed
 
     async def settle(self, exchange: str, stream: ServedStream) -> None:
         """Store the whole tape of a question that was asked; finish or give back a claim."""
@@ -210,16 +202,8 @@ class Pauses:
     async def _find(self, spec: FlowSpec, hitl_id: str) -> Pause:
         pause = await self.store.get(hitl_id)
         if pause is None or pause.flow != spec.name:
-            raise _unknown()
+            raise _problem()
         return pause
-
-
-def _check(pause: Pause, answer: HumanAnswer) -> None:
-    question = pause.question
-    faults = check_answer(question.form, answer) if question else ()
-    if faults:
-        listed = "; ".join(f"{fault.field!r}: {fault.code}" for fault in faults[:_LISTED])
-        raise Problem(422, "invalid_answer", listed)
 
 
 def _reached_end(stream: ServedStream) -> bool:
@@ -227,10 +211,3 @@ def _reached_end(stream: ServedStream) -> bool:
     run = stream.run
     done = run.outcome is not None and run.outcome.kind in {"completed", "paused"}
     return done or (run.complete and not run.reported)
-
-
-def _answer(pause: Pause) -> HumanAnswer:
-    if pause.answer is None:
-        message = "its answer is gone"
-        raise msgspec.ValidationError(message)
-    return pause.answer

@@ -15,10 +15,18 @@ from effects.model import says
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
 from router.problems import Problem
+from router.resume.claims import Claim
+from router.resume.pauses import Pauses
 from tests.router.resume.test_pauses import world
 from tests.support.pausing_flow import Ask, Desk, Done, FlakyPauses, Options, looping
 
 pytestmark = pytest.mark.virtual
+
+
+async def claimed(desk: Desk, hitl_id: str) -> Claim:
+    """Claim a pause that no exchange resumes."""
+    pauses = Pauses(desk.pauses, 60.0, desk.now)
+    return (await pauses.resume(desk.spec, hitl_id, "me", 1 << 20)).claim
 
 
 async def test_a_claim_is_renewed_while_somebody_reads_slowly() -> None:
@@ -26,9 +34,7 @@ async def test_a_claim_is_renewed_while_somebody_reads_slowly() -> None:
     desk = Desk(world())
     paused = await desk.ask()
     await desk.answer(paused.hitl_id)
-    claim = await desk.router.pauses.claim(  # type: ignore[union-attr]
-        next(iter(desk.router.flows.values())), paused.hitl_id, "me"
-    )
+    claim = await claimed(desk, paused.hitl_id)
     await asyncio.sleep(300)
     with pytest.raises(Problem) as told:
         await desk.go_on(paused.hitl_id)
@@ -41,9 +47,7 @@ async def test_a_claim_that_is_lost_is_renewed_no_more(caplog: pytest.LogCapture
     desk = Desk(world())
     paused = await desk.ask()
     await desk.answer(paused.hitl_id)
-    claim = await desk.router.pauses.claim(  # type: ignore[union-attr]
-        desk.spec, paused.hitl_id, "me"
-    )
+    claim = await claimed(desk, paused.hitl_id)
     await desk.pauses.erase((), ("s",))
     await asyncio.sleep(300)
     assert caplog.text.count("lost") == 1
@@ -119,9 +123,7 @@ async def test_a_claim_that_is_given_back_stays_so(caplog: pytest.LogCaptureFixt
     desk.start()
     paused = await desk.ask()
     await desk.answer(paused.hitl_id)
-    claim = await desk.router.pauses.claim(  # type: ignore[union-attr]
-        desk.spec, paused.hitl_id, "me"
-    )
+    claim = await claimed(desk, paused.hitl_id)
     await asyncio.sleep(12)
     await claim.release()
     await asyncio.sleep(1)
