@@ -1,11 +1,12 @@
-"""What the router knows of one exchange, as facts; and who observes them."""
+"""What the router knows of its exchanges, as facts; and who observes them."""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -13,7 +14,7 @@ from contract.flow import FlowSpec, Request
 from contract.model import Usage
 from contract.records import How, ModelUse, RunRecord
 from effects.tape import Entry, Tape
-from router.stack import IncomingRequest, RunOutcome, StackName
+from router.stack import Headers, IncomingRequest, RunOutcome, StackName
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,9 @@ class Assignment(msgspec.Struct, frozen=True):
     bucket: int
     why: AssignedBy
 
+
+# W3C Trace Context: version, trace id, parent id, flags.
+_TRACEPARENT: Final = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
 
 Price = Callable[[str, Usage], float | None]
 """Returns the cost of a call: the id of the model that answered, its usage; None if unknown."""
@@ -128,6 +132,49 @@ class ExchangeContext:
     def last_served(self) -> RunRecord | None:
         """The record of the run whose end the client saw; None where none was written."""
         return next((run for run in reversed(self.records) if run.role != "shadow"), None)
+
+
+class Traces:
+    """Which exchange a trace belongs to, while it is open.
+
+    A traced stack sends the trace id of its request with every call to the gateway.
+    """
+
+    def __init__(self) -> None:
+        self._exchanges: dict[bytes, list[str]] = {}
+        self._traces: dict[str, bytes] = {}
+
+    def note(self, exchange: str, headers: Headers) -> None:
+        """Note the trace of an exchange's request."""
+        trace = trace_of(headers)
+        if trace is not None:
+            self._traces[exchange] = trace
+            self._exchanges.setdefault(trace, []).append(exchange)
+
+    def forget(self, exchange: str) -> None:
+        """Drop an exchange that is settled."""
+        trace = self._traces.pop(exchange, None)
+        if trace is None:
+            return
+        left = self._exchanges[trace]
+        left.remove(exchange)
+        if not left:
+            del self._exchanges[trace]
+
+    def exchange(self, headers: Headers) -> str | None:
+        """Return the exchange a request belongs to; None unless there is exactly one."""
+        trace = trace_of(headers)
+        open_ones = [] if trace is None else self._exchanges.get(trace, [])
+        return open_ones[0] if len(open_ones) == 1 else None
+
+
+def trace_of(headers: Headers) -> bytes | None:
+    """Return the trace id of `traceparent`; None where it is missing or malformed."""
+    for name, value in headers:
+        if name == b"traceparent":
+            found = _TRACEPARENT.fullmatch(value.strip())
+            return found[1] if found and found[1].strip(b"0") else None
+    return None
 
 
 @dataclass(slots=True)

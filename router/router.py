@@ -26,7 +26,7 @@ from effects.model import resolving_effects
 from effects.tape import Budget, Exchange, PauseOrigin, Tape
 from router.capture.recorder import ExchangeRecorder, request_record
 from router.config.schema import Settings
-from router.context import ExchangeContext, LedgerLine, Observer, RouterCounts, notify
+from router.context import ExchangeContext, LedgerLine, Observer, RouterCounts, Traces, notify
 from router.problems import Problem
 from router.resume.pauses import Pauses, ResumedPause
 from router.routing.admission import Admission, Admitted
@@ -38,7 +38,6 @@ from router.shadow.idle_gate import IdleGate
 from router.shadow.ledger import Ledger
 from router.shadow.selection import Shadows
 from router.stack import IncomingRequest, StackName
-from router.traces import Traces
 
 log = logging.getLogger(__name__)
 

@@ -68,8 +68,13 @@ class StateSync:
         """Report what is due and read what others report; sets `fault` where that fails."""
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                await self._exchange_notes()
-                await self._exchange_spending()
+                requested = self._breakers.monotonic()
+                notes = await self._state.update_notes(self._breakers.due())
+                self._breakers.hear(notes, self._flows(), requested)
+                if self._budget.limited:
+                    day, own = self._budget.spent()
+                    others = await self._state.report_spending(day, self._me, own)
+                    self._budget.share(day, own, others)
         except EffectFailed as failure:
             self._failed(failure.fault.code)
         except TimeoutError:
@@ -79,42 +84,24 @@ class StateSync:
             log.exception("synchronising failed")
             self._failed(type(failure).__name__)
         else:
-            self._succeeded()
+            if self.fault is not None:
+                log.info("the shared state: answers again")
+            self.fault = None
+            self._breakers.alone = False
 
     async def _run(self) -> None:
         while not self._closing:
-            await self._wait()
+            if self.fault is not None:  # changes do not hasten what is unavailable
+                await asyncio.sleep(INTERVAL_SECONDS)
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(INTERVAL_SECONDS):
+                        await self._wake.wait()
             self._wake.clear()
             await self.exchange()
-
-    async def _wait(self) -> None:
-        """Wait for the next exchange; changes do not hasten it while the state is unavailable."""
-        if self.fault is not None:
-            await asyncio.sleep(INTERVAL_SECONDS)
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(INTERVAL_SECONDS):
-                await self._wake.wait()
-
-    async def _exchange_notes(self) -> None:
-        requested = self._breakers.monotonic()
-        notes = await self._state.update_notes(self._breakers.due())
-        self._breakers.hear(notes, self._flows(), requested)
-
-    async def _exchange_spending(self) -> None:
-        if not self._budget.limited:
-            return
-        day, own = self._budget.spent()
-        self._budget.share(day, own, await self._state.report_spending(day, self._me, own))
 
     def _failed(self, detail: str) -> None:
         if self.fault is None:
             log.warning("the shared state: %s; %s", detail, _CONSEQUENCE)
         self.fault = f"{detail}; {_CONSEQUENCE}"
         self._breakers.alone = True
-
-    def _succeeded(self) -> None:
-        if self.fault is not None:
-            log.info("the shared state: answers again")
-        self.fault = None
-        self._breakers.alone = False

@@ -19,13 +19,13 @@ import aiohttp
 from starlette.types import Scope, Send
 
 from effects.tape import TapeSession
+from router.context import trace_of
 from router.gateway.answers import frame_event
 from router.gateway.requests import GatewayRefused
 from router.remote.headers import EXCHANGE, ROLE
 from router.router import Router
 from router.serving.run import Run
 from router.stack import header_of
-from router.traces import trace_of
 
 log = logging.getLogger(__name__)
 

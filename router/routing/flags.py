@@ -173,16 +173,11 @@ class Flagged:
         """
         if not flow.enable_langgraph:
             return flow, version
-        found: list[Mapping[str, object]] = []
         wanted = defaults(flow, self.names)
-
-        async def ask() -> Mapping[str, object]:
-            return await self.source.values(who, wanted)
-
-        await self.lookup.call(ask, found.append)
-        if not found or not found[0]:
+        values = await self.lookup.call(lambda: self.source.values(who, wanted))
+        if not values:
             return flow, version
-        applied, changed = self._apply(who.flow, flow, version, found[0])
+        applied, changed = self._apply(who.flow, flow, version, values)
         self._report(applied.refused)
         return applied.flow, changed
 

@@ -46,15 +46,17 @@ class BoundedLookup:
         return self._dependency.fault
 
     async def call(
-        self, call: Callable[[], Coroutine[Any, Any, Answer]], store: Callable[[Answer], None]
-    ) -> None:
-        """Make a call and wait for it briefly; `store` gets its answer, also when that is late.
+        self,
+        call: Callable[[], Coroutine[Any, Any, Answer]],
+        store: Callable[[Answer], None] = lambda _: None,
+    ) -> Answer | None:
+        """Return the answer of a call if it comes in time; `store` gets it also when it is late.
 
         A late call is not cancelled: a first connection may take longer than a request can wait,
         and would never be made.
         """
         if not self._dependency.permitted():
-            return
+            return None
         name = f"look up {self._dependency.name}"
         task = asyncio.create_task(call(), name=name, context=Context())
         self._tasks.add(task)
@@ -64,6 +66,8 @@ class BoundedLookup:
             self._dependency.failed(f"no answer within {WAIT_SECONDS:g} s")
         elif not task.cancelled() and task.exception() is None:
             self._dependency.answered()
+            return task.result()
+        return None
 
     async def aclose(self) -> None:
         """Cancel all calls; idempotent."""

@@ -54,23 +54,17 @@ class Pins:
             self._known.move_to_end((flow, conversation))
             return Assignment(known[0], found.bucket, "pinned")
         own = Pin(found.stack, version, int(self._wall() * 1_000_000))
-        held: list[Pin] = []
-
-        def keep(pin: Pin) -> None:
-            held.append(pin)
-            self._remember(flow, conversation, pin, seconds)
-
-        await self.lookup.call(lambda: self._hold(flow, conversation, own, seconds), keep)
-        if not held or held[0] == own:
+        held = await self.lookup.call(
+            lambda: self._store.hold(flow, conversation, own, seconds),
+            lambda pin: self._remember(flow, conversation, pin, seconds),
+        )
+        if held is None or held == own:
             return found
-        return Assignment(held[0].stack, found.bucket, "pinned")
+        return Assignment(held.stack, found.bucket, "pinned")
 
     async def aclose(self) -> None:
         """Cancel all lookups; the store is closed where it was opened."""
         await self.lookup.aclose()
-
-    async def _hold(self, flow: str, conversation: str, pin: Pin, seconds: float) -> Pin:
-        return await self._store.hold(flow, conversation, pin, seconds)
 
     def _remember(self, flow: str, conversation: str, pin: Pin, seconds: float) -> None:
         until = self._monotonic() + min(FRESH_SECONDS, seconds / 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.traces import Traces, trace_of
+from router.context import Traces, trace_of
 
 TRACE = b"0af7651916cd43dd8448eb211c80319c"
 PARENT = b"00-" + TRACE + b"-b7ad6b7169203331-01"
