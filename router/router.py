@@ -34,9 +34,8 @@ from router.routing.assignment import Assigner, Decision
 from router.serving.run import Run
 from router.serving.stack import Stack
 from router.serving.stream import CLAIM_LOST, STOP_SECONDS, STOPPING, ServedStream
-from router.shadow.idle_gate import IdleGate
-from router.shadow.ledger import Ledger
-from router.shadow.selection import Shadows
+from router.shadow.sessions import IdleGate
+from router.shadow.shadows import Ledger, Shadows
 from router.stack import IncomingRequest, StackName
 
 log = logging.getLogger(__name__)

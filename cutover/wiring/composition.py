@@ -199,7 +199,7 @@ async def _open_state_sync(address: str, router: Router, stack: AsyncExitStack) 
     state = await open_shared_state(address, stack)
     if state is None:
         return None
-    breakers, budget = router.admission.breakers, router.shadows.scheduler.budget
+    breakers, budget = router.admission.breakers, router.shadows.budget
     sync = StateSync(state, breakers, budget, lambda: router.flows)
     await stack.enter_async_context(sync.running())
     return sync

@@ -19,10 +19,8 @@ from router.routing.flags import Flagged
 from router.routing.pins import Pins
 from router.serving.stack import Stack
 from router.shadow.budget import ShadowBudget
-from router.shadow.idle_gate import IdleGate
-from router.shadow.ledger import Ledger
-from router.shadow.scheduler import ShadowScheduler
-from router.shadow.selection import Shadows
+from router.shadow.sessions import IdleGate
+from router.shadow.shadows import Shadows
 from router.stack import StackName
 
 
@@ -49,13 +47,12 @@ def assemble_router(
 
     `live` makes the live ports for one request's body; `settings` returns those in force now.
     """
-    gate, ledger = IdleGate(monotonic), Ledger()
+    gate = IdleGate(monotonic)
     fingerprints = {name: stack.fingerprint for name, stack in stacks.items()}
     recorder = ExchangeRecorder(captures, price, fingerprints)
-    scheduler = ShadowScheduler(
+    shadows = Shadows(
         settings=settings,
         stacks=stacks,
-        ledger=ledger,
         gate=gate,
         budget=ShadowBudget(lambda: settings().shadow, price, wall),
         record=recorder.record,
@@ -77,7 +74,7 @@ def assemble_router(
         live=live,
         assigner=assigner,
         admission=Admission(settings, monotonic),
-        shadows=Shadows(scheduler),
+        shadows=shadows,
         recorder=recorder,
         gate=gate,
         pauses=pauses,

@@ -201,9 +201,9 @@ def flows_page(router: Router, fault: str | None) -> FlowsPage:
             **{name: n for name, n in open_streams.stacks.items() if n},
         },
         shadow={
-            "waiting": router.shadows.scheduler.waiting,
-            "tokens_today": router.shadows.scheduler.budget.tokens,
-            "cost_today": router.shadows.scheduler.budget.cost,
+            "waiting": router.shadows.waiting,
+            "tokens_today": router.shadows.budget.tokens,
+            "cost_today": router.shadows.budget.cost,
         },
     )
 

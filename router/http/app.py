@@ -150,7 +150,7 @@ def _add_metrics(app: FastAPI, page: MetricsPage) -> None:
 
 def _summary(router: Router) -> dict[str, Any]:
     """Return the stages of the flows, and what was done since the start."""
-    ledger, scheduler = router.ledger, router.shadows.scheduler
+    ledger, shadows = router.ledger, router.shadows
     lines = [
         {"flow": line.flow, "state": line.state, "reason": line.reason, "count": count}
         for line, count in sorted(ledger.counts.items(), key=str)
@@ -160,7 +160,7 @@ def _summary(router: Router) -> dict[str, Any]:
         "counts": asdict(router.counts),
         "shed": router.admission.shed,
         "captures": asdict(router.recorder.captures.counts),
-        "ledger": {"open": ledger.open, "waiting": scheduler.waiting, "lines": lines},
+        "ledger": {"open": ledger.open, "waiting": shadows.waiting, "lines": lines},
     }
 
 

@@ -195,8 +195,8 @@ class RouterMetrics:
         for flow in router.flows:
             put(instruments.OPEN_STREAMS, open_streams[flow], flow)
         put(instruments.UNSETTLED, router.ledger.open)
-        put(instruments.SHADOWS_WAITING, router.shadows.scheduler.waiting)
-        put(instruments.SHADOW_LAG, router.shadows.scheduler.lag)
+        put(instruments.SHADOWS_WAITING, router.shadows.waiting)
+        put(instruments.SHADOW_LAG, router.shadows.lag)
         put(instruments.CAPTURES_WAITING, captures.waiting)
         put(instruments.BYTES_LEFT, router.bytes_left)
         for flow, stack, state in router.admission.breakers.states():

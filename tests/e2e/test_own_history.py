@@ -107,7 +107,7 @@ async def test_drift_shows_where_shadows_hold_conversations(tmp_path: Path, hist
     async with conversing(tmp_path, history) as place:
         _, heard = await talk(place, 3)
         runs = await place.lines()
-        spent = place.services.router.shadows.scheduler.budget.tokens
+        spent = place.services.router.shadows.budget.tokens
     own = [text.replace("beginning 0", "beginning 1") for text in heard]
     free = history == "own"
     assert heard == ["beginning 0", "beginning 0 again", "beginning 0 again again"]
@@ -125,7 +125,7 @@ async def test_a_session_that_is_deleted_takes_its_side_along(tmp_path: Path) ->
     async with conversing(tmp_path, "own") as place:
         first, _ = await talk(place, 2)
         second, _ = await talk(place, 1)
-        replies = place.services.router.shadows.scheduler.replies
+        replies = place.services.router.shadows.replies
         assert set(replies.chats) == {first, second}
         async with place.session.delete(f"{place.url}/api/v1/sessions/{first}") as response:
             assert response.status == 204

@@ -28,7 +28,7 @@ async def test_the_provider_is_asked_twice_and_the_stores_are_written_once(tmp_p
         serving, shadow = await place.lines()
         models = place.services.model, place.services.shadow_model.model
         assert [sum(model.counts.attempts.values()) for model in models] == [1, 1]
-        assert place.services.router.shadows.scheduler.budget.tokens > 0
+        assert place.services.router.shadows.budget.tokens > 0
     assert (serving.outcome, shadow.outcome) == ("completed", "completed")
     assert {play.how for play in shadow.plays if play.op == "stream"} == {"live"}
     assert {play.how for play in shadow.plays if play.op != "stream"} <= {"exact", "nearest"}

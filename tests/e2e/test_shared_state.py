@@ -92,7 +92,7 @@ async def test_workers_have_one_budget_a_day(tmp_path: Path) -> None:
     async with deployed(tmp_path, alone) as place:
         await place.ask(body("spends"))
         await place.settled()
-        assert place.services.router.shadows.scheduler.budget.tokens > 0
+        assert place.services.router.shadows.budget.tokens > 0
     connector = aiohttp.TCPConnector(force_close=True)
     async with (
         running(api_key=PLANTED_KEY) as provider,

@@ -193,7 +193,7 @@ def house(crashing: list[bool]) -> House:
 def news_of(made: House, wall: Wall) -> StateSync:
     """Have a router look at a board."""
     admission, flows = made.router.admission, made.router.flows
-    return StateSync(wall, admission.breakers, made.router.shadows.scheduler.budget, lambda: flows)
+    return StateSync(wall, admission.breakers, made.router.shadows.budget, lambda: flows)
 
 
 async def ask(made: House, number: int) -> Served:

@@ -137,7 +137,7 @@ async def test_a_shadow_does_not_ask_the_model_twice(
     async with house(tmp_path, legacy, graph, shadow=100) as place:
         await ask(place)
         assert calls(place) == 2
-        assert place.services.router.shadows.scheduler.budget.tokens == 0
+        assert place.services.router.shadows.budget.tokens == 0
         serving, shadow = await place.lines()
     assert [status for status, _ in legacy.heard] == [200, 200]
     assert graph.heard == legacy.heard

@@ -88,7 +88,7 @@ async def test_past_the_budget_shadows_are_dropped(limit: dict[str, Any]) -> Non
     async with elsewhere(**limit) as made:
         await ask(made, 4)
         assert made.states == {"compared(equal)": 2, "dropped(budget)": 2}
-        budget = made.router.shadows.scheduler.budget
+        budget = made.router.shadows.budget
         assert (budget.tokens, budget.cost, budget.exhausted) == (6, 1.0, True)
         assert {run.outcome for run in made.runs} == {"completed"}
         limited(made, tokens_per_day=100)
@@ -101,7 +101,7 @@ async def test_shadows_on_the_tape_spend_nothing() -> None:
     async with limited(House(CASE, Rules(shadow=100)), tokens_per_day=1) as made:
         await ask(made, 3)
         assert made.states == {"compared(equal)": 3}
-        assert made.router.shadows.scheduler.budget.tokens == 0
+        assert made.router.shadows.budget.tokens == 0
 
 
 @pytest.mark.parametrize("budget", [1, 0])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.shadow.scheduler import ConversationOrder
+from router.shadow.shadows import ConversationOrder
 
 
 class One(NamedTuple):

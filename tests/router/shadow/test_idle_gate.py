@@ -10,8 +10,13 @@ from contract import operations as ops
 from contract.model import Chunk, ModelCall, UserMessage
 from cutover.selftest.cases import case
 from effects.tape import Exchange, Tape, canonical
-from router.shadow.idle_gate import NAP_SECONDS, PATIENCE_SECONDS, QUIET_SECONDS, IdleGate
-from router.shadow.sessions import ShadowSession
+from router.shadow.sessions import (
+    NAP_SECONDS,
+    PATIENCE_SECONDS,
+    QUIET_SECONDS,
+    IdleGate,
+    ShadowSession,
+)
 
 pytestmark = pytest.mark.virtual
 

@@ -60,7 +60,7 @@ async def test_the_model_is_asked_anew_and_the_world_is_not(assigned: StackName)
         assert served.wire == await undisturbed(assigned)
         assert made.states == {"compared(different)": 1}
         assert made.world.made == quiet.world.made
-        assert made.router.shadows.scheduler.budget.tokens == 30
+        assert made.router.shadows.budget.tokens == 30
         serving, shadow = made.runs
     assert len(asked.calls) == 2
     assert asked.open == 0

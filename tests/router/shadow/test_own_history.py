@@ -142,7 +142,7 @@ async def test_turns_of_a_conversation_run_in_order_and_others_beside() -> None:
         await house.client(SessionRequest(message="quick"))
         await asyncio.sleep(5.0)
         assert texts(shadows(house)) == ["quick"]
-        assert house.router.shadows.scheduler.waiting == 2
+        assert house.router.shadows.waiting == 2
         await asyncio.sleep(20.0)
         assert texts(shadows(house)) == ["quick", *OWN[:3]]
 
@@ -158,7 +158,7 @@ async def test_a_router_that_stops_drops_what_waits_for_its_turn() -> None:
         await asyncio.sleep(1.0)
         await house.router.aclose(1.0)
         assert house.states == {"dropped(stopping)": 4}
-        assert (len(asks.calls), house.router.shadows.scheduler.waiting) == (1, 0)
+        assert (len(asks.calls), house.router.shadows.waiting) == (1, 0)
         await asyncio.sleep(1.0)
         assert asks.open == 0
 
@@ -168,7 +168,7 @@ async def test_a_forgotten_session_has_no_side(assigned: StackName) -> None:
     """Nor has a shadow that still runs one to write on."""
     async with talking(free(assigned=assigned)) as house:
         session = await begun(house)
-        replies = house.router.shadows.scheduler.replies
+        replies = house.router.shadows.replies
         assert session in replies.chats
         later = await house.client(turn(session))
         replies.forget(session)

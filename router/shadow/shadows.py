@@ -1,29 +1,33 @@
-"""Running shadows: a bounded queue, a few at a time, dropped rather than waited for."""
+"""Shadows: which exchanges get one, a bounded queue, a few at a time, and where each ends.
+
+A shadow is dropped rather than waited for.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
 
+from contract.errors import CutoverError
 from contract.ports import Model
 from contract.records import ErrorRecord
 from contract.wire.sse import is_comment
 from effects.model import resolving
 from effects.stores import ShadowConversation, ShadowReplies
 from router.config.schema import Settings
-from router.context import ExchangeContext, LedgerState
+from router.context import ExchangeContext, LedgerLine, LedgerState
+from router.routing.assignment import Decision
+from router.routing.rollout import shadowed
 from router.serving.run import Run, RunRequest
 from router.serving.stack import Stack
-from router.serving.stream import ServedStream
+from router.serving.stream import CLAIM_LOST, STOPPING, ServedStream
 from router.shadow.budget import ShadowBudget
-from router.shadow.idle_gate import IdleGate
-from router.shadow.ledger import Ledger
-from router.shadow.sessions import shadow_session
+from router.shadow.sessions import IdleGate, shadow_session
 from router.stack import RunOutcome, StackName
 
 log = logging.getLogger(__name__)
@@ -33,6 +37,45 @@ _EVICTED = RunOutcome("cancelled", error=ErrorRecord("evicted"))
 _SIZE_RATIO = 4
 """How much more than was served a candidate may produce; past that it has run away."""
 _STOP_SECONDS = 1.0
+
+
+class AlreadySettled(CutoverError):
+    """A request was to be settled twice, or was never opened."""
+
+    def __init__(self, exchange: str) -> None:
+        super().__init__(f"exchange {exchange!r} is not open in the ledger")
+
+
+class Ledger:
+    """Counts where the shadow of each request ended; `on_settled` is called with each line."""
+
+    def __init__(self) -> None:
+        self.on_settled: Callable[[str, LedgerLine], object] | None = None
+        self.counts: Counter[LedgerLine] = Counter()
+        self._open: dict[str, str] = {}
+
+    @property
+    def open(self) -> int:
+        """How many requests are not settled yet."""
+        return len(self._open)
+
+    def begin(self, exchange: str, flow: str) -> None:
+        """Open the account of a request."""
+        self._open[exchange] = flow
+
+    def settle(self, exchange: str, state: LedgerState, reason: str = "") -> None:
+        """Close it; raises `AlreadySettled` where it is not open."""
+        flow = self._open.pop(exchange, None)
+        if flow is None:
+            raise AlreadySettled(exchange)
+        line = LedgerLine(flow, state, reason)
+        self.counts[line] += 1
+        if self.on_settled is not None:
+            self.on_settled(exchange, line)
+
+    def total(self, state: LedgerState | None = None) -> int:
+        """Return how many requests ended in a state, or at all."""
+        return sum(n for line, n in self.counts.items() if state in {None, line.state})
 
 
 @dataclass(slots=True, eq=False)
@@ -105,8 +148,8 @@ class ConversationOrder:
 
 
 @dataclass(slots=True)
-class ShadowScheduler:
-    """Runs shadows, some side by side, and settles each in the ledger exactly once.
+class Shadows:
+    """Runs shadows, some side by side, and settles each exchange in the ledger exactly once.
 
     `record` writes a compared run down. `model` is asked by shadows in mode `live`; `replies` are
     the answers of those that hold conversations of their own.
@@ -114,13 +157,14 @@ class ShadowScheduler:
 
     settings: Callable[[], Settings]
     stacks: Mapping[StackName, Stack]
-    ledger: Ledger
     gate: IdleGate
     budget: ShadowBudget
     record: Callable[[ExchangeContext, Run], object]
     model: Model | None = None
     replies: ShadowReplies = field(default_factory=ShadowReplies)
-    _jobs: dict[str, ShadowJob] = field(default_factory=dict, init=False)
+    ledger: Ledger = field(default_factory=Ledger, init=False)
+    _jobs: dict[str, ShadowJob | None] = field(default_factory=dict, init=False)
+    """By exchange, from its beginning until it is settled; None where no stack can shadow it."""
     _queue: asyncio.Queue[ShadowJob] = field(init=False)
     _order: ConversationOrder = field(default_factory=ConversationOrder, init=False)
     _workers: set[asyncio.Task[None]] = field(default_factory=set, init=False)
@@ -142,66 +186,66 @@ class ShadowScheduler:
         """How many exchanges wait for their shadow."""
         return self._queue.qsize() + len(self._order.waiting)
 
-    def job(self, exchange: str) -> ShadowJob | None:
-        """Return the job of an exchange that is not settled yet."""
-        return self._jobs.get(exchange)
-
-    def expect(self, job: ShadowJob) -> None:
-        """An exchange begins that is to be shadowed."""
-        self._jobs[job.exchange] = job
-        request, spec = job.context.request, job.context.spec
-        conversation = spec.conversation(request.body, request.session)
+    def begin(self, context: ExchangeContext, stream: ServedStream, decision: Decision) -> None:
+        """Open the account of an exchange, and note whether it is to have a shadow."""
+        self.ledger.begin(context.exchange, context.spec.name)
+        settings = decision.settings
+        if not shadowed(decision.flow, settings.rollout.salt, context.exchange):
+            return
+        candidate = self._candidate(context, stream.primary)
+        if candidate is None:
+            self._jobs[context.exchange] = None
+            return
+        job = ShadowJob(context, stream, candidate, settings.shadow.seconds)
+        self._jobs[context.exchange] = job
+        request = context.request
+        conversation = context.spec.conversation(request.body, request.session)
         own = self.settings().shadow.history == "own" and self._live_model is not None
-        if conversation is not None and own and job.stack.powers.taped:
-            job.side = self.replies.of(job.stack.name)
+        if conversation is not None and own and candidate.powers.taped:
+            job.side = self.replies.of(candidate.name)
             job.conversation = conversation
             self._order.expect(job)
 
-    def tail(self, job: ShadowJob) -> bool:
-        """Start a shadow beside the serving run; returns False where that may not be now."""
-        if len(self._tailing) >= self._at_once or self._closed or self.budget.exhausted:
-            return False
-        self._tailing[job.exchange] = job
-        self._start(job)
-        return True
+    def started(self, exchange: str) -> None:
+        """The stream is about to go out: in mode `tail` its shadow begins, if it may now."""
+        job = self._jobs.get(exchange)
+        if job is None or self.settings().shadow.mode != "tail":
+            return
+        if len(self._tailing) < self._at_once and not self._closed and not self.budget.exhausted:
+            self._tailing[exchange] = job
+            self._start(job)
 
-    def offer(self, job: ShadowJob) -> None:
-        """Take a finished exchange; drops it where too many wait."""
-        if job.context.tape.overflowed:
-            self.settle(job, "dropped", "size")
-        elif self._closed:
-            self.settle(job, "dropped", "stopping")
-        elif job.exchange in self._tailing:
+    def evict(self, exchange: str) -> None:
+        """Another stack serves: what is on the tape is no longer the shadow's; stop its run."""
+        run = self.run_of(exchange)
+        if run is not None:
+            run.fence(_EVICTED)
+
+    def run_of(self, exchange: str) -> Run | None:
+        """Return the shadow's run of an exchange, if it has started."""
+        job = self._jobs.get(exchange)
+        return None if job is None else job.run
+
+    def finished(self, context: ExchangeContext, stream: ServedStream, *, recorded: bool) -> None:
+        """Settle an exchange that has ended, or let its shadow run.
+
+        It gets none where its served runs were not `recorded`: there is nothing to compare with;
+        it is dropped where too many wait.
+        """
+        exchange = context.exchange
+        job = self._jobs.get(exchange)
+        if job is None:
+            reason = "cannot" if exchange in self._jobs else ""
+            self._jobs.pop(exchange, None)
+            self.ledger.settle(exchange, "not_sampled", reason)
+        elif not recorded:
+            self._settle(job, "failed", "harness")
+        elif reason := self._cancelled(stream):
+            self._settle(job, "cancelled", reason)
+        elif reason := self._dropped(job):
+            self._settle(job, "dropped", reason)
+        elif exchange in self._tailing or not self._order.wait(job):
             self._enqueue(job)
-        elif self.waiting >= self._queue.maxsize:
-            self.settle(job, "dropped", "queue_full")
-        elif not self._order.wait(job):
-            self._enqueue(job)
-
-    def evict(self, job: ShadowJob) -> None:
-        """Stop the job's run, if there is one, without waiting for it."""
-        if job.run is not None:
-            job.run.fence(_EVICTED)
-
-    def settle(self, job: ShadowJob, state: LedgerState, reason: str) -> None:
-        """Settle an exchange in the ledger; a run that is not compared is stopped."""
-        self._jobs.pop(job.exchange, None)
-        self._tailing.pop(job.exchange, None)
-        compared = state == "compared"
-        if not compared:
-            self.evict(job)
-        try:
-            if job.run is not None:
-                job.run.session.fence()  # it holds nothing open
-                self.budget.charge(job.context.tape, job.run, taped=job.stack.powers.taped)
-                if compared:
-                    self.record(job.context, job.run)
-        except Exception:
-            log.exception("the shadow's record of %s failed", job.exchange)
-            state, reason = "failed", "harness"
-        self.ledger.settle(job.exchange, state, reason)
-        if (following := self._order.remove(job)) is not None:
-            self._enqueue(following)
 
     async def aclose(self, seconds: float) -> None:
         """Finish what waits, for so many seconds; the rest is dropped."""
@@ -214,10 +258,65 @@ class ShadowScheduler:
                 worker.cancel()
             await asyncio.gather(*late, return_exceptions=True)
         for job in self._order.waiting:
-            self.settle(job, "dropped", "stopping")
+            self._settle(job, "dropped", "stopping")
         while not self._queue.empty():
-            self.settle(self._queue.get_nowait(), "dropped", "stopping")
+            self._settle(self._queue.get_nowait(), "dropped", "stopping")
         await asyncio.gather(*(run.wait_stopped(_STOP_SECONDS) for run in stopped))
+
+    def _candidate(self, context: ExchangeContext, primary: Stack) -> Stack | None:
+        """Return the stack that can shadow the one that serves."""
+        other = self.stacks.get("legacy" if primary.name == "graph" else "graph")
+        if other is None or not other.serves(context.spec):
+            return None
+        if context.resumes and not other.powers.taped:
+            return None  # a remote stack would begin anew
+        return other if other.powers.shadows_beside(primary.powers) else None
+
+    def _cancelled(self, stream: ServedStream) -> str:
+        """Return why an exchange cannot be compared; "" where it can."""
+        if stream.disconnected:
+            return "client_left"
+        if not stream.runs:
+            return "not_served"
+        outcome = stream.run.outcome
+        if outcome is STOPPING:
+            return "stopping"
+        if outcome is CLAIM_LOST:
+            return "claim_lost"
+        if len(stream.runs) > 1:
+            return "takeover" if stream.run.sent else "fallback"
+        live = self.settings().shadow.mode == "live"
+        # A live shadow would be answered by the model where the tape breaks off.
+        return "world_failed" if live and outcome and outcome.blame == "world" else ""
+
+    def _dropped(self, job: ShadowJob) -> str:
+        """Return why the shadow of a finished exchange may not run; "" where it may."""
+        if job.context.tape.overflowed:
+            return "size"
+        if self._closed:
+            return "stopping"
+        full = self.waiting >= self._queue.maxsize and job.exchange not in self._tailing
+        return "queue_full" if full else ""
+
+    def _settle(self, job: ShadowJob, state: LedgerState, reason: str) -> None:
+        """Settle an exchange in the ledger; a run that is not compared is stopped."""
+        self._jobs.pop(job.exchange, None)
+        self._tailing.pop(job.exchange, None)
+        compared = state == "compared"
+        if job.run is not None and not compared:
+            job.run.fence(_EVICTED)
+        try:
+            if job.run is not None:
+                job.run.session.fence()  # it holds nothing open
+                self.budget.charge(job.context.tape, job.run, taped=job.stack.powers.taped)
+                if compared:
+                    self.record(job.context, job.run)
+        except Exception:
+            log.exception("the shadow's record of %s failed", job.exchange)
+            state, reason = "failed", "harness"
+        self.ledger.settle(job.exchange, state, reason)
+        if (following := self._order.remove(job)) is not None:
+            self._enqueue(following)
 
     @property
     def _at_once(self) -> int:
@@ -236,7 +335,7 @@ class ShadowScheduler:
         try:
             self._queue.put_nowait(job)
         except asyncio.QueueFull:
-            self.settle(job, "cancelled", "queue_full")
+            self._settle(job, "cancelled", "queue_full")
             return
         workers = self._workers = self._alive()
         if not self._closed and len(workers) < self._at_once:
@@ -254,17 +353,17 @@ class ShadowScheduler:
             try:
                 await self._run(job)
             except asyncio.CancelledError:
-                self.settle(job, "dropped", "stopping")
+                self._settle(job, "dropped", "stopping")
                 raise
             except Exception:
                 log.exception("shadow of %s failed", job.exchange)
-                self.settle(job, "failed", "harness")
+                self._settle(job, "failed", "harness")
             finally:
                 del self._running[job.exchange]
 
     async def _run(self, job: ShadowJob) -> None:
         if job.run is None and self.budget.exhausted:
-            self.settle(job, "dropped", "budget")
+            self._settle(job, "dropped", "budget")
             return
         if job.stack.powers.taped:  # a remote stack computes elsewhere
             await self.gate.wait()
@@ -273,7 +372,7 @@ class ShadowScheduler:
             run.fence(_TIMED_OUT)
             await run.wait_stopped(_STOP_SECONDS)
         _close_paused(run)
-        self.settle(job, "compared", "equal" if _equal(job) else "different")
+        self._settle(job, "compared", "equal" if _equal(job) else "different")
 
     def _start(self, job: ShadowJob) -> Run:
         context, model = job.context, self._live_model
