@@ -20,14 +20,37 @@ def decoded(*pieces: bytes) -> list[bytes]:
     return lines + decoder.flush()
 
 
-def test_lf_and_crlf_end_a_line() -> None:
-    """Also when the CRLF is split over two pieces."""
-    assert decoded(b'{"a":1}\n{"a":2}\r\n{"a":3}\r', b"\n") == [b'{"a":1}', b'{"a":2}', b'{"a":3}']
+RULES = {
+    "LF and CRLF end a line": ([b"1\n2\r\n3\n"], [b"1", b"2", b"3"]),
+    "a CRLF split over two pieces is one line end": ([b"1\r", b"\n2"], [b"1", b"2"]),
+    "a CR alone ends nothing: to JSON it is white space": ([b'{"a":\r1}\n'], [b'{"a":\r1}']),
+    "no other character ends a line, as for `splitlines`": (
+        ['"\u2028\u2029\x85"\n'.encode()],
+        ['"\u2028\u2029\x85"'.encode()],
+    ),
+    "a last line counts without its end, which many writers leave out": (
+        [b"1\n2"],
+        [b"1", b"2"],
+    ),
+    "also where half of its end is there": ([b"1\n2\r"], [b"1", b"2"]),
+    "a torn line is passed on to show itself": ([b'{"a":1}\n{"a":'], [b'{"a":1}', b'{"a":']),
+    "blanks at the end are no line": ([b"1\n  "], [b"1"]),
+    "nothing is no line": ([b""], []),
+    "one byte order mark at the start is skipped": (
+        [BOM + b"1\n" + BOM + b"2\n"],
+        [b"1", BOM + b"2"],
+    ),
+    "a byte order mark in pieces is skipped": ([BOM[:1], BOM[1:] + b"1"], [b"1"]),
+    "a byte order mark on a line of its own is skipped": ([BOM + b"\n1\n"], [b"1"]),
+    "a byte order mark alone is no line": ([BOM], []),
+    "invalid UTF-8 stays: decoding the line reports it": ([b'"\xff"\n'], [b'"\xff"']),
+}
 
 
-def test_a_cr_alone_ends_nothing() -> None:
-    """To JSON it is white space."""
-    assert decoded(b'{"a":\r1}\n') == [b'{"a":\r1}']
+@pytest.mark.parametrize(("pieces", "lines"), RULES.values(), ids=RULES)
+def test_a_rule_of_lines(pieces: list[bytes], lines: list[bytes]) -> None:
+    """Each by its name, on the shortest stream that shows it."""
+    assert decoded(*pieces) == lines
 
 
 @pytest.mark.parametrize("blank", [b"\n", b"\r\n", b" \t\n"])
@@ -38,48 +61,12 @@ def test_blank_lines_are_keep_alives(blank: bytes) -> None:
     assert decoder.keepalives == 3
 
 
-def test_a_last_line_without_its_end_counts() -> None:
-    """Many writers leave the last line end out."""
-    assert decoded(b"1\n2") == [b"1", b"2"]
-    assert decoded(b"1\n2\r") == [b"1", b"2"]
-
-
-def test_a_torn_line_is_passed_on_to_show_itself() -> None:
-    """An object that was cut short is no JSON."""
-    assert decoded(b'{"a":1}\n{"a":') == [b'{"a":1}', b'{"a":']
-
-
-def test_blanks_at_the_end_are_no_line() -> None:
-    """With or without an end."""
-    assert decoded(b"1\n  ") == [b"1"]
-    assert decoded(b"") == []
-
-
 def test_flushing_ends_the_stream_once() -> None:
     """The tail is given out once."""
     decoder = NdjsonDecoder()
     decoder.feed(b"1")
     assert decoder.flush() == [b"1"]
     assert decoder.flush() == []
-
-
-def test_one_byte_order_mark_at_the_start_is_skipped() -> None:
-    """Whole or cut, in a first line that ends or does not; later ones are the reader's trouble."""
-    assert decoded(BOM + b"1\n" + BOM + b"2\n") == [b"1", BOM + b"2"]
-    assert decoded(BOM[:1], BOM[1:] + b"1") == [b"1"]
-    assert decoded(BOM + b"\n1\n") == [b"1"]
-    assert decoded(BOM) == []
-
-
-def test_invalid_utf8_is_passed_on_as_it_is() -> None:
-    """Decoding the line reports them."""
-    assert decoded(b'"\xff"\n') == [b'"\xff"']
-
-
-def test_no_other_character_ends_a_line() -> None:
-    """Python's `splitlines` would split here."""
-    text = '"\u2028\u2029\x85"'.encode()
-    assert decoded(text + b"\n") == [text]
 
 
 def by_the_book(stream: bytes) -> list[bytes]:

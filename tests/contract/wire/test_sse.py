@@ -80,7 +80,7 @@ RULES = {
         [b"data: a\ndata:\ndata: b\n\n"],
         [SseEvent(b"a\n\nb")],
     ),
-    "data without a colon is an empty line of data": (
+    "data without a colon is an empty line of data, the standard's third example": (
         [b"data\n\ndata\ndata\n\ndata:"],
         [SseEvent(b""), SseEvent(b"\n")],
     ),
@@ -118,6 +118,43 @@ RULES = {
         [b"retry: " + b"9" * 5000 + b"\ndata: a\n\n"],
         [SseEvent(b"a")],
     ),
+    **{
+        f"a retry of {value!r} is ignored": (
+            [b"retry: " + value + b"\ndata: a\n\n"],
+            [SseEvent(b"a")],
+        )
+        for value in (b"1s", b"-1", b"", b" 1", "\u0663".encode(), b"1.5")
+    },
+    **{
+        f"an event that is not ended is dropped: {tail!r}": (
+            [b"data: a\n\n" + tail],
+            [SseEvent(b"a")],
+        )
+        for tail in (b"data: b", b"data: b\n", b"data: b\r")
+    },
+    # Python's `splitlines` would split here.
+    **{
+        f"no other character ends a line: {character!r}": (
+            [f"data: a{character}b\n\n".encode()],
+            [SseEvent(f"a{character}b".encode())],
+        )
+        for character in ("\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c")
+    },
+    "the standard's first example": (
+        [b"data: YHOO\ndata: +2\ndata: 10\n\n"],
+        [SseEvent(b"YHOO\n+2\n10")],
+    ),
+    "the standard's second example": (
+        [
+            b": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\n",
+            b"data:  third event\n\n",
+        ],
+        [SseEvent(b"first event", id="1"), SseEvent(b"second event"), SseEvent(b" third event")],
+    ),
+    "the standard's fourth example": (
+        [b"data:test\n\ndata: test\n\n"],
+        [SseEvent(b"test"), SseEvent(b"test")],
+    ),
     "an event without data is not dispatched": ([b"\n\n\nevent: a\n\n: c\n\n"], []),
     "invalid UTF-8 is replaced in names and ids": (
         [b"event: \xff\nid: \xfe\ndata: a\xff\n\n"],
@@ -132,9 +169,12 @@ def test_a_rule_of_the_standard(pieces: list[bytes], events: list[SseEvent]) -> 
     assert decoded(*pieces) == events
 
 
-def test_an_event_ended_by_cr_does_not_wait_for_a_line_feed() -> None:
-    """A CR ends the line at once; whether an LF follows is not known yet and does not matter."""
-    assert SseDecoder().feed(b"data: a\r\r") == [SseEvent(b"a")]
+def test_an_event_is_out_with_its_end_and_nothing_is_at_the_end_of_the_stream() -> None:
+    """A CR ends the line at once; the end discards lines and data, however often it is said."""
+    decoder = SseDecoder()
+    assert decoder.feed(b"data: a\r\r") == [SseEvent(b"a")]
+    decoder.feed(b"data: a\ndata: b")
+    assert decoder.flush() == decoder.flush() == []
 
 
 def test_comments_are_counted_and_skipped() -> None:
@@ -143,30 +183,6 @@ def test_comments_are_counted_and_skipped() -> None:
     events = decoder.feed(b": one\n\n:\ndata: a\n:two\ndata: b\n\n")
     assert events == [SseEvent(b"a\nb")]
     assert decoder.keepalives == 3
-
-
-@pytest.mark.parametrize("value", [b"1s", b"-1", b"", b" 1", "٣".encode(), b"1.5"])
-def test_retry_takes_ascii_digits_only(value: bytes) -> None:
-    """Anything else is ignored."""
-    assert decoded(b"retry: " + value + b"\ndata: a\n\n")[0].retry is None
-
-
-@pytest.mark.parametrize("tail", [b"data: b", b"data: b\n", b"data: b\r"])
-def test_an_event_that_is_not_ended_is_dropped(tail: bytes) -> None:
-    """The stream ended before its blank line."""
-    assert decoded(b"data: a\n\n" + tail) == [SseEvent(b"a")]
-
-
-@pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c"])
-def test_no_other_character_ends_a_line(character: str) -> None:
-    """Python's `splitlines` would split here."""
-    text = f"a{character}b"
-    assert decoded(f"data: {text}\n\n".encode()) == [SseEvent(text.encode())]
-
-
-def test_invalid_utf8_is_replaced() -> None:
-    """In the data when it is read as text."""
-    assert decoded(b"data: a\xff\n\n")[0].text == "a\ufffd"
 
 
 def test_a_comment_is_a_frame_of_no_event() -> None:
@@ -178,42 +194,12 @@ def test_a_comment_is_a_frame_of_no_event() -> None:
     assert decoded(frame) == []
 
 
-@pytest.mark.parametrize(
-    ("stream", "events"),
-    [
-        (b"data: YHOO\ndata: +2\ndata: 10\n\n", [SseEvent(b"YHOO\n+2\n10")]),
-        (
-            (
-                b": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\n"
-                b"data:  third event\n\n"
-            ),
-            [
-                SseEvent(b"first event", id="1"),
-                SseEvent(b"second event"),
-                SseEvent(b" third event"),
-            ],
-        ),
-        (b"data\n\ndata\ndata\n\ndata:", [SseEvent(b""), SseEvent(b"\n")]),
-        (b"data:test\n\ndata: test\n\n", [SseEvent(b"test"), SseEvent(b"test")]),
-    ],
-)
-def test_the_examples_of_the_standard(stream: bytes, events: list[SseEvent]) -> None:
-    """All four, as they stand there."""
-    assert decoded(stream) == events
-
-
 def test_a_character_cut_by_a_line_end_is_replaced_and_the_line_still_ends() -> None:
     """No byte of a multi-byte sequence is taken for a line end, nor a line end for one of them."""
+    assert decoded(b"data: a\xff\n\n")[0].text == "a\ufffd"
     assert [event.text for event in decoded(b"data: \xe4\xbb\ndata: \x8a\n\n")] == [
         "\ufffd\n\ufffd"
     ]
-
-
-def test_an_unterminated_event_is_dropped() -> None:
-    """The end of the stream discards lines and data alike, however often it is said."""
-    decoder = SseDecoder()
-    decoder.feed(b"data: a\ndata: b")
-    assert decoder.flush() == decoder.flush() == []
 
 
 EVERY_RULE = (
@@ -222,15 +208,14 @@ EVERY_RULE = (
 )
 
 
-@pytest.mark.parametrize("cut", range(len(EVERY_RULE) + 1))
-def test_a_cut_at_any_byte_changes_nothing(cut: int) -> None:
-    """One stream with every rule in it, cut in two at each byte."""
-    assert decoded(EVERY_RULE[:cut], EVERY_RULE[cut:]) == by_the_book(EVERY_RULE)
+EVERY_CUT = [(EVERY_RULE[:at], EVERY_RULE[at:]) for at in range(len(EVERY_RULE) + 1)]
+ONE_BY_ONE = tuple(bytes([byte]) for byte in EVERY_RULE)
 
 
-def test_byte_by_byte_changes_nothing() -> None:
-    """The smallest pieces there are."""
-    assert decoded(*(bytes([byte]) for byte in EVERY_RULE)) == by_the_book(EVERY_RULE)
+@pytest.mark.parametrize("pieces", [*EVERY_CUT, ONE_BY_ONE], ids=lambda it: str(len(it[0])))
+def test_a_cut_at_any_byte_changes_nothing(pieces: tuple[bytes, ...]) -> None:
+    """One stream with every rule in it, cut in two at each byte, and byte by byte."""
+    assert decoded(*pieces) == by_the_book(EVERY_RULE)
 
 
 LINES = st.sampled_from(

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract import operations as ops
-from contract.model import Chunk, ModelCall, ToolCall
+from contract.model import Chunk, ModelCall
 from contract.operations import OPERATIONS
 from effects.model import Wait, by_last_text, says
 from effects.tape import canonical
 from effects.testing import VirtualLoop, World
 from effects.tools.fake import ScriptedTools
-from tests.support.tape_calls import asking, said
+from tests.support.tape_calls import asking, live, said, tool
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -30,50 +30,37 @@ pytestmark = pytest.mark.virtual
 
 async def test_the_same_question_asked_again_is_another_occurrence() -> None:
     """Two equal calls are two entries, and a replay gets them in the order they were made."""
-    world = World()
-    exchange = world.exchange()
-    live = world.run(exchange).effects()
-    made = [await live.ids.new("message") for _ in range(3)]
-    await exchange.close()
-    assert [entry.n for entry in exchange.tape.entries] == [0, 1, 2]
-    played = world.run(exchange, "nearest").effects()
+    async with live() as it:
+        made = [await it.effects.ids.new("message") for _ in range(3)]
+    assert [entry.n for entry in it.exchange.tape.entries] == [0, 1, 2]
+    played = it.other("nearest").effects()
     assert [await played.ids.new("message") for _ in range(3)] == made == ["id-1", "id-2", "id-3"]
 
 
 async def test_the_site_is_part_of_the_key() -> None:
     """Equal arguments at different sites are different calls, in whatever order they come."""
-    world = World()
-    exchange = world.exchange()
-    live = world.run(exchange).effects()
-    made = {site: await live.ids.new(site) for site in ("reply", "final_message")}
-    await exchange.close()
-    played = world.run(exchange, "fail").effects()
+    async with live() as it:
+        made = {site: await it.effects.ids.new(site) for site in ("reply", "final_message")}
+    played = it.other("fail").effects()
     assert await played.ids.new("final_message") == made["final_message"]
     assert await played.ids.new("reply") == made["reply"]
 
 
 async def test_a_tool_call_is_known_by_its_id() -> None:
     """The same tool with the same arguments, called twice at once, is told apart by the ids."""
-    world = World(tools=ScriptedTools({"dice": ["4", "6"]}))
-    exchange = world.exchange()
-    live = world.run(exchange).effects()
-    calls = [ToolCall(f"call_0_{index}", "dice", "{}") for index in range(2)]
-    made = [(await live.tools.run("tool", call)).content for call in calls]
-    await exchange.close()
-    played = world.run(exchange, "fail").effects()
+    calls = [tool("dice", f"call_0_{index}") for index in range(2)]
+    async with live(World(tools=ScriptedTools({"dice": ["4", "6"]}))) as it:
+        made = [(await it.effects.tools.run("tool", call)).content for call in calls]
+    played = it.other("fail").effects()
     backwards = [(await played.tools.run("tool", call)).content for call in reversed(calls)]
     assert backwards == made[::-1]
 
 
 async def test_arguments_are_encoded_when_the_call_is_made() -> None:
     """The entry holds bytes: what becomes of the caller's objects later does not reach the tape."""
-    world = World(says("Hi"))
-    exchange = world.exchange()
-    call = asking("Hello")
-    async for _ in world.run(exchange).effects().model.stream("reply", call):
-        pass
-    await exchange.close()
-    assert exchange.tape.entries[0].args == canonical(call)
+    async with live(World(says("Hi"))) as it:
+        await said(it.effects, "Hello")
+    assert it.exchange.tape.entries[0].args == canonical(asking("Hello"))
 
 
 def test_arguments_omit_defaults_and_sort_keys() -> None:
@@ -95,15 +82,12 @@ def test_arguments_have_no_place_for_secrets() -> None:
 
 async def test_entries_are_numbered_in_the_order_of_the_calls() -> None:
     """A changed order of writes must be visible: `seq` counts calls, whichever ended first."""
-    world = World([Wait(1.0), Chunk(text="late")])
-    exchange = world.exchange()
-    effects = world.run(exchange).effects()
-    asking_first = asyncio.create_task(said(effects, "slow"))
-    await asyncio.sleep(0)
-    await effects.ids.new("reply")
-    await asking_first
-    await exchange.close()
-    labels = [(entry.seq, entry.operation.label) for entry in exchange.tape.entries]
+    async with live(World([Wait(1.0), Chunk(text="late")])) as it:
+        asking_first = asyncio.create_task(said(it.effects, "slow"))
+        await asyncio.sleep(0)
+        await it.effects.ids.new("reply")
+        await asking_first
+    labels = [(entry.seq, entry.operation.label) for entry in it.exchange.tape.entries]
     assert labels == [(0, "model.stream"), (1, "ids.new")]
 
 
@@ -130,18 +114,16 @@ def test_parallel_callers_get_the_right_entries_in_any_order(
 async def _interleaved(
     recorded: list[str], played: list[str], delays: list[float], *, tails: bool
 ) -> None:
-    world = World(by_last_text(SLOWNESS))
-    exchange = world.exchange()
-    recording = asyncio.create_task(_all_at_once(world.run(exchange).effects(), recorded, delays))
-    if not tails:
-        await recording
-        exchange.tape.stop_recording()
-    reader = world.run(exchange, "nearest")
-    answers = await _all_at_once(reader.effects(), played, delays[::-1])
-    assert answers == await recording == {text: f"{text}!" for text in TEXTS}
-    assert {play.how for play in reader.plays} == {"exact"}
-    assert world.count("model.stream") == len(TEXTS)
-    await exchange.close()
+    async with live(World(by_last_text(SLOWNESS))) as it:
+        recording = asyncio.create_task(_all_at_once(it.effects, recorded, delays))
+        if not tails:
+            await recording
+            it.exchange.tape.stop_recording()
+        reader = it.other("nearest")
+        answers = await _all_at_once(reader.effects(), played, delays[::-1])
+        assert answers == await recording == {text: f"{text}!" for text in TEXTS}
+        assert {play.how for play in reader.plays} == {"exact"}
+        assert it.world.count("model.stream") == len(TEXTS)
 
 
 async def _all_at_once(effects: Effects, texts: list[str], delays: list[float]) -> dict[str, str]:
@@ -166,12 +148,10 @@ def test_any_shuffle_of_occurrences_plays_in_the_order_they_were_made(
 
 
 async def _shuffled(sites: list[str], order: Random) -> None:
-    world = World()
-    exchange = world.exchange()
-    made = await _new_ids(world.run(exchange).effects(), sites)
-    await exchange.close()
+    async with live() as it:
+        made = await _new_ids(it.effects, sites)
     order.shuffle(sites)
-    assert await _new_ids(world.run(exchange, "fail").effects(), sites) == made
+    assert await _new_ids(it.other("fail").effects(), sites) == made
 
 
 async def _new_ids(effects: Effects, sites: list[str]) -> dict[str, list[str]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
 
 import pytest
 
 from contract.errors import EffectFailed, Fault, TapeCut
 from contract.model import Chunk, ToolResult
+from contract.stores import StoredTurn
 from effects.model import Fail, Hang, Wait, says
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
@@ -26,10 +28,6 @@ from tests.support.tape_calls import (
     turns,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-
 pytestmark = pytest.mark.virtual
 
 
@@ -39,39 +37,31 @@ class Crash(RuntimeError):
 
 async def test_a_pump_has_an_empty_context() -> None:
     """A live call belongs to the exchange: nothing of the asking task's context is seen in it."""
-    world = World(ContextModel([]))
     CONTEXT.set("the stack")
-    exchange = world.exchange()
-    assert await said(world.run(exchange).effects()) == "empty"
-    await exchange.close()
+    async with live(World(ContextModel([]))) as it:
+        assert await said(it.effects) == "empty"
 
 
-async def test_a_crashed_reader_stops_nothing() -> None:
+@pytest.mark.parametrize("cancels", [False, True], ids=["crashed", "cancelled"])
+async def test_a_reader_that_ends_stops_nothing(*, cancels: bool) -> None:
     """The stack that asked dies; the model goes on, and the next run reads all of it."""
     async with live(World(says("one ", "two ", "three", every=1.0))) as it:
 
-        async def crashing() -> NoReturn:
+        async def read() -> NoReturn:
             async for _ in it.effects.model.stream("reply", asking()):
                 raise Crash
             raise AssertionError  # the model says something
 
-        with pytest.raises(Crash):
-            await crashing()
+        reader = asyncio.create_task(read())
+        await turns()
+        if cancels:
+            reader.cancel()
+        with pytest.raises(asyncio.CancelledError if cancels else Crash):
+            await reader
+        assert it.world.model.open == 1
         assert await said(it.other().effects()) == "one two three"
         assert it.world.count("model.stream") == 1
         assert it.exchange.tape.entries[0].end == "complete"
-
-
-async def test_a_cancelled_reader_stops_nothing() -> None:
-    """Cancelling the task of a stack does not reach the pump."""
-    async with live(World(says("one ", "two", every=1.0))) as it:
-        reader = asyncio.create_task(said(it.effects))
-        await turns()
-        reader.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await reader
-        assert it.world.model.open == 1
-        assert await said(it.other().effects()) == "one two"
 
 
 async def test_readers_of_a_cut_entry_get_tape_cut_not_a_cancellation() -> None:
@@ -79,16 +69,12 @@ async def test_readers_of_a_cut_entry_get_tape_cut_not_a_cancellation() -> None:
     async with live(World([Chunk(text="half"), Hang()])) as it:
         stream = it.effects.model.stream("reply", asking())
         assert (await anext(stream)).text == "half"
-        reader = asyncio.create_task(_next(stream))
+        reader = asyncio.ensure_future(anext(stream))
         await turns()
         await it.exchange.cancel_reads()
         with pytest.raises(TapeCut):
             await reader
         assert it.exchange.tape.entries[0].end == "cut"
-
-
-async def _next(stream: AsyncIterator[Chunk]) -> Chunk:
-    return await anext(stream)
 
 
 async def test_a_pump_cut_before_its_first_step_still_ends_its_entry() -> None:
@@ -127,46 +113,33 @@ async def test_model_and_read_only_calls_die_with_the_exchange_at_once() -> None
         assert [type(end) for end in ends] == [TapeCut, TapeCut]
 
 
-async def test_a_tool_that_is_not_read_only_finishes_and_is_recorded() -> None:
+@pytest.mark.parametrize("port", ["tools", "conversations"])
+async def test_a_started_write_finishes_and_is_recorded(port: str) -> None:
     """What changes the world, once started, runs to its end although no reader waits for it."""
     tools = ScriptedTools({"pay": "paid"}, slow={"pay": 5.0}, writes=("pay",))
-    world = World(tools=tools)
-    exchange = world.exchange()
-    reader = asyncio.create_task(world.run(exchange).effects().tools.run("tool", tool("pay")))
-    await turns()
-    reader.cancel()
-    await exchange.cancel_reads()
-    await exchange.close()
-    entry = exchange.tape.entries[0]
-    assert (entry.end, entry.items) == ("complete", [ToolResult("paid", at=5_000_000)])
-
-
-async def test_a_started_write_finishes_and_is_recorded() -> None:
-    """The same holds for stores."""
-    store = SlowStore(2.0)
-    world = World(conversations=store)
-    exchange = world.exchange()
-    reader = asyncio.create_task(world.run(exchange).effects().conversations.put("message", TURN))
-    await turns()
-    reader.cancel()
-    await exchange.cancel_reads()
-    before = store.stored
-    await exchange.close()
-    assert (before, store.stored) == (0, 1)
-    assert exchange.tape.entries[0].end == "complete"
+    async with live(World(tools=tools, conversations=SlowStore(5.0))) as it:
+        calls: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
+            "tools": lambda: it.effects.tools.run("tool", tool("pay")),
+            "conversations": lambda: it.effects.conversations.put("message", TURN),
+        }
+        reader = asyncio.create_task(calls[port]())
+        await turns()
+        reader.cancel()
+        await it.exchange.cancel_reads()
+        (entry,) = it.exchange.tape.entries
+        assert entry.end == "open"
+    results = {"tools": ToolResult("paid", at=5_000_000), "conversations": StoredTurn(ok=True)}
+    assert (entry.end, entry.items) == ("complete", [results[port]])
 
 
 async def test_a_write_that_outlasts_its_deadline_ends_with_the_fault_deadline() -> None:
     """No write can hold an exchange open for ever."""
     store = SlowStore(100.0)
-    world = World(conversations=store)
-    exchange = world.exchange(write=3.0)
-    with pytest.raises(EffectFailed) as failure:
-        await world.run(exchange).effects().conversations.put("message", TURN)
+    async with live(World(conversations=store), write=3.0) as it:
+        with pytest.raises(EffectFailed) as failure:
+            await it.effects.conversations.put("message", TURN)
     assert failure.value.fault == Fault("deadline", data={"seconds": 3.0})
-    assert asyncio.get_running_loop().time() == 3.0
-    await exchange.close()
-    assert store.stored == 0
+    assert (asyncio.get_running_loop().time(), store.stored) == (3.0, 0)
 
 
 async def test_a_write_that_may_not_be_made_is_not_begun() -> None:
@@ -180,12 +153,11 @@ async def test_a_write_that_may_not_be_made_is_not_begun() -> None:
         return True
 
     world = World()
-    for covered, ended in ((denied, 0.0), (unanswered, 3.0)):
-        exchange = world.exchange(write=3.0, may_write=covered)
-        with pytest.raises(TapeCut):
-            await world.run(exchange).effects().conversations.put("message", TURN)
-        assert asyncio.get_running_loop().time() == ended
-        await exchange.close()
+    for may_write, ended in ((denied, 0.0), (unanswered, 3.0)):
+        async with live(world, write=3.0, may_write=may_write) as it:
+            with pytest.raises(TapeCut):
+                await it.effects.conversations.put("message", TURN)
+            assert asyncio.get_running_loop().time() == ended
     assert world.conversations.turns == ()
 
 
@@ -203,31 +175,26 @@ async def test_a_foreign_exception_becomes_adapter_failed_without_its_text(
 ) -> None:
     """Errors on tape are a closed union; the text of a foreign one may hold anything."""
     world = World(conversations=Raising(error), ids=Raising(error), human=Raising(error))
-    exchange = world.exchange()
-    effects = world.run(exchange).effects()
-    for call in (
-        effects.conversations.put("message", TURN),
-        effects.ids.new("reply"),
-        effects.human.answer("ask", "hitl-1"),
-    ):
-        with pytest.raises(EffectFailed):
-            await call
-    await exchange.close()
+    async with live(world) as it:
+        for call in (
+            it.effects.conversations.put("message", TURN),
+            it.effects.ids.new("reply"),
+            it.effects.human.answer("ask", "hitl-1"),
+        ):
+            with pytest.raises(EffectFailed):
+                await call
     expected = Fault("adapter_failed", data={"kind": type(error).__name__})
-    assert [entry.fault for entry in exchange.tape.entries] == [expected] * 3
-    assert {entry.end for entry in exchange.tape.entries} == {"error"}
+    ends = [(entry.end, entry.fault) for entry in it.exchange.tape.entries]
+    assert ends == [("error", expected)] * 3
     assert len(caplog.records) == 3
 
 
 async def test_an_answer_that_no_tape_can_hold_is_not_on_it() -> None:
     """The call has failed, and the tape can be written down, for a pause say."""
-    world = World(tools=ScriptedTools({"dice": "half \ud83d"}))
-    exchange = world.exchange()
-    with pytest.raises(EffectFailed) as failure:
-        await world.run(exchange).effects().tools.run("tool", tool("dice"))
-    assert failure.value.fault.code == "adapter_failed"
-    await exchange.close()
-    assert [entry.items for entry in exchange.tape.record()] == [()]
+    async with live(World(tools=ScriptedTools({"dice": "half \ud83d"}))) as it:
+        with pytest.raises(EffectFailed, match="adapter_failed"):
+            await it.effects.tools.run("tool", tool("dice"))
+    assert [entry.items for entry in it.exchange.tape.record()] == [()]
 
 
 async def test_every_reader_gets_an_error_of_its_own_with_the_same_fault() -> None:
@@ -258,78 +225,63 @@ async def test_an_adapter_may_give_the_same_object_twice() -> None:
         assert result.at == 0
 
 
-async def test_the_exchange_releases_a_lock_the_stack_never_released() -> None:
-    """A stack that crashed between acquire and release leaves no lock behind."""
-    world = World()
-    exchange = world.exchange()
-    assert await world.run(exchange).effects().locks.acquire("message", "key", 60.0)
-    await exchange.close()
-    assert await world.live().locks.acquire("other", "key", 60.0)
+async def free(world: World) -> bool:
+    """Whether another exchange can acquire the lock."""
+    return await world.live().locks.acquire("other", "key", 60.0)
 
 
-async def test_a_released_lock_is_held_until_the_exchange_ends() -> None:
-    """The stack's release is noted; releasing the lock is the exchange's, after all its writes."""
-    world = World()
-    exchange = world.exchange()
-    effects = world.run(exchange).effects()
-    await effects.locks.acquire("message", "key", 60.0)
-    await effects.locks.release("message", "key")
-    assert not await world.live().locks.acquire("other", "key", 60.0)
-    await exchange.close()
-    assert await world.live().locks.acquire("other", "key", 60.0)
-    assert [entry.operation.label for entry in exchange.tape.entries] == [
-        "locks.acquire",
-        "locks.release",
-    ]
+@pytest.mark.parametrize("releases", [False, True], ids=["crashed", "released"])
+async def test_a_lock_is_held_until_the_exchange_ends_and_no_longer(*, releases: bool) -> None:
+    """Releasing is the exchange's: a stack's release is noted, and one without leaves no lock."""
+    async with live() as it:
+        await it.effects.locks.acquire("message", "key", 60.0)
+        if releases:
+            await it.effects.locks.release("message", "key")
+        assert not await free(it.world)
+    assert await free(it.world)
+    labels = [entry.operation.label for entry in it.exchange.tape.entries]
+    assert labels == ["locks.acquire", "locks.release"][: 1 + releases]
 
 
 async def test_locks_are_released_after_the_writes_have_ended() -> None:
     """No other exchange gets the message while something is still being written for it."""
-    world = World(conversations=SlowStore(2.0))
-    exchange = world.exchange()
-    effects = world.run(exchange).effects()
-    await effects.locks.acquire("message", "key", 60.0)
-    writing = asyncio.create_task(effects.conversations.put("message", TURN))
-    await turns()
-    closing = asyncio.create_task(exchange.close())
-    await asyncio.sleep(1.0)
-    assert not await world.live().locks.acquire("other", "key", 60.0)
-    await closing
+    async with live(World(conversations=SlowStore(2.0))) as it:
+        await it.effects.locks.acquire("message", "key", 60.0)
+        writing = asyncio.create_task(it.effects.conversations.put("message", TURN))
+        await turns()
+        closing = asyncio.create_task(it.exchange.close())
+        await asyncio.sleep(1.0)
+        assert not await free(it.world)
+        await closing
     assert asyncio.get_running_loop().time() == 2.0
     assert await writing
-    assert await world.live().locks.acquire("other", "key", 60.0)
+    assert await free(it.world)
 
 
 async def test_closing_is_idempotent_and_not_stopped_by_cancelling() -> None:
     """The closing task may be cancelled, twice even: the locks are released, then it ends."""
-    world = World(conversations=SlowStore(2.0))
-    exchange = world.exchange()
-    effects = world.run(exchange).effects()
-    await effects.locks.acquire("message", "key", 60.0)
-    writing = asyncio.create_task(effects.conversations.put("message", TURN))
-    await turns()
-    closing = asyncio.create_task(exchange.close())
-    for _ in range(2):
+    async with live(World(conversations=SlowStore(2.0))) as it:
+        await it.effects.locks.acquire("message", "key", 60.0)
+        writing = asyncio.create_task(it.effects.conversations.put("message", TURN))
         await turns()
-        closing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await closing
-    assert await writing
-    await exchange.close()
-    assert world.count("locks.release") == 1
+        closing = asyncio.create_task(it.exchange.close())
+        for _ in range(2):
+            await turns()
+            closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert await writing
+    assert it.world.count("locks.release") == 1
 
 
 async def test_one_lock_that_cannot_be_released_keeps_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A store that fails in its own way is logged; the next lock is released all the same."""
-    world = World(locks=Raising(ConnectionError("redis://:secret@db")))
-    exchange = world.exchange()
-    effects = world.run(exchange).effects()
-    for key in ("one", "two"):
-        assert await effects.locks.acquire("message", key, 60.0)
-    await exchange.close()
-    assert world.count("locks.release") == 2
+    async with live(World(locks=Raising(ConnectionError("redis://:secret@db")))) as it:
+        for key in ("one", "two"):
+            assert await it.effects.locks.acquire("message", key, 60.0)
+    assert it.world.count("locks.release") == 2
     assert [record.getMessage() for record in caplog.records] == [
         "lock 'two' expires by itself: ConnectionError",
         "lock 'one' expires by itself: ConnectionError",
@@ -338,11 +290,9 @@ async def test_one_lock_that_cannot_be_released_keeps_no_other(
 
 async def test_a_lock_acquired_while_the_client_left_is_released() -> None:
     """The acquire was under way; it is seen to its end, and so is the release."""
-    world = World(locks=Raising(ConnectionError(), 1.0))
-    exchange = world.exchange()
-    taking = asyncio.create_task(world.run(exchange).effects().locks.acquire("message", "key", 60))
-    await turns()
-    await exchange.cancel_reads()
-    await exchange.close()
+    async with live(World(locks=Raising(ConnectionError(), 1.0))) as it:
+        taking = asyncio.create_task(it.effects.locks.acquire("message", "key", 60))
+        await turns()
+        await it.exchange.cancel_reads()
     assert await taking
-    assert world.count("locks.release") == 1
+    assert it.world.count("locks.release") == 1
