@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import pytest
 
+from contract.errors import Fault
 from contract.model import Usage
-from effects.model import AttemptLine, BreakerPolicy, ModelEntry, RescuePolicy
+from effects.model import AttemptLine, BreakerPolicy, RescuePolicy
 from tests.support.gateways import through_the_gateway
 from tests.support.loopback_provider import Answer, Loopback, Wire, in_turn, refusing, serving
 from tests.support.misbehaving_providers import (
@@ -80,20 +81,26 @@ async def between(
         yield Scene(caller, one, other)
 
 
-@asynccontextmanager
-async def alone(
-    calling: Calling, first: Answer, policy: RescuePolicy = NO_WAIT, **limits: float
-) -> AsyncIterator[Scene]:
-    """Put a caller before one provider; there is no fallback."""
-    async with serving(first) as one:
-        entries: Sequence[ModelEntry] = [one.entry(**limits)]
-        async with calling(entries, policy) as caller:
-            yield Scene(caller, one, Loopback())
+async def ask(
+    calling: Calling, first: Answer, second: Answer | None = SPARE, **limits: float
+) -> tuple[Heard, Scene]:
+    """Ask once; without a `second` answer there is no fallback."""
+    if second is not None:
+        async with between(calling, first, second, NO_WAIT, **limits) as scene:
+            return await scene.caller.ask(), scene
+    async with serving(first) as one, calling([one.entry(**limits)], NO_WAIT) as caller:
+        return await caller.ask(), Scene(caller, one, Loopback())
 
 
-def from_spare(heard: Heard) -> bool:
-    """Whether the fallback's answer was heard, whole and under its own name."""
-    return heard == Heard("Hello, spare", model="loop-2", finish="stop", usage=Usage(7, 7, 14))
+async def fault_of(calling: Calling, first: Answer, **limits: float) -> tuple[Fault, Scene]:
+    """Ask where there is no fallback, and return the fault that comes of it."""
+    heard, scene = await ask(calling, first, None, **limits)
+    assert heard.fault is not None
+    return heard.fault, scene
+
+
+FROM_SPARE = Heard("Hello, spare", model="loop-2", finish="stop", usage=Usage(7, 7, 14))
+"""The fallback's answer, whole and under its own name."""
 
 
 @pytest.mark.parametrize(
@@ -114,9 +121,8 @@ async def test_429_with_retry_after(
     calling: Calling, headers: dict[str, str], seconds: float
 ) -> None:
     """What it says is waited, then the same model is asked."""
-    async with between(calling, in_turn(refusing(429, b"{}", **headers), WHOLE)) as scene:
-        assert (await scene.caller.ask()).text == "Hello there"
-    assert scene.asked == (2, 0)
+    heard, scene = await ask(calling, in_turn(refusing(429, b"{}", **headers), WHOLE))
+    assert (heard.text, scene.asked) == ("Hello there", (2, 0))
     [waited] = scene.caller.waits
     assert seconds < waited <= seconds + 1
 
@@ -124,42 +130,33 @@ async def test_429_with_retry_after(
 async def test_429_with_a_retry_after_beyond_the_total_limit(calling: Calling) -> None:
     """The fallback is asked at once; without one the fault says how long to wait."""
     later = refusing(429, retry_after="9")
-    async with between(calling, later, total=5) as scene:
-        assert from_spare(await scene.caller.ask())
-    assert (scene.asked, scene.caller.waits) == ((1, 1), [])
-    async with alone(calling, later, total=5) as scene:
-        fault = (await scene.caller.ask()).fault
-    assert fault is not None
+    heard, scene = await ask(calling, later, total=5)
+    assert (heard, scene.asked, scene.caller.waits) == (FROM_SPARE, (1, 1), [])
+    fault, _ = await fault_of(calling, later, total=5)
     assert (fault.code, fault.data["retry_after"]) == ("model_rate_limited", 9)
 
 
 async def test_429_persistent(calling: Calling) -> None:
     """Back-off that grows, few attempts, then the fallback."""
-    async with between(calling, refusing(429)) as scene:
-        assert from_spare(await scene.caller.ask())
-    assert (scene.asked, scene.caller.waits) == ((3, 1), [1, 2])
+    heard, scene = await ask(calling, refusing(429))
+    assert (heard, scene.asked, scene.caller.waits) == (FROM_SPARE, (3, 1), [1, 2])
 
 
 async def test_500_once(calling: Calling) -> None:
     """One retry on the same provider; a second 500 goes to the fallback."""
-    async with between(calling, in_turn(refusing(500), WHOLE)) as scene:
-        assert (await scene.caller.ask()).text == "Hello there"
-    assert scene.asked == (2, 0)
-    async with between(calling, refusing(500)) as scene:
-        assert from_spare(await scene.caller.ask())
-    assert scene.asked == (2, 1)
+    heard, scene = await ask(calling, in_turn(refusing(500), WHOLE))
+    assert (heard.text, scene.asked) == ("Hello there", (2, 0))
+    heard, scene = await ask(calling, refusing(500))
+    assert (heard, scene.asked) == (FROM_SPARE, (2, 1))
 
 
 async def test_503_persistent(calling: Calling) -> None:
     """Few attempts, then the fallback; the original error if there is nowhere to go."""
-    async with between(calling, BUSY) as scene:
-        assert from_spare(await scene.caller.ask())
-    assert scene.asked == (3, 1)
-    async with between(calling, BUSY, refusing(401)) as scene:
-        of_both = (await scene.caller.ask()).fault
-    async with alone(calling, BUSY) as scene:
-        of_one = (await scene.caller.ask()).fault
-    for fault, attempts in ((of_both, 4), (of_one, 3)):
+    heard, scene = await ask(calling, BUSY)
+    assert (heard, scene.asked) == (FROM_SPARE, (3, 1))
+    of_both, _ = await ask(calling, BUSY, refusing(401))
+    of_one, _ = await fault_of(calling, BUSY)
+    for fault, attempts in ((of_both.fault, 4), (of_one, 3)):
         assert fault is not None
         assert (fault.code, fault.data) == (
             "model_unavailable",
@@ -169,42 +166,35 @@ async def test_503_persistent(calling: Calling) -> None:
 
 async def test_reset_before_headers(calling: Calling) -> None:
     """The same model is asked again."""
-    async with between(calling, in_turn(reset, WHOLE)) as scene:
-        assert (await scene.caller.ask()).text == "Hello there"
-    assert scene.asked == (2, 0)
+    heard, scene = await ask(calling, in_turn(reset, WHOLE))
+    assert (heard.text, scene.asked) == ("Hello there", (2, 0))
 
 
 async def test_accepts_and_never_answers(calling: Calling) -> None:
     """The fallback after the first limit, not after three; alone an honest error."""
-    async with between(calling, silence, first_byte=SOON) as scene:
-        assert from_spare(await scene.caller.ask())
-    assert scene.asked == (1, 1)
-    async with alone(calling, silence, first_byte=SOON) as scene:
-        fault = (await scene.caller.ask()).fault
-    assert fault is not None
+    heard, scene = await ask(calling, silence, first_byte=SOON)
+    assert (heard, scene.asked) == (FROM_SPARE, (1, 1))
+    fault, scene = await fault_of(calling, silence, first_byte=SOON)
     assert (fault.code, scene.asked) == ("model_timeout_first_byte", (1, 0))
 
 
 async def test_first_token_very_late(calling: Calling) -> None:
     """Headers are no sign of life."""
-    async with between(calling, saying(then=silence), first_token=SOON) as scene:
-        assert from_spare(await scene.caller.ask())
-    assert scene.asked == (1, 1)
+    heard, scene = await ask(calling, saying(then=silence), first_token=SOON)
+    assert (heard, scene.asked) == (FROM_SPARE, (1, 1))
 
 
 async def test_cut_before_any_content(calling: Calling) -> None:
     """Nothing was sent: the same model is asked again."""
-    async with between(calling, in_turn(saying(then=reset), WHOLE)) as scene:
-        assert (await scene.caller.ask()).text == "Hello there"
-    assert scene.asked == (2, 0)
+    heard, scene = await ask(calling, in_turn(saying(then=reset), WHOLE))
+    assert (heard.text, scene.asked) == ("Hello there", (2, 0))
 
 
 @pytest.mark.parametrize("broken", [reset, silence])
 async def test_cut_or_stalled_in_the_middle(calling: Calling, broken: Answer) -> None:
     """The fallback's answer goes on behind what was sent, as it begins with that."""
-    async with between(calling, saying("Hel", "lo", then=broken), idle=SOON) as scene:
-        assert from_spare(await scene.caller.ask())
-    assert scene.asked == (1, 1)
+    heard, scene = await ask(calling, saying("Hel", "lo", then=broken), idle=SOON)
+    assert (heard, scene.asked) == (FROM_SPARE, (1, 1))
     [(over, _), (spliced, _)] = scene.caller.model.counts.followed.items()
     assert (over.rescued, over.then) == ("failed_over", "spare")
     assert spliced == over._replace(rescued="spliced")
@@ -217,8 +207,7 @@ async def test_another_answer_is_not_put_behind(
     calling: Calling, broken: Answer, code: str
 ) -> None:
     """What was sent stays true: an honest error, and what came of it is counted."""
-    async with between(calling, saying("Hey", then=broken), idle=SOON) as scene:
-        heard = await scene.caller.ask()
+    heard, scene = await ask(calling, saying("Hey", then=broken), idle=SOON)
     assert (heard.text, heard.finish, heard.usage) == ("Hey", "", None)
     assert heard.fault is not None
     assert (heard.fault.code, heard.fault.data["spliced"]) == (code, False)
@@ -229,11 +218,9 @@ async def test_another_answer_is_not_put_behind(
 async def test_cut_in_the_middle_without_a_fallback(calling: Calling) -> None:
     """The same model begins anew, once."""
     cut = saying("Hel", then=reset)
-    async with alone(calling, in_turn(cut, WHOLE)) as scene:
-        heard = await scene.caller.ask()
+    heard, _ = await ask(calling, in_turn(cut, WHOLE), None)
     assert (heard.text, heard.finish, heard.fault) == ("Hello there", "stop", None)
-    async with alone(calling, cut) as scene:
-        heard = await scene.caller.ask()
+    heard, scene = await ask(calling, cut, None)
     assert heard.text == "Hel"
     assert heard.fault is not None
     assert (heard.fault.code, scene.asked) == ("model_truncated", (2, 0))
@@ -261,16 +248,14 @@ def calls(call_id: str, *arguments: str, then: Answer | None = None) -> Answer:
 async def test_cut_inside_a_tool_call(calling: Calling, call_id: str, *, goes_on: bool) -> None:
     """It goes on only where it is the same call."""
     cut = calls("call_1", '{"a"', then=reset)
-    async with between(calling, cut, calls(call_id, '{"a":', "1}")) as scene:
-        heard = await scene.caller.ask()
+    heard, _ = await ask(calling, cut, calls(call_id, '{"a":', "1}"))
     assert heard.arguments == ('{"a":1}' if goes_on else '{"a"')
     assert (heard.fault is None) is goes_on
 
 
 async def test_a_malformed_chunk(calling: Calling, caplog: pytest.LogCaptureFixture) -> None:
     """Passed over and counted; the rest is heard."""
-    async with alone(calling, saying("Hello", then=broken_chunk)) as scene:
-        heard = await scene.caller.ask()
+    heard, scene = await ask(calling, saying("Hello", then=broken_chunk), None)
     assert (heard.text, heard.finish, heard.fault) == ("Hello there", "stop", None)
     assert scene.asked == (1, 0)
     assert "passed over 1 malformed" in caplog.text
@@ -289,18 +274,16 @@ async def broken_chunk(wire: Wire) -> None:
 async def test_no_done(calling: Calling) -> None:
     """Complete is complete: no second request, and no waiting for the connection's end."""
     last = event(said("loop-1", {}, finish_reason="stop"))
-    async with between(calling, saying("Hello", then=last), tail=SOON) as scene:
-        heard = await scene.caller.ask()
+    heard, scene = await ask(calling, saying("Hello", then=last), tail=SOON)
     assert (heard.text, heard.finish, heard.fault) == ("Hello", "stop", None)
     assert scene.asked == (1, 0)
 
 
 async def test_usage_after_the_last_choice(calling: Calling) -> None:
     """It is read and reported; where none comes there is none."""
-    async with alone(calling, in_turn(WHOLE, saying("Hello"))) as scene:
-        assert (await scene.caller.ask()).usage == Usage(3, 3, 6)
-        assert (await scene.caller.ask()).usage is None
-    assert scene.asked == (2, 0)
+    for answer, usage in ((WHOLE, Usage(3, 3, 6)), (saying("Hello"), None)):
+        heard, scene = await ask(calling, answer, None)
+        assert (heard.usage, scene.asked) == (usage, (1, 0))
 
 
 TOO_LONG = refusing(400, b'{"error":{"code":"context_length_exceeded"}}')
@@ -308,20 +291,17 @@ TOO_LONG = refusing(400, b'{"error":{"code":"context_length_exceeded"}}')
 
 async def test_context_length_exceeded(calling: Calling) -> None:
     """No retry on that model; the fallback, which has a larger context."""
-    async with between(calling, TOO_LONG) as scene:
-        assert from_spare(await scene.caller.ask())
-    assert scene.asked == (1, 1)
-    async with alone(calling, TOO_LONG) as scene:
-        fault = (await scene.caller.ask()).fault
-    assert fault is not None
+    heard, scene = await ask(calling, TOO_LONG)
+    assert (heard, scene.asked) == (FROM_SPARE, (1, 1))
+    fault, scene = await fault_of(calling, TOO_LONG)
     assert (fault.code, scene.asked) == ("model_context_length", (1, 0))
 
 
 async def test_content_policy(calling: Calling) -> None:
     """Neither asked again nor elsewhere: our own code, and the provider's as a fact."""
     refused = refusing(400, b'{"error":{"code":"content_policy_violation","message":"no"}}')
-    async with between(calling, refused) as scene:
-        fault = (await scene.caller.ask()).fault
+    heard, scene = await ask(calling, refused)
+    fault = heard.fault
     assert fault is not None
     assert (fault.code, fault.data["code"]) == ("model_content_policy", "content_policy_violation")
     assert scene.asked == (1, 0)
@@ -329,8 +309,7 @@ async def test_content_policy(calling: Calling) -> None:
 
 async def test_never_a_prefill(calling: Calling) -> None:
     """A restart asks the same question: nothing of the first answer is in it."""
-    async with between(calling, saying("Hel", then=reset)) as scene:
-        await scene.caller.ask()
+    _, scene = await ask(calling, saying("Hel", then=reset))
     [before], [after] = scene.first.requests, scene.second.requests
     assert after.body == {**before.body, "model": "loop-2"}
     assert [message["role"] for message in after.body["messages"]] == ["user"]
@@ -342,19 +321,14 @@ async def test_a_flapping_provider(calling: Calling, monkeypatch: pytest.MonkeyP
     flapping = in_turn(BUSY, BUSY, BUSY, WHOLE)
     async with between(calling, flapping, policy=policy) as scene:
         for _ in range(5):
-            assert from_spare(await scene.caller.ask())
+            assert await scene.caller.ask() == FROM_SPARE
         assert scene.asked == (3, 5), "the last two did not ask it any more"
-        later(monkeypatch, 60)
+        loop = asyncio.get_running_loop()
+        time = loop.time
+        monkeypatch.setattr(loop, "time", lambda: time() + 60)
         probe, *rest = [(await scene.caller.ask()).text for _ in range(3)]
         assert {probe, *rest} == {"Hello there"}
         assert scene.asked == (6, 5)
-
-
-def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Let so many seconds pass at once."""
-    loop = asyncio.get_running_loop()
-    time = loop.time
-    monkeypatch.setattr(loop, "time", lambda: time() + seconds)
 
 
 ERROR = event({"error": {"type": "server_error", "code": "overloaded"}})
@@ -362,22 +336,17 @@ ERROR = event({"error": {"type": "server_error", "code": "overloaded"}})
 
 async def test_an_error_inside_the_stream(calling: Calling) -> None:
     """An error, also before the first content; it is rescued like one with a status."""
-    async with between(calling, saying(then=ERROR)) as scene:
-        assert from_spare(await scene.caller.ask())
-    assert scene.asked == (3, 1)
-    async with between(calling, saying("Hello", then=ERROR)) as scene:
-        assert from_spare(await scene.caller.ask())
-    assert scene.asked == (1, 1)
-    async with alone(calling, saying("Hello", then=ERROR)) as scene:
-        heard = await scene.caller.ask()
+    for texts, requests in (((), (3, 1)), (("Hello",), (1, 1))):
+        heard, scene = await ask(calling, saying(*texts, then=ERROR))
+        assert (heard, scene.asked) == (FROM_SPARE, requests)
+    heard, _ = await ask(calling, saying("Hello", then=ERROR), None)
     assert heard.fault is not None
     assert (heard.text, heard.fault.code) == ("Hello", "model_error")
 
 
 async def test_after_failing_over(calling: Calling, caplog: pytest.LogCaptureFixture) -> None:
     """Name and usage are the fallback's; failed attempts are no completions, and visible."""
-    async with between(calling, BUSY) as scene:
-        heard = await scene.caller.ask()
+    heard, scene = await ask(calling, BUSY)
     assert (heard.model, heard.usage) == ("loop-2", Usage(7, 7, 14))
     assert scene.caller.model.counts.attempts == {
         AttemptLine("m", "loopback", "loop-1", "model_unavailable"): 3,

@@ -19,19 +19,12 @@ LONG = ["x" * 100] * 20
 
 
 async def test_serving_goes_on_when_the_tape_overflows() -> None:
-    """The client gets every word; the run never hears of the bound."""
+    """The client gets every word; beyond the bound nothing is kept, what was there included."""
     async with live(World(says(*LONG, every=0.1)), Tape(limit=1_000)) as it:
-        run = it.world.run(it.exchange)
-        assert await said(run.effects()) == "".join(LONG)
+        assert await said(it.effects) == "".join(LONG)
         assert it.exchange.tape.overflowed
-        assert await run.effects().conversations.put("reply", TURN)
-
-
-async def test_items_are_dropped_as_the_serving_run_reads_them() -> None:
-    """Beyond the bound nothing is kept, what was read before it included."""
-    async with live(World(says(*LONG, every=0.1)), Tape(limit=1_000)) as it:
-        await said(it.effects)
         assert set(it.exchange.tape.entries[0].items) == {None}
+        assert await it.effects.conversations.put("reply", TURN)
 
 
 async def test_items_stay_while_the_tape_is_within_its_bound() -> None:
@@ -78,46 +71,38 @@ async def test_all_tapes_share_one_budget() -> None:
     """Many small exchanges together may not take more than the process has."""
     budget = Budget(2_500)
     world = World(says(*LONG[:10]))
-    first = world.exchange(sharing(budget))
-    assert await said(world.run(first).effects()) == "".join(LONG[:10])
-    assert not first.tape.overflowed
-    second = world.exchange(sharing(budget), live=world.live())
-    assert await said(world.run(second).effects()) == "".join(LONG[:10])
-    assert second.tape.overflowed
-    assert not first.tape.overflowed
-    for exchange in (first, second):
-        await exchange.close()
+    async with live(world, sharing(budget)) as first:
+        assert await said(first.effects) == "".join(LONG[:10])
+        assert not first.exchange.tape.overflowed
+        async with live(world, sharing(budget), live=world.live()) as second:
+            assert await said(second.effects) == "".join(LONG[:10])
+            assert second.exchange.tape.overflowed
+        assert not first.exchange.tape.overflowed
 
 
 async def test_release_returns_the_bytes_back_once() -> None:
     """What a finished exchange held is there for the next; twice is once."""
     budget = Budget(100_000)
-    world = World(says(*LONG))
-    exchange = world.exchange(sharing(budget))
-    await said(world.run(exchange).effects())
-    await exchange.close()
-    assert budget.left == 100_000 - exchange.tape.usage.size
-    exchange.tape.usage.release()
-    exchange.tape.usage.release()
-    assert budget.left == 100_000
+    async with live(World(says(*LONG)), sharing(budget)) as it:
+        await said(it.effects)
+    usage = it.exchange.tape.usage
+    assert budget.left == 100_000 - usage.size
+    for _ in range(2):
+        usage.release()
+        assert budget.left == 100_000
 
 
 async def test_frames_weigh_on_the_common_budget_and_not_on_the_tape() -> None:
     """They are given back with the tape; beyond the limit they are called too heavy."""
     budget = Budget(1_000)
-    tape = sharing(budget, limit=600)
-    tape.usage.add(900, frame=True)
-    assert (tape.usage.size, tape.overflowed, tape.usage.frames_overflowed, budget.left) == (
-        0,
-        False,
-        False,
-        100,
-    )
-    tape.usage.add(101, frame=True)
-    assert tape.overflowed
-    assert tape.usage.frames_overflowed
-    tape.usage.add(1_000, frame=True)
-    tape.usage.release()
+    usage = sharing(budget, limit=600).usage
+    usage.add(900, frame=True)
+    assert (usage.size, usage.overflowed, usage.frames_overflowed) == (0, False, False)
+    assert budget.left == 100
+    usage.add(101, frame=True)
+    assert (usage.overflowed, usage.frames_overflowed) == (True, True)
+    usage.add(1_000, frame=True)
+    usage.release()
     assert budget.left == 1_000
 
 
@@ -160,13 +145,10 @@ async def test_the_pump_of_an_overflowed_tape_waits_for_its_reader() -> None:
 
 async def test_the_pump_of_an_overflowed_tape_ends_with_its_exchange() -> None:
     """A reader that never comes back keeps nothing open."""
-    world = World(says(*(LONG * 200)))
-    exchange = world.exchange(Tape(limit=1_000))
-    stream = world.run(exchange).effects().model.stream("reply", asking())
-    await anext(stream)
-    await asyncio.sleep(100.0)
-    await exchange.close()
-    assert exchange.tape.entries[0].end == "cut"
+    async with live(World(says(*(LONG * 200))), Tape(limit=1_000)) as it:
+        await anext(it.effects.model.stream("reply", asking()))
+        await asyncio.sleep(100.0)
+    assert it.exchange.tape.entries[0].end == "cut"
 
 
 def test_frames_without_end_outgrow_a_tape_that_is_nearly_empty() -> None:

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from contract.errors import EffectFailed, Fault, Paused
 from contract.human import Form, HumanAnswer, OpenQuestion
-from contract.model import ModelCall, ToolCall, UserMessage
+from contract.model import ToolCall
 from contract.operations import MODEL_STREAM, TOOLS_RUN
-from effects.model import says
 from effects.stores import MemoryPauses
 from effects.tape import (
     PauseOrigin,
@@ -28,12 +27,11 @@ from effects.tape import (
 )
 from effects.testing import VirtualLoop, World
 from effects.tools.fake import ScriptedTools
-from tests.effects.tape.pausing import REQUEST
+from tests.effects.tape.pausing import REQUEST, prompt, speaks
 
 if TYPE_CHECKING:
     from contract.operations import Operation
     from contract.ports import Effects
-    from effects.model import Step as Spoken
     from effects.stores import Pause
     from effects.tape import Exchange
 
@@ -47,22 +45,11 @@ YES = HumanAnswer("approve")
 LEASE = 1_000.0
 
 
-def prompt(number: int) -> ModelCall:
-    """Build the model call of a step."""
-    return ModelCall(model_id="m", messages=(UserMessage(f"say {number}"),))
-
-
-def speaks(call: ModelCall) -> list[Spoken]:
-    """Answer a prompt with its own words, half a second each."""
-    message = call.messages[0]
-    assert isinstance(message, UserMessage)
-    assert isinstance(message.content, str)
-    return says(*message.content.split(), every=0.5)
-
-
 async def told(effects: Effects, number: int) -> str:
     """Let the model speak."""
-    return "".join([chunk.text async for chunk in effects.model.stream("reply", prompt(number))])
+    return "".join(
+        [chunk.text async for chunk in effects.model.stream("reply", prompt(f"say {number}"))]
+    )
 
 
 async def run_tool(effects: Effects, name: str, number: int) -> str:

@@ -17,7 +17,7 @@ from effects.model import says
 from effects.tape import Tape
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
-from tests.support.tape_calls import TURN, said, tool
+from tests.support.tape_calls import TURN, live, said, tool
 
 if TYPE_CHECKING:
     from contract.ports import Effects
@@ -55,30 +55,25 @@ async def test_every_operation_gives_the_same_live_and_played() -> None:
         tools=ScriptedTools({"dice": "4"}),
         human=ScriptedHuman([HumanAnswer("approve")]),
     )
-    exchange = world.exchange()
-    live = await everything(world.run(exchange).effects())
-    await exchange.close()
-    assert {entry.operation.label for entry in exchange.tape.entries} == {
-        operation.label for operation in OPERATIONS.values()
-    }
+    async with live(world) as it:
+        performed = await everything(it.effects)
+    recorded = it.exchange.tape
+    assert {entry.operation for entry in recorded.entries} == set(OPERATIONS.values())
     nothing = World()
-    run = nothing.run(nothing.exchange(Tape.load(exchange.tape.record())), "fail")
-    assert await everything(run.effects()) == live
+    run = nothing.run(nothing.exchange(Tape.load(recorded.record())), "fail")
+    assert await everything(run.effects()) == performed
     assert nothing.made == []
-    assert datetime(2026, 1, 1, tzinfo=UTC) in live
+    assert datetime(2026, 1, 1, tzinfo=UTC) in performed
 
 
 async def test_time_spent_in_nodes_is_summed_by_name_and_not_on_the_tape() -> None:
     """A node that fails has taken its time as well."""
-    world = World()
-    exchange = world.exchange()
-    run = world.run(exchange)
-    for _ in range(2):
-        with pytest.raises(ZeroDivisionError), run.effects().trace.node("model"):
-            raise ZeroDivisionError
-    assert list(run.trace.spent) == ["model"]
-    assert exchange.tape.entries == []
-    await exchange.close()
+    async with live() as it:
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError), it.effects.trace.node("model"):
+                raise ZeroDivisionError
+        assert list(it.run.trace.spent) == ["model"]
+        assert it.exchange.tape.entries == []
 
 
 PROTOCOLS = {port: getattr(ports, port.capitalize()) for port, _ in OPERATIONS}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from contract.model import ToolCall, ToolResult
-from effects.tools import ToolRegistry
+from effects.tools import Tool, ToolRegistry
 from effects.tools.mcp import (
     ListedTool,
     McpConnection,
@@ -47,14 +47,19 @@ async def until(connection: McpConnection, ready: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def tools_of(
-    server: McpServer, by: Opened | None = None
+    server: McpServer,
+    by: Opened | None = None,
+    built_in: Iterable[Tool] = (),
+    *,
+    there: bool = True,
 ) -> AsyncIterator[tuple[ToolRegistry, McpConnection]]:
-    """Return a registry with the tools of a server that is there."""
+    """Return a registry with the tools of a server, once they are `there`."""
     connection = McpConnection(server, by) if by else McpConnection(server)
-    registry = ToolRegistry(sources=[connection])
+    registry = ToolRegistry(built_in, sources=[connection])
     connection.start()
     try:
-        await until(connection, lambda: bool(names(connection)))
+        if there:
+            await until(connection, lambda: bool(names(connection)))
         yield registry, connection
     finally:
         await registry.aclose()

@@ -12,7 +12,7 @@ from contract.model import ToolCall, ToolResult
 from effects.clock import ManualClock
 from effects.tape import Exchange, TapeSession
 from effects.testing import World
-from effects.tools import ToolRegistry, builtin_tools
+from effects.tools import builtin_tools
 from effects.tools.mcp import McpConnection, McpServer
 from effects.tools.mcp.connection import CHECK_SECONDS, reconnect_wait
 from tests.effects.tools.mcp.connecting import (
@@ -37,96 +37,72 @@ GONE = ConnectionRefusedError()
 def test_pauses_grow_to_a_minute() -> None:
     """A server that is away is not asked all the time, and not forgotten."""
     waits = [reconnect_wait(number) for number in (1, 2, 3, 6, 7, 5_000)]
-    assert waits == [
-        1.0,
-        2.0,
-        4.0,
-        32.0,
-        60.0,
-        60.0,
-    ]
+    assert waits == [1.0, 2.0, 4.0, 32.0, 60.0, 60.0]
 
 
 async def test_tools_are_offered_behind_the_built_in_ones() -> None:
     """With the prefix, and called by the server's own name."""
     fake = FakeServer(listed("look", a={"type": "integer"}))
-    connection = McpConnection(SERVER, fake)
-    registry = ToolRegistry(builtin_tools(ManualClock()), sources=[connection])
-    connection.start()
-    await until(connection, lambda: bool(names(connection)))
-    offered = [one.name for one in await registry.list("tools")]
-    assert offered == ["calculate", "current_time", "convert_units", "near__look"]
-    assert await run(registry, "near__look", '{"a":1}') == ToolResult("look {'a': 1}")
-    assert (await run(registry, "near__look", '{"a":"1"}')).error == "bad_arguments"
-    assert (await run(registry, "near__nothing")).error == "unknown_tool"
-    assert fake.calls == ["look"]
-    await connection.aclose()
-    await registry.aclose()
+    async with tools_of(SERVER, fake, builtin_tools(ManualClock())) as (registry, _):
+        offered = [one.name for one in await registry.list("tools")]
+        assert offered == ["calculate", "current_time", "convert_units", "near__look"]
+        assert await run(registry, "near__look", '{"a":1}') == ToolResult("look {'a': 1}")
+        assert (await run(registry, "near__look", '{"a":"1"}')).error == "bad_arguments"
+        assert (await run(registry, "near__nothing")).error == "unknown_tool"
+        assert fake.calls == ["look"]
 
 
 async def test_a_tool_with_a_built_in_one_s_name_is_not_the_one_that_is_meant() -> None:
     """The first is, whatever comes and goes."""
-    connection = McpConnection(McpServer("near"), FakeServer(listed("calculate"), listed("b")))
-    registry = ToolRegistry(builtin_tools(ManualClock()), sources=[connection])
-    connection.start()
-    await until(connection, lambda: bool(names(connection)))
-    assert len(await registry.list("tools")) == 4
-    assert await run(registry, "calculate", '{"expression":"1+1"}') == ToolResult("2")
-    assert registry.read_only("calculate")
-    await connection.aclose()
-    await registry.aclose()
+    fake = FakeServer(listed("calculate"), listed("b"))
+    async with tools_of(McpServer("near"), fake, builtin_tools(ManualClock())) as (registry, _):
+        assert len(await registry.list("tools")) == 4
+        assert await run(registry, "calculate", '{"expression":"1+1"}') == ToolResult("2")
+        assert registry.read_only("calculate")
 
 
 async def test_nobody_waits_for_a_server_that_does_not_answer() -> None:
     """It has its time, then it is away; its tools fail, and may write for all we know."""
     fake = FakeServer(listed("look"))
     fake.hangs = True
-    connection = McpConnection(SERVER, fake)
-    registry = ToolRegistry(sources=[connection])
-    connection.start()
-    assert await registry.list("tools") == ()
-    assert (await run(registry, "near__look")).error == "tool_failed"
-    assert not registry.read_only("near__look")
-    assert (await run(registry, "far__look")).error == "unknown_tool"
-    assert asyncio.get_running_loop().time() == 0.0
-    await asyncio.sleep(5.0 + 1.0 + 5.0 + 2.0 + 0.5)
-    assert fake.opened == [0.0, 6.0, 13.0]
-    await connection.aclose()
-    await registry.aclose()
+    async with tools_of(SERVER, fake, there=False) as (registry, _):
+        assert await registry.list("tools") == ()
+        assert (await run(registry, "near__look")).error == "tool_failed"
+        assert not registry.read_only("near__look")
+        assert (await run(registry, "far__look")).error == "unknown_tool"
+        assert asyncio.get_running_loop().time() == 0.0
+        await asyncio.sleep(5.0 + 1.0 + 5.0 + 2.0 + 0.5)
+        assert fake.opened == [0.0, 6.0, 13.0]
 
 
 async def test_a_server_that_is_away_is_tried_again_and_again() -> None:
     """After 1, 2, 4 seconds, and 1 again once it was back; then its tools are offered."""
     fake = FakeServer(listed("look"))
     fake.away = GONE
-    connection = McpConnection(SERVER, fake)
-    connection.start()
-    await asyncio.sleep(7.5)
-    assert fake.opened == [0.0, 1.0, 3.0, 7.0]
-    fake.away = None
-    await until(connection, lambda: names(connection) == ["near__look"])
-    assert asyncio.get_running_loop().time() == 15.0
-    fake.away = GONE
-    fake.look()
-    await until(connection, lambda: not names(connection))
-    gone = asyncio.get_running_loop().time()
-    fake.away = None
-    await until(connection, lambda: bool(names(connection)))
-    assert asyncio.get_running_loop().time() == gone + 1.0
-    await connection.aclose()
+    async with tools_of(SERVER, fake, there=False) as (_, connection):
+        await asyncio.sleep(7.5)
+        assert fake.opened == [0.0, 1.0, 3.0, 7.0]
+        fake.away = None
+        await until(connection, lambda: names(connection) == ["near__look"])
+        assert asyncio.get_running_loop().time() == 15.0
+        fake.away = GONE
+        fake.look()
+        await until(connection, lambda: not names(connection))
+        gone = asyncio.get_running_loop().time()
+        fake.away = None
+        await until(connection, lambda: bool(names(connection)))
+        assert asyncio.get_running_loop().time() == gone + 1.0
 
 
 async def test_a_cancellation_of_the_librarys_own_is_a_failure_like_any_other() -> None:
     """The connection was not asked to close."""
     fake = FakeServer(listed("look"))
     fake.away = asyncio.CancelledError()
-    connection = McpConnection(SERVER, fake)
-    connection.start()
-    await asyncio.sleep(0.5)
-    fake.away = None
-    await until(connection, lambda: names(connection) == ["near__look"])
-    assert fake.opened == [0.0, 1.0]
-    await connection.aclose()
+    async with tools_of(SERVER, fake, there=False) as (_, connection):
+        await asyncio.sleep(0.5)
+        fake.away = None
+        await until(connection, lambda: names(connection) == ["near__look"])
+        assert fake.opened == [0.0, 1.0]
 
 
 async def test_a_server_that_dies_in_silence_is_missed() -> None:
