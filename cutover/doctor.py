@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -41,6 +41,7 @@ CONNECT_SECONDS = 2.0
 
 _PORTS = {"http": 80, "https": 443, "redis": 6379, "rediss": 6379, "postgresql": 5432}
 _FULL_TEXT = "full text"
+_MUTE = "[stores] memory cannot be asked whether it keeps vectors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +53,54 @@ class PartCheck:
     detail: str
 
 
+class PartMissing(CutoverError):
+    """A part of a set-up is not as it should be."""
+
+    def __init__(self, what: str, why: str = "") -> None:
+        super().__init__(f"{what}: {why}" if why else what)
+
+
 async def examine(settings: Settings, environ: Mapping[str, str]) -> list[PartCheck]:
     """Check everything a router would use."""
-    reached = await asyncio.gather(
-        *(_stack(name, place, settings) for name, place in places(settings.stacks).items()),
-        *(_store(name, place, environ) for name, place in _stores(settings).items()),
-        _recall(settings, environ),
-        *(
-            _reachable(f"providers.{name}", one.base_url, one.base_url)
+    variables = {
+        "server.qa_key_env": settings.server.qa_key_env,
+        "gateway.key_env": settings.gateway.key_env,
+        "admin.token_env": settings.admin.token_env,
+        "captures.pseudonym_key_env": settings.captures.pseudonym_key_env,
+        "tracing.endpoint_env": settings.tracing.endpoint_env,
+    }
+    local = any(powers.taped for powers in powers_of(settings.stacks).values())
+    checks = {
+        **{
+            f"stacks.{name}": _stack(name, at, settings)
+            for name, at in places(settings.stacks).items()
+        },
+        **{f"stores.{name}": _store(name, at, environ) for name, at in _stores(settings).items()},
+        "recall": _recall(settings, environ),
+        **{
+            f"providers.{name}": _reachable(one.base_url, one.base_url)
             for name, one in settings.providers.items()
-        ),
-        *(_tool_server(name, one, environ) for name, one in settings.tools.mcp.items()),
-    )
-    return [
-        *reached,
-        *_models(settings, environ),
-        *_secrets(settings, environ),
-        _pauses(settings, environ),
-        _captures(settings),
-        *_pseudonyms(settings, environ),
-    ]
+        },
+        **{
+            f"tools.mcp.{name}": _tool_server(name, one, environ)
+            for name, one in settings.tools.mcp.items()
+        },
+        **({"models": _models(settings, environ)} if local or settings.gateway.enabled else {}),
+        **{part: _secret(variable, environ) for part, variable in variables.items() if variable},
+        "pauses": _pauses(settings, environ),
+        "captures": _captures(settings),
+    }
+    if not settings.captures.pseudonym_key_env:  # otherwise its variable is among the secrets
+        checks["pseudonyms"] = _pseudonyms(settings, environ)
+    return list(await asyncio.gather(*(check_part(*check) for check in checks.items())))
+
+
+async def check_part(part: str, check: Awaitable[str]) -> PartCheck:
+    """Await the details of a part; what the check raises says what is missing."""
+    try:
+        return PartCheck(part, ok=True, detail=await check)
+    except CutoverError as error:
+        return PartCheck(part, ok=False, detail=str(error))
 
 
 def describe_declared(flow: DeclaredFlow) -> str:
@@ -83,24 +112,17 @@ def describe_declared(flow: DeclaredFlow) -> str:
     return f"declared: {file.framing}, {ends}; broken, it ends {broken}; routed by {routed}"
 
 
-async def _stack(
-    name: StackName, place: str | RemoteStackSettings, settings: Settings
-) -> PartCheck:
-    part = f"stacks.{name}"
+async def _stack(name: StackName, place: str | RemoteStackSettings, settings: Settings) -> str:
     if isinstance(place, RemoteStackSettings):
         # A query may hold a key.
         specs = [spec for flow, spec in flows_of(settings).items() if place.serves(flow)]
         urls = sorted({str(endpoint_url(place, spec).with_query(None)) for spec in specs})
-        return await _reachable(part, place.url, ", ".join(urls))
-    try:
-        stack = load_stack(name, place)
-    except CutoverError as error:
-        return PartCheck(part, ok=False, detail=str(error))
+        return await _reachable(place.url, ", ".join(urls))
+    stack = load_stack(name, place)
     built_in = {name for name, flow in settings.flows.items() if flow.declared is None}
-    missing = sorted(built_in - stack.flows.keys())
-    if missing:
-        return PartCheck(part, ok=False, detail=f"{place} has no flow {', '.join(missing)}")
-    return PartCheck(part, ok=True, detail=f"{place}, fingerprint {stack.fingerprint}")
+    if missing := sorted(built_in - stack.flows.keys()):
+        raise PartMissing(place, f"it has no flow {', '.join(missing)}")
+    return f"{place}, fingerprint {stack.fingerprint}"
 
 
 def _stores(settings: Settings) -> dict[str, str]:
@@ -112,69 +134,66 @@ def _stores(settings: Settings) -> dict[str, str]:
         checkpoints = (
             stores.conversations if named else checkpoints_address(stores.conversations, AUTO)
         )
-    addresses = stores.model_dump() | {"checkpoints": checkpoints}
-    return {f"stores.{name}": str(place) for name, place in addresses.items()}
+    return stores.model_dump() | {"checkpoints": checkpoints}
 
 
-async def _store(part: str, place: str, environ: Mapping[str, str]) -> PartCheck:
-    try:
-        url = resolve_address(place, environ)
-    except CutoverError as error:
-        return PartCheck(part, ok=False, detail=str(error))
+async def _store(what: str, place: str, environ: Mapping[str, str]) -> str:
+    url = resolve_address(place, environ)
     scheme, _, rest = url.partition("://")
-    what = part.partition(".")[2]
     if url != AUTO and scheme not in SCHEMES.get(what, (scheme,)):
-        return PartCheck(part, ok=False, detail=str(NoSuchStore(what, scheme)))
+        raise NoSuchStore(what, scheme)
     if scheme == "sqlite":
-        return await asyncio.to_thread(_file, part, Path(rest.removeprefix("/")), place)
+        return await asyncio.to_thread(_file, what, Path(rest.removeprefix("/")), place)
     if scheme not in _PORTS:
-        return PartCheck(part, ok=True, detail=f"{place}: for the life of one process")
-    health = await check_server(what, url)
-    if health is not None:
-        return PartCheck(part, ok=health.ok, detail=f"{place}: {health.detail}")
-    reached = await _reachable(part, url, place)
-    if not reached.ok or url.startswith("http"):
-        return reached
-    detail = f"{place}: takes connections and says nothing, or nothing that is understood"
-    return PartCheck(part, ok=False, detail=detail)
+        return f"{place}: for the life of one process"
+    if health := await check_server(what, url):
+        return _healthy(health, place)
+    reached = await _reachable(url, place)
+    if not url.startswith("http"):
+        raise PartMissing(place, "takes connections and says nothing, or nothing intelligible")
+    return reached
 
 
-def _file(part: str, path: Path, place: str) -> PartCheck:
+def _file(what: str, path: Path, place: str) -> str:
     """Check whether a file can be used, or created."""
-    folder = _writable(part, path.parent, place)
-    if not (folder.ok and path.exists()):
-        return folder
-    health = check_store_file(part.partition(".")[2], path)
-    if health.ok and not os.access(path, os.W_OK):
-        health = HealthCheck(ok=False, detail="the file cannot be written to")
-    return PartCheck(part, ok=health.ok, detail=f"{place}: {health.detail}")
+    writable = _writable(path.parent, place)
+    if not path.exists():
+        return writable
+    detail = _healthy(check_store_file(what, path), place)
+    if not os.access(path, os.W_OK):
+        raise PartMissing(place, "the file cannot be written to")
+    return detail
 
 
-async def _recall(settings: Settings, environ: Mapping[str, str]) -> PartCheck:
-    ok, detail = await describe_recall(settings, environ)
-    if ok and (base_url := settings.embeddings.base_url):
-        return await _reachable("recall", base_url, detail)
-    return PartCheck("recall", ok=ok, detail=detail)
+def _healthy(health: HealthCheck, place: str) -> str:
+    detail = f"{place}: {health.detail}"
+    if not health.ok:
+        raise PartMissing(detail)
+    return detail
 
 
-async def describe_recall(settings: Settings, environ: Mapping[str, str]) -> tuple[bool, str]:
-    """Return by what the memory searches, and whether that is what is configured."""
+async def _recall(settings: Settings, environ: Mapping[str, str]) -> str:
+    detail = await describe_recall(settings, environ)
+    base_url = settings.embeddings.base_url
+    return await _reachable(base_url, detail) if base_url else detail
+
+
+async def describe_recall(settings: Settings, environ: Mapping[str, str]) -> str:
+    """Return by what the memory searches; raises `CutoverError` if not by what is configured."""
     section = settings.embeddings
     if not (section.local or section.base_url):
-        return True, f"{_FULL_TEXT}: [embeddings] names no model"
+        return f"{_FULL_TEXT}: [embeddings] names no model"
     try:
         made_by = _embedder(section, environ)
         where = resolve_address(settings.stores.memory, environ)
         why = await _why_no_vectors(where)
-    except EffectFailed:
-        return False, "[stores] memory cannot be asked whether it keeps vectors"
-    except CutoverError as error:
-        return False, str(error)
+    except EffectFailed as failed:
+        raise PartMissing(_MUTE) from failed
     if why:
-        return False, f"{_FULL_TEXT}: {why}"
+        raise PartMissing(_FULL_TEXT, why)
     counts = await _vector_counts(where)
     lacking = counts.lacking(_maker(section)) if counts else ""
-    return True, f"vectors by {made_by}" + (f"; {lacking}" if lacking else "")
+    return f"vectors by {made_by}" + (f"; {lacking}" if lacking else "")
 
 
 def _embedder(section: EmbeddingSettings, environ: Mapping[str, str]) -> str:
@@ -216,117 +235,81 @@ def _postgres_memory() -> Any:
     return import_module("effects.memory.postgres")
 
 
-async def _tool_server(
-    name: str, section: McpServerSettings, environ: Mapping[str, str]
-) -> PartCheck:
+async def _tool_server(name: str, section: McpServerSettings, environ: Mapping[str, str]) -> str:
     """Connect to a server, starting it if need be, and list its tools; none is called."""
-    part = f"tools.mcp.{name}"
     place = section.command[0] if section.command else section.url.partition("?")[0]
-    try:
-        server = tool_server(name, section, environ)
-    except CutoverError as error:
-        return PartCheck(part, ok=False, detail=str(error))
-    library = mcp()
+    server, library = tool_server(name, section, environ), mcp()
     try:
         async with (
             asyncio.timeout(server.connect),
             library.open_session(server, lambda: None) as session,
         ):
             offering = library.offer_tools(server, await session.list())
-    except Exception as error:  # noqa: BLE001 - whatever it is, the server cannot be used
-        return PartCheck(part, ok=False, detail=f"{place}: {library.describe_error(error)}")
-    details = (
-        f"read-only {_names(one for one in offering.offers if one.read_only)}",
-        f"not read-only {_names(one for one in offering.offers if not one.read_only)}",
-        *offering.faults,
+    except Exception as error:
+        raise PartMissing(place, f"{library.describe_error(error)}") from error
+    read_only, writing = (
+        ", ".join(one.spec.name for one in offering.offers if one.read_only == kind) or "none"
+        for kind in (True, False)
     )
+    details = f"read-only {read_only}", f"not read-only {writing}", *offering.faults
     detail = f"{place}: {len(offering.offers)} tools; {'; '.join(details)}"
-    return PartCheck(part, ok=not offering.faults, detail=detail)
+    if offering.faults:
+        raise PartMissing(detail)
+    return detail
 
 
-def _names(offers: Iterable[Any]) -> str:
-    return ", ".join(one.spec.name for one in offers) or "none"
+async def _models(settings: Settings, environ: Mapping[str, str]) -> str:
+    entries = model_entries(settings, environ)
+    if faults := model_faults(entries, settings):
+        raise PartMissing(faults["models"])
+    return ", ".join(entry.model_id for entry in entries)
 
 
-def _models(settings: Settings, environ: Mapping[str, str]) -> list[PartCheck]:
-    local = any(powers.taped for powers in powers_of(settings.stacks).values())
-    if not (local or settings.gateway.enabled):
-        return []
-    try:
-        entries = model_entries(settings, environ)
-    except CutoverError as error:
-        return [PartCheck("models", ok=False, detail=str(error))]
-    faults = model_faults(entries, settings)
-    known = ", ".join(entry.model_id for entry in entries)
-    return [PartCheck("models", ok=not faults, detail=faults.get("models", known))]
+async def _secret(variable: str, environ: Mapping[str, str]) -> str:
+    read_secret(variable, environ)
+    return f"{variable} is set"
 
 
-def _secrets(settings: Settings, environ: Mapping[str, str]) -> list[PartCheck]:
-    variables = {
-        "server.qa_key_env": settings.server.qa_key_env,
-        "gateway.key_env": settings.gateway.key_env,
-        "admin.token_env": settings.admin.token_env,
-        "captures.pseudonym_key_env": settings.captures.pseudonym_key_env,
-        "tracing.endpoint_env": settings.tracing.endpoint_env,
-    }
-    checks = []
-    for part, variable in variables.items():
-        try:
-            if read_secret(variable, environ):
-                checks.append(PartCheck(part, ok=True, detail=f"{variable} is set"))
-        except CutoverError as error:
-            checks.append(PartCheck(part, ok=False, detail=str(error)))
-    return checks
-
-
-def _pauses(settings: Settings, environ: Mapping[str, str]) -> PartCheck:
+async def _pauses(settings: Settings, environ: Mapping[str, str]) -> str:
     """Check the encryption of pauses; that there is none is no fault."""
     section = settings.pauses
-    try:
-        if isinstance(pause_encryption(section, environ), Plaintext):
-            detail = "not encrypted: [pauses] key_env names no key"
-            return PartCheck("pauses", ok=True, detail=detail)
-    except CutoverError as error:
-        return PartCheck("pauses", ok=False, detail=str(error))
+    if isinstance(pause_encryption(section, environ), Plaintext):
+        return "not encrypted: [pauses] key_env names no key"
     plain = "refused" if section.strict else "read"
-    detail = f"sealed by the first key in {section.key_env}; what was stored without one is {plain}"
-    return PartCheck("pauses", ok=True, detail=detail)
+    return f"sealed by the first key in {section.key_env}; what was stored without one is {plain}"
 
 
-def _captures(settings: Settings) -> PartCheck:
+async def _captures(settings: Settings) -> str:
     place = settings.captures.path
     if "://" in place:
-        return PartCheck("captures", ok=True, detail=f"{place}: reached with the first batch")
-    return _writable("captures", Path(place), place)
+        return f"{place}: reached with the first batch"
+    return _writable(Path(place), place)
 
 
-def _pseudonyms(settings: Settings, environ: Mapping[str, str]) -> list[PartCheck]:
-    if settings.captures.pseudonym_key_env:
-        return []  # its variable is among the secrets
-    return [PartCheck("pseudonyms", ok=True, detail=unsearchable(settings.captures, environ))]
+async def _pseudonyms(settings: Settings, environ: Mapping[str, str]) -> str:
+    return unsearchable(settings.captures, environ)
 
 
-def _writable(part: str, folder: Path, detail: str) -> PartCheck:
+def _writable(folder: Path, detail: str) -> str:
     """Check whether a folder can be written to, or created."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if there.is_dir() and os.access(there, os.W_OK):
-        return PartCheck(part, ok=True, detail=detail)
-    return PartCheck(part, ok=False, detail=f"{detail}: {there} cannot be written to")
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        raise PartMissing(detail, f"{there} cannot be written to")
+    return detail
 
 
-async def _reachable(part: str, url: str, detail: str) -> PartCheck:
+async def _reachable(url: str, detail: str) -> str:
     """Check whether an address accepts connections; nothing is sent."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "localhost", parts.port or _PORTS[parts.scheme]
     except ValueError:  # its text may hold a piece of a password
-        detail = f"{detail}: no host and port can be read from it"
-        return PartCheck(part, ok=False, detail=detail)
+        raise PartMissing(detail, "no host and port can be read from it") from None
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             _, writer = await asyncio.open_connection(host, port)
     except (OSError, TimeoutError) as error:
         why = "no answer" if isinstance(error, TimeoutError) else "no server listens"
-        return PartCheck(part, ok=False, detail=f"{detail}: {why} at {host}:{port}")
+        raise PartMissing(detail, f"{why} at {host}:{port}") from error
     writer.close()
-    return PartCheck(part, ok=True, detail=f"{detail}: reachable")
+    return f"{detail}: reachable"

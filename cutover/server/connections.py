@@ -41,25 +41,12 @@ class CorkedTransport(asyncio.Transport):
         self._transport = transport
         self._held: list[bytes] = []
         self._size = 0
-        # Bound directly: it is called for every event.
+        # Bound directly: some are called for every event.
         self.is_closing: Callable[[], bool] = transport.is_closing
+        self.get_extra_info: Callable[..., Any] = transport.get_extra_info
+        self.pause_reading: Callable[[], None] = transport.pause_reading
+        self.resume_reading: Callable[[], None] = transport.resume_reading
         self._soon = asyncio.get_running_loop().call_soon
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return a fact about the connection."""
-        return self._transport.get_extra_info(name, default)
-
-    def pause_reading(self) -> None:
-        """Stop reading."""
-        self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Read again."""
-        self._transport.resume_reading()
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Hand the connection to another protocol."""
-        self._transport.set_protocol(protocol)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Write together with everything else written in this turn."""
@@ -158,13 +145,10 @@ class ServerConnection(HttpToolsProtocol):
     _on_disconnect: Callable[[], None] | None = None
     transport: CorkedTransport
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.parser = _Parser(self)
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn declares it
         """Cork the transport, and wait for the first head."""
         super().connection_made(CorkedTransport(transport))
+        self.parser = _Parser(self)
         self._extensions: dict[str, dict[object, object]] = {
             ABORT: {"call": self.transport.abort},
             WRITE_NOW: {"call": self.write_body_now},

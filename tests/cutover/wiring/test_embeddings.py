@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from contract.stores import MemoryEntry, Recall
-from cutover.doctor import describe_recall
+from cutover.doctor import check_part, describe_recall
 from cutover.flows import SPECS
 from cutover.stores import open_memory
 from cutover.wiring.models import KeyMissing, open_embedder
@@ -22,6 +22,7 @@ from effects.memory.local_embeddings import LocalEmbedder
 from effects.memory.search import LongTermMemory
 from router.config.errors import ConfigRefused
 from router.config.loader import parse_settings
+from router.config.schema import Settings
 from tests.cutover import test_doctor
 from tests.cutover.test_doctor import GOOD, doctor
 from tests.support.asgi import served
@@ -58,6 +59,12 @@ def test_half_a_configuration_is_refused(lines: str, key: str) -> None:
     assert "hush" not in str(refused.value)
 
 
+async def recall(settings: Settings, environ: dict[str, str]) -> tuple[bool, str]:
+    """Return whether the memory searches by what is configured, and what is said of it."""
+    found = await check_part("recall", describe_recall(settings, environ))
+    return found.ok, found.detail
+
+
 @pytest.mark.sockets
 async def test_a_memory_finds_by_what_is_configured(tmp_path: Path) -> None:
     """From the file to the nearest entry, by way of the endpoint."""
@@ -82,7 +89,7 @@ async def test_nothing_configured_is_full_text() -> None:
     settings = parse_settings("", "file", SPECS)
     async with AsyncExitStack() as stack:
         assert await open_embedder(settings.embeddings, {}, stack) is None
-    assert await describe_recall(settings, {}) == (True, "full text: [embeddings] names no model")
+    assert await recall(settings, {}) == (True, "full text: [embeddings] names no model")
 
 
 @pytest.mark.slow
@@ -99,7 +106,7 @@ async def test_the_local_model_needs_no_network(tmp_path: Path) -> None:
         for query, best in (("what does she drink?", texts[0]), ("where is home", texts[2])):
             found = await memory.recall("r", Recall(user_id="u", query=query))
             assert found[0].text == best
-    said = await describe_recall(settings, {})
+    said = await recall(settings, {})
     assert said == (True, "vectors by wordllama-l2-supercat, in this process")
     assert embedder is not None
     assert maker(embedder) == f"{LocalEmbedder.name}/{LocalEmbedder.size}"
@@ -142,11 +149,11 @@ async def test_vectors_of_another_size_are_told(
         text = '[stores]\nmemory = "env:DB"' + ENDPOINT.format(port=1)
         settings = parse_settings(text, "file", SPECS)
         told = "vectors by small, 64 dimensions, http://127.0.0.1:1/v1"
-        assert await describe_recall(settings, {"DB": where}) == (True, told), "there are no tables"
+        assert await recall(settings, {"DB": where}) == (True, told), "there are no tables"
         async with AsyncExitStack() as opened:
             memory = await open_memory(where, opened, HashedEmbedder(32, "small"))
             await memory.write("w", (MemoryEntry(memory_id="1", user_id="u", text="tea"),))
-        good, said = await describe_recall(settings, {"DB": where})
+        good, said = await recall(settings, {"DB": where})
         assert good
         assert said == (
             f"{told}; 1 of 1 entries have none of 'small/64' yet, and are found by full text "
@@ -167,16 +174,16 @@ async def test_a_role_that_may_not_create_the_extension_is_named(pgvector_dsn: s
         await admin.execute(f"CREATE DATABASE {name}".encode())
         try:
             owner = f"postgresql:///?{query}&user={bare['user']}"
-            assert (await describe_recall(settings, {"DB": owner}))[0]
+            assert (await recall(settings, {"DB": owner}))[0]
             others = f"{owner}&options={quote(f'-crole={READER}')}"
-            good, said = await describe_recall(settings, {"DB": others})
+            good, said = await recall(settings, {"DB": others})
         finally:
             await admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
     assert not good
     assert said.endswith("the extension vector is not created, and the role may not do it")
     no_server = {"DB": "postgresql://127.0.0.1:1/x"}
     told = (False, "[stores] memory cannot be asked whether it keeps vectors")
-    assert await describe_recall(settings, no_server) == told
+    assert await recall(settings, no_server) == told
 
 
 @pytest.mark.sockets
@@ -187,8 +194,8 @@ async def test_a_server_without_pgvector_is_named(
     settings = parse_settings(
         '[embeddings]\nlocal = true\n[stores]\nmemory = "env:DB"', "file", SPECS
     )
-    assert (await describe_recall(settings, {"DB": pgvector_dsn}))[0]
-    good, said = await describe_recall(settings, {"DB": postgres_dsn})
+    assert (await recall(settings, {"DB": pgvector_dsn}))[0]
+    good, said = await recall(settings, {"DB": postgres_dsn})
     if good:
         pytest.skip("the server has pgvector")
     assert said == "full text: the server has no pgvector"
