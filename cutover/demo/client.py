@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from cutover.flows import SPECS
 from router.admin.config_file import edit_flow
 
 BUNDLED = Path(__file__).parent.parent / "demo_messages.jsonl"
+Body = dict[str, Any]
 MARK = "demo-crash"
 """Prefix of the message ids that the planted fault strikes."""
 _BODY = ("message_id", "chat_id", "user_id", "user_name", "content", "prompt_params")
@@ -33,17 +33,8 @@ class MessagesRefused(CutoverError):
         super().__init__(f"messages {str(path)!r}: {why}")
 
 
-@dataclass(frozen=True, slots=True)
-class DemoMessage:
-    """One request body; messages of one chat are sent in order."""
-
-    message_id: str
-    chat: str
-    body: dict[str, Any]
-
-
-def read_messages(path: Path) -> list[DemoMessage]:
-    """Read a JSONL file of `{"content": …}` or `{"turns": [ … ]}`; raises `MessagesRefused`."""
+def read_messages(path: Path) -> list[Body]:
+    """Read bodies from JSONL, `{"content": …}` or `{"turns": [ … ]}`; raises `MessagesRefused`."""
     try:
         # Not `splitlines`: JSON may hold U+2028 and other line ends of text as they are.
         lines = path.read_text("utf-8-sig").split("\n")
@@ -60,7 +51,7 @@ def read_messages(path: Path) -> list[DemoMessage]:
     return messages
 
 
-def _row(path: Path, number: int, line: str) -> list[DemoMessage]:
+def _row(path: Path, number: int, line: str) -> list[Body]:
     try:
         row = msgspec.json.decode(line, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -73,7 +64,7 @@ def _row(path: Path, number: int, line: str) -> list[DemoMessage]:
     return [_message(path, number, part, index) for index, part in enumerate(rows)]
 
 
-def _message(path: Path, number: int, row: dict[str, Any], index: int) -> DemoMessage:
+def _message(path: Path, number: int, row: Body, index: int) -> Body:
     if not isinstance(row.get("content"), str) or not row["content"]:
         raise MessagesRefused(path, f"line {number} has neither 'content' nor 'turns'")
     body = {key: row[key] for key in _BODY if row.get(key) is not None}
@@ -82,35 +73,37 @@ def _message(path: Path, number: int, row: dict[str, Any], index: int) -> DemoMe
         msgspec.convert(body, ChatRequest)
     except msgspec.ValidationError as error:
         raise MessagesRefused(path, f"line {number} cannot be sent: {error}") from error
-    return DemoMessage(body["message_id"], body.get("chat_id", body["message_id"]), body)
+    return body
 
 
 _PARALLEL = 8
 
 
 @dataclass(frozen=True, slots=True)
-class DemoAnswer:
-    """One answer: the stacks assigned and serving, the frames, and the first frame's delay."""
+class DemoStream:
+    """One answer: the stacks assigned and serving, its bytes, and its exchange."""
 
-    message: DemoMessage
-    status: int
-    exchange: str
     assigned: str
     served: str
     body: bytes
-    first_frame: float
+    exchange: str = ""
 
     @property
-    def events(self) -> list[str]:
-        """The events' data, in order."""
-        decoder = SseDecoder()
-        return [event.text for event in decoder.feed(self.body)]
+    def events(self) -> list[tuple[str, Body]]:
+        """The events: names and data; a chat's have no names."""
+        return [(it.event, msgspec.json.decode(it.data)) for it in SseDecoder().feed(self.body)]
 
     @property
     def complete(self) -> bool:
-        """Whether the answer ended well."""
+        """Whether a chat's answer ended well."""
         events = self.events
-        return self.status == HTTPStatus.OK and bool(events) and '"END"' in events[-1]
+        return bool(events) and events[-1][1].get("step") == "END"
+
+    @property
+    def status(self) -> str:
+        """How a companion's answer ended; empty where it broke off."""
+        events = self.events
+        return str(events[-1][1]["status"]) if events and events[-1][0] == "done" else ""
 
     @property
     def takeover(self) -> str | None:
@@ -120,45 +113,35 @@ class DemoAnswer:
 
 
 async def send_all(
-    url: str, messages: Sequence[DemoMessage], done: Callable[[DemoAnswer], None]
-) -> list[DemoAnswer]:
+    url: str, messages: Sequence[Body], progress: Callable[[float], None]
+) -> list[DemoStream]:
     """Send all messages, some concurrently; those of one chat in order."""
-    chats: dict[str, list[DemoMessage]] = {}
+    chats: dict[str, list[Body]] = {}
     for message in messages:
-        chats.setdefault(message.chat, []).append(message)
+        chats.setdefault(message.get("chat_id") or message["message_id"], []).append(message)
     gate = asyncio.Semaphore(_PARALLEL)
-    answers: list[DemoAnswer] = []
+    answers: list[DemoStream] = []
     async with aiohttp.ClientSession() as session:
 
-        async def chat(turns: Sequence[DemoMessage]) -> None:
+        async def chat(turns: Sequence[Body]) -> None:
             async with gate:
                 for message in turns:
-                    answer = await send(session, url, message)
-                    answers.append(answer)
-                    done(answer)
+                    answers.append(await send(session, f"{url}/chat/sse", message))
+                    progress(len(answers) / len(messages))
 
         await asyncio.gather(*(chat(turns) for turns in chats.values()))
     return answers
 
 
-async def send(session: aiohttp.ClientSession, url: str, message: DemoMessage) -> DemoAnswer:
-    """Send one message and read its whole stream."""
-    began = time.perf_counter()
-    first = 0.0
-    pieces: list[bytes] = []
-    async with session.post(f"{url}/chat/sse", json=message.body) as response:
-        async for piece in response.content.iter_any():
-            first = first or time.perf_counter() - began
-            pieces.append(piece)
+async def send(session: aiohttp.ClientSession, url: str, body: object) -> DemoStream:
+    """Send one request and read its whole stream."""
+    async with session.post(url, json=body) as response:
         headers = response.headers
-        return DemoAnswer(
-            message=message,
-            status=response.status,
-            exchange=headers.get("x-cutover-exchange", ""),
+        return DemoStream(
             assigned=headers.get("x-cutover-assigned", ""),
             served=headers.get("x-cutover-served", "").split(" ")[0],
-            body=b"".join(pieces),
-            first_frame=first,
+            body=await response.read(),
+            exchange=headers.get("x-cutover-exchange", ""),
         )
 
 
@@ -170,35 +153,15 @@ _IN_FORCE_WITHIN = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class CompanionStream:
-    """One stream of the companion: the stacks assigned and serving, and its bytes."""
-
-    assigned: str
-    served: str
-    body: bytes
-
-    @property
-    def events(self) -> list[tuple[str, dict[str, Any]]]:
-        """The events: names and data."""
-        return [(it.event, msgspec.json.decode(it.data)) for it in SseDecoder().feed(self.body)]
-
-    @property
-    def status(self) -> str:
-        """How it ended; empty where it broke off."""
-        events = self.events
-        return str(events[-1][1]["status"]) if events and events[-1][0] == "done" else ""
-
-
-@dataclass(frozen=True, slots=True)
 class AnsweredQuestion:
     """A question: the stream that asked it, the answer, and the stream that continued."""
 
-    first: CompanionStream
+    first: DemoStream
     answer: dict[str, FormValue]
-    continued: CompanionStream | None = None
+    continued: DemoStream | None = None
 
     @property
-    def streams(self) -> list[CompanionStream]:
+    def streams(self) -> list[DemoStream]:
         """Both streams, or the first alone."""
         return [self.first] if self.continued is None else [self.first, self.continued]
 
@@ -210,7 +173,7 @@ async def answer_question(url: str, config: Path) -> AnsweredQuestion:
     """
     async with aiohttp.ClientSession() as session:
         turn = {"session_id": "demo-question", "message": MESSAGE}
-        first = await _stream(session, f"{url}/chat", turn)
+        first = await send(session, f"{url}/chat", turn)
         question = next((data for name, data in first.events if name == "hitl"), None)
         if question is None:
             return AnsweredQuestion(first, {})
@@ -221,9 +184,7 @@ async def answer_question(url: str, config: Path) -> AnsweredQuestion:
         reply = {**named, "action": "edit", "data": answer}
         async with session.post(f"{url}/hitl/respond", json=reply) as response:
             await response.read()
-        return AnsweredQuestion(
-            first, answer, await _stream(session, f"{url}/hitl/continue", named)
-        )
+        return AnsweredQuestion(first, answer, await send(session, f"{url}/hitl/continue", named))
 
 
 def filled(form: Form) -> dict[str, FormValue]:
@@ -243,16 +204,6 @@ def _value(field: FormField) -> FormValue:
             return field.options[0]
         case "list":
             return field.options[:1] or (ANSWER,)
-
-
-async def _stream(session: aiohttp.ClientSession, url: str, body: object) -> CompanionStream:
-    async with session.post(url, json=body) as response:
-        headers = response.headers
-        return CompanionStream(
-            assigned=headers.get("x-cutover-assigned", ""),
-            served=headers.get("x-cutover-served", "").split(" ")[0],
-            body=await response.read(),
-        )
 
 
 async def _in_force(session: aiohttp.ClientSession, url: str) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,8 +22,8 @@ from contract.errors import CutoverError
 from cutover.demo.client import (
     MARK,
     AnsweredQuestion,
-    DemoAnswer,
-    DemoMessage,
+    Body,
+    DemoStream,
     answer_question,
     send,
     send_all,
@@ -106,7 +107,7 @@ class DemoPlan:
     """What is sent, for how long, and where the results go."""
 
     folder: Path
-    messages: list[DemoMessage]
+    messages: list[Body]
     load_seconds: float
     users: int
 
@@ -116,8 +117,8 @@ class DemoOutcome:
     """The results of the acts."""
 
     url: str = ""
-    answers: list[DemoAnswer] = field(default_factory=list)
-    crash: DemoAnswer | None = None
+    answers: list[DemoStream] = field(default_factory=list)
+    crash: DemoStream | None = None
     question: AnsweredQuestion | None = None
     simulated: bool = True
     load: LoadReport | None = None
@@ -168,20 +169,15 @@ class Demonstration:
 
     async def converse(self) -> None:
         """Send the messages, some on graph, everything shadowed."""
-        messages = self.plan.messages
-        count = 0
-
-        def done(_: DemoAnswer) -> None:
-            nonlocal count
-            count += 1
-            self._on_share("messages", count / len(messages))
-
-        self.outcome.answers = await send_all(self.outcome.url, messages, done)
+        self.outcome.answers = await send_all(
+            self.outcome.url, self.plan.messages, partial(self._on_share, "messages")
+        )
 
     async def crash(self) -> None:
         """Let the graph stack crash in the middle of an answer, once."""
         async with aiohttp.ClientSession() as session:
-            self.outcome.crash = await send(session, self.outcome.url, crashing_message())
+            url = f"{self.outcome.url}/chat/sse"
+            self.outcome.crash = await send(session, url, crashing_message())
         self._on_share("takeover", 1.0)
 
     async def ask(self) -> None:
@@ -193,8 +189,7 @@ class Demonstration:
         """Load both stacks in turn, for a short while."""
         plan, url = self.plan, self.outcome.url
         bodies = plan.folder / "messages.jsonl"
-        lines = [msgspec.json.encode(message.body) for message in plan.messages]
-        bodies.write_bytes(b"\n".join(lines))
+        bodies.write_bytes(msgspec.json.Encoder().encode_lines(plan.messages))
         targets = tuple(
             Target(stack=stack, url=url, qa_key=self._key) for stack in ("legacy", "graph")
         )
@@ -234,7 +229,7 @@ class Demonstration:
             compare_and_write,
             str(self.plan.folder / "captures"),
             self.plan.folder / "report",
-            lambda share: self._on_share("report", share),
+            partial(self._on_share, "report"),
         )
 
 
@@ -264,7 +259,7 @@ def configuration(folder: Path, simulator: str | None) -> str:
     return text if simulator is None else text + _MODEL.format(base_url=f"{simulator}/v1")
 
 
-def crashing_message() -> DemoMessage:
+def crashing_message() -> Body:
     """Return a message that is assigned to graph and long enough to crash in its middle."""
     message_id = next(
         f"{MARK}-{number}"
@@ -272,5 +267,4 @@ def crashing_message() -> DemoMessage:
         if bucket(SALT, f"{MARK}-{number}") < _GRAPH_BELOW
     )
     content = "What is 12 * 7, and what time is it in UTC? Then tell me about takeovers."
-    body = {"message_id": message_id, "content": content, "user_name": "Ada"}
-    return DemoMessage(message_id, message_id, body)
+    return {"message_id": message_id, "content": content, "user_name": "Ada"}

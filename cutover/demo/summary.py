@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from compare.report.document import ClusterReport
-from cutover.demo.client import CompanionStream, DemoAnswer
+from cutover.demo.client import DemoStream
 from cutover.demo.story import DemoOutcome
 from loadtests.comparison import StackSummary
 from loadtests.report import void_lines
@@ -85,7 +85,7 @@ def _traffic(outcome: DemoOutcome) -> Table:
     table = Table(title="What was served", title_justify="left")
     table.add_column("")
     table.add_column("requests", justify="right")
-    streams: list[DemoAnswer | CompanionStream] = [*outcome.answers]
+    streams = [*outcome.answers]
     streams += [outcome.crash] if outcome.crash else []
     streams += outcome.question.streams if outcome.question else []
     pairs = Counter((stream.assigned, stream.served) for stream in streams)
@@ -130,7 +130,7 @@ def _print_question(outcome: DemoOutcome, console: Console) -> None:
     console.print()
 
 
-def _print_stream(stream: CompanionStream, console: Console) -> None:
+def _print_stream(stream: DemoStream, console: Console) -> None:
     """Print events, adjacent pieces of text as one."""
     for name, events in groupby(stream.events, itemgetter(0)):
         rows = [data for _, data in events]

@@ -11,7 +11,7 @@ from rich.console import Console
 from contract.flows.companion import COMPANION, CompanionDone, CompanionError, CompanionText, Hitl
 from contract.human import Form, FormField, HumanAnswer, check_answer
 from cutover.demo import summary
-from cutover.demo.client import ANSWER, AnsweredQuestion, CompanionStream, filled
+from cutover.demo.client import ANSWER, AnsweredQuestion, DemoStream, filled
 from cutover.demo.faulty_stack import FLOWS
 from cutover.demo.story import DemoOutcome, configuration
 from cutover.flows import SPECS
@@ -28,9 +28,9 @@ QUESTION = Hitl("h", "s", "question", FORM)
 LOST = "the question to the user was not gone on from on the other stack"
 
 
-def stream(served: str, *events: Event) -> CompanionStream:
+def stream(served: str, *events: Event) -> DemoStream:
     """Build an answer of graph's, or legacy's."""
-    return CompanionStream(served, served, b"".join(map(COMPANION.encode, events)))
+    return DemoStream(served, served, b"".join(map(COMPANION.encode, events)))
 
 
 PUT = stream("graph", QUESTION, CompanionDone("suspended"))
@@ -44,7 +44,7 @@ BROKE = stream("legacy", CompanionError("resume_mismatch"), CompanionDone("faile
     [
         (AnsweredQuestion(PUT, {"a": ANSWER}, WENT_ON), True, False),
         (AnsweredQuestion(PUT, {"a": ANSWER}, BROKE), True, True),
-        (AnsweredQuestion(PUT, {"a": ANSWER}, CompanionStream("", "", b"")), False, True),
+        (AnsweredQuestion(PUT, {"a": ANSWER}, DemoStream("", "", b"")), False, True),
         (
             AnsweredQuestion(PUT, {"a": ANSWER}, stream("graph", CompanionDone("completed"))),
             False,
