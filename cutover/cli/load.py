@@ -49,45 +49,30 @@ Option = typer.Option
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Interruption:
-    """The first signal ends a command with what it has; a second one ends the process."""
+@contextmanager
+def first_signal() -> Iterator[list[signal.Signals]]:
+    """Yield a list that takes the first signal of the block; a second one ends the process.
 
-    def __init__(self) -> None:
-        self._signal: signal.Signals | None = None
+    Signals that are ignored (`nohup`) stay ignored.
+    """
+    loop = asyncio.get_running_loop()
+    handled = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+    received: list[signal.Signals] = []
 
-    @property
-    def received(self) -> bool:
-        """Whether a signal came."""
-        return self._signal is not None
+    def restore() -> None:
+        while handled:
+            loop.remove_signal_handler(handled.pop())
 
-    @property
-    def status(self) -> int:
-        """The exit status of a command that was interrupted; 0 if it was not."""
-        return 0 if self._signal is None else 128 + self._signal
+    def handle(number: signal.Signals) -> None:
+        received.append(number)
+        restore()
 
-    @contextmanager
-    def by_signals(self) -> Iterator[None]:
-        """Note the first signal of the block, in the running loop.
-
-        Signals that are ignored (`nohup`) stay ignored.
-        """
-        loop = asyncio.get_running_loop()
-        handled = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
-
-        def restore() -> None:
-            while handled:
-                loop.remove_signal_handler(handled.pop())
-
-        def handle(number: signal.Signals) -> None:
-            self._signal = number
-            restore()
-
-        for one in handled:
-            loop.add_signal_handler(one, handle, one)
-        try:
-            yield
-        finally:
-            restore()
+    for one in handled:
+        loop.add_signal_handler(one, handle, one)
+    try:
+        yield received
+    finally:
+        restore()
 
 
 class MessagesDue(CutoverError):
@@ -163,15 +148,12 @@ def load_targets(
     return control, candidate
 
 
-async def load_and_show(
-    plan: LoadPlan, out: Path, console: Console, interruption: Interruption | None = None
-) -> LoadReport:
-    """Run a plan with a progress bar, print the report and say where the files are.
+async def load_and_show(plan: LoadPlan, out: Path, console: Console) -> int:
+    """Run a plan with a progress bar and print the report; returns the exit status.
 
-    A signal breaks the load off; `interruption` has which.
+    A signal breaks the load off.
     """
-    interruption = interruption or Interruption()
-    with interruption.by_signals(), bar(console, TimeElapsedColumn()) as shown:
+    with first_signal() as received, bar(console, TimeElapsedColumn()) as shown:
         task = shown.add_task("warming up", total=1.0)
 
         def watch(step: LoadProgress) -> None:
@@ -180,10 +162,16 @@ async def load_and_show(
                 text += ", last streams"
             shown.update(task, completed=step.share, description=text)
 
-        report = await run_load(plan, out, watch, lambda: interruption.received)
+        try:
+            report = await run_load(plan, out, watch, lambda: bool(received))
+        except NothingMeasured as nothing:
+            Console(stderr=True).print(str(nothing), highlight=False)
+            return 128 + received[0]
     show(report, console)
     console.print(f"rows.jsonl, load.json and load.html are in {out}", soft_wrap=True)
-    return report
+    if report.broken_off:
+        return 128 + received[0]
+    return CANNOT_TELL if report.basis == "void" else 0
 
 
 def show(report: LoadReport, console: Console) -> None:
@@ -267,21 +255,8 @@ def load(
             rate=rate,
             objectives=tuple(map(parse_objective, objective)) or DEFAULT_OBJECTIVES,
         )
-        status = _measured(plan, out)
+        status = asyncio.run(load_and_show(plan, out, tables()))
     raise typer.Exit(status)
-
-
-def _measured(plan: LoadPlan, out: Path) -> int:
-    """Run a plan and show the report; returns the exit status."""
-    interruption = Interruption()
-    try:
-        report = asyncio.run(load_and_show(plan, out, tables(), interruption))
-    except NothingMeasured as nothing:
-        Console(stderr=True).print(str(nothing), highlight=False)
-        return interruption.status
-    if report.broken_off:
-        return interruption.status
-    return CANNOT_TELL if report.basis == "void" else 0
 
 
 def _secret(variable: str) -> str:

@@ -72,8 +72,10 @@ async def test_the_command_shows_what_it_found(stamped: str, tmp_path: Path) -> 
     before = tmp_path / "out" / "load.json"
     before.write_text("an older report")
     with before.open() as held:
-        report = await load_and_show(plan(stamped, tmp_path, "open"), tmp_path / "out", console)
+        status = await load_and_show(plan(stamped, tmp_path, "open"), tmp_path / "out", console)
         assert held.read() == "an older report"
+    report = msgspec.json.decode(before.read_bytes(), type=LoadReport)
+    assert status == (3 if report.basis == "void" else 0)
     await check_written(report, tmp_path / "out", stamped)
     assert len(list((tmp_path / "out").iterdir())) == 3
     assert isinstance(console.file, StringIO)
