@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import msgspec
@@ -126,3 +127,14 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     code: FaultCode
     retryable: bool = False
     data: dict[str, str | int | float | bool | None] = {}
+
+
+# Controls do not show, and direction marks turn what stands around them: both are spelt out.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]"
+)
+
+
+def visible(text: str) -> str:
+    """Spell out characters that cannot be seen, or that would turn the line around."""
+    return _UNSEEN.sub(lambda found: f"⟨U+{ord(found.group()):04X}⟩", text)

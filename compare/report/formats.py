@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 
-# Controls do not show, and direction marks turn what stands around them: both are spelt out.
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]"
-)
 _THOUSAND = 1_000
 _MILLION = 1_000_000
-
-
-def visible(text: str) -> str:
-    """Spell out characters that cannot be seen, or that would turn the line around."""
-    return _UNSEEN.sub(lambda found: f"⟨U+{ord(found.group()):04X}⟩", text)
 
 
 def duration(us: int) -> str:

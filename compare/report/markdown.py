@@ -10,9 +10,10 @@ from compare.noise import Judgement, Noise
 from compare.noise.control import control_text
 from compare.noise.study import METHOD, flags_text, p_value_text, reading_text, study_text
 from compare.report.document import ClusterReport, Report, WaiverReport, finding_source
-from compare.report.formats import duration, percent, visible
+from compare.report.formats import duration, percent
 from compare.report.latency import Latency
 from compare.verdict import Label
+from contract.errors import visible
 
 CLUSTERS_SHOWN = 10
 LINES_SHOWN = 8

@@ -15,10 +15,11 @@ from compare.findings import LAYERS, Finding, excerpts, kind_of, shortened, sign
 from compare.noise import study
 from compare.noise.control import control_text
 from compare.report.document import ClusterReport, Report, finding_source, title_of
-from compare.report.formats import duration, moment, percent, visible
+from compare.report.formats import duration, moment, percent
 from compare.report.latency import Latency
 from compare.report.text_diff import Piece, word_diff
 from compare.report.timeline import bars_of, marks_of, timeline_of
+from contract.errors import visible
 
 WHOLE = 40
 """So many causes are shown with all exemplars; of the rest one, near where its streams part."""

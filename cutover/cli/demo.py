@@ -11,8 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from contract.errors import CutoverError
-from cutover.cli.terminal import in_words
+from cutover.cli.terminal import refusals
 from cutover.demo.client import BUNDLED, read_messages
 from cutover.demo.story import Demonstration, DemoOutcome, DemoPlan
 from cutover.demo.summary import failures, print_summary
@@ -45,11 +44,9 @@ def demo(
     """
     console = Console()
     try:
-        plan = DemoPlan(out, read_messages(messages), seconds, users)
-        outcome = asyncio.run(_play(plan, console, keep=keep))
-    except (CutoverError, OSError) as error:
-        typer.echo(f"cutover demo: {in_words(error)}", err=True)
-        raise typer.Exit(2) from error
+        with refusals(2):
+            plan = DemoPlan(out, read_messages(messages), seconds, users)
+            outcome = asyncio.run(_play(plan, console, keep=keep))
     except KeyboardInterrupt:
         return
     except asyncio.CancelledError:

@@ -25,8 +25,9 @@ from compare.report.changes import (
     read_report,
 )
 from compare.report.document import with_noise, with_sources
-from compare.report.formats import percent, visible
+from compare.report.formats import percent
 from compare.verdict import Label
+from contract.errors import visible
 from cutover.cli.terminal import bar, print_written, refusals, tables
 from cutover.files import write_whole
 from cutover.flows import SPECS, flows_at

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from contract.errors import CutoverError
+from cutover.cli.terminal import refusals
 from cutover.erasure import (
     SubjectMatcher,
     declared_fields,
@@ -17,9 +18,8 @@ from cutover.erasure import (
     erase_rows,
     erase_threads,
 )
-from cutover.flows import DEFAULT_CONFIG, SPECS, flows_of
+from cutover.flows import DEFAULT_CONFIG, flows_of, settings_at
 from effects.stores.values import DataSubject, SubjectKind
-from router.config.loader import load_settings, parse_settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -58,13 +58,10 @@ def forget(
 
     Exit 0: all is removed that there was, 1: something could not be, 2: refused, nothing removed.
     """
-    try:
-        settings = _settings(config)
+    with refusals(2):
+        settings = settings_at(config)
         subject = _subject({"user": user, "chat": chat, "message": message})
         key = _key(settings, plain=plain)
-    except CutoverError as error:
-        typer.echo(f"cutover forget: {error}", err=True)
-        raise typer.Exit(2) from error
     captures: ErasedCaptures | None = None
     failures: list[str] = []
     try:
@@ -87,12 +84,6 @@ async def _erase(
     rows = await erase_rows(settings.stores, os.environ, subject, exchanges)
     threads = erase_threads(settings, os.environ, rows.chats, all_known=rows.all_chats)
     return rows, await threads
-
-
-def _settings(config: Path) -> Settings:
-    if config == DEFAULT_CONFIG and not config.exists():
-        return parse_settings("", str(config), SPECS)
-    return load_settings(config, SPECS)
 
 
 def _subject(named: dict[SubjectKind, str]) -> DataSubject:

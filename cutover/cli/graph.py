@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from contract.errors import CutoverError
+from cutover.cli.terminal import refusals
 from cutover.wiring.stacks import DEFAULTS, diagrams_of
 
 REFUSED = 2
@@ -35,6 +36,13 @@ class NoGraphviz(CutoverError):
         )
 
 
+class GraphvizFailed(CutoverError):
+    """Graphviz could not draw a diagram."""
+
+    def __init__(self, path: Path, status: int) -> None:
+        super().__init__(f"`dot` ended with {status} and did not write {str(path)!r}")
+
+
 def graph(
     flow: Annotated[str, typer.Argument(help="The flow.")],
     stack: Annotated[
@@ -49,7 +57,7 @@ def graph(
 
     A flow with several ways in has several diagrams. Exit 2: there is none, or no Graphviz.
     """
-    try:
+    with refusals(REFUSED):
         diagrams = diagrams_of(DEFAULTS.get(stack, stack), flow)  # type: ignore[call-overload]
         if format is DiagramFormat.MERMAID:
             typer.echo("\n".join(f"%% {title}\n{text}" for title, text in diagrams.items()))
@@ -59,13 +67,12 @@ def graph(
             raise NoGraphviz
         for title, text in diagrams.items():
             path = out / f"{title.replace(' ', '-')}.png"
-            subprocess.run(  # noqa: S603 - the program found above
-                [dot, "-Tpng", "-o", str(path)], input=to_dot(text), text=True, check=True
+            done = subprocess.run(  # noqa: S603 - the program found above
+                [dot, "-Tpng", "-o", str(path)], input=to_dot(text), text=True, check=False
             )
+            if done.returncode:
+                raise GraphvizFailed(path, done.returncode)
             typer.echo(str(path))
-    except (CutoverError, subprocess.CalledProcessError) as error:
-        typer.echo(f"cutover graph: {error}", err=True)
-        raise typer.Exit(REFUSED) from error
 
 
 def to_dot(mermaid: str) -> str:

@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from contract.errors import CutoverError
-from cutover.cli.terminal import UNFOLDED, in_words, tables
+from cutover.cli.terminal import UNFOLDED, refusals, tables
 from cutover.flows import DEFAULT_CONFIG, settings_at
 from cutover.wiring.history import opening
 from router.admin.audit import HistoryEntry
@@ -37,11 +36,8 @@ def history(
 
     Exit 0: shown, also where there are none; 2: the history cannot be read.
     """
-    try:
+    with refusals(REFUSED):
         found = asyncio.run(_read(config, flow, limit))
-    except (CutoverError, OSError) as error:
-        typer.echo(f"cutover history: {in_words(error)}", err=True)
-        raise typer.Exit(REFUSED) from error
     if as_json:
         for entry in found:
             typer.echo(msgspec.json.encode(entry).decode())

@@ -15,8 +15,8 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemaining
 from rich.table import Table
 
 from compare.report import Report
-from compare.report.formats import visible
 from compare.verdict import Label
+from contract.errors import visible
 from cutover.cli.diff import CLUSTERS_PRINTED, COLOURS, EXIT, UNREADABLE, status_of, status_read
 from cutover.cli.terminal import bar, print_written, refusals, tables
 from cutover.replay import (

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from contract.errors import CutoverError
+from cutover.cli.terminal import refusals
 from cutover.flows import DEFAULT_CONFIG, SPECS
 from cutover.wiring.history import opening
 from cutover.wiring.stacks import DEFAULTS
@@ -44,13 +45,10 @@ def rollback(
     Needs no router and no token. Exit 0: it is off (also where it was already), 2: refused; then
     nothing was changed.
     """
-    try:
+    with refusals(REFUSED):
         if "legacy" not in DEFAULTS:
             raise NoLegacyStack(flow)
         edited = edit_flow(config, SPECS, flow, {"enable_langgraph": False})
-    except CutoverError as error:
-        typer.echo(f"cutover rollback: {error}", err=True)
-        raise typer.Exit(REFUSED) from error
     if not edited.changed:
         typer.echo(f"{flow} is off already in {config}: everything goes to legacy")
         return

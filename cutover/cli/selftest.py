@@ -13,7 +13,7 @@ from rich.progress import MofNCompleteColumn, TextColumn, TimeElapsedColumn, Tim
 from rich.table import Table
 
 from compare.findings import LAYERS
-from compare.report.formats import visible
+from contract.errors import visible
 from cutover.cli.terminal import bar, print_written, refusals
 from cutover.files import write_whole
 from cutover.selftest.trials import PAIRS, Outcome, encode_outcome, self_test

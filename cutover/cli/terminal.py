@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 
-from compare.report.formats import visible
-from contract.errors import CutoverError
+from contract.errors import CutoverError, visible
 
 UNFOLDED = 1_000
 """Columns of a line that is never folded."""
@@ -25,16 +24,12 @@ def refusals(status: int) -> Iterator[None]:
     try:
         yield
     except (CutoverError, OSError) as error:
-        text = escape(visible(in_words(error)))
+        text = str(error)
+        if isinstance(error, OSError) and error.strerror and error.filename:
+            text = f"{str(error.filename)!r}: {error.strerror.lower()}"  # instead of its number
+        text = escape(visible(text))
         Console(stderr=True).print(f"[red]error:[/] {text}", highlight=False, soft_wrap=True)
         raise typer.Exit(status) from error
-
-
-def in_words(error: CutoverError | OSError) -> str:
-    """Return an error's message; a system error names its file instead of its number."""
-    if isinstance(error, CutoverError) or not (error.strerror and error.filename):
-        return str(error)
-    return f"{str(error.filename)!r}: {error.strerror.lower()}"
 
 
 def tables() -> Console:

@@ -16,9 +16,8 @@ from rich.markup import escape
 
 from compare.input.files import read_text
 from compare.report.document import unknown_flows_text
-from compare.report.formats import visible
 from compare.waivers import Waiver, with_waiver
-from contract.errors import CutoverError
+from contract.errors import CutoverError, visible
 from cutover.cli.terminal import refusals
 from cutover.files import write_whole
 from cutover.flows import flows_at

@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from compare.report.formats import visible
+from contract.errors import visible
 from cutover.prompts.examination import ExaminedPrompt
 from cutover.prompts.judgement import DifferingValues, Label, PromptProof
 from cutover.prompts.template import Caution, StayReason

@@ -13,7 +13,8 @@ import pytest
 from compare.findings import Finding
 from compare.report import Report, markdown, page, report_of
 from compare.report.document import TITLES, encode_report, report_schema
-from compare.report.formats import duration, moment, percent, visible
+from compare.report.formats import duration, moment, percent
+from contract.errors import visible
 from contract.records import RunRecord
 from cutover.selftest.exchanges import Script, exchange
 from cutover.selftest.run_faults import FAULTS, SOUND, drop

@@ -111,7 +111,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "file" / "out")])
     assert result.exit_code == 2
-    assert f"cutover demo: '{tmp_path}/file/out': not a directory" in result.output
+    assert f"error: '{tmp_path}/file/out': not a directory" in result.output
 
 
 @pytest.mark.slow

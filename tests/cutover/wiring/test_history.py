@@ -212,7 +212,7 @@ def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
     assert shown("--config", str(path)) == (0, "no change yet\n")
     path.write_text(f'[stores]\nhistory = "sqlite:///{path}/h.sqlite"\n', "utf-8")
     status, said = shown("--config", str(path))
-    assert (status, said.strip()) == (2, f"cutover history: '{path}': file exists")
+    assert (status, said.strip()) == (2, f"error: '{path}': file exists")
     path.unlink()
     assert shown("--config", str(path))[0] == 2
 
