@@ -21,8 +21,7 @@ from cutover.wiring.models import model_entries, rescue_policy
 from effects.memory.search import LongTermMemory
 from router.admin.audit import AuditLog
 from router.admin.auth import AdminTokens, read_tokens
-from router.admin.operations import Operations
-from router.admin.routes import add_admin
+from router.admin.operations import Operations, add_admin
 from router.config.addresses import on_loopback
 from router.config.schema import Settings
 from router.config.watcher import SettingsWatcher

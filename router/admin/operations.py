@@ -1,60 +1,85 @@
-"""Operations: what people see of a running router and change in it, on record with their name."""
+"""The operations API: what people see of a running router and change in it, on record.
+
+A token comes first, then the request; who changes something is named by the token.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Annotated, Any, assert_never
+
+import msgspec
+from fastapi import APIRouter, Depends, FastAPI, Query
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.requests import Request
+from starlette.responses import Response
 
 from contract.errors import EffectFailed
-from router.admin.audit import Change, now
-from router.admin.config_file import NotWritten, edit_flow
+from router.admin.audit import Audit, Change, now
+from router.admin.auth import AdminTokens
+from router.admin.config_file import Edited, NotWritten, Value, edit_flow
 from router.admin.pages import (
+    MOST_EXCHANGES,
     ExchangesPage,
+    FlowPage,
+    FlowsPage,
+    ModelsPage,
     PausePage,
     PausesPage,
+    RecentExchanges,
+    Share,
     flow_page,
     flows_page,
     models_page,
 )
 from router.config.errors import ConfigRefused
 from router.config.schema import percentage
+from router.config.watcher import SettingsWatcher
+from router.http.body import BodyMemory
+from router.http.endpoints import decode
+from router.http.openapi import answer, body_of, page_of
 from router.problems import Problem
+from router.stack import StackName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from effects.model import ModelRegistry, RescuingModel
     from effects.stores import PauseStore, Waiting
-    from router.admin.audit import Audit
-    from router.admin.config_file import Edited, Value
-    from router.admin.pages import FlowPage, FlowsPage, ModelsPage, RecentExchanges, Share
-    from router.config.watcher import SettingsWatcher
     from router.router import Router
-    from router.stack import StackName
+
+_STACKS: Mapping[str, StackName] = {"legacy": "legacy", "graph": "graph"}
 
 
 @dataclass(frozen=True, slots=True)
-class PauseOperations:
-    """The open pauses of a store, without what they hold; raises `Problem`."""
+class Operations:
+    """The operations API; all methods raise `Problem`."""
 
-    store: PauseStore
+    router: Router
+    models: ModelRegistry
+    model: RescuingModel
+    recent: RecentExchanges
+    watched: SettingsWatcher
     audit: Audit
+    edited: Callable[[Change, str], None] | None = None
+    """Called with a change of the file and its version, before that is in force here."""
+    _editing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def show(self) -> PausesPage:
-        """Return the open pauses, oldest first."""
+    async def pauses(self) -> PausesPage:
+        """Return the open pauses, oldest first, without what they hold."""
+        store = self._pause_store()
         with _store_errors():
-            waiting = await self.store.waiting()
+            waiting = await store.waiting()
         moment = now() / 1_000_000
         return PausesPage(pauses=[_pause_page(one, moment) for one in waiting])
 
     async def expire(self, who: str, hitl_id: str) -> PausePage:
-        """Expire one, on record; raises `Problem` 404, 409, 410 or 503."""
+        """Expire a pause, on record."""
+        store = self._pause_store()
         with _store_errors():
-            known = {one.hitl_id: one for one in await self.store.waiting()}
-            reply = await self.store.expire(hitl_id) if hitl_id in known else "unknown"
+            known = {one.hitl_id: one for one in await store.waiting()}
+            reply = await store.expire(hitl_id) if hitl_id in known else "unknown"
         match reply:
             case "unknown":
                 raise Problem(404, "unknown_pause", "no pause with this id waits")
@@ -63,21 +88,90 @@ class PauseOperations:
             case "over":
                 raise Problem(410, "expired", "this pause has expired or been answered")
             case "expired":
-                return await self._on_record(who, known[hitl_id])
+                pause = known[hitl_id]
+                before, after = {hitl_id: pause.state}, {hitl_id: "expired"}
+                change = _change(who, "pause expired", pause.flow, before, after)
+                await asyncio.to_thread(self.audit, change)
+                return _pause_page(pause, now() / 1_000_000, "expired")
             case _:
                 assert_never(reply)
 
-    async def _on_record(self, who: str, before: Waiting) -> PausePage:
-        change = Change(
-            at=now(),
-            who=who,
-            what="pause expired",
-            flow=before.flow,
-            before={before.hitl_id: before.state},
-            after={before.hitl_id: "expired"},
-        )
+    async def share(self, who: str, what: str, flow: str, key: str, share: Share) -> FlowPage:
+        """Set a percentage, and the switch if it is given."""
+        self.flow(flow)
+        try:
+            values: dict[str, Value] = {key: percentage(share.percent)}
+        except ValueError as error:
+            raise Problem(422, "invalid_request", f"{key}: {error}") from error
+        if share.enable is not None:
+            values["enable_langgraph"] = share.enable
+        return await self._edit(who, what, flow, values)
+
+    async def rollback(self, who: str, flow: str) -> FlowPage:
+        """Send everything of a flow to legacy; 409 where legacy is not part of this deployment."""
+        self.flow(flow)
+        if "legacy" not in self.router.stacks:
+            raise Problem(409, "no_legacy_stack", "there is no stack to roll back to")
+        return await self._edit(who, "rollback", flow, {"enable_langgraph": False})
+
+    async def reset(self, who: str, flow: str, stack: str) -> FlowPage:
+        """Close a breaker, here and, with the next synchronisation, in routers that share it."""
+        self.flow(flow)
+        known = _STACKS.get(stack)
+        if known is None:
+            raise Problem(404, "unknown_stack", "there are 'legacy' and 'graph'")
+        before = self.router.admission.breakers.reset(flow, known)
+        change = _change(who, "breaker reset", flow, {known: before}, {known: "closed"})
         await asyncio.to_thread(self.audit, change)
-        return _pause_page(before, now() / 1_000_000, "expired")
+        return flow_page(self.router, flow)
+
+    async def reset_provider(self, who: str, provider: str) -> ModelsPage:
+        """Close the breakers of a provider, in this process."""
+        if provider not in {entry.provider.name for entry in self.models.entries.values()}:
+            raise Problem(404, "unknown_provider", "no provider of that name is registered")
+        known = [one for one in self.model.breaker_states() if one.provider == provider]
+        self.model.breakers.reset(provider)
+        before: dict[str, object] = {f"{provider}/{one.model}": one.state for one in known}
+        after: dict[str, object] = dict.fromkeys(before, "closed")
+        await asyncio.to_thread(
+            self.audit, _change(who, "provider breakers reset", "", before, after)
+        )
+        return self.registry()
+
+    def registry(self) -> ModelsPage:
+        """Return the registry of models."""
+        return models_page(self.models.entries, self.model.breaker_states())
+
+    async def _edit(self, who: str, what: str, flow: str, values: Mapping[str, Value]) -> FlowPage:
+        async with self._editing:
+            try:
+                edited = await asyncio.to_thread(self._write, who, what, flow, values)
+            except (ConfigRefused, NotWritten) as error:
+                raise Problem(409, "not_written", str(error)) from error
+            if edited.changed:
+                self.watched.adopt(edited.text)
+        return flow_page(self.router, flow)
+
+    def _write(self, who: str, what: str, flow: str, values: Mapping[str, Value]) -> Edited:
+        """Edit the file and record it, in a thread: the caller may disconnect in between."""
+        edited = edit_flow(self.watched.path, self.router.flows, flow, values)
+        if edited.changed:
+            change = _change(who, what, flow, edited.before, edited.after)
+            self.audit(change)
+            if self.edited is not None:
+                self.edited(change, edited.settings.version)
+        return edited
+
+    def flow(self, flow: str) -> FlowPage:
+        """Return a flow that is served here."""
+        if flow not in self.router.flows:
+            raise Problem(404, "unknown_flow", "no flow of that name is served here")
+        return flow_page(self.router, flow)
+
+    def _pause_store(self) -> PauseStore:
+        if self.router.pauses is None:
+            raise Problem(404, "no_pauses", "no pauses are stored here")
+        return self.router.pauses.store
 
 
 @contextmanager
@@ -102,120 +196,151 @@ def _pause_page(waiting: Waiting, moment: float, state: str = "") -> PausePage:
     )
 
 
-_STACKS: Mapping[str, StackName] = {"legacy": "legacy", "graph": "graph"}
-
-
-@dataclass(frozen=True, slots=True)
-class Operations:
-    """The operations API; all methods raise `Problem`."""
-
-    router: Router
-    models: ModelRegistry
-    model: RescuingModel
-    recent: RecentExchanges
-    watched: SettingsWatcher
-    audit: Audit
-    edited: Callable[[Change, str], None] | None = None
-    """Called with a change of the file and its version, before that is in force here."""
-    _editing: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    def show_flows(self) -> FlowsPage:
-        """Return all flows, and the router's counts."""
-        return flows_page(self.router, self.watched.fault)
-
-    def show_flow(self, flow: str) -> FlowPage:
-        """Return one flow."""
-        self._known(flow)
-        return flow_page(self.router, flow)
-
-    def show_models(self) -> ModelsPage:
-        """Return the registry of models."""
-        return models_page(self.models.entries, self.model.breaker_states())
-
-    @property
-    def waiting(self) -> PauseOperations:
-        """The pauses; raises `Problem` where none are stored."""
-        pauses = self.router.pauses
-        if pauses is None:
-            raise Problem(404, "no_pauses", "no pauses are stored here")
-        return PauseOperations(pauses.store, self.audit)
-
-    def show_exchanges(self, count: int) -> ExchangesPage:
-        """Return the last exchanges."""
-        return ExchangesPage(exchanges=self.recent.last(count))
-
-    async def share(self, who: str, what: str, flow: str, key: str, share: Share) -> FlowPage:
-        """Set a percentage, and the switch if it is given."""
-        self._known(flow)
-        values: dict[str, Value] = {key: _percent(share.percent, key)}
-        if share.enable is not None:
-            values["enable_langgraph"] = share.enable
-        return await self._edit(who, what, flow, values)
-
-    async def rollback(self, who: str, flow: str) -> FlowPage:
-        """Send everything of a flow to legacy; 409 where legacy is not part of this deployment."""
-        self._known(flow)
-        if "legacy" not in self.router.stacks:
-            raise Problem(409, "no_legacy_stack", "there is no stack to roll back to")
-        return await self._edit(who, "rollback", flow, {"enable_langgraph": False})
-
-    async def reset(self, who: str, flow: str, stack: str) -> FlowPage:
-        """Close a breaker, here and, with the next synchronisation, in routers that share it."""
-        self._known(flow)
-        known = _STACKS.get(stack)
-        if known is None:
-            raise Problem(404, "unknown_stack", "there are 'legacy' and 'graph'")
-        before = self.router.admission.breakers.reset(flow, known)
-        change = _change(who, "breaker reset", flow, {known: before}, {known: "closed"})
-        await asyncio.to_thread(self.audit, change)
-        return flow_page(self.router, flow)
-
-    async def reset_provider(self, who: str, provider: str) -> ModelsPage:
-        """Close the breakers of a provider, in this process."""
-        if provider not in {entry.provider.name for entry in self.models.entries.values()}:
-            raise Problem(404, "unknown_provider", "no provider of that name is registered")
-        known = [one for one in self.model.breaker_states() if one.provider == provider]
-        self.model.breakers.reset(provider)
-        before: dict[str, object] = {f"{provider}/{one.model}": one.state for one in known}
-        after: dict[str, object] = dict.fromkeys(before, "closed")
-        await asyncio.to_thread(
-            self.audit, _change(who, "provider breakers reset", "", before, after)
-        )
-        return self.show_models()
-
-    async def _edit(self, who: str, what: str, flow: str, values: Mapping[str, Value]) -> FlowPage:
-        async with self._editing:
-            try:
-                edited = await asyncio.to_thread(self._write, who, what, flow, values)
-            except (ConfigRefused, NotWritten) as error:
-                raise Problem(409, "not_written", str(error)) from error
-            if edited.changed:
-                self.watched.adopt(edited.text)
-        return flow_page(self.router, flow)
-
-    def _write(self, who: str, what: str, flow: str, values: Mapping[str, Value]) -> Edited:
-        """Edit the file and record it, in a thread: the caller may disconnect in between."""
-        edited = edit_flow(self.watched.path, self.router.flows, flow, values)
-        if edited.changed:
-            change = _change(who, what, flow, edited.before, edited.after)
-            self.audit(change)
-            if self.edited is not None:
-                self.edited(change, edited.settings.version)
-        return edited
-
-    def _known(self, flow: str) -> None:
-        if flow not in self.router.flows:
-            raise Problem(404, "unknown_flow", "no flow of that name is served here")
-
-
-def _percent(value: float, key: str) -> Decimal:
-    try:
-        return percentage(value)
-    except ValueError as error:
-        raise Problem(422, "invalid_request", f"{key}: {error}") from error
-
-
 def _change(
     who: str, what: str, flow: str, before: Mapping[str, object], after: Mapping[str, object]
 ) -> Change:
     return Change(at=now(), who=who, what=what, flow=flow, before=before, after=after)
+
+
+_BODY_BYTES = 10_000
+_share = msgspec.json.Decoder(Share)
+_bearer = HTTPBearer(auto_error=False, description="A token of `[admin] token_env`.")
+
+admin = APIRouter(prefix="/admin", tags=["operations"], default_response_class=Response)
+
+
+def add_admin(app: FastAPI, operations: Operations, tokens: AdminTokens) -> None:
+    """Add the operations API to an application."""
+    app.state.operations = operations
+    app.state.tokens = tokens
+    app.include_router(admin)
+
+
+async def _who(
+    request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> str:
+    """Return the name of the caller; raises `Problem` 401 or 403."""
+    if given is None:
+        why = "send the token as `Authorization: Bearer …`"
+        raise Problem(401, "token_missing", why, challenge="Bearer")
+    tokens: AdminTokens = request.app.state.tokens
+    name = tokens.who(given.credentials)
+    if name is None:
+        raise Problem(403, "token_wrong")
+    return name
+
+
+async def _operations(request: Request) -> Operations:
+    operations: Operations = request.app.state.operations
+    return operations
+
+
+Who = Annotated[str, Depends(_who)]
+Ops = Annotated[Operations, Depends(_operations)]
+
+
+def _answers(page: type[msgspec.Struct], *statuses: int) -> dict[int | str, dict[str, Any]]:
+    answers: dict[int | str, dict[str, Any]] = {200: page_of(page)}
+    return answers | {status: answer(status) for status in (401, 403, *statuses)}
+
+
+def _page(page: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(page), media_type="application/json")
+
+
+@admin.get("/flows", responses=_answers(FlowsPage))
+async def flows(_: Who, operations: Ops) -> Response:
+    """Show every flow: stage, settings in force, breakers, ledger; and the router's counts."""
+    return _page(flows_page(operations.router, operations.watched.fault))
+
+
+@admin.get("/flows/{flow}", responses=_answers(FlowPage, 404, 422))
+async def flow_(_: Who, operations: Ops, flow: str) -> Response:
+    """Show one flow."""
+    return _page(operations.flow(flow))
+
+
+@admin.get("/models", responses=_answers(ModelsPage))
+async def models(_: Who, operations: Ops) -> Response:
+    """Show the registry: providers and their limits, models and their prices; no keys."""
+    return _page(operations.registry())
+
+
+@admin.get("/exchanges", responses=_answers(ExchangesPage, 422))
+async def exchanges(
+    _: Who, operations: Ops, limit: Annotated[int, Query(ge=1, le=MOST_EXCHANGES)] = 100
+) -> Response:
+    """Show the last exchanges of this process, the latest first; without their content."""
+    return _page(ExchangesPage(exchanges=operations.recent.last(limit)))
+
+
+@admin.get("/pauses", responses=_answers(PausesPage, 404, 503))
+async def pauses(_: Who, operations: Ops) -> Response:
+    """Show open pauses, the oldest first, without what they hold."""
+    return _page(await operations.pauses())
+
+
+@admin.delete(
+    "/pauses/{hitl_id}",
+    responses=_answers(PausePage, 404, 409, 410, 422, 503),
+)
+async def expire_pause(who: Who, operations: Ops, hitl_id: str) -> Response:
+    """Expire a pause: its question is closed, and what it held is deleted."""
+    return _page(await operations.expire(who, hitl_id))
+
+
+@admin.post(
+    "/flows/{flow}/percent",
+    responses=_answers(FlowPage, 400, 404, 408, 409, 413, 422),
+    openapi_extra={"requestBody": body_of(Share)},
+)
+async def set_percent(who: Who, operations: Ops, flow: str, request: Request) -> Response:
+    """Set the share of route keys that graph serves."""
+    share = await _share_of(request)
+    return _page(await operations.share(who, "percent", flow, "langgraph_percent", share))
+
+
+@admin.post(
+    "/flows/{flow}/shadow",
+    responses=_answers(FlowPage, 400, 404, 408, 409, 413, 422),
+    openapi_extra={"requestBody": body_of(Share)},
+)
+async def set_shadow(who: Who, operations: Ops, flow: str, request: Request) -> Response:
+    """Set the share of requests that are mirrored."""
+    share = await _share_of(request)
+    return _page(await operations.share(who, "shadow", flow, "shadow_percent", share))
+
+
+@admin.post(
+    "/flows/{flow}/rollback",
+    responses=_answers(FlowPage, 404, 409, 422),
+)
+async def rollback(who: Who, operations: Ops, flow: str) -> Response:
+    """Send everything of a flow to legacy, now; its percentages stay for the next attempt."""
+    return _page(await operations.rollback(who, flow))
+
+
+@admin.post(
+    "/breaker/{flow}/{stack}/reset",
+    responses=_answers(FlowPage, 404, 422),
+)
+async def reset_breaker(who: Who, operations: Ops, flow: str, stack: str) -> Response:
+    """Close a breaker, here and in routers that share it, and reset its counts."""
+    return _page(await operations.reset(who, flow, stack))
+
+
+@admin.post(
+    "/providers/{provider}/reset",
+    responses=_answers(ModelsPage, 404, 422),
+)
+async def reset_provider(who: Who, operations: Ops, provider: str) -> Response:
+    """Close a provider's breakers, in this process, and reset their counts."""
+    return _page(await operations.reset_provider(who, provider))
+
+
+async def _share_of(request: Request) -> Share:
+    memory: BodyMemory = request.app.state.body_memory
+    body = await memory.read(request.scope, request.receive, _BODY_BYTES)
+    memory.release(body)
+    share: Share = decode(_share, body)
+    return share

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from effects.model import ModelEntry, Provider, ProviderBreakerState
-    from router.config.schema import FlowSettings
     from router.context import ExchangeContext, LedgerLine
     from router.router import Router
 
@@ -105,7 +104,7 @@ class ProviderBreakerPage(_Page, frozen=True):
 
     model: str
     state: Literal["closed", "open", "probing"]
-    seconds: float
+    wait: float = msgspec.field(name="seconds")
     calls: int
     failures: int
     refused: int
@@ -210,13 +209,28 @@ def flows_page(router: Router, fault: str | None) -> FlowsPage:
 
 def flow_page(router: Router, name: str) -> FlowPage:
     """Return one flow."""
-    flow = router.settings().flows[name]
+    flow, breakers = router.settings().flows[name], router.admission.breakers
+    now = breakers.monotonic()
+    known = [(stack, breakers.of(name, stack)) for stack in router.stacks]
+    switches = msgspec.convert(flow, FlowSwitches, from_attributes=True)
     return FlowPage(
         flow=name,
         path=router.flows[name].path,
         stage=flow.stage,
-        settings=_switches(flow),
-        breakers=_breakers(router, name),
+        settings=msgspec.structs.replace(
+            switches,
+            force_graph=sorted(switches.force_graph),
+            force_legacy=sorted(switches.force_legacy),
+        ),
+        breakers=[
+            BreakerPage(
+                stack=stack,
+                state=breaker.circuit.state(now),
+                seconds=breaker.circuit.wait(now),
+                reported=breaker.reported,
+            )
+            for stack, breaker in known
+        ],
         open_streams=router.admission.streams.flows[name],
         ledger=[
             LedgerCount(state=line.state, reason=line.reason, count=count)
@@ -237,51 +251,17 @@ def models_page(
     )
 
 
-def _switches(flow: FlowSettings) -> FlowSwitches:
-    same = {name: getattr(flow, name) for name in FlowSwitches.__struct_fields__}
-    return FlowSwitches(
-        **same
-        | {
-            "langgraph_percent": float(flow.langgraph_percent),
-            "shadow_percent": float(flow.shadow_percent),
-            "force_graph": sorted(flow.force_graph),
-            "force_legacy": sorted(flow.force_legacy),
-        }
-    )
-
-
-def _breakers(router: Router, flow: str) -> list[BreakerPage]:
-    now = router.admission.breakers.monotonic()
-    breakers = {stack: router.admission.breakers.of(flow, stack) for stack in router.stacks}
-    return [
-        BreakerPage(
-            stack=stack,
-            state=breaker.circuit.state(now),
-            seconds=breaker.circuit.wait(now),
-            reported=breaker.reported,
-        )
-        for stack, breaker in breakers.items()
-    ]
-
-
 def _provider(provider: Provider, breakers: Sequence[ProviderBreakerState]) -> ProviderPage:
     return ProviderPage(
         name=provider.name,
         address=bare_address(provider.base_url),
         has_key=bool(provider.key.reveal()),
         limits=asdict(provider.limits),
-        breakers=[_provider_breaker(one) for one in breakers if one.provider == provider.name],
-    )
-
-
-def _provider_breaker(known: ProviderBreakerState) -> ProviderBreakerPage:
-    return ProviderBreakerPage(
-        model=known.model,
-        state=known.state,
-        seconds=known.wait,
-        calls=known.calls,
-        failures=known.failures,
-        refused=known.refused,
+        breakers=[
+            msgspec.convert(one, ProviderBreakerPage, from_attributes=True)
+            for one in breakers
+            if one.provider == provider.name
+        ],
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from router.telemetry.labels import safe_name
+from router.telemetry.instruments import safe_name
 
 if TYPE_CHECKING:
     from contract.records import RunRecord

@@ -1,11 +1,12 @@
 """The metrics: each with its unit in its name, as Prometheus wants it, and bounded labels.
 
-Labels take few values: flows, the two stacks, codes, configured models; never what a user sent.
-Nothing here imports Prometheus' client.
+Labels take few values: flows, the two stacks, codes, configured models; never what a user sent. So
+do the names in the access log and in spans. Nothing here imports Prometheus' client.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,36 @@ of Prometheus' client."""
 
 _QUICK = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _LONG = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0)
+
+
+OTHER = "other"
+MOST_CODES = 64
+
+_NAME = re.compile(r"[\w.:/@-]{1,100}", re.ASCII)
+_CODE = re.compile(r"[a-z][a-z0-9_]{0,39}|")
+
+
+def safe_name(value: str) -> str:
+    """Return a name, `other` where it does not look like one: it may hold a user's words."""
+    return value if _NAME.fullmatch(value) else OTHER
+
+
+class CodeLabels:
+    """Lets through the first `MOST_CODES` different values that look like codes, else `other`.
+
+    The author of a stack chooses its codes, and may have put a user's words into one.
+    """
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def __call__(self, value: str) -> str:
+        """Return the label for a value."""
+        if value not in self._known:
+            if len(self._known) >= MOST_CODES or not _CODE.fullmatch(value):
+                return OTHER
+            self._known.add(value)
+        return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,7 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 from prometheus_client.registry import Collector
 
 from router.telemetry import instruments
-from router.telemetry.instruments import INSTRUMENTS, Instrument, MetricSources
-from router.telemetry.labels import OTHER, CodeLabels
+from router.telemetry.instruments import INSTRUMENTS, OTHER, CodeLabels, Instrument, MetricSources
 
 if TYPE_CHECKING:
     from contract.records import RunRecord

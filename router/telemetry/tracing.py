@@ -24,7 +24,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from contract import operations
 from contract.records import PlayRecord, RunRecord
-from router.telemetry.labels import safe_name
+from router.telemetry.instruments import safe_name
 
 if TYPE_CHECKING:
     from effects.tape import Entry

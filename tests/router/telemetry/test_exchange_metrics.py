@@ -9,7 +9,7 @@ from contract.model import Chunk, Usage
 from router.config.schema import BreakerSettings
 from router.stack import StackName
 from router.telemetry import instruments as i
-from router.telemetry.labels import MOST_CODES, CodeLabels
+from router.telemetry.instruments import MOST_CODES, CodeLabels
 from router.telemetry.metrics import ExchangeMetrics, MetricValues
 from tests.support.faulty_stacks import Boom, after, crash, hang
 from tests.support.flow_runs import Case

@@ -13,7 +13,7 @@ from contract.flows.chat import CHAT, ChatRequest
 from contract.model import Chunk, ToolCallDelta, Usage
 from contract.operations import OPERATIONS
 from router.stack import IncomingRequest, StackName
-from router.telemetry.labels import safe_name
+from router.telemetry.instruments import safe_name
 from router.telemetry.tracing import EXCHANGE
 from tests.support.faulty_stacks import after, crash
 from tests.support.flow_runs import Case
