@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 import tomllib
 from difflib import get_close_matches
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -10,6 +11,15 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import msgspec
 
 from contract.errors import CutoverError
+
+MOST_BYTES = 1 << 20
+"""No declaration that a person writes is longer; a device has no end."""
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -26,6 +36,27 @@ class DeclarationRefused(CutoverError):
         self.file = file
         self.key = key
         self.why = why
+
+
+def not_a_file(mode: int) -> str:
+    """Name what a `st_mode` stands for if that is neither file nor folder, "" for those.
+
+    Opening a pipe waits for its writer, and a device may have no end.
+    """
+    kind = stat.S_IFMT(mode)
+    if kind in {stat.S_IFREG, stat.S_IFDIR}:
+        return ""
+    return f"{_KINDS.get(kind, 'something else')}, not a file"
+
+
+def decoded(data: bytes, file: str) -> str:
+    """Return the text of a declaration, without a byte order mark; raises `DeclarationRefused`."""
+    if len(data) > MOST_BYTES:
+        raise DeclarationRefused(file, "", f"longer than {MOST_BYTES:,} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DeclarationRefused(file, "", f"not UTF-8 at byte {error.start}") from error
 
 
 def parsed(text: str, file: str) -> dict[str, Any]:

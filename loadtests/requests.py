@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from contract.declarations import not_a_file
 from contract.errors import CutoverError
 from contract.flow import SESSION, FlowSpec
 from contract.flows import chat, companion, session
@@ -128,6 +129,8 @@ def read_messages(spec: FlowSpec, path: Path, route_key: str = "") -> MessageCyc
     `route_key` is what the router routes the flow by; "" for the flow's default.
     """
     try:
+        if kind := not_a_file(path.stat().st_mode):
+            raise MessageFileRefused(path, kind)
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise MessageFileRefused(path, error.strerror or "it cannot be read") from error

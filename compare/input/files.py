@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from contract.declarations import DeclarationRefused
+from contract.declarations import MOST_BYTES, DeclarationRefused, decoded, not_a_file
 
-_KINDS = {
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFSOCK: "a socket",
-}
 _LOCAL = frozenset({"file", "local"})
 
 
@@ -43,19 +36,20 @@ def files_below(system: Any, root: str) -> Mapping[str, Mapping[str, Any]]:
 
 
 def no_file(path: str | os.PathLike[str]) -> str:
-    """Name what something on this host is if it is neither file nor folder, "" for those.
+    """Say of something on this host that it is not read, "" for files and folders.
 
-    Opening a pipe waits for its writer, and a device may have no end. Raises `OSError`.
+    Raises `OSError`.
     """
-    kind = stat.S_IFMT(Path(path).stat().st_mode)
-    if kind in {stat.S_IFREG, stat.S_IFDIR}:
-        return ""
-    return f"{_KINDS.get(kind, 'something else')}, not a file: it is not read"
+    kind = not_a_file(Path(path).stat().st_mode)
+    return f"{kind}: it is not read" if kind else ""
 
 
 def read_text(path: Path) -> str:
-    """Read a file, without a byte order mark; raises `DeclarationRefused` when it cannot be."""
+    """Read a declaration, at most 1 MiB of a file; raises `DeclarationRefused`."""
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as trouble:
+        if why := no_file(path):
+            raise DeclarationRefused(str(path), "", why)
+        with path.open("rb") as file:
+            return decoded(file.read(MOST_BYTES + 1), str(path))
+    except OSError as trouble:
         raise DeclarationRefused(str(path), "", str(trouble)) from trouble

@@ -9,6 +9,7 @@ import msgspec
 
 from compare.findings import Layer
 from compare.input.damage import ILLEGIBLE
+from compare.input.files import no_file
 from compare.report.document import VERSION, ClusterReport, Report
 from compare.report.formats import percent
 from compare.report.markdown import code, plain
@@ -80,6 +81,8 @@ def read_report(path: Path) -> Report:
     if path.is_dir() and not file.exists():
         raise ReportUnreadable(str(path), "there is no report.json in it")
     try:
+        if why := no_file(file):
+            raise ReportUnreadable(str(path), why)
         report = msgspec.json.decode(file.read_bytes(), type=Report)
     except OSError as trouble:
         raise ReportUnreadable(str(path), trouble.strerror or str(trouble)) from trouble

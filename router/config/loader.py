@@ -15,7 +15,7 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from contract.declarations import DeclarationRefused
+from contract.declarations import MOST_BYTES, DeclarationRefused, decoded, not_a_file
 from contract.flow import SESSION, FlowSpec
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.wire import Dialect, built_in, dialect_in
@@ -52,12 +52,15 @@ def load_settings(path: Path, specs: Mapping[str, FlowSpec]) -> Settings:
 def read_config_text(path: Path) -> str:
     """Return the text of a configuration file, without byte order mark; raises `ConfigRefused`."""
     try:
-        return path.read_bytes().decode("utf-8-sig")  # line ends as they are
+        if kind := not_a_file(path.stat().st_mode):
+            raise ConfigRefused(str(path), "", f"cannot be read: {kind}")
+        with path.open("rb") as file:
+            return decoded(file.read(MOST_BYTES + 1), str(path))  # line ends as they are
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise ConfigRefused(str(path), "", f"cannot be read: {reason}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigRefused(str(path), "", f"not UTF-8 at byte {error.start}") from error
+    except DeclarationRefused as refused:
+        raise ConfigRefused(str(path), "", refused.why) from refused
 
 
 def read_toml(text: str, where: str) -> dict[str, Any]:

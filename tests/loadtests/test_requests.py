@@ -40,6 +40,12 @@ def messages(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_device_is_no_messages_file() -> None:
+    """It may have no end."""
+    with pytest.raises(MessageFileRefused, match="a device, not a file"):
+        read_messages(CHAT, Path("/dev/zero"))
+
+
 def test_every_request_has_ids_of_its_own(messages: Path) -> None:
     """Message and conversation are new each time, people stay, notes are not sent."""
     read = read_messages(CHAT, messages)

@@ -1,5 +1,6 @@
 """The configuration: good defaults, and refusals that say what to do."""
 
+import os
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -244,6 +245,39 @@ def test_a_file_is_loaded_or_refused(tmp_path: Path) -> None:
         load_settings(path, SPECS)
     path.write_text("[flows.chat]\nlanggraph_percent = 2.5", "utf-8")
     assert load_settings(path, SPECS).flows["chat"].langgraph_percent == Decimal("2.500")
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        pytest.param("device", "cannot be read: a device, not a file", id="a device without end"),
+        pytest.param("pipe", "cannot be read: a pipe, not a file", id="a pipe nothing writes to"),
+        pytest.param("folder", "cannot be read: is a directory", id="a folder"),
+        pytest.param("long", "longer than 1,048,576 bytes", id="a file over 1 MiB"),
+    ],
+)
+def test_only_regular_files_of_bounded_size_are_read(tmp_path: Path, kind: str, why: str) -> None:
+    """A link to a device took all memory, and the router with it."""
+    path = tmp_path / "cutover.toml"
+    match kind:
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case _:
+            path.write_bytes(b"#" * (1 + (1 << 20)))
+    with pytest.raises(ConfigRefused, match=rf"cutover\.toml: {why}$"):
+        load_settings(path, SPECS)
+
+
+def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
+    """Mounted configurations are links, and the longest one that is allowed is read."""
+    path, real = tmp_path / "cutover.toml", tmp_path / "real.toml"
+    real.write_text("[flows.chat]\nlanggraph_percent = 2\n".ljust(1 << 20, "#"), "utf-8")
+    path.symlink_to(real)
+    assert load_settings(path, SPECS).flows["chat"].langgraph_percent == 2
 
 
 def test_a_byte_order_mark_is_taken_off(tmp_path: Path) -> None:
