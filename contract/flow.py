@@ -117,10 +117,6 @@ class AnswerEndpoint:
     answer: Callable[[Any], HumanAnswer]
 
 
-def _no_answer(_body: object) -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class ContinueEndpoint:
     """Where a paused exchange is resumed; `answer` reads one that comes with the request."""
@@ -128,7 +124,7 @@ class ContinueEndpoint:
     path: str
     request: type[msgspec.Struct]
     hitl_id: Callable[[Any], str]
-    answer: Callable[[Any], HumanAnswer | None] = _no_answer
+    answer: Callable[[Any], HumanAnswer | None] = lambda _body: None
 
 
 class PassedEvent(Event, frozen=True):
@@ -136,10 +132,6 @@ class PassedEvent(Event, frozen=True):
 
     name: str
     frame: bytes = b""
-
-
-def _never_suspends(_options: object, _last: Event | None) -> Sequence[Event]:
-    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +161,7 @@ class FlowSpec:
     failure: Callable[[Any, str, Event | None], Sequence[Event]]
     encode: Callable[[Event], bytes]
     route_keys: Mapping[str, str]
-    suspended: Callable[[Any, Event | None], Sequence[Event]] = _never_suspends
+    suspended: Callable[[Any, Event | None], Sequence[Event]] = lambda _options, _last: ()
     extra_requests: Mapping[str, type[msgspec.Struct]] = field(default_factory=dict)
     body_limits: Mapping[str, int] = field(default_factory=dict)
     answer_endpoint: AnswerEndpoint | None = None
@@ -249,7 +241,10 @@ class FlowSpec:
         """
         default = next(iter(self.route_keys), "")
         named = self._key(body, wanted) or self._key(body, default) or session
-        return named or blake2b(_canonical(body), digest_size=8).hexdigest()
+        if named:
+            return named
+        canonical = msgspec.json.encode(body, order="deterministic")
+        return blake2b(canonical, digest_size=8).hexdigest()
 
     def _key(self, body: Body, name: str) -> str:
         value: Any = body
@@ -263,7 +258,3 @@ class FlowSpec:
 def value_in(body: object, name: str) -> Any:
     """Return a field of a body, None where it has none of that name."""
     return body.get(name) if isinstance(body, Mapping) else getattr(body, name, None)
-
-
-def _canonical(body: Body) -> bytes:
-    return msgspec.json.encode(body, order="deterministic")

@@ -309,15 +309,9 @@ class TapeSession:
         of the next call would lead the run astray. A third time it is a call like any other.
         """
         index = self.plays.index(play)
-        before = self.plays[index - 1] if index else None
-        if before is None or before.how != "exact":
-            return None
-        same = (play.operation, play.site, play.args) == (
-            before.operation,
-            before.site,
-            before.args,
-        )
-        return before.entry if same else None
+        before = self.plays[index - 1] if index else play
+        keys = [(one.operation, one.site, one.args) for one in (play, before)]
+        return before.entry if before.how == "exact" and keys[0] == keys[1] else None
 
     def _nearest(self, play: Play) -> Entry | None:
         """Return the call of the same ordinal, or the first at that site not played yet."""

@@ -2,9 +2,8 @@
 
 import asyncio
 import selectors
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import contextmanager
 from typing import TypeVar, TypeVarTuple
 
 Result = TypeVar("Result")
@@ -44,17 +43,8 @@ class JumpingSelector(selectors.DefaultSelector):
         self.now += timeout
         return []
 
-    @contextmanager
-    def thread_running(self) -> Iterator[None]:
-        """Hold the clock: a thread's work takes real time and no virtual time."""
-        self.thread_started()
-        try:
-            yield
-        finally:
-            self.thread_ended()
-
     def thread_started(self) -> None:
-        """Hold the clock until `thread_ended`."""
+        """Hold the clock until `thread_ended`: work takes real time and no virtual time."""
         self._threads += 1
 
     def thread_ended(self, _: object = None) -> None:
@@ -101,5 +91,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     async def shutdown_default_executor(self, *_: float | None) -> None:
         """Join the threads; the guard is the limit, since a virtual one would end at once."""
-        with self._jumping.thread_running():
+        self._jumping.thread_started()
+        try:
             await super().shutdown_default_executor()
+        finally:
+            self._jumping.thread_ended()

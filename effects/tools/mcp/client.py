@@ -35,7 +35,6 @@ from mcp_types import (
     TextResourceContents,
     ToolListChangedNotification,
 )
-from mcp_types import Tool as McpTool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from contract.errors import CutoverError
@@ -322,7 +321,10 @@ class SdkSession:
         cursor: str | None = None
         for _ in range(MAX_PAGES):
             page = await self._client.list_tools(cursor=cursor)
-            found += map(_listed, page.tools)
+            for tool in page.tools:
+                description = tool.description or tool.title or ""
+                hinted = bool(tool.annotations and tool.annotations.read_only_hint)
+                found.append(ListedTool(tool.name, description, tool.input_schema, hinted))
             cursor = page.next_cursor
             if cursor is None:
                 break
@@ -355,12 +357,6 @@ async def _listen(client: Client, check: Notify) -> None:
             return
         check()
         await anyio.sleep(RELISTEN_SECONDS)
-
-
-def _listed(tool: McpTool) -> ListedTool:
-    hints = tool.annotations
-    hinted = bool(hints and hints.read_only_hint)
-    return ListedTool(tool.name, tool.description or tool.title or "", tool.input_schema, hinted)
 
 
 async def _transport(server: McpServer, stack: AsyncExitStack) -> Transport:

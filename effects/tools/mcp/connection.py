@@ -159,7 +159,7 @@ class McpConnection:
         session = self._session
         if session is None:
             raise ServerAway(self._server.name)
-        if not offer.schema.fits(arguments):
+        if not offer.validator.is_valid(arguments):
             raise BadArguments(argument="*", reason="not as the schema has it")
         return await session.call(offer.name, arguments)
 

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from jsonschema.exceptions import SchemaError
+from jsonschema.protocols import Validator
 from jsonschema.validators import Draft202012Validator, validator_for
 from referencing import Registry
 
@@ -49,26 +50,20 @@ class SchemaUnusable(CutoverError):
         super().__init__(f"its schema is {why}")
 
 
-class ToolSchema:
-    """A checked schema; one that names no dialect is of 2020-12, as MCP has it.
+def schema_validator(schema: Mapping[str, Any]) -> Validator:
+    """Return the validator of a schema; one that names no dialect is of 2020-12, as MCP has it.
 
     Raises `SchemaUnusable`.
     """
-
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        if schema.get("type") != "object":
-            raise SchemaUnusable(why="not of an object")
-        kind = validator_for(schema, default=Draft202012Validator)
-        try:
-            kind.check_schema(schema)
-        except SchemaError as error:
-            raise SchemaUnusable(why="no JSON schema") from error
-        # A registry of its own: references lead nowhere outside, and nothing is fetched.
-        self._validator = kind(schema, registry=Registry())
-
-    def fits(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether arguments are what the schema requires."""
-        return bool(self._validator.is_valid(arguments))
+    if schema.get("type") != "object":
+        raise SchemaUnusable(why="not of an object")
+    kind = validator_for(schema, default=Draft202012Validator)
+    try:
+        kind.check_schema(schema)
+    except SchemaError as error:
+        raise SchemaUnusable(why="no JSON schema") from error
+    # A registry of its own: references lead nowhere outside, and nothing is fetched.
+    return kind(schema, registry=Registry())
 
 
 MAX_TOOLS: Final = 128  # as many as a model takes
@@ -96,7 +91,7 @@ class OfferedTool:
 
     name: str
     spec: ToolSpec
-    schema: ToolSchema
+    validator: Validator
     read_only: bool
 
 
@@ -149,13 +144,13 @@ def _unknown_names(server: McpServer, there: Mapping[str, ListedTool]) -> Iterat
 
 
 def _offer(server: McpServer, one: ListedTool) -> OfferedTool:
-    schema = ToolSchema(one.schema)
+    validator = schema_validator(one.schema)
     encoded = parameters(one.schema)
     if len(bytes(encoded)) > MAX_SCHEMA_BYTES:
         raise SchemaUnusable(why=f"longer than {MAX_SCHEMA_BYTES} bytes")
     description = one.description[:MAX_DESCRIPTION]
     spec = ToolSpec(offered_name(server.prefix, one.name), description, encoded)
-    return OfferedTool(one.name, spec, schema, _read_only(server, one))
+    return OfferedTool(one.name, spec, validator, _read_only(server, one))
 
 
 def _read_only(server: McpServer, one: ListedTool) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from effects.tools.mcp import ListedTool, McpServer, offer_tools
-from effects.tools.mcp.server import MAX_SCHEMA_BYTES, MAX_TOOLS, ToolSchema, offered_name
+from effects.tools.mcp.server import MAX_SCHEMA_BYTES, MAX_TOOLS, offered_name, schema_validator
 from tests.effects.tools.mcp.connecting import listed
 
 # Few characters, of every kind: a table of all of Unicode takes seconds to make.
@@ -121,7 +121,7 @@ def test_a_schema_is_sent_canonically() -> None:
 
 def test_arguments_are_held_to_the_schema_without_fetching_anything() -> None:
     """References inside it count; one that leads outside cannot be followed."""
-    inside = ToolSchema(
+    inside = schema_validator(
         {
             "type": "object",
             "properties": {"a": {"$ref": "#/$defs/a"}},
@@ -129,9 +129,11 @@ def test_arguments_are_held_to_the_schema_without_fetching_anything() -> None:
             "$defs": {"a": {"type": "integer", "minimum": 1}},
         }
     )
-    assert inside.fits({"a": 1})
-    assert not inside.fits({"a": 0})
-    assert not inside.fits({})
-    outside = ToolSchema({"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:1/x"}}})
+    assert inside.is_valid({"a": 1})
+    assert not inside.is_valid({"a": 0})
+    assert not inside.is_valid({})
+    outside = schema_validator(
+        {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:1/x"}}}
+    )
     with pytest.raises(Exception, match="Unresolvable"):
-        outside.fits({"a": 1})
+        outside.is_valid({"a": 1})
