@@ -102,7 +102,10 @@ class WireEvent:
 
 
 class EventDecoder:
-    """What the events of one dialect say; holds no state of a stream."""
+    """What the events of one dialect say; holds no state of a stream.
+
+    `has_deltas` is whether some text comes in pieces.
+    """
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -120,6 +123,8 @@ class EventDecoder:
             "reasoning": _paths(reasoning, dialect.growth),
         }
         self._code = paths_of(dialect.errors.code)
+        growths = {growth for table in self._tracks.values() for _, growth in table.values()}
+        self.has_deltas = dialect.tools is not None or "delta" in growths
 
     def event(self, sse_name: str, data: bytes) -> WireEvent:
         """Read one event: its SSE name, "" where there is none, and its payload."""
@@ -149,12 +154,6 @@ class EventDecoder:
         """Return where events of a name keep a text, and how it grows."""
         table = self._tracks[track]
         return table.get(name) or table.get(EVERY) or _NOWHERE
-
-    @property
-    def has_deltas(self) -> bool:
-        """Whether some text comes in pieces."""
-        growths = {growth for table in self._tracks.values() for _, growth in table.values()}
-        return self.dialect.tools is not None or "delta" in growths
 
     def texts(self, name: str, value: Any) -> list[TextPlace]:
         """Return where pieces of texts stand in an event: answer, reasoning, then arguments."""

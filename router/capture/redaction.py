@@ -16,7 +16,7 @@ import msgspec
 
 from contract.model import Chunk
 from contract.records import EntryRecord, FeedbackRecord, RunRecord
-from contract.wire import Dialect, EventDecoder
+from contract.wire import EventDecoder
 from router.capture.pseudonyms import Dictionary, Edit, applied, decode_json, encode_json
 from router.config.patterns import Patterns
 
@@ -54,16 +54,18 @@ class Redactor:
         self._paths = tuple(tuple(path.split(".")) for path in paths)
         self._key = key
 
-    def exchange(self, records: Sequence[RunRecord], dialect: Dialect) -> list[RunRecord]:
+    def exchange(self, records: Sequence[RunRecord], decoder: EventDecoder) -> list[RunRecord]:
         """Return the records of one exchange without personal data, marked `redacted` if changed.
 
         An unmarked record is verbatim: its replay is compared with the recorded frames.
         """
-        runs = self._runs(records, dialect)
+        runs = [_Run(record, decoder, self._paths) for record in records]
         dictionary = self._learned(runs, self._possible(runs))
         return [run.redacted(dictionary) for run in runs] if dictionary else list(records)
 
-    def at_once(self, records: Sequence[RunRecord], dialect: Dialect) -> list[RunRecord] | None:
+    def at_once(
+        self, records: Sequence[RunRecord], decoder: EventDecoder
+    ) -> list[RunRecord] | None:
         """Do as `exchange` where that is quick; None where texts would have to be searched.
 
         It is quick where there is no tape, no pattern could match, and no frame holds what paths
@@ -71,7 +73,7 @@ class Redactor:
         """
         if any(record.tape for record in records):
             return None
-        runs = self._runs(records, dialect)
+        runs = [_Run(record, decoder, self._paths) for record in records]
         if self._possible(runs):
             return None
         dictionary = self._learned(runs, Patterns(()))
@@ -88,10 +90,6 @@ class Redactor:
         dictionary = Dictionary(self._key, self._patterns)
         dictionary.learn(record.comment)
         return msgspec.structs.replace(record, comment=dictionary.replaced(record.comment))
-
-    def _runs(self, records: Sequence[RunRecord], dialect: Dialect) -> list[_Run]:
-        decoder = EventDecoder(dialect)
-        return [_Run(record, decoder, self._paths) for record in records]
 
     def _possible(self, runs: Sequence[_Run]) -> Patterns:
         """Return the patterns that could match somewhere."""

@@ -199,7 +199,7 @@ class CaptureWriter:
         something may have to be redacted.
         """
         try:
-            redacted = self._redactor.at_once(records, self._specs[records[0].flow].dialect)
+            redacted = self._redactor.at_once(records, self._specs[records[0].flow].decoder)
         except Exception:  # noqa: BLE001 - the thread meets it again, and counts it
             return None
         return None if redacted is None else _packed(redacted)
@@ -253,7 +253,7 @@ class CaptureWriter:
             time.sleep(0)  # hands the interpreter to the loop between two exchanges
 
     def _pack(self, records: Sequence[RunRecord]) -> Packed:
-        redacted = self._redactor.exchange(records, self._specs[records[0].flow].dialect)
+        redacted = self._redactor.exchange(records, self._specs[records[0].flow].decoder)
         blob = self._batch.store.blob
         return _packed(
             [one if _size(one) <= LONGEST else without_blobs(one, blob) for one in redacted]

@@ -39,7 +39,7 @@ def line(body: Mapping[str, object], paths: tuple[str, ...] = PATHS) -> bytes:
         request=RequestRecord(msgspec.Raw(msgspec.json.encode(body)), msgspec.Raw(b"{}")),
     )
     redactor = Redactor(compile_patterns({}), paths, KEY)
-    return encode_run(redactor.exchange([record], CHAT.dialect)[0])
+    return encode_run(redactor.exchange([record], CHAT.decoder)[0])
 
 
 def test_a_pseudonym_is_the_same_on_every_host_with_the_key() -> None:

@@ -282,7 +282,7 @@ def test_a_name_spread_over_chunks_is_redacted() -> None:
         (at, f"data: {chunk % piece}\n\n") for at, piece in enumerate(["a@exa", "mple.", "org ok"])
     )
     run = msgspec.structs.replace(a_run("e"), frames=frames)
-    (after,) = Redactor(compile_patterns({}), (), b"key").exchange([run], spec.dialect)
+    (after,) = Redactor(compile_patterns({}), (), b"key").exchange([run], spec.decoder)
     said = "".join(text for _, text in after.frames)
     assert "mple." not in said
     assert "ok" in said

@@ -9,7 +9,7 @@ import msgspec
 from contract.errors import Fault
 from contract.model import Chunk, ModelCall, SystemMessage, ToolCallDelta, UserMessage
 from contract.records import EntryRecord, PlayRecord, RequestRecord, RunRecord, encode_run
-from contract.wire import Dialect, EventNames, TextPaths
+from contract.wire import Dialect, EventDecoder, EventNames, TextPaths
 from router.capture.redaction import Json, Redactor
 from router.config.patterns import Patterns
 from router.config.schema import RedactionSettings
@@ -17,12 +17,14 @@ from router.config.schema import RedactionSettings
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)")
 KEY = b"the key of these tests"
 
-DELTAS = Dialect(text={"text": "content"}, terminal=("done",))
-GROWING = Dialect(
-    event=EventNames(path="step"),
-    text={"SEND": TextPaths(path="content", growth="cumulative")},
-    reasoning={"SEND": TextPaths(path="reason_content", growth="cumulative")},
-    terminal=("END",),
+DELTAS = EventDecoder(Dialect(text={"text": "content"}, terminal=("done",)))
+GROWING = EventDecoder(
+    Dialect(
+        event=EventNames(path="step"),
+        text={"SEND": TextPaths(path="content", growth="cumulative")},
+        reasoning={"SEND": TextPaths(path="reason_content", growth="cumulative")},
+        terminal=("END",),
+    )
 )
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.records import RunRecord
-from contract.wire import Dialect
+from contract.wire import EventDecoder
 from tests.router.capture.redaction import exchanges as ex
 
 VALUES = {
@@ -21,7 +21,7 @@ VALUES = {
 }
 BEFORE, AFTER = "请联系：", "，谢谢 ok"
 
-Place = Callable[[Sequence[str]], tuple[RunRecord, Dialect]]
+Place = Callable[[Sequence[str]], tuple[RunRecord, EventDecoder]]
 
 PLACES: dict[str, Place] = {
     "model text": lambda ps: (ex.run(ex.model(*ex.text_chunks(ps))), ex.GROWING),
@@ -38,8 +38,8 @@ PLACES: dict[str, Place] = {
 
 def redacted(place: str, pieces: Sequence[str]) -> RunRecord:
     """Redact an exchange with the pieces in one place."""
-    record, dialect = PLACES[place](pieces)
-    return ex.redactor().exchange([record], dialect)[0]
+    record, decoder = PLACES[place](pieces)
+    return ex.redactor().exchange([record], decoder)[0]
 
 
 @pytest.mark.untraced

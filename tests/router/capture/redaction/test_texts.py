@@ -4,12 +4,14 @@ import msgspec
 import pytest
 
 from contract.model import Chunk
-from contract.wire import Dialect, EventNames
+from contract.wire import Dialect, EventDecoder, EventNames
 from router.capture.pseudonyms import unescaped, views
 from router.config.patterns import Pattern, compile_patterns
 from tests.router.capture.redaction import exchanges as ex
 
-NDJSON = Dialect(framing="ndjson", event=EventNames(path="type"), text={"text": "data.content"})
+NDJSON = EventDecoder(
+    Dialect(framing="ndjson", event=EventNames(path="type"), text={"text": "data.content"})
+)
 
 
 def said(text: str, **patterns: str) -> str:
