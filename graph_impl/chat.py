@@ -8,15 +8,15 @@ An effect that fails is noted as `failure`; the run then continues at output_pro
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from dataclasses import dataclass
 from operator import add
 from pathlib import Path
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
+from langgraph.types import Command
 
 from contract.errors import EffectFailed
 from contract.flow import Event, Flow, Request
@@ -30,7 +30,7 @@ from contract.flows.chat import (
     ToolFeedback,
     failed,
 )
-from contract.model import Chunk, ToolCall, ToolResult
+from contract.model import ToolCall, ToolResult
 from contract.ports import Effects
 from contract.stores import Turn
 from graph_impl import draft as drafts
@@ -40,6 +40,7 @@ from graph_impl.engine import Graph, RunContext, add_nodes, run
 from graph_impl.rounds import Plain, plain, plains
 from graph_impl.templates import FOLDER, Render, system_prompt
 from rules import chat as rules
+from rules.answers import ModelAnswer
 from rules.conversation import reply_turn, window
 from rules.model_calls import prompt_messages, tool_answer, tool_round
 from rules.prompts import ending_notice, parameters
@@ -76,12 +77,19 @@ class ChatContext(RunContext):
     async def send(self, sent: drafts.Sent) -> Draft:
         """Send the frames of a step; return the draft after it."""
         draft, frames = sent
-        for frame in frames:
-            await self.sink.send(frame)
+        if frames:
+            await self.sink.send(*frames)
         return draft
 
 
 Chat = Runtime[ChatContext]
+Ready = Command[Literal["model_call", "output_processing"]]
+Answered = Command[Literal["tool_execution", "output_processing"]]
+
+
+def _fail(failure: EffectFailed, **update: Plain) -> Command[Any]:
+    """Note an effect's failure, and continue where the reply ends."""
+    return Command(update={"failure": failure.fault.code, **update}, goto="output_processing")
 
 
 def _turn(state: ChatState) -> Turn:
@@ -96,8 +104,7 @@ async def _initialize(_: ChatState, runtime: Chat) -> ChatState:
     """Admit the request and open the stream; raises `Refused`."""
     context = runtime.context
     turn = await _admit(context)
-    await context.sink.push(Accept())
-    await context.sink.send(StartReply())
+    await context.sink.send(Accept(), StartReply())
     return {"turn": plain(turn)}
 
 
@@ -119,7 +126,7 @@ async def _admit(context: ChatContext) -> Turn:
     return turn
 
 
-async def _prompt_generation(state: ChatState, runtime: Chat) -> ChatState:
+async def _prompt_generation(state: ChatState, runtime: Chat) -> Ready:
     """Lay out the conversation: system prompt, earlier turns, the user's message; offer tools."""
     context, turn = runtime.context, _turn(state)
     effects, options = context.effects, context.options
@@ -129,8 +136,8 @@ async def _prompt_generation(state: ChatState, runtime: Chat) -> ChatState:
         messages = prompt_messages(context.render(values), await _earlier(turn, context), turn)
         tools = await effects.tools.list("offer") if context.model.enable_tools else ()
     except EffectFailed as failure:
-        return {"failure": failure.fault.code}
-    return {"messages": plains(messages), "tools": plains(tools)}
+        return _fail(failure)
+    return Command(update={"messages": plains(messages), "tools": plains(tools)}, goto="model_call")
 
 
 async def _earlier(turn: Turn, context: ChatContext) -> tuple[Turn, ...]:
@@ -144,26 +151,27 @@ async def _earlier(turn: Turn, context: ChatContext) -> tuple[Turn, ...]:
     return window(turns, options.history_tokens)
 
 
-async def _model_call(state: ChatState, runtime: Chat) -> ChatState:
+async def _model_call(state: ChatState, runtime: Chat) -> Answered:
     """Call the model once, sending its text on the way."""
-    context, draft = runtime.context, _draft(state)
+    context, draft, answer = runtime.context, _draft(state), ModelAnswer()
     call = rounds.model_call(context.model, state["messages"], state["tools"])
-
-    async def take(chunk: Chunk) -> None:
-        nonlocal draft
-        draft = await context.send(drafts.take(draft, chunk, context.options))
-
     try:
-        answer = await rounds.read_answer(context.effects, "reply", call, take)
+        async for chunk in context.effects.model.stream("reply", call):
+            answer.add(chunk)
+            draft, frames = drafts.take(draft, chunk, context.options)
+            if frames:
+                await context.sink.send(*frames)
     except EffectFailed as failure:
-        return {"draft": plain(draft), "failure": failure.fault.code}
+        return _fail(failure, draft=plain(draft))
     calls = answer.calls(call)
     if not calls:
-        return {"draft": plain(draft), "finish": answer.finish}
-    return {"draft": plain(draft), "messages": [plain(tool_round(answer.text, calls))]}
+        update = {"draft": plain(draft), "finish": answer.finish}
+        return Command(update=update, goto="output_processing")
+    begun = [plain(tool_round(answer.text, calls))]
+    return Command(update={"draft": plain(draft), "messages": begun}, goto="tool_execution")
 
 
-async def _tool_execution(state: ChatState, runtime: Chat) -> ChatState:
+async def _tool_execution(state: ChatState, runtime: Chat) -> Ready:
     """Run the round's calls side by side; show and remember them in index order."""
     context, draft, messages = runtime.context, _draft(state), []
     calls, options = rounds.calls_of(state["messages"]), context.options
@@ -177,8 +185,8 @@ async def _tool_execution(state: ChatState, runtime: Chat) -> ChatState:
                 draft = msgspec.structs.replace(draft, at=max(draft.at, result.at))
                 draft = await context.send(drafts.feedback(draft, _status(call, result), options))
     except EffectFailed as failure:
-        return {"draft": plain(draft), "failure": failure.fault.code}
-    return {"draft": plain(draft), "messages": messages}
+        return _fail(failure, draft=plain(draft))
+    return Command(update={"draft": plain(draft), "messages": messages}, goto="model_call")
 
 
 def _status(call: ToolCall, result: ToolResult | None = None) -> ToolFeedback:
@@ -213,24 +221,9 @@ async def _cleanup(state: ChatState, runtime: Chat) -> ChatState:
         except EffectFailed as error:
             failure = error.fault.code
     content = _draft(state).content
-    await context.sink.send(
-        Success(content) if failure is None else failed(context.options, failure)
-    )
-    await context.sink.send(End())
+    ending = Success(content) if failure is None else failed(context.options, failure)
+    await context.sink.send(ending, End())
     return {}
-
-
-async def _after_prompt(state: ChatState) -> Literal["model_call", "output_processing"]:
-    return "output_processing" if "failure" in state else "model_call"
-
-
-async def _after_model(state: ChatState) -> Literal["tool_execution", "output_processing"]:
-    ended = "failure" in state or "finish" in state
-    return "output_processing" if ended else "tool_execution"
-
-
-async def _after_tools(state: ChatState) -> Literal["model_call", "output_processing"]:
-    return "output_processing" if "failure" in state else "model_call"
 
 
 def build() -> Graph:
@@ -247,9 +240,6 @@ def build() -> Graph:
     )
     graph.add_edge(START, "initialize")
     graph.add_edge("initialize", "prompt_generation")
-    graph.add_conditional_edges("prompt_generation", _after_prompt)
-    graph.add_conditional_edges("model_call", _after_model)
-    graph.add_conditional_edges("tool_execution", _after_tools)
     graph.add_edge("output_processing", "cleanup")
     graph.add_edge("cleanup", END)
     return graph.compile(name="chat")
@@ -259,15 +249,10 @@ def chat(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
     graph, render = build(), system_prompt("chat_system.md", prompts)
 
-    async def flow(
-        request: Request[ChatRequest, ChatOptions], effects: Effects
-    ) -> AsyncIterator[Event]:
+    def flow(request: Request[ChatRequest, ChatOptions], effects: Effects) -> AsyncIterator[Event]:
         model = rules.settings(request.body, request.options)
         context = ChatContext(effects=effects, request=request, model=model, render=render)
         # six nodes, and two supersteps a round of tools; some to spare
-        steps = 2 * model.max_tool_iterations + 10
-        async with aclosing(run(graph, {"messages": []}, context, steps=steps)) as events:
-            async for event in events:
-                yield event
+        return run(graph, {"messages": []}, context, steps=2 * model.max_tool_iterations + 10)
 
     return flow

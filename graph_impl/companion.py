@@ -8,7 +8,7 @@ the stream; so does an effect that fails.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, Literal, TypedDict
 import msgspec
 from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
+from langgraph.types import Command
 
 from contract.errors import EffectFailed
 from contract.flow import Event, Flow
@@ -29,7 +30,7 @@ from contract.flows.companion import (
 )
 from contract.flows.session import lock_key
 from contract.human import Form, HumanAnswer
-from contract.model import Chunk, ToolResult
+from contract.model import ToolResult
 from contract.ports import Effects
 from contract.stores import Turn
 from graph_impl import rounds
@@ -146,7 +147,9 @@ async def _memory(_: MessageState, runtime: Companion) -> MessageState:
     return {"memories": rules.memories_text(await rounds.recalled(runtime.context.effects, query))}
 
 
-async def _reasoning(state: MessageState, runtime: Companion) -> RoundState:
+async def _reasoning(
+    state: MessageState, runtime: Companion
+) -> Command[Literal["tools", "human", "__end__"]]:
     """Call the model once; a reply that calls no tool is the last."""
     context = runtime.context
     answer, update = await rounds.open_round(
@@ -159,7 +162,9 @@ async def _reasoning(state: MessageState, runtime: Companion) -> RoundState:
     )
     if update is None:
         await context.finish(state["text"] + answer.text)
-    return update or {}
+        return Command(goto="__end__")
+    todo = _round(update["prompt"], runtime)
+    return Command(update=update, goto="tools" if todo.before else "human")
 
 
 async def _prompt(state: MessageState, context: CompanionContext) -> RoundState:
@@ -178,9 +183,9 @@ async def _prompt(state: MessageState, context: CompanionContext) -> RoundState:
     }
 
 
-async def _tools(state: MessageState, runtime: Companion) -> MessageState:
+async def _tools(state: MessageState, runtime: Companion) -> Command[Literal["reasoning", "human"]]:
     """Run the round's calls side by side; show them in index order."""
-    context, todo = runtime.context, _round(state, runtime)
+    context, todo = runtime.context, _round(state["prompt"], runtime)
     results = dict(todo.refused)
     async with rounds.started_tools(context.effects, todo.runs) as running:
         tasks = {call.id: task for call, task in zip(todo.runs, running, strict=True)}
@@ -189,13 +194,13 @@ async def _tools(state: MessageState, runtime: Companion) -> MessageState:
                 results[call.id] = await tasks[call.id]
             await context.sink.send(rules.tool_output(call, results[call.id]))
     if todo.question is None:
-        return _answers(todo, results)
-    return {"results": plain(results)}
+        return Command(update=_answers(todo, results), goto="reasoning")
+    return Command(update={"results": plain(results)}, goto="human")
 
 
 async def _human(state: MessageState, runtime: Companion) -> MessageState:
     """Ask the user the round's question, once its other calls have ended."""
-    todo = _round(state, runtime)
+    todo = _round(state["prompt"], runtime)
     if todo.question is None:
         return {}
     call, form = todo.question.call, todo.question.form
@@ -206,10 +211,10 @@ async def _human(state: MessageState, runtime: Companion) -> MessageState:
     return _answers(todo, {**results, call.id: result})
 
 
-def _round(state: MessageState, runtime: Companion) -> questions.Round:
+def _round(prompt: Sequence[Plain], runtime: Companion) -> questions.Round:
     """Sort the calls of the round the last message begins."""
     options = runtime.context.request.options
-    return questions.sort_calls(rounds.calls_of(state["prompt"]), asking=options.ask_human)
+    return questions.sort_calls(rounds.calls_of(prompt), asking=options.ask_human)
 
 
 def _answers(todo: questions.Round, results: dict[str, ToolResult]) -> MessageState:
@@ -217,32 +222,21 @@ def _answers(todo: questions.Round, results: dict[str, ToolResult]) -> MessageSt
     return {"prompt": answers, "results": {}}
 
 
-async def _after_reasoning(
-    state: MessageState, runtime: Companion
-) -> Literal["tools", "human", "__end__"]:
-    todo = _round(state, runtime)
-    if not todo.calls:
-        return "__end__"
-    return "tools" if todo.before else "human"
-
-
-async def _after_tools(state: MessageState) -> Literal["reasoning", "human"]:
-    return "human" if rounds.calls_of(state["prompt"]) else "reasoning"
-
-
 # Pictures
 
 
-async def _vision(_: PictureState, runtime: Companion) -> PictureState:
+async def _vision(
+    _: PictureState, runtime: Companion
+) -> Command[Literal["memory_extraction", "__end__"]]:
     """Read the text in the picture, sending it on the way."""
     context = runtime.context
     text = await _read(context)
     if rules.no_text(text):
         text += await context.say(rules.text(context.request, "no_text"))
     elif context.request.body.action == "analyze_for_memory":
-        return {"text": text}
+        return Command(update={"text": text}, goto="memory_extraction")
     await context.finish(text)
-    return {}
+    return Command(goto="__end__")
 
 
 async def _read(context: CompanionContext) -> str:
@@ -251,22 +245,20 @@ async def _read(context: CompanionContext) -> str:
     system = context.prompts["vision"]({"no_text": rules.NO_TEXT})
     assert context.image is not None  # noqa: S101 - the graph of pictures is run with one
     call = rules.vision(context.request, system, context.image)
-
-    async def take(chunk: Chunk) -> None:
-        nonlocal read, held
+    async for chunk in context.effects.model.stream("vision", call):
         held += chunk.text
         if held and (read or not rules.may_be_no_text(held)):
             read += await context.say(held)
             held = ""
-
-    await rounds.read_answer(context.effects, "vision", call, take)
     if held and not rules.no_text(held):
         read += await context.say(held)
     await context.sink.drained()
     return read
 
 
-async def _memory_extraction(state: PictureState, runtime: Companion) -> PictureState:
+async def _memory_extraction(
+    state: PictureState, runtime: Companion
+) -> Command[Literal["human", "__end__"]]:
     """Find the facts worth remembering."""
     context = runtime.context
     call = rules.extraction(context.request, context.prompts["extraction"]({}), state["text"])
@@ -275,7 +267,8 @@ async def _memory_extraction(state: PictureState, runtime: Companion) -> Picture
     if not found:
         said = await context.say(rules.text(context.request, "nothing_found"))
         await context.finish(state["text"] + said)
-    return {"facts": plains(found)}
+        return Command(goto="__end__")
+    return Command(update={"facts": plains(found)}, goto="human")
 
 
 async def _confirmation(state: PictureState, runtime: Companion) -> PictureState:
@@ -299,14 +292,6 @@ async def _remembered(context: CompanionContext, facts: tuple[Fact, ...]) -> str
     return rules.text(context.request, "remembered", count=written)
 
 
-async def _after_vision(state: PictureState) -> Literal["memory_extraction", "__end__"]:
-    return "memory_extraction" if "text" in state else "__end__"
-
-
-async def _after_extraction(state: PictureState) -> Literal["human", "__end__"]:
-    return "human" if state["facts"] else "__end__"
-
-
 # Graphs and flow
 
 
@@ -320,8 +305,6 @@ def build_messages() -> Graph:
     graph.add_edge(START, "emotion")
     graph.add_edge(START, "memory")
     graph.add_edge(["emotion", "memory"], "reasoning")
-    graph.add_conditional_edges("reasoning", _after_reasoning)
-    graph.add_conditional_edges("tools", _after_tools)
     graph.add_edge("human", "reasoning")
     return graph.compile(name="companion messages")
 
@@ -332,8 +315,6 @@ def build_pictures() -> Graph:
     end_on_failure(graph, failed)
     add_nodes(graph, vision=_vision, memory_extraction=_memory_extraction, human=_confirmation)
     graph.add_edge(START, "vision")
-    graph.add_conditional_edges("vision", _after_vision)
-    graph.add_conditional_edges("memory_extraction", _after_extraction)
     graph.add_edge("human", END)
     return graph.compile(name="companion pictures")
 

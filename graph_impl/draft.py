@@ -38,13 +38,8 @@ Sent = tuple[Draft, tuple[Send, ...]]
 
 def take(draft: Draft, chunk: Chunk, options: ChatOptions) -> Sent:
     """Add a chunk; send when it brings the first text or the interval has passed."""
-    extended = options.wire == "extended"
-    grown = msgspec.structs.replace(
-        draft,
-        content=draft.content + chunk.text,
-        reasoning=draft.reasoning + chunk.reasoning if extended else "",
-        at=chunk.at,
-    )
+    reasoning = draft.reasoning + chunk.reasoning if options.wire == "extended" else ""
+    grown = Draft(draft.content + chunk.text, reasoning, chunk.at, draft.last, draft.last_at)
     return flush(grown, options) if _due(grown, options) else (grown, ())
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from traceback import clear_frames
 from typing import Any, Final, Self
 
@@ -80,6 +81,7 @@ def add_nodes(graph: Builder, **nodes: Node) -> None:
 
 
 def _timed(name: str, node: Node) -> Any:
+    @wraps(node)  # the engine reads the types of state and `Command` off the signature
     async def timed(state: Any, runtime: Runtime[Any]) -> Any:
         context = runtime.context
         with context.effects.trace.node(name):

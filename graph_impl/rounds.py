@@ -15,7 +15,6 @@ from contract.errors import EffectFailed
 from contract.flow import Event
 from contract.model import (
     AssistantMessage,
-    Chunk,
     Message,
     ModelCall,
     ToolCall,
@@ -106,17 +105,6 @@ async def check_model(effects: Effects, model_id: str, max_tokens: int | None) -
     model_calls.check_limits(max_tokens, info)
 
 
-async def read_answer(
-    effects: Effects, site: str, call: ModelCall, take: Callable[[Chunk], Awaitable[None]]
-) -> ModelAnswer:
-    """Call the model and read its answer to the end, each chunk passed to `take` on the way."""
-    answer = ModelAnswer()
-    async for chunk in effects.model.stream(site, call):
-        answer.add(chunk)
-        await take(chunk)
-    return answer
-
-
 async def open_round(
     state: RoundState,
     context: RunContext,
@@ -133,13 +121,10 @@ async def open_round(
     """
     first = not state["prompt"]
     known = await lay_out() if first else state
-    call = model_call(parameters, known["prompt"], known["tools"])
-
-    async def take(chunk: Chunk) -> None:
-        if chunk.text:
-            await context.sink.push(event(chunk.text))
-
-    answer = await read_answer(context.effects, site, call, take)
+    call, answer = model_call(parameters, known["prompt"], known["tools"]), ModelAnswer()
+    async for chunk in context.effects.model.stream(site, call):
+        if text := answer.add(chunk):
+            await context.sink.push(event(text))
     await context.sink.drained()
     calls = answer.calls(call)
     if not calls:

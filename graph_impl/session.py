@@ -18,6 +18,7 @@ from typing import Annotated, Literal
 import msgspec
 from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
+from langgraph.types import Command
 
 from contract.errors import EffectFailed
 from contract.flow import Event, Flow
@@ -84,7 +85,9 @@ async def _recall_memory(_: SessionState, runtime: Session) -> SessionState:
     return {"memories": rules.memories_text(await rounds.recalled(context.effects, query))}
 
 
-async def _process(state: SessionState, runtime: Session) -> RoundState | SessionState:
+async def _process(
+    state: SessionState, runtime: Session
+) -> Command[Literal["tools", "extract_memory"]]:
     """Call the model once; an answer that calls no tool is stored."""
     context = runtime.context
     answer, update = await rounds.open_round(
@@ -96,10 +99,10 @@ async def _process(state: SessionState, runtime: Session) -> RoundState | Sessio
         event=lambda text: SessionText(TextData(text)),
     )
     if update:
-        return update
+        return Command(update=update, goto="tools")
     reply = await _store_reply(context, state["text"] + answer.text)
-    usage = plain(answer.usage)
-    return {"messages": [_message(reply)], "usage": usage, "reply": plain(reply)}
+    stored = {"messages": [_message(reply)], "usage": plain(answer.usage), "reply": plain(reply)}
+    return Command(update=stored, goto="extract_memory")
 
 
 async def _prompt(state: SessionState, context: SessionContext) -> RoundState:
@@ -152,10 +155,6 @@ async def _extract_memory(state: SessionState, runtime: Session) -> SessionState
     return {}
 
 
-async def _after_process(state: SessionState) -> Literal["tools", "extract_memory"]:
-    return "extract_memory" if "reply" in state else "tools"
-
-
 def build(threads: Threads | None = None) -> Graph:
     """Compile the graph; without threads it stores nothing."""
     graph = StateGraph(SessionState, context_schema=SessionContext)
@@ -169,7 +168,6 @@ def build(threads: Threads | None = None) -> Graph:
     )
     graph.add_edge(START, "recall_memory")
     graph.add_edge("recall_memory", "process")
-    graph.add_conditional_edges("process", _after_process)
     graph.add_edge("tools", "process")
     graph.add_edge("extract_memory", END)
     return graph.compile(threads, name="session")

@@ -21,9 +21,10 @@ class Sink:
     def __init__(self) -> None:
         self.queue: asyncio.Queue[Any] = asyncio.Queue()
 
-    async def send(self, event: Event) -> None:
-        """Hand an event over; return once the reader has come back from it."""
-        self._put(event)
+    async def send(self, *events: Event) -> None:
+        """Hand events over; return once the reader has come back from the last."""
+        for event in events:
+            self._put(event)
         await self.drained()
 
     async def push(self, event: Event) -> None:
