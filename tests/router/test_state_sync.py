@@ -17,7 +17,7 @@ from router.routing.breakers import Breakers
 from router.shadow.budget import ShadowBudget
 from router.state_sync import INTERVAL_SECONDS, TIMEOUT_SECONDS, StateSync
 from tests.support.faulty_stacks import after, crash
-from tests.support.router_world import House, Served
+from tests.support.router_world import House, Served, now
 from tests.support.tool_replies import CASE, FLOWS, both
 
 pytestmark = pytest.mark.virtual
@@ -27,11 +27,6 @@ SETTINGS = Settings(breaker=RULES)
 WALL = 1_790_000_000.0
 SOON = 1.5 * INTERVAL_SECONDS
 MEANWHILE = "breakers and the shadow's budget are this router's own"
-
-
-def now() -> float:
-    """Return the loop's time."""
-    return asyncio.get_running_loop().time()
 
 
 class Wall:

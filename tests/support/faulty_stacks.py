@@ -114,41 +114,33 @@ def after(flow: Flow, events: int, act: Act) -> Flow:
 
 def instead(flow: Flow, events: int, other: object) -> Flow:
     """Let a flow produce something else as the event after so many, and go on with the rest."""
-
-    async def faulty(request: Any, effects: Effects) -> AsyncIterator[Event]:
-        produced = 0
-        async with aclosing(cast("Any", flow(request, effects))) as inner:
-            async for event in inner:
-                yield cast("Event", other) if produced == events else event
-                produced += 1
-
-    return faulty
+    return _changed(flow, lambda at, event: cast("Event", other) if at == events else event)
 
 
 def short(flow: Flow, events: int) -> Flow:
     """Let a flow end after so many events, as if that were all."""
-
-    async def faulty(request: Any, effects: Effects) -> AsyncIterator[Event]:
-        produced = 0
-        async with aclosing(cast("Any", flow(request, effects))) as inner:
-            async for event in inner:
-                if produced == events:
-                    return
-                produced += 1
-                yield event
-
-    return faulty
+    return _changed(flow, lambda at, event: event if at < events else None)
 
 
 def mapped(flow: Flow, change: Callable[[Event], Event]) -> Flow:
     """Let a flow say everything in another way."""
+    return _changed(flow, lambda _, event: change(event))
 
-    async def changed(request: Any, effects: Effects) -> AsyncIterator[Event]:
+
+def _changed(flow: Flow, change: Callable[[int, Event], Event | None]) -> Flow:
+    """Let a flow produce what `change` makes of each event and its position, until that is None."""
+
+    async def faulty(request: Any, effects: Effects) -> AsyncIterator[Event]:
+        position = 0
         async with aclosing(cast("Any", flow(request, effects))) as inner:
             async for event in inner:
-                yield change(event)
+                changed = change(position, event)
+                if changed is None:
+                    return
+                yield changed
+                position += 1
 
-    return changed
+    return faulty
 
 
 class Tripwire:

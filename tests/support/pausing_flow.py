@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 import msgspec
+import pytest
 
 from contract.errors import EffectFailed, Fault, Refused
 from contract.flow import AnswerEndpoint, Body, ContinueEndpoint, Event, Flow, FlowSpec, Request
@@ -22,6 +23,7 @@ from cutover.wiring.router import assemble_router
 from effects.stores import MemoryPauses
 from effects.testing import World
 from router.config.schema import FlowSettings, RolloutSettings, Settings
+from router.problems import Problem
 from router.resume.pauses import Pauses
 from router.router import Router
 from router.serving.stack import LocalStack
@@ -193,12 +195,13 @@ class Desk:
         graph: Flow = reading_first,
         seconds: float = DAY,
         spec: FlowSpec = SPEC,
+        pauses: FlakyPauses | None = None,
     ) -> None:
         self.spec = spec
         self.world = world
         self.captured = Captured()
         self.now = asyncio.get_running_loop().time
-        self.pauses = FlakyPauses(self.now)
+        self.pauses = pauses or FlakyPauses(self.now)
         self.assigned: StackName = "legacy"
         self.shadow = Decimal(0)
         self._flows: Mapping[str, Flow] = {"legacy": legacy, "graph": graph}
@@ -249,6 +252,18 @@ class Desk:
     async def go_on(self, hitl_id: str, leaves: int = -1) -> Reply:
         """Continue a pause, to the end, or until so many frames have come."""
         return await self._read(lambda: self.router.resume(self.spec, hitl_id, None), leaves)
+
+    async def answered(self, **data: str) -> str:
+        """Take a turn that asks, and answer its question; returns its id."""
+        paused = await self.ask()
+        await self.answer(paused.hitl_id, **data)
+        return paused.hitl_id
+
+    async def refused(self, hitl_id: str) -> tuple[int, str]:
+        """Return what continuing a pause is refused with."""
+        with pytest.raises(Problem) as caught:
+            await self.go_on(hitl_id)
+        return caught.value.status, caught.value.code
 
     async def answer(self, hitl_id: str, action: str = "approve", **data: str) -> None:
         """Answer a question; raises `Problem`."""

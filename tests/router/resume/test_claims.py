@@ -14,11 +14,11 @@ from contract.ports import Effects
 from effects.model import says
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
-from router.problems import Problem
 from router.resume.claims import Claim
 from router.resume.pauses import Pauses
 from tests.router.resume.test_pauses import world
 from tests.support.pausing_flow import Ask, Desk, Done, FlakyPauses, Options, looping
+from tests.support.router_world import now
 
 pytestmark = pytest.mark.virtual
 
@@ -32,22 +32,18 @@ async def claimed(desk: Desk, hitl_id: str) -> Claim:
 async def test_a_claim_is_renewed_while_somebody_reads_slowly() -> None:
     """An exchange that takes longer than a lease keeps its claim."""
     desk = Desk(world())
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    claim = await claimed(desk, paused.hitl_id)
+    hitl_id = await desk.answered()
+    claim = await claimed(desk, hitl_id)
     await asyncio.sleep(300)
-    with pytest.raises(Problem) as told:
-        await desk.go_on(paused.hitl_id)
-    assert told.value.code == "continued_already"
+    assert (await desk.refused(hitl_id))[1] == "continued_already"
     await claim.release()
 
 
 async def test_a_claim_that_is_lost_is_renewed_no_more(caplog: pytest.LogCaptureFixture) -> None:
     """Its session was deleted, or another router resumed it: one log line."""
     desk = Desk(world())
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    claim = await claimed(desk, paused.hitl_id)
+    hitl_id = await desk.answered()
+    claim = await claimed(desk, hitl_id)
     await desk.pauses.erase((), ("s",))
     await asyncio.sleep(300)
     assert caplog.text.count("lost") == 1
@@ -59,17 +55,14 @@ async def test_a_process_that_dies_going_on_leaves_what_was_done() -> None:
     """After its lease another router resumes it, and calls no tool again."""
     tools = ScriptedTools({"book": "booked", "pay": "paid"}, writes=["pay"])
     desk = Desk(World(says("Hello", " there"), tools=tools), legacy=lingering, graph=looping)
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    going_on = asyncio.create_task(desk.go_on(paused.hitl_id))
+    hitl_id = await desk.answered()
+    going_on = asyncio.create_task(desk.go_on(hitl_id))
     await asyncio.sleep(15)
     desk.pauses.away = True
     await asyncio.sleep(30)
-    survivor = Desk(World(tools=tools))  # the dead one's locks have expired
-    survivor.pauses = desk.pauses
-    survivor.start()
+    survivor = Desk(World(tools=tools), pauses=desk.pauses)  # the dead one's locks have expired
     desk.pauses.away = False
-    rest = await survivor.go_on(paused.hitl_id)
+    rest = await survivor.go_on(hitl_id)
     assert rest.said == ["approve red", "paid", "completed"]
     assert tools.called == ["book", "pay"]
     going_on.cancel()
@@ -90,18 +83,14 @@ class Silent(FlakyPauses):
 
 async def test_the_end_is_kept_once_the_pauses_are_back() -> None:
     """What was done is not done again, and the claim blocks for no lease."""
-    desk = Desk(world())
-    desk.pauses = pauses = Silent(desk.now)
-    desk.start()
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    going_on = asyncio.create_task(desk.go_on(paused.hitl_id))
+    pauses = Silent(now)
+    desk = Desk(world(), pauses=pauses)
+    hitl_id = await desk.answered()
+    going_on = asyncio.create_task(desk.go_on(hitl_id))
     await asyncio.sleep(5)
     pauses.silent = False
     assert (await going_on).said[-1] == "completed"
-    with pytest.raises(Problem) as told:
-        await desk.go_on(paused.hitl_id)
-    assert told.value.code == "finished"
+    assert (await desk.refused(hitl_id))[1] == "finished"
 
 
 class Deaf(FlakyPauses):
@@ -118,16 +107,13 @@ class Deaf(FlakyPauses):
 
 async def test_a_claim_that_is_given_back_stays_so(caplog: pytest.LogCaptureFixture) -> None:
     """Also where it was being renewed just then, and that goes on."""
-    desk = Desk(world())
-    desk.pauses = Deaf(desk.now)
-    desk.start()
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    claim = await claimed(desk, paused.hitl_id)
+    desk = Desk(world(), pauses=Deaf(now))
+    hitl_id = await desk.answered()
+    claim = await claimed(desk, hitl_id)
     await asyncio.sleep(12)
     await claim.release()
     await asyncio.sleep(1)
-    pause = await desk.pauses.get(paused.hitl_id)
+    pause = await desk.pauses.get(hitl_id)
     assert pause is not None
     assert pause.state == "answered"
     assert "lost" not in caplog.text

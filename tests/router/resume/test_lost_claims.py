@@ -19,6 +19,7 @@ from effects.tools.fake import ScriptedTools
 from router.problems import Problem
 from router.serving.stream import CLAIM_LOST
 from tests.support.pausing_flow import Ask, Desk, FlakyPauses, Options, Reply, looping
+from tests.support.router_world import now
 
 pytestmark = pytest.mark.virtual
 
@@ -53,23 +54,20 @@ class Hung:
         self, meanwhile: Callable[[str], Awaitable[Any]], leaves: int = -1
     ) -> tuple[Reply, str]:
         """Return what its client got, and the pause; `meanwhile` is called while it hangs."""
-        paused = await self.desk.ask()
-        await self.desk.answer(paused.hitl_id)
-        going_on = asyncio.create_task(self.desk.go_on(paused.hitl_id, leaves))
+        hitl_id = await self.desk.answered()
+        going_on = asyncio.create_task(self.desk.go_on(hitl_id, leaves))
         await asyncio.sleep(AWAY_FROM)
         self.desk.pauses.away = True
         await asyncio.sleep(AWAY_UNTIL - AWAY_FROM)
-        await meanwhile(paused.hitl_id)
+        await meanwhile(hitl_id)
         reply = await going_on
         await asyncio.sleep(1)
-        return reply, paused.hitl_id
+        return reply, hitl_id
 
     async def survivor_goes_on(self, hitl_id: str, leaves: int = -1) -> Reply:
         """Let another process go on: the locks of this one are over as well."""
         self.desk.pauses.away = False
-        survivor = Desk(World(tools=self.tools))
-        survivor.pauses = self.desk.pauses
-        survivor.start()
+        survivor = Desk(World(tools=self.tools), pauses=self.desk.pauses)
         return await survivor.go_on(hitl_id, leaves)
 
     async def other_is_turned_away(self, hitl_id: str) -> None:
@@ -162,13 +160,9 @@ class PassedBy(FlakyPauses):
 
 async def test_a_pause_that_a_turn_passed_by_is_not_gone_on_from() -> None:
     """Though the session is free: what would be said is no answer to what was said last."""
-    desk = Desk(World(says("Hello"), tools=ScriptedTools({"book": "booked", "pay": "paid"})))
-    desk.pauses = PassedBy(desk.now)
-    desk.start()
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    with pytest.raises(Problem) as told:
-        await desk.go_on(paused.hitl_id)
-    assert (told.value.status, told.value.code) == (410, "expired")
+    tools = ScriptedTools({"book": "booked", "pay": "paid"})
+    desk = Desk(World(says("Hello"), tools=tools), pauses=PassedBy(now))
+    hitl_id = await desk.answered()
+    assert await desk.refused(hitl_id) == (410, "expired")
     await asyncio.sleep(1)
     assert desk.world.count("tools.run") == 1

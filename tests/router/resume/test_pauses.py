@@ -18,6 +18,7 @@ from router.problems import Problem
 from router.serving.stack import LocalStack
 from router.stack import Powers, StackName
 from tests.support.pausing_flow import Ask, Desk, FlakyPauses, Options, Said, looping
+from tests.support.router_world import now
 
 pytestmark = pytest.mark.virtual
 
@@ -74,9 +75,8 @@ async def test_the_shadow_of_a_pause_and_of_what_follows_is_equal() -> None:
     """The other stack pauses at the same question and goes on with the same answer."""
     desk = Desk(world())
     desk.shadow = Decimal(100)
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    await desk.go_on(paused.hitl_id)
+    hitl_id = await desk.answered()
+    await desk.go_on(hitl_id)
     states = {(line.state, line.reason): n for line, n in desk.router.ledger.counts.items()}
     assert states == {("compared", "equal"): 2}
 
@@ -84,11 +84,8 @@ async def test_the_shadow_of_a_pause_and_of_what_follows_is_equal() -> None:
 async def test_one_of_two_who_go_on_at_once_wins() -> None:
     """The other is told so, before any frame."""
     desk = Desk(world())
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    replies = await asyncio.gather(
-        desk.go_on(paused.hitl_id), desk.go_on(paused.hitl_id), return_exceptions=True
-    )
+    hitl_id = await desk.answered()
+    replies = await asyncio.gather(desk.go_on(hitl_id), desk.go_on(hitl_id), return_exceptions=True)
     problems = [it for it in replies if isinstance(it, Problem)]
     assert [(it.status, it.code) for it in problems] == [(409, "continued_already")]
     assert desk.world.count("tools.run") == 2
@@ -97,22 +94,18 @@ async def test_one_of_two_who_go_on_at_once_wins() -> None:
 async def test_what_is_over_is_not_gone_on_from_again() -> None:
     """A finished pause answers 409, and runs nothing."""
     desk = Desk(world())
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    await desk.go_on(paused.hitl_id)
-    with pytest.raises(Problem) as told:
-        await desk.go_on(paused.hitl_id)
-    assert (told.value.status, told.value.code) == (409, "finished")
+    hitl_id = await desk.answered()
+    await desk.go_on(hitl_id)
+    assert await desk.refused(hitl_id) == (409, "finished")
 
 
 async def test_a_client_that_leaves_gives_the_pause_back() -> None:
     """The next resumption gets the rest; what was done after the answer is not repeated."""
     desk = Desk(world())
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id, colour="blue")
-    left = await desk.go_on(paused.hitl_id, leaves=1)
+    hitl_id = await desk.answered(colour="blue")
+    left = await desk.go_on(hitl_id, leaves=1)
     assert left.said == AFTER[:1]
-    again = await desk.go_on(paused.hitl_id)
+    again = await desk.go_on(hitl_id)
     assert again.said == AFTER
     assert desk.world.count("tools.run") == 2
 
@@ -129,10 +122,9 @@ async def test_a_crash_while_going_on_is_taken_over() -> None:
                 raise RuntimeError
 
     desk = Desk(world(), graph=crashing)
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id, colour="blue")
+    hitl_id = await desk.answered(colour="blue")
     desk.assigned = "graph"
-    rest = await desk.go_on(paused.hitl_id)
+    rest = await desk.go_on(hitl_id)
     assert rest.said == AFTER
     assert desk.world.count("tools.run") == 2
 
@@ -147,25 +139,23 @@ async def test_what_nobody_could_take_over_can_be_gone_on_from() -> None:
             yield event
 
     desk = Desk(world(), legacy=crashing, graph=crashing)
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    assert (await desk.go_on(paused.hitl_id)).said == ["approve red", "failed"]
+    hitl_id = await desk.answered()
+    assert (await desk.go_on(hitl_id)).said == ["approve red", "failed"]
     again = _deployed(desk, looping)
-    assert (await again.go_on(paused.hitl_id)).said == ["approve red", "paid", "completed"]
+    assert (await again.go_on(hitl_id)).said == ["approve red", "paid", "completed"]
     assert again.world.count("tools.run") == 0
 
 
 async def test_what_a_router_cuts_off_when_it_stops_can_be_gone_on_from() -> None:
     """At the next one: the question was answered, and is not asked again."""
     desk = Desk(world())
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    going_on = asyncio.create_task(desk.go_on(paused.hitl_id))
+    hitl_id = await desk.answered()
+    going_on = asyncio.create_task(desk.go_on(hitl_id))
     await asyncio.sleep(0.5)
     desk.router.cut()
     assert (await going_on).said == ["approve red", "failed"]
     desk.start()
-    assert (await desk.go_on(paused.hitl_id)).said == ["approve red", "paid", "completed"]
+    assert (await desk.go_on(hitl_id)).said == ["approve red", "paid", "completed"]
     assert desk.world.count("tools.run") == 2
 
 
@@ -184,16 +174,13 @@ async def test_a_new_turn_expires_what_waits_in_its_session() -> None:
 async def test_going_on_needs_the_session_for_itself() -> None:
     """While another turn is under way the pause cannot go on, and is not lost by trying."""
     desk = Desk(world())
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
+    hitl_id = await desk.answered()
     busy = desk.world.locks.for_exchange()
     assert await busy.acquire("test", "session:s", 60.0)
-    with pytest.raises(Problem) as told:
-        await desk.go_on(paused.hitl_id)
-    assert (told.value.status, told.value.code) == (409, "session_busy")
+    assert await desk.refused(hitl_id) == (409, "session_busy")
     await busy.release("test", "session:s")
     await asyncio.sleep(1)
-    assert (await desk.go_on(paused.hitl_id)).said[-1] == "completed"
+    assert (await desk.go_on(hitl_id)).said[-1] == "completed"
 
 
 class Full(Desk):
@@ -206,18 +193,15 @@ class Full(Desk):
 async def test_whoever_is_turned_away_while_there_is_no_room_leaves_the_pause() -> None:
     """What a tape cannot hold of what is done is no reason where nothing was done."""
     desk = Desk(world())
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    full = Full(desk.world)
-    full.pauses = desk.pauses
-    full.start()
+    hitl_id = await desk.answered()
+    full = Full(desk.world, pauses=desk.pauses)
     busy = desk.world.locks.for_exchange()
     assert await busy.acquire("test", "session:s", 60.0)
     with pytest.raises(Problem, match="session_busy"):
-        await full.go_on(paused.hitl_id)
+        await full.go_on(hitl_id)
     await busy.release("test", "session:s")
     await asyncio.sleep(1)
-    assert (await desk.go_on(paused.hitl_id)).said[-1] == "completed"
+    assert (await desk.go_on(hitl_id)).said[-1] == "completed"
 
 
 class Deleted(FlakyPauses):
@@ -233,14 +217,9 @@ class Deleted(FlakyPauses):
 
 async def test_a_pause_that_was_deleted_under_way_is_not_gone_on_from() -> None:
     """Nothing of the session may come back."""
-    desk = Desk(world())
-    desk.pauses = Deleted(desk.now)
-    desk.start()
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    with pytest.raises(Problem) as told:
-        await desk.go_on(paused.hitl_id)
-    assert (told.value.status, told.value.code) == (404, "unknown_pause")
+    desk = Desk(world(), pauses=Deleted(now))
+    hitl_id = await desk.answered()
+    assert await desk.refused(hitl_id) == (404, "unknown_pause")
     await asyncio.sleep(1)
     assert desk.world.count("tools.run") == 1
 
@@ -261,9 +240,7 @@ async def test_an_answer_is_held_against_its_form() -> None:
     with pytest.raises(Problem) as wrong:
         await desk.answer(paused.hitl_id, colour="green")
     assert (wrong.value.status, wrong.value.code) == (422, "invalid_answer")
-    with pytest.raises(Problem) as early:
-        await desk.go_on(paused.hitl_id)
-    assert (early.value.status, early.value.code) == (409, "unanswered")
+    assert await desk.refused(paused.hitl_id) == (409, "unanswered")
     await desk.answer(paused.hitl_id, colour="blue")
     await desk.answer(paused.hitl_id, colour="blue")
     with pytest.raises(Problem) as second:
@@ -290,23 +267,19 @@ async def test_another_deployment_does_not_ask_the_model_again() -> None:
             yield event
 
     desk = Desk(world())
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
+    hitl_id = await desk.answered()
     desk = _deployed(desk, changed)
-    refused = await desk.go_on(paused.hitl_id)
+    refused = await desk.go_on(hitl_id)
     assert (refused.status, refused.code) == (409, "resume_mismatch")
     assert desk.world.count("model.stream") == 0
-    pause = await desk.pauses.get(paused.hitl_id)
+    pause = await desk.pauses.get(hitl_id)
     assert pause is not None
     assert pause.state == "answered"
 
 
 def _deployed(before: Desk, flow: object) -> Desk:
     """Return a desk whose stacks both have other code, over the same pauses."""
-    desk = Desk(world(), legacy=flow, graph=flow)  # type: ignore[arg-type]
-    desk.pauses = before.pauses
-    desk.start()
-    return desk
+    return Desk(world(), legacy=flow, graph=flow, pauses=before.pauses)  # type: ignore[arg-type]
 
 
 class Elsewhere(LocalStack):
@@ -332,16 +305,15 @@ def moved(desk: Desk) -> None:
 async def test_a_stack_behind_an_address_does_not_go_on_from_a_pause() -> None:
     """It would begin the turn anew. The pause waits for one that can, and knows its answer."""
     desk = Desk(world())
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id, colour="blue")
+    hitl_id = await desk.answered(colour="blue")
     desk.assigned = "graph"
     moved(desk)
     free = desk.router.bytes_left
     with pytest.raises(Problem, match="not_served"):
-        await desk.go_on(paused.hitl_id)
+        await desk.go_on(hitl_id)
     assert desk.router.bytes_left == free
     desk.assigned, desk.shadow = "legacy", Decimal(100)
-    assert (await desk.go_on(paused.hitl_id)).said == AFTER
+    assert (await desk.go_on(hitl_id)).said == AFTER
     assert desk.world.count("model.stream") == 1
     states = {(line.state, line.reason) for line in desk.router.ledger.counts}
     assert states == {("not_sampled", "cannot")}
@@ -359,9 +331,8 @@ async def test_nor_does_it_stand_in_for_one_that_does() -> None:
 
     desk = Desk(world(), legacy=at_times)
     moved(desk)
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id, colour="blue")
+    hitl_id = await desk.answered(colour="blue")
     broken = True
-    assert (await desk.go_on(paused.hitl_id)).status == 500
+    assert (await desk.go_on(hitl_id)).status == 500
     broken = False
-    assert (await desk.go_on(paused.hitl_id)).said == AFTER
+    assert (await desk.go_on(hitl_id)).said == AFTER

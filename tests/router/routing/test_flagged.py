@@ -23,7 +23,7 @@ from router.routing.flags import (
 )
 from router.routing.lookup import REST_SECONDS, WAIT_SECONDS, LookupFailed
 from router.stack import IncomingRequest
-from tests.support.router_world import House, Rules
+from tests.support.router_world import House, Rules, now
 from tests.support.tool_replies import CASE
 
 pytestmark = pytest.mark.virtual
@@ -53,11 +53,6 @@ class Unwell:
         if self.failure is not None:
             raise self.failure
         return {"langgraph_percent": 77}
-
-
-def now() -> float:
-    """Return the loop's time."""
-    return asyncio.get_running_loop().time()
 
 
 def flagged(source: FlagSource) -> Flagged:

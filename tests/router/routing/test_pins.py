@@ -17,7 +17,7 @@ from router.routing.lookup import REST_SECONDS, WAIT_SECONDS
 from router.routing.pins import FRESH_SECONDS, Pins
 from router.routing.qa_header import sign
 from router.routing.rollout import bucket
-from tests.support.router_world import QA_KEY, WALL, House, Rules
+from tests.support.router_world import QA_KEY, WALL, House, Rules, now
 from tests.support.tool_replies import CASE
 
 pytestmark = pytest.mark.virtual
@@ -46,11 +46,6 @@ class Shelf:
 
     async def aclose(self) -> None:
         """Nothing is open."""
-
-
-def now() -> float:
-    """Return the loop's time."""
-    return asyncio.get_running_loop().time()
 
 
 def settings(percent: int = 50, **flow: object) -> Settings:

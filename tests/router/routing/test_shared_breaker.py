@@ -230,6 +230,16 @@ def fail(one: One, times: int = 2) -> None:
         one.end("failure")
 
 
+def opened(seconds: float = RULES.open_seconds) -> tuple[One, One]:
+    """Return two routers that know, for so many seconds, of a breaker that one has opened."""
+    clock, (a, b, _) = trio()
+    fail(a)
+    a.exchange()
+    b.exchange()
+    clock.now += seconds
+    return a, b
+
+
 def test_who_has_seen_no_failure_spares_it_too() -> None:
     """It says that it was told; its own failures are none."""
     _, (a, b, c) = trio()
@@ -264,11 +274,7 @@ def test_one_probes_and_all_hear_how_it_went() -> None:
 
 def test_probes_of_several_routers_add_up() -> None:
     """Where each is asked seldom, one well here and one there close it."""
-    clock, (a, b, _) = trio()
-    fail(a)
-    a.exchange()
-    b.exchange()
-    clock.now += 6.0
+    a, b = opened()
     for one in (a, b):
         one.ask()
         one.exchange()
@@ -276,7 +282,7 @@ def test_probes_of_several_routers_add_up() -> None:
     a.end("success")
     a.exchange()
     b.exchange()
-    clock.now += 6.0
+    a.clock.now += 6.0
     assert not b.ask()
     b.exchange()
     assert b.ask()
@@ -286,36 +292,31 @@ def test_probes_of_several_routers_add_up() -> None:
 
 def test_a_failed_probe_is_told() -> None:
     """All wait as long as the first time."""
-    clock, (a, b, _) = trio()
-    fail(a)
-    a.exchange()
-    b.exchange()
-    clock.now += 6.0
+    a, b = opened()
     b.ask()
     b.exchange()
     assert b.ask()
     b.end("failure")
     b.exchange()
     a.exchange()
-    assert (a.breaker.circuit.state(clock.now), a.breaker.circuit.wait(clock.now)) == ("open", 6.0)
+    assert (a.breaker.circuit.state(a.clock.now), a.breaker.circuit.wait(a.clock.now)) == (
+        "open",
+        6.0,
+    )
 
 
 def test_a_claim_goes_on_while_a_probe_runs_and_ends_with_its_router() -> None:
     """A long stream keeps its claim; a killed router's claim ends with its lease."""
-    clock, (a, b, _) = trio()
-    fail(a)
-    a.exchange()
-    b.exchange()
-    clock.now += 6.0
+    a, b = opened()
     a.ask()
     a.exchange()
     assert a.ask()
     for _ in range(10):
-        clock.now += 3.0
+        a.clock.now += 3.0
         assert not b.ask()
         a.exchange()
         b.exchange()
-    clock.now += max(RULES.open_seconds, LEAST_CLAIM_SECONDS)  # a was killed
+    a.clock.now += max(RULES.open_seconds, LEAST_CLAIM_SECONDS)  # a was killed
     assert not b.ask()
     b.exchange()
     assert b.ask()
@@ -323,11 +324,7 @@ def test_a_claim_goes_on_while_a_probe_runs_and_ends_with_its_router() -> None:
 
 def test_without_the_board_each_is_for_itself() -> None:
     """It probes without a claim; back again, what became of it is told."""
-    clock, (a, b, _) = trio()
-    fail(a)
-    a.exchange()
-    b.exchange()
-    clock.now += 6.0
+    a, b = opened()
     a.lose()
     assert a.ask()
     a.end("success")
@@ -342,29 +339,22 @@ def test_without_the_board_each_is_for_itself() -> None:
 
 def test_another_breaker_has_nothing_to_tell() -> None:
     """After an edit of the rules; nor does it take old news for new."""
-    clock, (a, b, _) = trio()
-    fail(a)
-    a.exchange()
-    b.exchange()
+    a, b = opened(0.0)
     b.breaker = StackBreaker(RULES)
     b.news.replaced()
     b.exchange()
     assert b.breaker.circuit.closed
     assert b.due() == []
-    assert a.breaker.circuit.state(clock.now) == "open"
+    assert a.breaker.circuit.state(a.clock.now) == "open"
 
 
 def test_who_still_wishes_takes_no_claim_that_holds() -> None:
     """It waits until the other one's is over."""
-    clock, (a, b, _) = trio()
-    fail(a)
-    a.exchange()
-    b.exchange()
-    clock.now += 6.0
+    a, b = opened()
     for one in (a, b, b):
         one.ask()
         one.exchange()
-    assert (a.breaker.claimed(clock.now), b.breaker.claimed(clock.now)) == (True, False)
+    assert (a.breaker.claimed(a.clock.now), b.breaker.claimed(a.clock.now)) == (True, False)
     assert b.due() == []
 
 

@@ -67,54 +67,40 @@ def size(frames: tuple[tuple[int, str], ...]) -> int:
     return sum(len(text) for _, text in frames)
 
 
-@pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_a_stack_that_yields_for_ever_has_failed(assigned: StackName) -> None:
-    """Its client gets an honest end; the record says why."""
-    async with both(assigned, endless, FLOWS[other(assigned)], stand_in=False) as made:
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flow", "assigned"),
+    [
+        (endless, "legacy"),
+        (endless, "graph"),
+        pytest.param(asking, "legacy", marks=pytest.mark.untraced),
+        (keying, "legacy"),
+    ],
+)
+async def test_a_stack_that_goes_on_for_ever_has_failed(flow: Flow, assigned: StackName) -> None:
+    """Its client gets an honest end, the record says why, and others have their turn meanwhile.
+
+    Frames are bounded by size, calls by number and by size.
+    """
+    turns = 0
+
+    async def turning() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with both(assigned, flow, FLOWS[other(assigned)], stand_in=False) as made:
+        task = asyncio.create_task(turning())
         served = await made.ask()
+        task.cancel()
         assert served.wire[-1] == (await undisturbed(assigned))[-1]
         (run,) = made.runs
         assert (run.outcome, run.error and run.error.code) == ("failed", "runaway")
+    if flow is endless:
         assert UNPROMPTED_LIMIT < size(run.frames) < UNPROMPTED_LIMIT + 3 * len(PIECE)
-
-
-@pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_the_loop_turns_while_a_stack_yields_for_ever(assigned: StackName) -> None:
-    """Everybody else has a turn every few dozen of its frames."""
-    turns = 0
-
-    async def turning() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
-    async with both(assigned, endless, FLOWS[other(assigned)], stand_in=False) as made:
-        task = asyncio.create_task(turning())
-        await made.ask()
-        task.cancel()
-    assert turns >= UNPROMPTED_LIMIT // len(PIECE) // TURN_FRAMES
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("flow", [pytest.param(asking, marks=pytest.mark.untraced), keying])
-async def test_a_stack_that_asks_for_ever_has_failed(flow: Flow) -> None:
-    """Its calls are bounded, by number and by size, and others have their turn meanwhile."""
-    turns = 0
-
-    async def turning() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
-    async with both("legacy", flow, FLOWS["graph"], stand_in=False) as made:
-        task = asyncio.create_task(turning())
-        served = await made.ask()
-        task.cancel()
-        assert served.wire[-1] == (await undisturbed("legacy"))[-1]
-        (run,) = made.runs
-        assert (run.outcome, run.error and run.error.code) == ("failed", "runaway")
+        assert turns >= UNPROMPTED_LIMIT // len(PIECE) // TURN_FRAMES
+    else:
         assert 100 < len(run.plays) <= MAX_CALL_BYTES // CALL_OVERHEAD
         assert turns > len(run.plays) // TURN_FRAMES
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 
-import msgspec
 import pytest
-from starlette.types import Message
 
 from contract.flows.chat import CHAT, ChatOptions, Send
 from effects.model import Step
-from router.http.disconnect import ABORT
-from router.http.endpoints import FlowEndpoint
 from router.serving.stream import ServedStream
 from router.stack import StackName
+from tests.support.asgi_client import AsgiClient
 from tests.support.faulty_stacks import after, crash
 from tests.support.flow_runs import Case
-from tests.support.router_world import House, Rules, memory
+from tests.support.router_world import House, Rules
 from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, both, other, pieces, undisturbed
 
 pytestmark = pytest.mark.virtual
@@ -32,45 +28,6 @@ def long(words: int = WORDS) -> Case:
     """Make an answer of many cumulative frames."""
     answer: tuple[Step, ...] = pieces(*["a few words "] * words)
     return Case(CASE.body, ChatOptions(yield_interval=0.0), (answer,))
-
-
-class Client:
-    """An ASGI server whose client takes so many pieces, each after `pause` seconds, then none."""
-
-    def __init__(self, made: House, takes: float = float("inf"), pause: float = 0.0) -> None:
-        self.made = made
-        self.left = takes
-        self.pause = pause
-        self.body = b""
-        self.aborted = 0
-        self.extensions: dict[str, Any] = {ABORT: {"call": self._abort}}
-        self._read = False
-        self._gone = asyncio.Event()
-
-    async def ask(self) -> None:
-        """Send the request and take the answer."""
-        scope = {"type": "http", "headers": [], "query_string": b"", "extensions": self.extensions}
-        await FlowEndpoint(self.made.router, memory(self.made), CHAT)(
-            scope, self._receive, self._send
-        )
-
-    def _abort(self) -> None:
-        self.aborted += 1
-        self._gone.set()
-
-    async def _receive(self) -> dict[str, Any]:
-        if self._read:
-            await self._gone.wait()
-            return {"type": "http.disconnect"}
-        self._read = True
-        return {"type": "http.request", "body": msgspec.json.encode(self.made.case.body)}
-
-    async def _send(self, message: Message) -> None:
-        if self.left <= 0:
-            await asyncio.get_running_loop().create_future()
-        self.left -= 1
-        await asyncio.sleep(self.pause)
-        self.body += message.get("body", b"")
 
 
 def ahead(serving: ServedStream) -> int:
@@ -146,7 +103,7 @@ async def test_a_client_that_takes_nothing_is_given_up(
 ) -> None:
     """After `send_seconds` it has left: connection dropped, model ended, logged and counted."""
     async with House(long(), Rules(limits=LIMITS, shadow=100)) as made:
-        client = Client(made, takes)
+        client = AsgiClient(made, takes)
         began = asyncio.get_running_loop().time()
         with caplog.at_level(logging.WARNING):
             await client.ask()
@@ -169,16 +126,16 @@ async def test_a_client_that_takes_something_now_and_then_is_served() -> None:
     async with House(long(), Rules(limits=LIMITS)) as made:
         whole = b"".join((await made.ask()).wire)
     async with House(long(), Rules(limits=LIMITS)) as made:
-        client = Client(made, pause=59.0)
+        client = AsgiClient(made, pause=59.0)
         await client.ask()
-        assert (client.body, client.aborted) == (whole, 0)
+        assert (b"".join(client.parts), client.aborted) == (whole, 0)
         assert made.router.counts.slow_clients == 0
 
 
 async def test_silence_of_the_model_is_not_the_clients() -> None:
     """No client is dropped while there is nothing to read."""
     async with House(CASE, Rules(limits=LIMITS | {"send_seconds": 0.125})) as made:
-        client = Client(made)
+        client = AsgiClient(made)
         await client.ask()
         assert client.aborted == 0
         assert made.router.counts.slow_clients == 0
@@ -187,7 +144,7 @@ async def test_silence_of_the_model_is_not_the_clients() -> None:
 async def test_a_server_without_abort_ends_the_task_all_the_same() -> None:
     """Whatever serves the application: nothing is left waiting for such a client."""
     async with House(long(), Rules(limits=LIMITS)) as made:
-        client = Client(made, takes=3)
+        client = AsgiClient(made, takes=3)
         client.extensions = {}
         await client.ask()
         await made.router.aclose(10.0)
