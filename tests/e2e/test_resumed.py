@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from openai import AsyncOpenAI, DefaultAioHttpClient
@@ -152,44 +153,42 @@ async def test_the_stream_goes_on_in_the_text(tmp_path: Path, breaks: int, every
     assert place.services.router.counts.takeovers == 1
 
 
-async def test_another_text_ends_in_failure_frames(tmp_path: Path) -> None:
-    """What the client has had cannot be taken back: it is told that the reply failed."""
-    graph = Chatter(breaks=2, gateway="yes")
-    legacy = Chatter(says="Well: ", gateway="yes")
-    async with house(tmp_path, legacy, graph) as place:
-        answer = await place.ask(HELLO)
-        assert calls(place) == 1
-        _, second = await place.lines()
-    assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", "FAILED", "END"]
-    assert b"served-by" not in answer.body
-    assert second.error is not None
-    assert (second.outcome, second.error.code) == ("failed", "prefix_mismatch")
+TAPED = {"breaks": 2, "gateway": "yes"}
 
 
-@pytest.mark.parametrize(("resumable", "gateway"), [("false", "yes"), ("true", "")])
-async def test_nobody_goes_on_where_the_text_could_not_be_the_same(
-    tmp_path: Path, resumable: str, gateway: str
+@pytest.mark.parametrize(
+    ("graph", "legacy", "resumable", "error"),
+    [
+        pytest.param(TAPED, {"says": "Well: "}, "true", "prefix_mismatch", id="another text"),
+        pytest.param(TAPED, {"breaks": 4}, "true", "connection_lost", id="breaks off later"),
+        # It ends before it says anything new: the failure follows what the client had.
+        pytest.param(TAPED, {"breaks": 1}, "true", "connection_lost", id="breaks off earlier"),
+        pytest.param(TAPED, {}, "false", "", id="not declared resumable"),
+        pytest.param({"breaks": 2}, {}, "true", "", id="not on the gateway's tape"),
+    ],
+)
+async def test_where_the_text_cannot_go_on_failure_frames_follow(
+    tmp_path: Path, graph: dict[str, Any], legacy: dict[str, Any], resumable: str, error: str
 ) -> None:
-    """Not declared resumable, or not on the gateway's tape: failure frames, no other call."""
-    graph, legacy = Chatter(breaks=2, gateway=gateway), Chatter(gateway=gateway)
-    async with house(tmp_path, legacy, graph, resumable=resumable) as place:
+    """What the client has cannot be taken back; there is no third stack, and no other call.
+
+    `error` is that of the fallback; "" where none is started.
+    """
+    gateway = graph.get("gateway", "")
+    first, second = Chatter(**graph), Chatter(**legacy, gateway=gateway)
+    async with house(tmp_path, second, first, resumable=resumable) as place:
         answer = await place.ask(HELLO)
         assert calls(place) == bool(gateway)
-        run = await place.run()
+        first_run, *rest = await place.lines()
     assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", "FAILED", "END"]
-    assert (legacy.roles, run.outcome) == ([], "truncated")
-
-
-async def test_who_breaks_off_too_is_not_gone_on_from(tmp_path: Path) -> None:
-    """There is no third stack: the flow's failure frames end what both have said."""
-    graph = Chatter(breaks=2, gateway="yes")
-    legacy = Chatter(breaks=4, gateway="yes")
-    async with house(tmp_path, legacy, graph) as place:
-        answer = await place.ask(HELLO)
-        _, second = await place.lines()
-    assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", "FAILED", "END"]
+    assert (b"served-by" in answer.body) == (legacy.get("breaks") == 4)
     assert grown(answer)
-    assert second.outcome == "truncated"
+    assert first_run.outcome == "truncated"
+    assert second.roles == [run.role for run in rest] == (["fallback"] if error else [])
+    assert [run.error.code for run in rest if run.error] == ([error] if error else [])
+    if error == "connection_lost":
+        steps = [json.loads(frame[6:])["step"] for _, frame in rest[0].frames]
+        assert (rest[0].outcome, steps[-2:]) == ("truncated", ["FAILED", "END"])
 
 
 async def test_it_breaks_behind_the_prologue(tmp_path: Path) -> None:
@@ -199,18 +198,6 @@ async def test_it_breaks_behind_the_prologue(tmp_path: Path) -> None:
         answer = await place.ask(HELLO)
     assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", "SUCCESS", "END"]
     assert grown(answer)[-1] == "abcdefgh"
-
-
-async def test_it_is_silent_before_it_breaks_again(tmp_path: Path) -> None:
-    """The successor ends before it says anything new: the failure follows what the client had."""
-    graph = Chatter(breaks=3, gateway="yes")
-    legacy = Chatter(breaks=1, gateway="yes")
-    async with house(tmp_path, legacy, graph) as place:
-        answer = await place.ask(HELLO)
-        _, second = await place.lines()
-    assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", "FAILED", "END"]
-    assert grown(answer)
-    assert [json.loads(frame[6:])["step"] for _, frame in second.frames][-2:] == ["FAILED", "END"]
 
 
 @dataclass
