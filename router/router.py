@@ -177,11 +177,6 @@ class Router:
         """Store the answer to a question; raises `Problem` 404, 409, 410, 422 or 503."""
         await self._pauses().respond(spec, hitl_id, answer)
 
-    async def answered(self, stream: ServedStream) -> None:
-        """A first frame is there: pauses of the same session have been passed by."""
-        if self.pauses is not None and stream.context.spec.continue_endpoint is not None:
-            await self.pauses.expire_others(stream.context)
-
     def refused(self, flow: str, problem: Problem) -> None:
         """Report a request that was refused before it became an exchange."""
         notify(self.observers, "refused", flow, problem.status, problem.code)
@@ -282,6 +277,9 @@ class Router:
         )
         one = _OpenExchange(stream, admitted, traced=decision.settings.gateway.enabled)
         stream.on_fallback = partial(self._fell_back, one)
+        if self.pauses is not None and spec.continue_endpoint is not None:
+            # Pauses of the same session have been passed by once this turn is answered.
+            stream.on_first_frame = partial(self.pauses.expire_others, context)
         self._open[exchange] = self._unsettled[exchange] = one
         self.counts.requests += 1
         self.counts.bypassed += primary != decision.assignment.stack

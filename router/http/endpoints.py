@@ -154,7 +154,6 @@ class FlowEndpoint:
                 await stream.close_in_grace()
                 await send_problem(send, Problem(error.status, error.code), _proof(stream))
             return
-        await self._router.answered(stream)
         response_started, last = False, b""
         async for piece in stream.pieces(write_now):
             body = b"".join(piece)

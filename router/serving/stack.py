@@ -53,11 +53,7 @@ class LocalStack:
     fingerprint: str
     forget: Callable[[str], Awaitable[None]] | None = None
     """Removes what the stack itself stores of a conversation; None where it stores nothing."""
-
-    @property
-    def powers(self) -> Powers:
-        """All of them: its effects are on the tape."""
-        return IN_PROCESS
+    powers: Powers = IN_PROCESS
 
     def serves(self, flow: FlowSpec) -> bool:
         """Whether there is code for a flow; for one that is only declared there is none."""

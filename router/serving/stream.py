@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Final, assert_never
 
 from contract.errors import CutoverError
@@ -62,14 +62,15 @@ class NotServed(CutoverError):
 
 
 class ServedStream:
-    """One exchange on its way to the client; `on_fallback` is called when the fallback starts.
+    """One exchange on its way to the client.
 
     `primary` is tried first: the assigned stack, unless its circuit breaker is open. `answer` is
-    the human's, on the tape of an exchange that resumes after a pause. `reason` says why another
-    stack than the assigned one serves, `lost_us` how long the client waited for it. `committed`:
-    the first frame has gone to the client, from here on only a takeover helps. `ended`: the
-    terminal frame, or a refusal, is sent or about to be. `truncated`: the stream broke off, and
-    its flow defines no failure event.
+    the human's, on the tape of an exchange that resumes after a pause. `on_first_frame` is awaited
+    before anything goes out, `on_fallback` called when the fallback starts. `reason` says why
+    another stack than the assigned one serves, `lost_us` how long the client waited for it.
+    `committed`: the first frame has gone to the client, from here on only a takeover helps.
+    `ended`: the terminal frame, or a refusal, is sent or about to be. `truncated`: the stream
+    broke off, and its flow defines no failure event.
     """
 
     run: Run
@@ -89,6 +90,7 @@ class ServedStream:
         self.primary = self.served_by = primary
         self.fallback = fallback
         self.on_fallback: Callable[[Stack], None] | None = None
+        self.on_first_frame: Callable[[], Awaitable[None]] | None = None
         self.runs: list[Run] = []
         self.reason = "" if primary.name == context.assignment.stack else "breaker"
         self.lost_us = 0
@@ -124,6 +126,8 @@ class ServedStream:
             elif not self._fall_back(outcome):
                 self.ended = True
                 raise NotServed(outcome)
+        if self.on_first_frame is not None:
+            await self.on_first_frame()
 
     async def pieces(self, write_now: WriteNow | None = None) -> AsyncIterator[list[bytes]]:
         """Yield the frames for the client, in one piece those that are there together.

@@ -273,7 +273,6 @@ class Desk:
         stream, frames = await begin(), list[str]()
         try:
             await stream.open()
-            await self.router.answered(stream)
             async for data in each(stream):
                 frames.append(data.decode())
                 if len(frames) == leaves:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -282,23 +283,12 @@ def _deployed(before: Desk, flow: object) -> Desk:
     return Desk(world(), legacy=flow, graph=flow, pauses=before.pauses)  # type: ignore[arg-type]
 
 
-class Elsewhere(LocalStack):
-    """A stack as one behind an address is: what it does is on no tape."""
-
-    __slots__ = ()
-
-    @property
-    def powers(self) -> Powers:
-        """It serves, and runs in the shadow."""
-        return Powers(taped=False, shadows=True, takes_over=False)
-
-
 def moved(desk: Desk) -> None:
     """Start the desk again with the graph stack behind an address."""
     stacks = desk.start().stacks
     here = stacks["graph"]
     assert isinstance(here, LocalStack)
-    there = Elsewhere(here.name, here.flows, "there")
+    there = replace(here, powers=Powers(taped=False, shadows=True, takes_over=False))
     desk.start(stacks={**stacks, "graph": there})
 
 
