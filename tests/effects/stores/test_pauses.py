@@ -98,30 +98,6 @@ async def test_a_pause_comes_back_whole(pauses: PauseStore, clock: ManualClock) 
     assert await pauses.get("h2") is None
 
 
-async def test_an_id_is_taken_once(pauses: PauseStore, clock: ManualClock) -> None:
-    """The first pause stays."""
-    pause = paused(clock)
-    assert await pauses.open(pause)
-    assert not await pauses.open(pause)
-    assert not await pauses.open(msgspec.structs.replace(pause, flow="ops"))
-    assert await pauses.get("h1") == pause
-
-
-async def test_the_tape_can_be_replaced(pauses: PauseStore, clock: ManualClock) -> None:
-    """As long as the pause is not over."""
-    assert not await pauses.replace_tape("h1", b"?")
-    await pauses.open(paused(clock))
-    assert await pauses.replace_tape("h1", b"longer")
-    await pauses.respond("h1", YES)
-    await pauses.claim("h1", "x1", 60.0)
-    assert await pauses.replace_tape("h1", b"longer still")
-    found = await pauses.get("h1")
-    assert found is not None
-    assert (found.tape, found.state, found.answer) == (b"longer still", "claimed", YES)
-    await pauses.finish("h1", "x1")
-    assert not await pauses.replace_tape("h1", b"too late")
-
-
 async def test_an_answer_is_taken_once(pauses: PauseStore, clock: ManualClock) -> None:
     """Repeated it is the same, by any person; another one is a conflict."""
     await pauses.open(paused(clock))
@@ -137,17 +113,6 @@ async def test_an_answer_is_taken_once(pauses: PauseStore, clock: ManualClock) -
     assert await pauses.respond("h2", YES) == "unknown"
 
 
-async def test_an_answer_that_comes_again_later_is_still_the_same(
-    pauses: PauseStore, clock: ManualClock
-) -> None:
-    """While it is continued and after."""
-    await answered(pauses, clock)
-    await pauses.claim("h1", "x1", 60.0)
-    assert [await pauses.respond("h1", one) for one in (YES, NO)] == ["same", "conflict"]
-    await pauses.finish("h1", "x1")
-    assert [await pauses.respond("h1", one) for one in (YES, NO)] == ["same", "conflict"]
-
-
 async def test_of_many_who_continue_one_does(pauses: PauseStore, clock: ManualClock) -> None:
     """Also when they claim together, and also twice by one name."""
     await answered(pauses, clock)
@@ -155,42 +120,6 @@ async def test_of_many_who_continue_one_does(pauses: PauseStore, clock: ManualCl
     assert sorted(replies) == ["claimed"] + ["taken"] * 19
     winner = f"x{replies.index('claimed')}"
     assert await pauses.claim("h1", winner, 60.0) == "taken"
-
-
-async def test_what_is_not_answered_is_not_claimed(pauses: PauseStore, clock: ManualClock) -> None:
-    """Nor what is not there."""
-    await pauses.open(paused(clock))
-    assert await pauses.claim("h1", "x1", 60.0) == "unanswered"
-    assert await pauses.claim("h2", "x1", 60.0) == "unknown"
-
-
-async def test_a_claim_given_back_can_be_claimed(pauses: PauseStore, clock: ManualClock) -> None:
-    """By its owner only, and once."""
-    await answered(pauses, clock)
-    await pauses.claim("h1", "x1", 60.0)
-    assert not await pauses.release("h1", "x2")
-    assert await pauses.release("h1", "x1")
-    assert not await pauses.release("h1", "x1")
-    assert await pauses.claim("h1", "x2", 60.0) == "claimed"
-    assert not await pauses.finish("h1", "x1")
-
-
-async def test_a_claim_is_given_back_with_what_was_done(
-    pauses: PauseStore, clock: ManualClock
-) -> None:
-    """The next owner has it, and the stack that asked does not put it back."""
-    await answered(pauses, clock)
-    await pauses.claim("h1", "x1", 60.0)
-    assert not await pauses.release("h1", "x2", b"foreign")
-    assert await pauses.renew("h1", "x1", 60.0, b"further")
-    assert await tape(pauses) == b"further"
-    assert await pauses.release("h1", "x1", b"done")
-    assert not await pauses.replace_tape("h1", b"from before the answer")
-    assert await pauses.claim("h1", "x2", 60.0) == "claimed"
-    assert await pauses.release("h1", "x2")
-    found = await pauses.get("h1")
-    assert found is not None
-    assert (found.tape, found.continued, found.answer) == (b"done", True, YES)
 
 
 async def test_a_lease_ends(pauses: PauseStore, clock: ManualClock) -> None:
@@ -238,40 +167,6 @@ async def test_a_finished_pause_keeps_nothing(pauses: PauseStore, clock: ManualC
     assert await pauses.claim("h1", "x2", 60.0) == "unknown"
 
 
-async def test_time_expires_a_pause(pauses: PauseStore, clock: ManualClock) -> None:
-    """Open or answered; the sweep drops what it held."""
-    await pauses.open(paused(clock))
-    await pauses.open(paused(clock, "h2"))
-    await pauses.respond("h2", YES)
-    clock.advance(HOUR - 1.0)
-    assert await pauses.sweep() == (0, 0)
-    clock.advance(1.0)
-    assert await pauses.respond("h1", YES) == "expired"
-    assert await pauses.claim("h2", "x1", 60.0) == "expired"
-    assert await pauses.pending() == ()
-    await pauses.open(paused(clock, "h3"))
-    clock.advance(HOUR)
-    assert await pauses.sweep() == (1, 0)
-    found = await pauses.get("h3")
-    assert found is not None
-    assert (found.state, found.tape, found.question) == ("expired", b"", None)
-    clock.advance(DAY)
-    assert await pauses.sweep() == (0, 3)
-
-
-async def test_what_is_being_continued_does_not_expire(
-    pauses: PauseStore, clock: ManualClock
-) -> None:
-    """By time, as long as its lease holds."""
-    await answered(pauses, clock)
-    clock.advance(HOUR - 1.0)
-    await pauses.claim("h1", "x1", 60.0)
-    clock.advance(30.0)
-    assert await pauses.sweep() == (0, 0)
-    assert await state(pauses) == "claimed"
-    assert await pauses.finish("h1", "x1")
-
-
 async def test_what_a_new_turn_has_passed_by_can_be_finished_but_not_given_back(
     pauses: PauseStore, clock: ManualClock
 ) -> None:
@@ -290,47 +185,6 @@ async def test_what_a_new_turn_has_passed_by_can_be_finished_but_not_given_back(
     assert await pauses.finish("h1", "x1")
     assert await pauses.release("h2", "x1")
     assert await pauses.claim("h2", "x2", 60.0) == "expired"
-
-
-async def test_a_new_turn_expires_what_waits(pauses: PauseStore, clock: ManualClock) -> None:
-    """In its session alone."""
-    for hitl_id, session in (("h1", "s1"), ("h2", "s1"), ("h3", "s2"), ("h4", None)):
-        await pauses.open(paused(clock, hitl_id, session))
-    await pauses.respond("h2", YES)
-    assert await pauses.expire_session("companion", "s1") == 2
-    assert await pauses.expire_session("companion", "s1") == 0
-    assert [await state(pauses, f"h{n}") for n in range(1, 5)] == [
-        "expired",
-        "expired",
-        "open",
-        "open",
-    ]
-    assert await pauses.respond("h1", YES) == "expired"
-
-
-async def test_a_new_turn_leaves_other_flows_and_its_own_question(
-    pauses: PauseStore, clock: ManualClock
-) -> None:
-    """Flows may share the id of a session; a turn may have asked before it clears up."""
-    await pauses.open(paused(clock))
-    await pauses.open(msgspec.structs.replace(paused(clock, "h2"), flow="ops"))
-    await pauses.open(paused(clock, "h3"))
-    assert await pauses.expire_session("ops", "s2") == 0
-    assert await pauses.expire_session("companion", "s1", "exchange of h3") == 1
-    assert [await state(pauses, f"h{n}") for n in range(1, 4)] == ["expired", "open", "open"]
-    assert await pauses.expire_session("ops", "s1", "exchange of h3") == 1
-
-
-async def test_one_pause_is_expired(pauses: PauseStore, clock: ManualClock) -> None:
-    """Unless it is being continued, or is over."""
-    await answered(pauses, clock)
-    await pauses.claim("h1", "x1", 60.0)
-    assert await pauses.expire("h1") == "taken"
-    clock.advance(60.0)
-    assert await pauses.expire("h1") == "expired"
-    assert await pauses.expire("h1") == "over"
-    assert await pauses.expire("h2") == "unknown"
-    assert await state(pauses) == "expired"
 
 
 async def test_what_waits_is_listed_without_what_it_holds(
