@@ -56,11 +56,11 @@ PLACES = ["sqlite", pytest.param("postgres", marks=pytest.mark.sockets)]
 async def empty_place(
     request: pytest.FixtureRequest, folder: Path, dsn: str = "postgres_dsn"
 ) -> AsyncIterator[str]:
-    """Return the address of a database of the kind a fixture is asked for, without tables.
+    """Return the address of an empty database: a server's, where a fixture's parameter says so.
 
     `dsn` names the fixture of the server.
     """
-    if request.param == "sqlite":
+    if "postgres" not in request.param:
         yield f"sqlite:///{folder}/store.db"
         return
     async with own_schema(request.getfixturevalue(dsn)) as address:

@@ -29,8 +29,8 @@ ENV = f"env:{ADDRESS}"
 
 @pytest.fixture(params=PLACES)
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    """Return the address of an empty database."""
-    async with empty_place(request, tmp_path) as address:
+    """Return the address of an empty database that can store vectors."""
+    async with empty_place(request, tmp_path, "pgvector_dsn") as address:
         yield address
 
 
@@ -76,20 +76,13 @@ async def test_turns_and_pauses_of_a_subject_are_gone(
     assert [hitl_id for (hitl_id,) in ids] == stays
 
 
-@pytest.fixture(params=PLACES)
-async def vector_place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    """Return the address of an empty database that can store vectors."""
-    async with empty_place(request, tmp_path, "pgvector_dsn") as address:
-        yield address
-
-
-async def test_memories_go_with_their_vectors(vector_place: str) -> None:
+async def test_memories_go_with_their_vectors(place: str) -> None:
     """Though erasure knows of no embedder; other users keep theirs."""
-    memories = Memories(vector_place)
+    memories = Memories(place)
     async with memories.open(HashedEmbedder(64)) as memory:
         await memory.write("w", (entry("tea", "ann"), entry("cake", "ann"), entry("tea", "ben")))
     stores = StoreSettings(conversations="memory://", memory=ENV, pauses="memory://")
-    erased = await erase_rows(stores, {ADDRESS: vector_place}, DataSubject("user", "ann"), ())
+    erased = await erase_rows(stores, {ADDRESS: place}, DataSubject("user", "ann"), ())
     assert (erased.memories, erased.failures) == (2, ())
     assert memories.counts() == [1, 1, 0]
 

@@ -8,14 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.memories import Memories
-from tests.support.postgres import own_schema
+from tests.support.postgres import PLACES, empty_place
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.sockets)])
+@pytest.fixture(params=PLACES)
 async def memories(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Memories]:
     """Give a place without memories."""
-    if request.param == "sqlite":
-        yield Memories(tmp_path / "memory.db")
-    else:
-        async with own_schema(request.getfixturevalue("pgvector_dsn")) as dsn:
-            yield Memories(dsn)
+    async with empty_place(request, tmp_path, "pgvector_dsn") as place:
+        yield Memories(place)

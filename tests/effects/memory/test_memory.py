@@ -18,7 +18,7 @@ from contract.stores import MemoryEntry, Recall
 from effects.memory import InMemoryMemory, open_memory
 from effects.memory.fake import HashedEmbedder
 from effects.memory.store import query_terms, text_terms
-from tests.support.postgres import own_schema
+from tests.support.postgres import PLACES, empty_place
 
 
 def entry(
@@ -38,9 +38,8 @@ def entry(
 @pytest.fixture(
     params=[
         "in memory",
-        "sqlite",
+        *PLACES,
         "sqlite, vectors",
-        pytest.param("postgres", marks=pytest.mark.sockets),
         pytest.param("postgres, vectors", marks=pytest.mark.sockets),
     ]
 )
@@ -48,24 +47,17 @@ async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     """Give an empty memory of each kind."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        match request.param:
-            case "in memory":
-                yield InMemoryMemory()
-            case "sqlite":
-                yield await enter(open_memory(tmp_path / "memory.db"))
-            case "sqlite, vectors":
-                yield await enter(open_memory(tmp_path / "memory.db", HashedEmbedder()))
-            case "postgres":
-                dsn = await enter(own_schema(request.getfixturevalue("postgres_dsn")))
-                yield await enter(open_memory(dsn))
-            case _:
-                dsn = await enter(own_schema(request.getfixturevalue("pgvector_dsn")))
-                yield await enter(open_memory(dsn, HashedEmbedder()))
+        if request.param == "in memory":
+            yield InMemoryMemory()
+            return
+        place = await enter(empty_place(request, tmp_path, "pgvector_dsn"))
+        embedder = HashedEmbedder() if "vectors" in request.param else None
+        yield await enter(open_memory(place, embedder))
 
 
-async def texts(memory: Memory, query: str, user_id: str = "u1", **rest: object) -> list[str]:
-    """Tell the texts recalled; `rest` are the other fields of `Recall`."""
-    wanted = msgspec.convert({"user_id": user_id, "query": query, **rest}, Recall)
+async def texts(memory: Memory, query: str, **fields: object) -> list[str]:
+    """Tell the texts recalled; `fields` are the others of `Recall`."""
+    wanted = msgspec.convert({"user_id": "u1", "query": query, **fields}, Recall)
     return [found.text for found in await memory.recall("recall", wanted)]
 
 
@@ -115,37 +107,35 @@ async def test_the_best_match_is_first(memory: Memory) -> None:
     assert set(found) == {"喜欢咖啡", "喜欢绿茶和红茶", "讨厌绿茶"}
 
 
-async def test_the_limit_holds(memory: Memory) -> None:
-    """None or fewer is nothing."""
-    await memory.write("write", tuple(entry(f"tea {number}") for number in range(10)))
-    assert len(await texts(memory, "tea", limit=3)) == 3
-    assert await texts(memory, "tea", limit=0) == []
-    assert await texts(memory, "tea", limit=-1) == []
+TEAS = (
+    entry("tea one", session_id="s1", relation="朋友"),
+    entry("tea two", session_id="s2"),
+    entry("tea"),
+    entry("tea", "u2"),
+)
 
 
-async def test_nobody_hears_of_another_user(memory: Memory) -> None:
-    """Equal texts of two users are two entries."""
-    assert await memory.write("write", (entry("likes tea"), entry("likes tea", "u2"))) == 2
-    assert await texts(memory, "tea", user_id="u2") == ["likes tea"]
-    assert await texts(memory, "tea", user_id="u3") == []
-    assert await texts(memory, "tea", user_id="u1 OR u2") == []
-
-
-async def test_a_session_does_not_hear_itself(memory: Memory) -> None:
-    """Entries without a session, and those of others, are told."""
-    await memory.write(
-        "write",
-        (entry("tea one", session_id="s1"), entry("tea two", session_id="s2"), entry("tea")),
-    )
-    assert set(await texts(memory, "tea", except_session="s1")) == {"tea two", "tea"}
-    assert set(await texts(memory, "tea")) == {"tea one", "tea two", "tea"}
-
-
-async def test_a_relation_narrows_the_search(memory: Memory) -> None:
-    """Only entries of that relation are told."""
-    await memory.write("write", (entry("tea one", relation="朋友"), entry("tea two")))
-    assert await texts(memory, "tea", relation="朋友") == ["tea one"]
-    assert await texts(memory, "tea", relation="同事") == []
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({}, {"tea one", "tea two", "tea"}),
+        ({"user_id": "u2"}, {"tea"}),
+        ({"user_id": "u3"}, set()),
+        ({"user_id": "u1 OR u2"}, set()),
+        ({"except_session": "s1"}, {"tea two", "tea"}),
+        ({"relation": "朋友"}, {"tea one"}),
+        ({"relation": "同事"}, set()),
+        ({"limit": 0}, set()),
+        ({"limit": -1}, set()),
+    ],
+)
+async def test_a_recall_is_narrowed(
+    memory: Memory, fields: dict[str, object], found: set[str]
+) -> None:
+    """To a user, to other sessions, to a relation; none or fewer is nothing."""
+    assert await memory.write("write", TEAS) == len(TEAS), "equal texts of two users are two"
+    assert set(await texts(memory, "tea", **fields)) == found
+    assert len(await texts(memory, "tea", limit=2)) == 2
 
 
 async def test_an_equal_text_is_stored_once(memory: Memory) -> None:

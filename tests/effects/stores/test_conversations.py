@@ -15,7 +15,7 @@ from contract.stores import Turn
 from effects.stores import HttpConversations, MemoryConversations, SqlConversations
 from effects.stores.http import conversation_service
 from tests.support.asgi import served
-from tests.support.postgres import own_schema
+from tests.support.postgres import PLACES, empty_place
 
 
 def asked(message_id: str, content: str = "你好", chat_id: str | None = "c1") -> Turn:
@@ -30,14 +30,7 @@ def replied(message_id: str, reply_to: str, content: str = "嗯") -> Turn:
     )
 
 
-@pytest.fixture(
-    params=[
-        "memory",
-        "sqlite",
-        pytest.param("http", marks=pytest.mark.sockets),
-        pytest.param("postgres", marks=pytest.mark.sockets),
-    ]
-)
+@pytest.fixture(params=["memory", *PLACES, pytest.param("http", marks=pytest.mark.sockets)])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Conversations]:
     """Give an empty store of each kind."""
     async with AsyncExitStack() as stack:
@@ -45,14 +38,12 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         match request.param:
             case "memory":
                 yield MemoryConversations()
-            case "sqlite":
-                yield await enter(SqlConversations.open(tmp_path / "turns.db"))
             case "http":
                 url = await enter(served(conversation_service(MemoryConversations())))
                 yield await enter(HttpConversations.open(url))
             case _:
-                dsn = await enter(own_schema(request.getfixturevalue("postgres_dsn")))
-                yield await enter(SqlConversations.open(dsn))
+                place = await enter(empty_place(request, tmp_path))
+                yield await enter(SqlConversations.open(place))
 
 
 async def ids(store: Conversations, before: str, limit: int = 20, chat: str = "c1") -> list[str]:

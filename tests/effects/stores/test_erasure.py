@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -77,22 +77,47 @@ async def test_turns_go_with_the_replies_to_them(
     assert await store.erase(subject) == (0, frozenset())
 
 
-async def test_nothing_erased_stays_in_the_file_of_conversations(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["conversations", "memory", "pauses"])
+async def test_nothing_erased_stays_in_the_file(tmp_path: Path, kind: str) -> None:
     """Neither in free pages nor in the log: rows that are deleted usually do."""
-    async with SqlConversations.open(tmp_path / "turns.db") as store:
-        await store.put("message", asked("a1", "ann", "hers"))
-        await store.erase(DataSubject("user", "ann"))
-        assert SECRET.encode() not in b"".join(one.read_bytes() for one in files(tmp_path))
+    path, subject = tmp_path / "store.db", DataSubject("user", "ann")
+    async with AsyncExitStack() as stack:
+        match kind:
+            case "conversations":
+                turns = await stack.enter_async_context(SqlConversations.open(path))
+                await turns.put("message", asked("a1", "ann", "hers"))
+                await turns.erase(subject)
+            case "memory":
+                memory = await stack.enter_async_context(open_memory(path))
+                await memory.write("write", (remembered(SECRET, "ann", "hers"),))
+                await memory.erase(subject)
+            case _:
+                pauses = await stack.enter_async_context(SqlPauses.open_store(path))
+                await pauses.open(PAUSE)
+                await pauses.erase((), (), {"ann"})
+        assert b"secret" not in contents(tmp_path)
+
+
+PAUSE = Pause(
+    hitl_id="h1",
+    exchange="x1",
+    flow="chat",
+    stack="graph",
+    created_at=0.0,
+    expires_at=2e9,
+    user_id="ann",
+    tape=SECRET.encode(),
+)
+
+
+def contents(folder: Path) -> bytes:
+    """Read all files of a folder."""
+    return b"".join(one.read_bytes() for one in folder.iterdir())
 
 
 def remembered(text: str, user: str, session: str) -> MemoryEntry:
     """Build an entry."""
     return MemoryEntry(memory_id=text, user_id=user, text=text, session_id=session)
-
-
-def files(folder: Path) -> list[Path]:
-    """Return the files of a folder."""
-    return sorted(folder.iterdir())
 
 
 @pytest.mark.parametrize("column", ["user_id", "session_id"])
@@ -114,15 +139,15 @@ async def test_memory_finds_what_to_erase_by_an_index(tmp_path: Path, column: st
     ],
 )
 async def test_memories_go_with_their_index(
-    tmp_path: Path, subject: DataSubject, stays: list[str]
+    place: str, subject: DataSubject, stays: list[str]
 ) -> None:
-    """What was erased is not found, and its words are gone from the index."""
+    """What was erased is not found, and can be stored anew."""
     entries = (
         remembered("ann likes tea", "ann", "shared"),
         remembered("ann likes quinces", "ann", "hers"),
         remembered("ben likes tea", "ben", "shared"),
     )
-    async with open_memory(tmp_path / "memory.db") as memory:
+    async with open_memory(place) as memory:
         await memory.write("write", entries)
         assert await memory.erase(subject) == len(entries) - len(stays)
         found = [
@@ -133,35 +158,3 @@ async def test_memories_go_with_their_index(
         assert sorted(found) == sorted(stays)
         assert await memory.erase(subject) == 0
         assert await memory.write("write", entries) == len(entries) - len(stays)
-        if subject.kind == "user":
-            await memory.erase(subject)
-            assert b"quince" not in b"".join(one.read_bytes() for one in files(tmp_path))
-
-
-async def test_pauses_go_by_exchange_session_and_user(place: str, tmp_path: Path) -> None:
-    """Tapes hold whole conversations: they go with them."""
-    async with SqlPauses.open_store(place) as pauses:
-        for number, session in enumerate(("hers", "shared", None, "shared")):
-            await pauses.open(
-                Pause(
-                    hitl_id=f"h{number}",
-                    exchange=f"x{number}",
-                    flow="chat",
-                    stack="graph",
-                    created_at=0.0,
-                    expires_at=2e9,
-                    session_id=session,
-                    user_id="ann" if number == 3 else None,
-                    tape=SECRET.encode(),
-                )
-            )
-        assert await pauses.erase({"x2"}, {"hers"}, {"ann"}) == 3
-        assert [await pauses.get(f"h{number}") is None for number in range(4)] == [
-            True,
-            False,
-            True,
-            True,
-        ]
-        assert await pauses.erase({"x2"}, {"hers"}, {"ann"}) == 0
-        assert await pauses.erase({"x1"}, set()) == 1
-        assert SECRET.encode() not in b"".join(one.read_bytes() for one in files(tmp_path))

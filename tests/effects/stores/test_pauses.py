@@ -15,7 +15,7 @@ from contract.human import Form, FormField, HumanAnswer, OpenQuestion
 from effects.clock import ManualClock
 from effects.stores import MemoryPauses, Pause, PauseStore, SqlPauses
 from effects.stores.pauses.aes import AesEncryption
-from tests.support.postgres import own_schema
+from tests.support.postgres import PLACES, empty_place
 
 HOUR = 3_600.0
 DAY = 86_400.0
@@ -32,25 +32,19 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(
-    params=["memory", "sqlite", "sealed", pytest.param("postgres", marks=pytest.mark.sockets)]
-)
+@pytest.fixture(params=["memory", *PLACES, "sealed"])
 async def pauses(
     request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
 ) -> AsyncIterator[PauseStore]:
     """Give an empty store of each kind, on the clock that is moved by hand."""
     async with AsyncExitStack() as stack:
-        enter, path = stack.enter_async_context, tmp_path / "pauses.db"
-        match request.param:
-            case "memory":
-                yield MemoryPauses(clock.time)
-            case "sqlite":
-                yield await enter(SqlPauses.open_store(path, clock.time))
-            case "sealed":
-                yield await enter(SqlPauses.open_store(path, clock.time, AesEncryption([KEY])))
-            case _:
-                dsn = await enter(own_schema(request.getfixturevalue("postgres_dsn")))
-                yield await enter(SqlPauses.open_store(dsn, clock.time, AesEncryption([KEY])))
+        if request.param == "memory":
+            yield MemoryPauses(clock.time)
+            return
+        place = await stack.enter_async_context(empty_place(request, tmp_path))
+        encryption = None if request.param == "sqlite" else AesEncryption([KEY])
+        opened = SqlPauses.open_store(place, clock.time, encryption)
+        yield await stack.enter_async_context(opened)
 
 
 def paused(clock: ManualClock, hitl_id: str = "h1", session_id: str | None = "s1") -> Pause:
