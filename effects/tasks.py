@@ -68,25 +68,23 @@ class _ContainingFactory:
     """A task factory on top of another."""
 
     def __init__(self, factory: Any) -> None:
-        self._make = factory or _make_task
+        self._factory = factory
 
     def __call__(
         self, loop: asyncio.AbstractEventLoop, coroutine: _Coroutine, **options: Any
     ) -> asyncio.Future[Any]:
         context = options.get("context")
         report = _report.get() if context is None else context.get(_report)
-        if report is None:
-            return self._make(loop, coroutine, **options)
-        task: asyncio.Future[Any] = self._make(loop, _run_contained(coroutine, report), **options)
-        # One cancelled before its first step would never have been awaited.
-        task.add_done_callback(lambda _: coroutine.close())
+        run = coroutine if report is None else _run_contained(coroutine, report)
+        task: asyncio.Future[Any] = (
+            self._factory(loop, run, **options)
+            if self._factory
+            else asyncio.Task(run, loop=loop, **options)
+        )
+        if report is not None:
+            # One cancelled before its first step would never have been awaited.
+            task.add_done_callback(lambda _: coroutine.close())
         return task
-
-
-def _make_task(
-    loop: asyncio.AbstractEventLoop, coroutine: _Coroutine, **options: Any
-) -> asyncio.Future[Any]:
-    return asyncio.Task(coroutine, loop=loop, **options)
 
 
 async def _run_contained(coroutine: _Coroutine, report: Report) -> Any:

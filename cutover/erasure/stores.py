@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from contract.errors import CutoverError, EffectFailed
@@ -17,6 +17,7 @@ from router.config.addresses import resolve_address
 if TYPE_CHECKING:
     from router.config.schema import Settings, StoreSettings
 
+Store = TypeVar("Store")
 Erased = TypeVar("Erased")
 
 _NO_TURNS = ErasedTurns(0, frozenset())
@@ -58,44 +59,38 @@ async def erase_rows(
     failures: list[str] = []
 
     async def attempt(
-        name: str, nothing: Erased, erase: Callable[[str], Awaitable[Erased]]
+        name: str,
+        opened: Callable[[str], AbstractAsyncContextManager[Store]],
+        erase: Callable[[Store], Awaitable[Erased]],
+        nothing: Erased,
     ) -> Erased | None:
         try:
             place = resolve_address(getattr(stores, name), environ)
-            match place.partition("://")[0]:
-                case "http" | "https":
-                    raise StoredByService
-                case "sqlite" | "postgresql" if _exists(place):
-                    return await erase(place)
-                case _:
-                    return nothing
+            if place.startswith(("http://", "https://")):
+                raise StoredByService
+            if not _exists(place):
+                return nothing
+            async with opened(place) as store:
+                return await erase(store)
         except CutoverError as error:
             failures.append(f"{name}: {_reason(error)}")
             return None
 
-    async def erase_turns(place: str) -> ErasedTurns:
-        async with SqlConversations.open(place) as conversations:
-            return await conversations.erase(subject)
-
-    async def erase_memories(
-        place: str,
-    ) -> int:  # their vectors go with them, whichever embedder made them
-        async with open_memory(place) as memory:
-            return await memory.erase(subject)
-
-    async def erase_pauses(place: str) -> int:  # encrypted ones need no key
-        # A pause of one message is found by its exchange: others of the chat are not concerned.
-        sessions = frozenset[str]() if subject.kind == "message" else chats
-        users = {subject.value} if subject.kind == "user" else set[str]()
-        async with SqlPauses.open_store(place) as pauses:
-            return await pauses.erase(exchanges, sessions, users)
-
-    turns = await attempt("conversations", _NO_TURNS, erase_turns)
-    memories = await attempt("memory", 0, erase_memories)
+    turns = await attempt(
+        "conversations", SqlConversations.open, lambda store: store.erase(subject), _NO_TURNS
+    )
+    # Their vectors go with them, whichever embedder made them.
+    memories = await attempt("memory", open_memory, lambda store: store.erase(subject), 0)
     chats = turns.chats if turns else frozenset[str]()
     if subject.kind == "chat":
         chats |= {subject.value}
-    pauses = await attempt("pauses", 0, erase_pauses)
+    # A pause of one message is found by its exchange: others of the chat are not concerned.
+    sessions = () if subject.kind == "message" else chats
+    users = {subject.value} if subject.kind == "user" else ()
+    # Encrypted ones need no key.
+    pauses = await attempt(
+        "pauses", SqlPauses.open_store, lambda store: store.erase(exchanges, sessions, users), 0
+    )
     return ErasedRows(
         turns=turns.turns if turns else None,
         memories=memories,

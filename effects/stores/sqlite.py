@@ -102,7 +102,7 @@ class SqliteDatabase:
         database = cls(path, schema, codes, busy_ms)
         try:
             try:
-                await database._hop(database._open)
+                await asyncio.get_running_loop().run_in_executor(database._thread, database._open)
             except (sqlite3.Error, OSError, ValueError) as failure:
                 raise StoreNotOpened(path, str(failure)) from failure
             yield database
@@ -133,7 +133,8 @@ class SqliteDatabase:
         if self._closed:
             raise EffectFailed(Fault(self._codes.unavailable, data={"reason": "closed"}))
         try:
-            return await self._hop(self._do, monotonic(), work, *args)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._thread, self._do, monotonic(), work, *args)
         except sqlite3.Error as failure:
             raise EffectFailed(self._fault(failure)) from failure
         except StoreNotOpened as failure:
@@ -146,12 +147,9 @@ class SqliteDatabase:
         closed, self._closed = self._closed, True
         try:
             if not closed:
-                await asyncio.shield(self._hop(self._close))
+                await asyncio.shield(asyncio.wrap_future(self._thread.submit(self._close)))
         finally:
             self._thread.shutdown(wait=False)  # it ends with what is queued
-
-    def _hop(self, work: Callable[[*Args], Value], *args: *Args) -> asyncio.Future[Value]:
-        return asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
 
     def _do(
         self, called: float, work: Callable[[sqlite3.Connection, *Args], Value], *args: *Args
@@ -390,7 +388,7 @@ class _Place:
         """Remove the log of the file that was lost: it would be read into the one there now.
 
         Several processes may do so at once: each locks the old log, so none removes a new one.
-        BoundStatement it while the lost file is still open: until then no other gets its number.
+        Call it while the lost file is still open: until then no other gets its number.
         """
         if _identity(self._file) == self._file_id:
             return  # it is back
