@@ -51,6 +51,13 @@ class Shared(Generic[Store]):
     clock: Clock | None = None
     keys: Keys | None = None
 
+    async def lapse(self, seconds: float) -> None:
+        """Let time pass for what is stored."""
+        if self.clock is not None:
+            self.clock.now += seconds
+        if self.keys is not None:
+            await self.keys.lapse(seconds)
+
 
 @dataclass(frozen=True)
 class Keys:

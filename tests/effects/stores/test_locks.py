@@ -11,15 +11,12 @@ from uuid import uuid4
 
 import pytest
 
-from contract.errors import EffectFailed
-from effects.stores import LeasedLocks, MemoryLeases, ProcessLocks, SqlLeases
+from effects.stores import LeasedLocks, Leases, MemoryLeases, ProcessLocks, SqlLeases
 from effects.stores.redis import RedisLeases
-from tests.effects.stores.shared import Keys, keys_in_redis
-from tests.support.patience import PATIENCE_S
+from tests.effects.stores.shared import KINDS, Makers, Shared, opened
 
 AnyLocks = ProcessLocks | LeasedLocks
 Owner = Callable[[], AnyLocks]
-KINDS = ["process", "memory", "sqlite"]
 FAULT = "lock_unavailable; messages are locked within each process alone"
 
 
@@ -33,7 +30,7 @@ def no_renewals() -> bool:
     return not any(task.get_name().startswith("renewal") for task in asyncio.all_tasks())
 
 
-@pytest.fixture(params=[*KINDS, pytest.param("redis", marks=pytest.mark.sockets)])
+@pytest.fixture(params=["process", *KINDS])
 async def owner(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Owner]:
     """Return a function that makes owners of one set of locks."""
     async with AsyncExitStack() as stack:
@@ -125,21 +122,6 @@ async def test_a_held_lock_outlives_its_ttl() -> None:
 
 
 @pytest.mark.virtual
-async def test_the_lock_of_a_dead_owner_ends_after_its_ttl() -> None:
-    """A moment before it is held, then it is free; the late owner cannot delete the new one."""
-    leases = MemoryLeases(loop_time)
-    heir = LeasedLocks.over(leases)
-    assert await leases.hold("k", "dead", 60_000)
-    await asyncio.sleep(59.9)
-    assert not await heir.acquire("lock", "k", 60.0)
-    await asyncio.sleep(0.2)
-    assert await heir.acquire("lock", "k", 60.0)
-    await leases.release("k", "dead")
-    assert "k" in leases.held
-    await heir.aclose()
-
-
-@pytest.mark.virtual
 async def test_a_lost_lock_ends_its_renewal() -> None:
     """Its new owner keeps it, and the renewal ends."""
     leases = MemoryLeases(loop_time)
@@ -204,88 +186,38 @@ async def test_closing_with_the_leases_out_of_reach_is_fine() -> None:
     assert no_renewals()
 
 
-async def test_sqlite_ends_leases_by_the_wall_clock_over_openings(tmp_path: Path) -> None:
-    """A killed process's lock is held until its ttl is over, also when the file is opened anew."""
-    now = 1_000.0
-    wall: Callable[[], float] = lambda: now  # noqa: E731 (a clock the test moves)
-    async with SqlLeases.open(tmp_path / "locks", wall) as killed:
-        assert await killed.hold("k", "killed", 60_000)
-        assert await killed.hold("k", "killed", 60_000)
-    now = 1_059.9
-    async with SqlLeases.open(tmp_path / "locks", wall) as next_one:
-        assert not await next_one.hold("k", "next", 60_000)
-        now = 1_060.0
-        assert await next_one.hold("k", "next", 60_000)
-        await next_one.release("k", "killed")
-        assert not await next_one.hold("k", "third", 60_000)
+@pytest.fixture(params=KINDS)
+async def leases(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Shared[Leases]]:
+    """Return empty leases of each kind."""
+    makers = Makers[Leases](MemoryLeases, SqlLeases.open, RedisLeases)
+    async with opened(request, tmp_path / "locks", makers) as stores:
+        yield stores
 
 
-async def test_sqlite_that_is_closed_is_a_fault(tmp_path: Path) -> None:
-    """The code is that of locks, whatever the file could not do."""
-    async with SqlLeases.open(tmp_path / "locks") as leases:
-        await leases.aclose()
-        with pytest.raises(EffectFailed) as failed:
-            await leases.hold("k", "token", 60_000)
-    assert failed.value.fault.code == "lock_unavailable"
+async def test_a_lease_ends_by_itself(leases: Shared[Leases]) -> None:
+    """So a killed process's lock ends; what passed to another owner stays with it."""
+    assert await leases.store.hold("k", "dead", 60_000)
+    await leases.lapse(50.0)
+    assert not await leases.other.hold("k", "heir", 60_000)
+    await leases.lapse(10.0)
+    assert await leases.other.hold("k", "heir", 60_000)
+    assert not await leases.store.hold("k", "dead", 60_000)
+    await leases.store.release("k", "dead")
+    assert not await leases.store.hold("k", "third", 60_000)
+    await leases.other.release("k", "heir")
+    assert await leases.store.hold("k", "third", 60_000)
 
 
-@pytest.fixture
-async def keys(redis_url: str) -> AsyncIterator[Keys]:
-    """Return what the adapter stores, as a bare client sees it."""
-    async with keys_in_redis(redis_url) as keys:
-        yield keys
-
-
-@pytest.fixture
-async def leases(redis_url: str, keys: Keys) -> AsyncIterator[RedisLeases]:
-    """Return leases in Redis, under keys of their own."""
-    leases = RedisLeases(redis_url, prefix=keys.prefix)
-    yield leases
-    await leases.aclose()
-
-
-@pytest.mark.sockets
-async def test_redis_ends_a_lock_by_itself(leases: RedisLeases, keys: Keys) -> None:
-    """It is given the ttl, so a dead host's lock ends; the next owner gets it."""
-    assert await leases.hold("k", "dead", 60_000)
-    assert 59_000 < await keys.client.pttl(keys.prefix + "k") <= 60_000
-    await keys.client.pexpire(keys.prefix + "k", 0)
-    assert await leases.hold("k", "heir", 60_000)
-
-
-@pytest.mark.sockets
-async def test_redis_neither_renews_nor_deletes_a_lost_lock(
-    leases: RedisLeases, keys: Keys
-) -> None:
-    """What passed to another owner stays with it."""
-    assert await leases.hold("k", "late", 60_000)
-    await keys.client.delete(keys.prefix + "k")
-    assert await leases.hold("k", "heir", 30_000)
-    assert not await leases.hold("k", "late", 60_000)
-    await leases.release("k", "late")
-    assert 29_000 < await keys.client.pttl(keys.prefix + "k") <= 30_000
-
-
-@pytest.mark.sockets
-async def test_a_lock_redis_forgot_is_taken_again(leases: RedisLeases, keys: Keys) -> None:
-    """It came back empty, and no token has the key: renewing takes it for the whole ttl."""
-    assert await leases.hold("k", "owner", 60_000)
-    await keys.client.delete(keys.prefix + "k")
-    assert await leases.hold("k", "owner", 60_000)
-    assert 59_000 < await keys.client.pttl(keys.prefix + "k") <= 60_000
-
-
-@pytest.mark.sockets
-async def test_a_lock_in_redis_is_renewed_while_held(leases: RedisLeases, keys: Keys) -> None:
-    """Its time to live goes up again by itself, after a third of the ttl."""
-    locks = LeasedLocks.over(leases)
-    assert await locks.acquire("lock", "k", 0.12)
-    left = await keys.client.pttl(keys.prefix + "k")
-    async with asyncio.timeout(PATIENCE_S):
-        while (now := await keys.client.pttl(keys.prefix + "k")) <= left:
-            assert now > 0
-            left = now
-    await locks.aclose()
+async def test_a_lease_is_extended_from_now_on(leases: Shared[Leases]) -> None:
+    """Or taken again for the whole ttl, where the store has lost it, and no token has the key."""
+    for _ in range(3):
+        assert await leases.store.hold("k", "owner", 60_000)
+        await leases.lapse(50.0)
+        assert not await leases.other.hold("k", "heir", 60_000)
+    await leases.lapse(10.0)
+    assert await leases.store.hold("k", "owner", 60_000)
+    await leases.lapse(50.0)
+    assert not await leases.other.hold("k", "heir", 60_000)
 
 
 def processes(leases: MemoryLeases) -> tuple[LeasedLocks, LeasedLocks]:

@@ -61,14 +61,6 @@ def column(path: Path, query: str) -> list[Any]:
         return [value for (value,) in connection.execute(query)]
 
 
-async def lapse(pins: Shared[PinStore], seconds: float) -> None:
-    """Let time pass for the pins."""
-    if pins.clock is not None:
-        pins.clock.now += seconds
-    if pins.keys is not None:
-        await pins.keys.lapse(seconds)
-
-
 async def test_the_first_pin_wins(pins: Shared[PinStore]) -> None:
     """Later calls return what the first one pinned, on any router."""
     assert await pins.store.hold("chat", "c1", GRAPH, 60.0) == GRAPH
@@ -97,11 +89,11 @@ async def test_conversations_and_flows_do_not_touch_each_other(pins: Shared[PinS
 async def test_a_pin_expires_after_its_last_turn(pins: Shared[PinStore]) -> None:
     """A moment before it is there, and renewed; afterwards the next one pins anew."""
     assert await pins.store.hold("chat", "c1", GRAPH, 60.0) == GRAPH
-    await lapse(pins, 50.0)
+    await pins.lapse(50.0)
     assert await pins.other.hold("chat", "c1", LEGACY, 60.0) == GRAPH
-    await lapse(pins, 50.0)
+    await pins.lapse(50.0)
     assert await pins.store.hold("chat", "c1", LEGACY, 60.0) == GRAPH
-    await lapse(pins, 61.0)
+    await pins.lapse(61.0)
     assert await pins.store.hold("chat", "c1", LEGACY, 60.0) == LEGACY
 
 
@@ -141,19 +133,6 @@ async def test_a_writer_in_the_way_is_a_fault_soon(tmp_path: Path) -> None:
         other.close()
         assert failed.value.fault.code == "store_unavailable"
         assert await store.hold("chat", "c1", GRAPH, 60.0) == GRAPH
-
-
-@pytest.mark.sockets
-@pytest.mark.parametrize("value", [b"", b"graph", b'{"stack":"new","version":"","since":1}'])
-async def test_a_value_that_is_no_pin_is_a_fault(redis_url: str, value: bytes) -> None:
-    """Another program wrote it; it is not taken for a stack."""
-    async with keys_in_redis(redis_url) as keys:
-        await keys.client.set(keys.prefix + pin_key("chat", "c1"), value, px=60_000)
-        store = RedisPins(redis_url, prefix=keys.prefix)
-        with pytest.raises(EffectFailed) as failed:
-            await store.hold("chat", "c1", GRAPH, 60.0)
-        assert failed.value.fault.code == "store_failed"
-        await store.aclose()
 
 
 async def test_a_note_is_read_by_others(shared: Shared[SharedState]) -> None:
@@ -259,21 +238,6 @@ async def test_only_changes_are_written(tmp_path: Path) -> None:
         other.close()
 
 
-@pytest.mark.sockets
-async def test_a_foreign_value_is_a_fault(redis_url: str) -> None:
-    """Another program wrote it; it opens no breaker and spends nothing."""
-    async with keys_in_redis(redis_url) as keys:
-        await keys.client.hset(f"{keys.prefix}notes", KEY, '["a:1","shut",1,0]')
-        await keys.client.hset(f"{keys.prefix}spent:{DAY}", "b", "much")
-        state = RedisSharedState(redis_url, prefix=keys.prefix)
-        for asked in (state.update_notes([]), state.report_spending(DAY, "a", NO_SPENDING)):
-            with pytest.raises(EffectFailed) as failed:
-                await asked
-            assert failed.value.fault.code == "store_failed"
-        await keys.client.delete(f"{keys.prefix}notes", f"{keys.prefix}spent:{DAY}")
-        await state.aclose()
-
-
 Adapter = RedisSharedState | RedisLeases | RedisPins
 CALLS: list[tuple[type[Adapter], Callable[..., Awaitable[object]], FaultCode]] = [
     (RedisSharedState, lambda state: state.update_notes([]), "store_unavailable"),
@@ -308,9 +272,26 @@ async def test_redis_out_of_reach_is_a_fault(
 
 
 @pytest.mark.sockets
-async def test_a_key_that_is_no_text_is_a_fault(redis_url: str) -> None:
-    """Half a character cannot be sent, and a second call would not help."""
-    async with aclosing(RedisLeases(redis_url)) as leases:
-        with pytest.raises(EffectFailed) as failed:
-            await leases.hold("\ud800", "token", 60_000)
-    assert failed.value.fault == Fault("lock_unavailable", data={"reason": "value"})
+@pytest.mark.parametrize("pin", [b"", b"graph", b'{"stack":"new","version":"","since":1}'])
+async def test_a_foreign_value_in_redis_is_a_fault(redis_url: str, pin: bytes) -> None:
+    """Another program wrote it: it pins, opens and spends nothing; nor is half a character sent."""
+    async with keys_in_redis(redis_url) as keys:
+        await keys.client.set(keys.prefix + pin_key("chat", "c1"), pin, px=60_000)
+        await keys.client.hset(f"{keys.prefix}notes", KEY, '["a:1","shut",1,0]')
+        await keys.client.hset(f"{keys.prefix}spent:{DAY}", "b", "much")
+        async with (
+            aclosing(RedisPins(redis_url, prefix=keys.prefix)) as pins,
+            aclosing(RedisSharedState(redis_url, prefix=keys.prefix)) as state,
+            aclosing(RedisLeases(redis_url, prefix=keys.prefix)) as leases,
+        ):
+            calls: list[tuple[Awaitable[object], FaultCode]] = [
+                (pins.hold("chat", "c1", GRAPH, 60.0), "store_failed"),
+                (state.update_notes([]), "store_failed"),
+                (state.report_spending(DAY, "a", NO_SPENDING), "store_failed"),
+                (leases.hold("\ud800", "token", 60_000), "lock_unavailable"),
+            ]
+            for call, code in calls:
+                with pytest.raises(EffectFailed) as failed:
+                    await call
+                assert failed.value.fault == Fault(code, data={"reason": "value"})
+        await keys.client.delete(f"{keys.prefix}notes", f"{keys.prefix}spent:{DAY}")
