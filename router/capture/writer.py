@@ -109,8 +109,8 @@ class CaptureWriter:
 
     def put(self, records: Sequence[RunRecord]) -> Put:
         """Take the records of one finished exchange; whole or not at all."""
-        thousandths = int(self._captures.percent * 1_000)
-        if not records or not captured(thousandths, self._salt, records[0].exchange):
+        percent = self._captures.percent
+        if not records or not captured(percent, self._salt, records[0].exchange):
             self._not_sampled += bool(records)
             return "not_sampled"
         size = sum([_size(record) for record in records])

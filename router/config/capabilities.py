@@ -12,7 +12,7 @@ from router.stack import IN_PROCESS, Powers, StackName
 
 Answer = Literal["yes", "no", "off"]
 
-_ALL = 100_000
+_ALL = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ def powers_of(stacks: StackSettings) -> dict[StackName, Powers]:
 
 def serving_stacks(flow: FlowSettings) -> tuple[StackName, ...]:
     """Return the stacks that serve some share of a flow."""
-    if not flow.enable_langgraph or flow.graph_thousandths == 0:
+    if not flow.enable_langgraph or flow.langgraph_percent == 0:
         return ("legacy",)
-    return ("graph",) if flow.graph_thousandths == _ALL else ("legacy", "graph")
+    return ("graph",) if flow.langgraph_percent == _ALL else ("legacy", "graph")
 
 
 def is_offered(name: str, settings: Settings) -> bool:
@@ -162,7 +162,7 @@ def _shadow(
 ) -> Capability:
     if not flow.enable_langgraph:
         return Capability("off", "enable_langgraph = false")
-    if not flow.shadow_thousandths:
+    if not flow.shadow_percent:
         return Capability("off", "shadow_percent = 0")
     powers, live = powers_of(settings.stacks), settings.shadow.mode == "live"
     if not powers[other].shadows:

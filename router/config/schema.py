@@ -64,7 +64,7 @@ UNKNOWN_KEY: Final = "unknown_key"
 """The type of pydantic's error for a key that is not in the schema."""
 MIB = 1_048_576
 STEP = Decimal("0.001")
-_ALL = 100_000
+_ALL = 100
 _URL = ("http://", "https://")
 _YEAR_SECONDS = 31_536_000
 
@@ -88,7 +88,7 @@ def percentage(value: object) -> Decimal:
     if not exact.is_finite():
         message = "must be a finite number"
         raise ValueError(message)
-    if not 0 <= exact <= 100:  # noqa: PLR2004 - per cent
+    if not 0 <= exact <= _ALL:
         message = "allowed: 0 to 100"
         raise ValueError(message)
     if (rounded := exact.quantize(STEP)) != exact:
@@ -200,21 +200,11 @@ class FlowSettings(Section):
     declared: DeclaredFlow | None = None
 
     @property
-    def graph_thousandths(self) -> int:
-        """Share of route keys assigned to graph, in thousandths of a percent: 0 to 100 000."""
-        return int(self.langgraph_percent * 1_000)
-
-    @property
-    def shadow_thousandths(self) -> int:
-        """Share of requests mirrored, in thousandths of a percent: 0 to 100 000."""
-        return int(self.shadow_percent * 1_000)
-
-    @property
     def stage(self) -> Stage:
         """How far the migration of this flow is, as shown to people."""
-        graph = self.graph_thousandths
+        graph = self.langgraph_percent
         share = "none" if graph == 0 else "all" if graph == _ALL else "some"
-        facts = (self.enable_langgraph, share, self.shadow_thousandths > 0, self.langgraph_fallback)
+        facts = (self.enable_langgraph, share, self.shadow_percent > 0, self.langgraph_fallback)
         return next(
             stage
             for stage, *wanted in _STAGES

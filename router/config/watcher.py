@@ -42,7 +42,7 @@ class SettingsWatcher:
         self.refused = 0
         self._specs = specs
         self._listeners: list[Callable[[Settings], None]] = []
-        self._judged = self._settling = _read(path)
+        self._judged = self._settling = read_config_text(path)
         self.current = parse_settings(self._judged, str(path), specs)
 
     def on_change(self, listener: Callable[[Settings], None]) -> None:
@@ -52,7 +52,7 @@ class SettingsWatcher:
     def poll_once(self) -> Seen:
         """Read the file once and return what was seen."""
         try:
-            content = _read(self.path)
+            content = read_config_text(self.path)
         except ConfigRefused as refused:
             content = _Unreadable(refused)
         if content == self._judged:
@@ -131,14 +131,3 @@ class SettingsWatcher:
                 listener(settings)
             except Exception:
                 log.exception("a listener failed on settings %s", settings.version)
-
-
-def _read(path: Path) -> str:
-    """Return the text of a file that can be read again; raises `ConfigRefused`.
-
-    A pipe gives its text once: then it reads as empty, or blocks the loop until a writer opens it.
-    """
-    with suppress(OSError):  # a path that cannot be looked at is refused when it is read
-        if path.is_fifo():
-            raise ConfigRefused(str(path), "", "must be a file: a pipe cannot be watched")
-    return read_config_text(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from hashlib import blake2b
 
 from router.config.schema import FlowSettings
@@ -9,6 +10,7 @@ from router.context import Assignment
 from router.stack import StackName
 
 BUCKETS = 100_000
+_A_PERCENT = BUCKETS // 100
 
 _SEPARATOR = "\x1f"
 
@@ -37,7 +39,8 @@ def assign(flow: FlowSettings, salt: str, route_key: str, forced: StackName | No
         return Assignment("graph", number, "force_list")
     if route_key in flow.force_legacy:
         return Assignment("legacy", number, "force_list")
-    return Assignment("graph" if number < flow.graph_thousandths else "legacy", number, "percent")
+    share = flow.langgraph_percent * _A_PERCENT
+    return Assignment("graph" if number < share else "legacy", number, "percent")
 
 
 def shadowed(flow: FlowSettings, salt: str, key: str) -> bool:
@@ -46,10 +49,11 @@ def shadowed(flow: FlowSettings, salt: str, key: str) -> bool:
     `key` is the exchange id, or the route key where whole conversations are wanted. The salt is
     the rollout's with `/shadow` appended, so that mirroring is independent of splitting.
     """
-    thousandths = flow.shadow_thousandths if flow.enable_langgraph else 0
-    return thousandths > 0 and bucket(f"{salt}/shadow", key) < thousandths
+    share = flow.shadow_percent * _A_PERCENT if flow.enable_langgraph else 0
+    return share > 0 and bucket(f"{salt}/shadow", key) < share
 
 
-def captured(thousandths: int, salt: str, exchange: str) -> bool:
+def captured(percent: Decimal, salt: str, exchange: str) -> bool:
     """Whether an exchange is captured; `/capture` is appended to the salt."""
-    return thousandths >= BUCKETS or bucket(f"{salt}/capture", exchange) < thousandths
+    share = percent * _A_PERCENT
+    return share >= BUCKETS or bucket(f"{salt}/capture", exchange) < share

@@ -21,7 +21,7 @@ def test_the_configuration_shown_is_one() -> None:
     """And it splits users, as its comment says: not messages, which would split conversations."""
     (shown,) = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
     chat = parse_settings(shown, "README.md", SPECS).flows["chat"]
-    assert (chat.route_key, chat.graph_thousandths) == ("user_id", 10_000)
+    assert (chat.route_key, float(chat.langgraph_percent)) == ("user_id", 10)
 
 
 def test_every_command_and_every_page_is_named() -> None:

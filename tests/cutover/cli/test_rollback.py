@@ -33,7 +33,7 @@ def test_it_switches_the_flow_off_and_says_so(tmp_path: Path) -> None:
     assert status == 0
     assert "chat: enable_langgraph = false" in said
     flow = load_settings(path, {"chat": CHAT}).flows["chat"]
-    assert (flow.stage, flow.graph_thousandths) == ("off", 50_000)
+    assert (flow.stage, float(flow.langgraph_percent)) == ("off", 50)
     assert "# half" in path.read_text("utf-8")
     (line,) = (tmp_path / "audit.jsonl").read_text("utf-8").splitlines()
     told = json.loads(line)

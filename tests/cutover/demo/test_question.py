@@ -115,4 +115,4 @@ def test_only_chats_crash() -> None:
 def test_the_companion_begins_on_graph(tmp_path: Path) -> None:
     """Until it is rolled back."""
     flow = parse_settings(configuration(tmp_path, None), "cutover.toml", SPECS).flows["companion"]
-    assert (flow.stage, flow.graph_thousandths) == ("full", 100_000)
+    assert (flow.stage, float(flow.langgraph_percent)) == ("full", 100)

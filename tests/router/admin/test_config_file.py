@@ -117,7 +117,7 @@ def test_any_spelling_can_be_edited(path: Path, text: str) -> None:
     edit_flow(path, SPECS, "chat", {"enable_langgraph": True})
     flow = load_settings(path, SPECS).flows["chat"]
     assert flow.enable_langgraph
-    assert flow.graph_thousandths == (10_000 if text else 0)
+    assert flow.langgraph_percent == (10 if text else 0)
     assert (b"\r\n" in path.read_bytes()) == ("\r\n" in text)
 
 

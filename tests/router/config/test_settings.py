@@ -80,8 +80,8 @@ def test_a_full_file_is_read() -> None:
         """
     )
     flow = settings.flows["chat"]
-    assert flow.graph_thousandths == 10_125
-    assert flow.shadow_thousandths == 100_000
+    assert flow.langgraph_percent == Decimal("10.125")
+    assert flow.shadow_percent == 100
     assert flow.options == ChatOptions(wire="extended", yield_interval=0.25)
     assert settings.models["gpt-4.1"].model == "gpt-4.1"
     assert {"badge", "phone"} <= {one.name for one in settings.patterns.all}

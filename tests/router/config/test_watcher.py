@@ -3,6 +3,8 @@
 import asyncio
 import dataclasses
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,8 @@ from router.config.watcher import SettingsWatcher
 
 SPECS = {"chat": CHAT}
 ON = "[flows.chat]\nenable_langgraph = true\nlanggraph_percent = 10\n"
-OFF = "[flows.chat]\nenable_langgraph = false\nlanggraph_percent = 10\n"
+OFF = "[flows.chat]\nenable_langgraph = false\nlanggraph_percent = 20\n"
+BAD = "[server]\nprot = 1"
 
 
 @pytest.fixture
@@ -32,35 +35,52 @@ def replace(path: Path, text: str) -> None:
     beside.rename(path)
 
 
-def test_an_edit_in_place_is_taken_at_the_second_look(path: Path) -> None:
-    """The first look at new content waits, in case the writer has not finished."""
+def pipe(path: Path) -> None:
+    """Put a pipe in the place of a file: opening it would block the loop until a writer does."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+Edit = str | Callable[[Path], None]
+
+
+EDITS: dict[str, tuple[list[Edit], str, int, str]] = {
+    "in place": ([OFF], "settling taken same", 20, ""),
+    "another file": ([partial(replace, text=OFF)], "settling taken same", 20, ""),
+    "no text left": (["\n"], "settling refused same", 10, "empty; for the defaults put a comment"),
+    "a comment": (["\n", "# defaults"], "settling settling taken same", 0, ""),
+    "half written at first": (["", OFF], "settling settling taken same", 20, ""),
+    "gone": ([Path.unlink], "settling refused same", 10, "cannot be read"),
+    "a pipe": ([pipe], "settling refused same", 10, "a pipe cannot be watched"),
+    "misspelt": ([BAD], "settling refused same", 10, "did you mean 'port'?"),
+    "mended": ([BAD, BAD, ON], "settling refused settling taken same", 10, ""),
+    "taken back": ([BAD, ON], "settling same same same", 10, ""),
+}
+
+
+@pytest.mark.parametrize(("edits", "seen", "percent", "fault"), EDITS.values(), ids=EDITS)
+def test_an_edit_counts_once_two_looks_have_seen_it(
+    path: Path,
+    edits: list[Edit],
+    seen: str,
+    percent: int,
+    fault: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A look follows each edit, and two the last; what is refused leaves all as it was."""
     watched = SettingsWatcher(path, SPECS)
     heard: list[Settings] = []
     watched.on_change(heard.append)
-    path.write_text(OFF, "utf-8")
-    assert [watched.poll_once() for _ in range(3)] == ["settling", "taken", "same"]
-    assert not watched.current.flows["chat"].enable_langgraph
-    assert heard == [watched.current]
-
-
-def test_a_file_that_has_lost_its_text_is_refused(path: Path) -> None:
-    """As a full disk leaves it; a comment in the file asks for the defaults."""
-    watched = SettingsWatcher(path, SPECS)
-    path.write_text("\n", "utf-8")
-    assert [watched.poll_once() for _ in range(2)] == ["settling", "refused"]
-    assert watched.current.flows["chat"].enable_langgraph
-    assert "empty; for the defaults put a comment in it" in (watched.fault or "")
-    path.write_text("# defaults", "utf-8")
-    assert [watched.poll_once() for _ in range(2)] == ["settling", "taken"]
-    assert not watched.current.flows["chat"].enable_langgraph
-
-
-def test_a_replacement_by_rename_is_noticed(path: Path) -> None:
-    """Editors and deploy tools put a new file in the old one's place."""
-    watched = SettingsWatcher(path, SPECS)
-    replace(path, OFF)
-    assert [watched.poll_once() for _ in range(2)] == ["settling", "taken"]
-    assert not watched.current.flows["chat"].enable_langgraph
+    looks = []
+    for edit in edits:
+        path.write_text(edit, "utf-8") if isinstance(edit, str) else edit(path)
+        looks.append(watched.poll_once())
+    looks += [watched.poll_once() for _ in range(2)]
+    assert looks == seen.split()
+    assert watched.current.flows["chat"].langgraph_percent == percent
+    assert heard == [watched.current] * (percent != 10)
+    assert fault in (watched.fault or "") if fault else watched.fault is None
+    assert not fault or caplog.text.count(fault) == 1
 
 
 def test_time_stamps_and_size_do_not_matter(path: Path) -> None:
@@ -70,19 +90,7 @@ def test_time_stamps_and_size_do_not_matter(path: Path) -> None:
     path.write_text(ON.replace("10", "20"), "utf-8")
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert [watched.poll_once() for _ in range(2)] == ["settling", "taken"]
-    assert watched.current.flows["chat"].graph_thousandths == 20_000
-
-
-def test_a_half_written_file_is_never_in_force(path: Path) -> None:
-    """A truncated file is valid TOML that turns everything off; it must not win a poll."""
-    watched = SettingsWatcher(path, SPECS)
-    path.write_text("", "utf-8")
-    assert watched.poll_once() == "settling"
-    path.write_text(ON.replace("10", "30"), "utf-8")
-    assert watched.poll_once() == "settling"
-    assert watched.current.flows["chat"].graph_thousandths == 10_000
-    assert watched.poll_once() == "taken"
-    assert watched.current.flows["chat"].graph_thousandths == 30_000
+    assert watched.current.flows["chat"].langgraph_percent == 20
 
 
 def test_after_a_bad_edit_the_last_good_settings_stay(
@@ -122,15 +130,6 @@ def test_an_edit_that_breaks_the_reading_itself_does_not_end_the_watch(path: Pat
     assert watched.fault is None
 
 
-def test_a_file_that_is_gone_is_a_fault(path: Path) -> None:
-    """Nothing falls back to defaults because a file was moved."""
-    watched = SettingsWatcher(path, SPECS)
-    path.unlink()
-    assert [watched.poll_once() for _ in range(2)] == ["settling", "refused"]
-    assert "cannot be read" in (watched.fault or "")
-    assert watched.current.flows["chat"].enable_langgraph
-
-
 def test_a_listener_that_fails_stops_nobody(path: Path) -> None:
     """The others still hear, and the settings are in force."""
     watched = SettingsWatcher(path, SPECS)
@@ -154,7 +153,6 @@ def test_the_first_reading_refuses(path: Path) -> None:
         SettingsWatcher(path, SPECS)
 
 
-@pytest.mark.virtual
 def test_a_pipe_is_refused() -> None:
     """As a shell's `<(…)` is: at the second reading it would be empty, and all go to legacy."""
     reading, writing = os.pipe()
@@ -167,16 +165,7 @@ def test_a_pipe_is_refused() -> None:
         os.close(reading)
 
 
-def test_a_pipe_in_the_place_of_the_file_holds_nobody_up(path: Path) -> None:
-    """Opening it would block the loop until a writer opens it."""
-    watched = SettingsWatcher(path, SPECS)
-    path.unlink()
-    os.mkfifo(path)
-    assert [watched.poll_once() for _ in range(2)] == ["settling", "refused"]
-    assert "a pipe cannot be watched" in (watched.fault or "")
-    assert watched.current.flows["chat"].enable_langgraph
-
-
+@pytest.mark.virtual
 async def test_a_change_is_in_force_within_a_second(path: Path) -> None:
     """Two polls and some slack, on the virtual clock."""
     watched = SettingsWatcher(path, SPECS)

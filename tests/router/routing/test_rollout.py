@@ -61,7 +61,7 @@ def test_splitting_and_mirroring_are_independent() -> None:
     half = flow(Decimal(50), Decimal(50))
     graph = [key for key in KEYS if assign(half, "salt", key, None).stack == "graph"]
     mirrored = sum(shadowed(half, "salt", key) for key in graph)
-    kept = sum(captured(50_000, "salt", key) for key in graph)
+    kept = sum(captured(Decimal(50), "salt", key) for key in graph)
     assert abs(len(graph) - 10_000) < 300
     assert abs(mirrored - len(graph) / 2) < 200
     assert abs(kept - len(graph) / 2) < 200

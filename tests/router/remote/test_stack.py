@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from contract.wire.sse import SseDecoder
-from tests.support.deployment import Deployment, Setup, deployed
+from tests.support.deployment import Deployment, Setup, deployed, until
 from tests.support.patience import PATIENCE_S
 from tests.support.scripted_service import (
     FRAMES,
@@ -30,6 +31,7 @@ pytestmark = pytest.mark.sockets
 # Long enough for a busy machine: what does not hang must never meet them.
 LIMITS = "connect_seconds = 2.0\nfirst_event_seconds = 0.5\nidle_seconds = 0.3\n"
 PROBLEM = b'{"code":"message_deleted","title":"Gone","status":410}'
+JSON = b"content-type: application/json"
 
 
 @asynccontextmanager
@@ -104,14 +106,17 @@ async def test_an_answers_headers_reach_the_client(tmp_path: Path) -> None:
         await response.read()
 
 
+@pytest.mark.parametrize("status", [410, 429])
 @pytest.mark.parametrize("kind", ["application/json", "application/problem+json"])
-async def test_a_refusal_passes_and_never_falls_back(tmp_path: Path, kind: str) -> None:
+async def test_a_refusal_passes_and_never_falls_back(
+    tmp_path: Path, kind: str, status: int
+) -> None:
     """Status, body and headers are the stack's own."""
     headers = (b"content-type: " + kind.encode(), b"retry-after: 7")
-    async with house(tmp_path, says(410, PROBLEM, *headers)) as (place, _):
+    async with house(tmp_path, says(status, PROBLEM, *headers)) as (place, _):
         stand_in(place)
         answer = await place.ask(HELLO)
-        assert (answer.status, answer.body) == (410, PROBLEM)
+        assert (answer.status, answer.body) == (status, PROBLEM)
         assert (answer.headers["content-type"], answer.headers["retry-after"]) == (kind, "7")
         run = await place.run()
         assert (run.outcome, run.error and run.error.code) == ("refused", "message_deleted")
@@ -148,6 +153,22 @@ async def cut(_: Asked, stream: Stream) -> None:
     stream.reset()
 
 
+def raw(*pieces: bytes) -> Answer:
+    """Write bytes that need be no HTTP, then close: what was written is to arrive."""
+
+    async def answer(_: Asked, stream: Stream) -> None:
+        for piece in pieces:
+            await stream.raw(piece)
+        stream.writer.close()
+
+    return answer
+
+
+def chunk(data: bytes) -> bytes:
+    """Encode a piece of a chunked body."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
 async def packed(_: Asked, stream: Stream) -> None:
     """Compress, though the request does not accept it."""
     await stream.head(b"content-encoding: gzip")
@@ -155,19 +176,30 @@ async def packed(_: Asked, stream: Stream) -> None:
     await stream.end()
 
 
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+HALF = FRAMES[0][:9]
+LOST = "failed", "connection_lost"
 FAULTS: dict[str, tuple[Answer, str, str]] = {
-    "500": (says(500, PROBLEM, b"content-type: application/json"), "failed", "bad_status"),
+    "500": (says(500, PROBLEM, JSON), "failed", "bad_status"),
     "503": (says(503), "failed", "bad_status"),
+    "503 for a while": (says(503, PROBLEM, JSON, b"retry-after: 7"), "failed", "bad_status"),
     "a redirection": (says(302, b"", b"location: /else"), "failed", "bad_status"),
     "no content": (says(204), "truncated", "truncated"),
     "an empty stream": (streams(), "truncated", "truncated"),
     "a page": (says(200, b"<html>\n\n</html>"), "truncated", "truncated"),
     "a page that says so": (streams(WHOLE, kind=b"text/html"), "failed", "content_type"),
     "silence": (hang, "timeout", "first_event_timeout"),
-    "signs of life alone": (comments, "failed", "connection_lost"),
-    "half a frame": (cut, "failed", "connection_lost"),
+    "signs of life alone": (comments, *LOST),
+    "half a frame": (cut, *LOST),
     "half a frame and an end": (streams(FRAMES[0][:-1]), "truncated", "truncated"),
     "compressed": (packed, "failed", "content_encoding"),
+    "no answer": (raw(), *LOST),
+    "no HTTP": (raw(b"SSH-2.0-OpenSSH_9.6\r\n"), *LOST),
+    "half a head": (raw(HEAD), *LOST),
+    "half a frame, then nothing": (raw(CHUNKED + chunk(HALF)), *LOST),
+    "a chunk that is none": (raw(CHUNKED + b"zz\r\nnothing\r\n"), *LOST),
+    "less than it promised": (raw(HEAD + b"content-length: 900\r\n\r\n" + HALF), *LOST),
 }
 
 
@@ -183,18 +215,22 @@ async def test_a_stream_may_call_itself_what_the_configuration_says(tmp_path: Pa
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_what_fails_before_the_first_frame_falls_back(tmp_path: Path, fault: str) -> None:
-    """The client sees one whole stream of the other stack."""
+    """The client sees one whole stream of the other stack, or without one a problem of ours."""
     answer, outcome, code = FAULTS[fault]
     async with house(tmp_path, answer, LIMITS) as (place, service):
+        got = await place.ask(HELLO)
+        assert (got.status, got.problem["code"]) == (500, "internal")
+        assert set(got.problem) == {"title", "status", "code"}
         stand_in(place)
         got = await place.ask(HELLO)
         assert got.steps == ["ACCEPT", "START_REPLY", "SEND", "SUCCESS", "END"]
         assert got.headers["x-cutover-served"].startswith("graph ")
-        failed, served = await place.lines()
-        assert (failed.outcome, failed.error and failed.error.code) == (outcome, code)
-        assert (failed.role, served.role, served.outcome) == ("serving", "fallback", "completed")
-        assert served.reason == code
-        assert len(service.asked) == 1
+        served, *failed = sorted(await place.lines(), key=lambda run: run.role)
+        for run in failed:
+            assert (run.role, run.outcome) == ("serving", outcome)
+            assert (run.error and run.error.code) == code
+        assert (served.role, served.outcome, served.reason) == ("fallback", "completed", code)
+        assert len(failed) == len(service.asked) == 2
 
 
 async def test_a_service_that_is_down_falls_back_and_without_another_is_500(tmp_path: Path) -> None:
@@ -212,13 +248,16 @@ async def test_a_service_that_is_down_falls_back_and_without_another_is_500(tmp_
 
 
 @pytest.mark.parametrize("sent", range(1, 6))
-@pytest.mark.parametrize("how", ["ends", "resets", "hangs"])
+@pytest.mark.parametrize("how", ["ends", "resets", "hangs", "breaks its promise"])
 async def test_what_fails_later_ends_in_the_flows_failure_frames(
     tmp_path: Path, sent: int, how: str
 ) -> None:
     """No second prologue, no silent cut: no stack can take a remote stream over."""
 
     async def answer(_: Asked, stream: Stream) -> None:
+        if how == "breaks its promise":
+            await raw(HEAD + b"content-length: 900\r\n\r\n" + b"".join(FRAMES[:sent]))(_, stream)
+            return
         await stream.head()
         await stream.send(*FRAMES[:sent])
         if how == "ends":
@@ -317,13 +356,85 @@ async def test_a_further_path_of_a_flow_is_asked_there(tmp_path: Path) -> None:
             assert (asked.line, asked.body) == ("POST /chat/image HTTP/1.1", body)
 
 
-async def test_a_stream_that_says_it_is_not_compressed_passes(tmp_path: Path) -> None:
-    """`identity` is no coding: some servers name it all the same."""
+BODY = FRAMES[0] + b'data: {"step":"SE\n\n' + b"\xff\xfe\x00\n\n" + b"".join(FRAMES[1:])
+PASSED: dict[str, tuple[Answer, bytes]] = {
+    "garbage between frames": (streams(BODY), BODY),
+    "of known length": (raw(HEAD + b"content-length: %d\r\n\r\n" % len(WHOLE) + WHOLE), WHOLE),
+    "said to be not compressed": (
+        raw(CHUNKED.replace(b"\r\n\r\n", b"\r\ncontent-encoding: Identity\r\n\r\n") + chunk(WHOLE)),
+        WHOLE,
+    ),
+}
+
+
+@pytest.mark.parametrize("stream", PASSED)
+async def test_what_is_odd_passes_all_the_same(tmp_path: Path, stream: str) -> None:
+    """Frames are not parsed on their way: what is none of the flow's is the client's to skip."""
+    answer, body = PASSED[stream]
+    async with house(tmp_path, answer) as (place, _):
+        assert (await place.ask(HELLO)).body == body
+        assert (await place.run()).outcome == "completed"
+
+
+async def test_each_frame_is_there_before_the_next_is_said(tmp_path: Path) -> None:
+    """Byte for byte, and on record one by one."""
+    goes_on = asyncio.Event()
 
     async def answer(_: Asked, stream: Stream) -> None:
-        await stream.head(b"content-encoding: Identity")
-        await stream.send(WHOLE)
+        await stream.head()
+        for frame in FRAMES:
+            await stream.send(frame)
+            await goes_on.wait()
+            goes_on.clear()
         await stream.end()
 
     async with house(tmp_path, answer) as (place, _):
+        async with place.post(HELLO) as response:
+            for frame in FRAMES:
+                assert await response.content.readexactly(len(frame)) == frame
+                goes_on.set()
+        run = await place.run()
+    assert "".join(text for _, text in run.frames) == WHOLE.decode("utf-8", "replace")
+    assert len({at for at, _ in run.frames}) == len(FRAMES)
+
+
+async def test_a_stream_that_has_ended_leaves_no_task_behind(tmp_path: Path) -> None:
+    """Nothing is left to wait for: its exchange is settled and written down without any."""
+    made: list[asyncio.Task[object]] = []
+
+    def noted(loop: asyncio.AbstractEventLoop, made_of: Any, /, **more: Any) -> Any:
+        made.append(asyncio.Task(made_of, loop=loop, **more))
+        return made[-1]
+
+    async with house(tmp_path, streams(WHOLE)) as (place, _):
+        asyncio.get_running_loop().set_task_factory(noted)
         assert (await place.ask(HELLO)).body == WHOLE
+        await place.run()
+        names = [task.get_name().partition(" ")[0] for task in made]
+    assert "serving" in names
+    assert not {"finish", "close"} & set(names)
+
+
+@pytest.mark.slow
+async def test_what_a_client_does_not_take_waits_and_the_stack_with_it(tmp_path: Path) -> None:
+    """Nothing is lost and nothing overtakes."""
+    frames = [
+        b'data: {"step":"SEND","content":"%d' % number + b"a" * 60_000 + b'"}\n\n'
+        for number in range(200)
+    ]
+    sent = 0
+
+    async def answer(_: Asked, stream: Stream) -> None:
+        nonlocal sent
+        await stream.head()
+        for frame in [FRAMES[0], *frames, FRAMES[-1]]:
+            await stream.send(frame)
+            sent += 1
+        await stream.end()
+
+    async with house(tmp_path, answer) as (place, _), place.post(HELLO) as response:
+        runs = place.services.router.runs(response.headers["x-cutover-exchange"])
+        assert runs is not None
+        await until(lambda: runs[-1].backpressure.waiting)
+        assert sent < len(frames)
+        assert await response.read() == FRAMES[0] + b"".join(frames) + FRAMES[-1]
