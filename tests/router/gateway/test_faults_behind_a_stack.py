@@ -1,6 +1,7 @@
-"""Every row of the table of docs/rescue.md behind a stack elsewhere that asks the gateway.
+"""Faults of providers behind a stack elsewhere that asks the gateway: one row a kind of ending.
 
-From end to end: a client, the router, a service with OpenAI's client, the gateway, providers.
+From end to end: a client, the router, a service with OpenAI's client, the gateway, providers. Every
+row of the table of docs/rescue.md goes through the gateway in tests/effects/model/test_rescue.py.
 """
 
 from __future__ import annotations
@@ -9,26 +10,186 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from openai import APIError, AsyncOpenAI
 
 from contract.model import Usage
 from contract.records import RunRecord
 from effects.model import Rescued
 from router.telemetry import instruments as i
-from tests.router.gateway.behind import House, opened
 from tests.support.deployment import Answer as Got
-from tests.support.loopback_provider import Answer, Wire, in_turn, refusing
+from tests.support.deployment import Deployment, Setup, deployed
+from tests.support.gateways import client_of
+from tests.support.loopback_provider import Answer, Loopback, Wire, in_turn, refusing, serving
 from tests.support.metrics_page import samples
-from tests.support.misbehaving_providers import event, reset, said, saying, silence
+from tests.support.misbehaving_providers import reset, saying
 from tests.support.patience import PATIENCE_S
+from tests.support.scripted_service import Asked, Stream
+from tests.support.scripted_service import serving as service_at
 
 pytestmark = [pytest.mark.sockets, pytest.mark.asyncio(loop_scope="module")]
 
 TOLD = "words of the provider's own"
 """What no client of ours may ever read."""
+CONFIGURATION = """
+[metrics]
+enabled = true
+[gateway]
+enabled = true
+[rescue]
+first_wait_seconds = 0.001
+breaker_calls = 50
+[stacks.legacy]
+url = "{service}/chat/sse"
+[providers.primary]
+base_url = "{first}"
+[models.first]
+provider = "primary"
+model = "loop-1"
+fallbacks = ["spare"]
+input_price = 1000.0
+output_price = 1000.0
+[models.first_alone]
+provider = "primary"
+model = "loop-1"
+[providers.second]
+base_url = "{second}"
+[models.spare]
+provider = "second"
+model = "loop-2"
+input_price = 1.0
+output_price = 1.0
+"""
+
+
+@dataclass
+class AskingService:
+    """Streams what its model says as events of the chat flow; honest where the model fails.
+
+    `model` is the called one, `in_pieces` how.
+    """
+
+    client: AsyncOpenAI = field(init=False)
+    model: str = "m"
+    in_pieces: bool = True
+
+    async def __call__(self, asked: Asked, stream: Stream) -> None:
+        """Answer one request of the router."""
+        await stream.head()
+        await stream.send(_frame("ACCEPT"), _frame("START_REPLY"))
+        try:
+            told = await (self._pieces if self.in_pieces else self._whole)(asked, stream)
+        except APIError as error:
+            await stream.send(_frame("FAILED", code=error.code))
+        else:
+            await stream.send(_frame("SUCCESS", **told))
+        await stream.send(_frame("END"))
+        await stream.end()
+
+    def _question(self, asked: Asked) -> dict[str, Any]:
+        names = ("x-cutover-exchange", "x-cutover-role")
+        return {
+            "model": self.model,
+            "messages": [{"role": "user", "content": json.loads(asked.body)["content"]}],
+            "extra_headers": {name: asked.header(name)[0] for name in names},
+        }
+
+    async def _pieces(self, asked: Asked, stream: Stream) -> dict[str, Any]:
+        answer = await self.client.chat.completions.create(
+            **self._question(asked), stream=True, stream_options={"include_usage": True}
+        )
+        said, model, tokens = "", "", 0
+        async for chunk in answer:
+            model = chunk.model or model
+            with suppress(AttributeError):
+                tokens = chunk.usage.total_tokens
+            for choice in chunk.choices:
+                if choice.delta.content:
+                    said += choice.delta.content
+                    await stream.send(_frame("SEND", content=choice.delta.content))
+        return {"content": said, "model": model, "tokens": tokens}
+
+    async def _whole(self, asked: Asked, stream: Stream) -> dict[str, Any]:
+        answer = await self.client.chat.completions.create(**self._question(asked))
+        said = answer.choices[0].message.content or ""
+        await stream.send(_frame("SEND", content=said))
+        tokens = answer.usage.total_tokens if answer.usage else 0
+        return {"content": said, "model": answer.model, "tokens": tokens}
+
+
+def _frame(step: str, **more: object) -> bytes:
+    return b"data: " + json.dumps({"step": step, **more}).encode() + b"\n\n"
+
+
+@dataclass
+class Changing:
+    """A provider that does what the row at hand wants; `asked` counts from its begin."""
+
+    at: Loopback = field(default_factory=Loopback)
+    answer: Answer = reset
+    before: int = 0
+
+    async def __call__(self, wire: Wire) -> None:
+        """Answer one request."""
+        await self.answer(wire)
+
+    def becomes(self, answer: Answer) -> None:
+        """Behave otherwise from now on."""
+        self.answer, self.before = answer, len(self.at.requests)
+
+    @property
+    def asked(self) -> int:
+        """How often it was asked since."""
+        return len(self.at.requests) - self.before
+
+
+@dataclass
+class House:
+    """A router before a service whose model is asked at two providers, by the router."""
+
+    place: Deployment
+    service: AskingService
+    first: Changing
+    second: Changing
+
+    async def ask(self, model: str, first: Answer, second: Answer) -> Got:
+        """Be a client, once, with the providers as they are given."""
+        self.first.becomes(first)
+        self.second.becomes(second)
+        self.service.model = model
+        return await self.place.ask({"message_id": "m", "content": "Hello"})
+
+    @property
+    def rescues(self) -> Counter[Rescued]:
+        """What the port has done since the deployment began."""
+        return self.place.services.model.counts.rescues
+
+    async def last(self) -> RunRecord:
+        """Return the run captured last."""
+        return (await self.place.lines())[-1]
+
+    async def tokens(self) -> dict[tuple[str, ...], float]:
+        """Read the tokens that `/metrics` has counted, by who answered, who was asked, and kind."""
+        async with self.place.session.get(f"{self.place.url}/metrics") as page:
+            found = samples(await page.text(), i.TOKENS)
+        return {labels[3:]: value for labels, value in found.items()}
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[House]:
+    """Deploy everything."""
+    one, two, service = Changing(), Changing(), AskingService()
+    async with serving(one) as one.at, serving(two) as two.at, service_at(service) as at:
+        more = CONFIGURATION.format(service=at.url, first=one.at.base_url, second=two.at.base_url)
+        async with deployed(folder, Setup(more=more)) as place, client_of(place.url) as client:
+            service.client = client
+            yield House(place, service, one, two)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -43,35 +204,15 @@ async def fresh(house: House) -> None:
     """Let no row know of the one before it."""
     house.place.services.model.breakers.reset()
     house.service.in_pieces = True
-    house.service.codes.clear()
 
 
 SPARE = saying("Hello", ", spare", model="loop-2", usage=7)
 WHOLE = saying("Hello", " there", usage=3)
 
 
-def error(status: int, code: str = "odd", **headers: str) -> Answer:
+def error(status: int, code: str = "odd") -> Answer:
     """Refuse with a text that no client may see."""
-    body = json.dumps({"error": {"code": code, "message": TOLD}})
-    return refusing(status, body.encode(), **headers)
-
-
-IN_BAND = event({"error": {"type": "server_error", "code": "overloaded", "message": TOLD}})
-
-
-async def no_done(wire: Wire) -> None:
-    """Finish, and end without a word."""
-    await wire.events(said("loop-1", {}, finish_reason="stop"))
-    await wire.end()
-
-
-async def broken_chunk(wire: Wire) -> None:
-    """Send half a chunk, then the rest of an answer."""
-    await wire.events(b'{"choices":[{"del')
-    await wire.events(
-        said("loop-1", {"content": " there"}), said("loop-1", {}, finish_reason="stop")
-    )
-    await wire.end()
+    return refusing(status, json.dumps({"error": {"code": code, "message": TOLD}}).encode())
 
 
 @dataclass(frozen=True)
@@ -84,11 +225,10 @@ class Row:
     first: Answer
     text: str
     asked: tuple[int, int]
+    followed: Mapping[Rescued, int]
     code: str = ""
     model: str = "first"
-    second: Answer = SPARE
     tokens: int = 0
-    followed: Mapping[Rescued, int] = field(default_factory=dict)
 
     @property
     def spare(self) -> bool:
@@ -96,77 +236,33 @@ class Row:
         return not self.code and self.asked[1] > 0
 
 
-def over(first: Answer, asked: int = 1, model: str = "first", *, spliced: bool = False) -> Row:
-    """Make a row whose answer is the fallback's."""
-    followed: dict[Rescued, int] = {"failed_over": 1}
-    if asked > 1:
-        followed["retried"] = asked - 1
-    if spliced:
-        followed["spliced"] = 1
-    return Row(first, "Hello, spare", (asked, 1), model=model, tokens=14, followed=followed)
-
-
-def again(first: Answer) -> Row:
-    """Make a row whose answer is the first provider's second one."""
-    row = Row(in_turn(first, WHOLE), "Hello there", (2, 0), tokens=6)
-    return replace(row, followed={"retried": 1})
-
-
-def failing(first: Answer, code: str, asked: tuple[int, int], text: str = "", **row: object) -> Row:
-    """Make a row without a whole answer, which gives up."""
-    tried = sum(asked) - 1
-    followed: dict[Rescued, int] = {"given_up": 1, **({"retried": tried} if tried else {})}
-    return replace(Row(first, text, asked, code, "first_alone", followed=followed), **row)  # type: ignore[arg-type] # its fields
-
-
+CUT, OTHER = saying("Hel", then=reset), saying("Hey", then=reset)
+BESIDE: Mapping[Rescued, int] = {"failed_over": 1, "not_spliced": 1}
 ROWS: Mapping[str, Row] = {
-    "429 with Retry-After": again(error(429, retry_after_ms="1")),
-    "429 that asks for more than there is": over(error(429, retry_after="9"), model="brief"),
-    "429 that asks for more, nowhere to go": failing(
-        error(429, retry_after="9"), "model_rate_limited", (1, 0), model="brief_alone"
+    "no fault": Row(WHOLE, "Hello there", (1, 0), {}, tokens=6),
+    "no usage": Row(saying("Hello"), "Hello", (1, 0), {}),
+    "called again": Row(
+        in_turn(error(500), WHOLE), "Hello there", (2, 0), {"retried": 1}, tokens=6
     ),
-    "429 without it, persistent": over(error(429), 3),
-    "500 once": again(error(500)),
-    "500 twice": over(error(500), 2),
-    "503 persistent": over(error(503), 3),
-    "503 persistent, nowhere to go": failing(error(503), "model_unavailable", (3, 0)),
-    "reset before headers": again(reset),
-    "never answers": over(silence, model="hasty"),
-    "never answers, nowhere to go": failing(
-        silence, "model_timeout_first_byte", (1, 0), model="hasty_alone"
+    "failed over": Row(
+        error(503), "Hello, spare", (3, 1), {"retried": 2, "failed_over": 1}, tokens=14
     ),
-    "first token very late": over(saying(then=silence), model="prompt"),
-    "cut before any content": again(saying(then=reset)),
-    "cut in the middle": over(saying("Hel", "lo", then=reset), spliced=True),
-    "stalled in the middle": over(saying("Hel", then=silence), model="lively", spliced=True),
-    "cut, and another answer": failing(
-        saying("Hey", then=reset),
-        "model_truncated",
-        (1, 1),
-        "Hey",
-        model="first",
-        followed={"failed_over": 1, "not_spliced": 1},
+    "spliced": Row(CUT, "Hello, spare", (1, 1), {"failed_over": 1, "spliced": 1}, tokens=14),
+    "given up": Row(
+        error(503),
+        "",
+        (3, 0),
+        {"retried": 2, "given_up": 1},
+        "model_unavailable",
+        "first_alone",
     ),
-    "cut twice, nowhere to go": failing(
-        saying("Hel", then=reset), "model_truncated", (2, 0), "Hel"
+    "given up in the middle": Row(
+        CUT, "Hel", (2, 0), {"retried": 1, "given_up": 1}, "model_truncated", "first_alone"
     ),
-    "malformed chunk": Row(saying("Hello", then=broken_chunk), "Hello there", (1, 0)),
-    "no [DONE]": Row(saying("Hello", then=no_done), "Hello", (1, 0)),
-    "usage after the last choice": Row(WHOLE, "Hello there", (1, 0), tokens=6),
-    "usage missing": Row(saying("Hello"), "Hello", (1, 0)),
-    "context length": over(error(400, "context_length_exceeded")),
-    "context length, nowhere to go": failing(
-        error(400, "context_length_exceeded"), "model_context_length", (1, 0)
+    "another answer": Row(OTHER, "Hey", (1, 1), BESIDE, "model_truncated"),
+    "content policy": Row(
+        error(400, "content_policy_violation"), "", (1, 0), {"given_up": 1}, "model_content_policy"
     ),
-    "content policy": failing(
-        error(400, "content_policy_violation"), "model_content_policy", (1, 0), model="first"
-    ),
-    "an error inside, before content": over(saying(then=IN_BAND), 3),
-    "an error inside, after content": over(saying("Hello", then=IN_BAND), spliced=True),
-    "an error inside, nowhere to go": failing(
-        saying("Hello", then=IN_BAND), "model_error", (2, 0), "Hello"
-    ),
-    "a wrong key": over(error(401)),
 }
 
 
@@ -175,7 +271,7 @@ ROWS: Mapping[str, Row] = {
 async def test_a_fault_of_the_provider_behind_a_stack(house: House, name: str) -> None:
     """The client sees one honest stream; tape, record and metrics say who answered."""
     row, tokens, rescues = ROWS[name], await house.tokens(), house.rescues
-    got = await house.ask(row.model, row.first, row.second)
+    got = await house.ask(row.model, row.first, SPARE)
     assert (house.first.asked, house.second.asked) == row.asked
     _client(row, got)
     _record(row, await house.last())
@@ -231,20 +327,12 @@ def _counted(row: Row) -> Counter[tuple[str, ...]]:
     return Counter({(by, row.model, kind): row.tokens // 2 for kind in kinds})
 
 
-async def test_no_prefill_and_no_second_charge(house: House) -> None:
-    """What the fallback is asked is what the client asked, in whole and nothing behind it."""
-    await house.ask("first", saying("Hel", then=reset), SPARE)
-    before, after = house.first.at.requests[-1], house.second.at.requests[-1]
-    assert after.body == {**before.body, "model": "loop-2"}
-    assert [message["role"] for message in after.body["messages"]] == ["user"]
-
-
-@pytest.mark.parametrize("name", ["500 once", "503 persistent", "503 persistent, nowhere to go"])
+@pytest.mark.parametrize("name", ["called again", "failed over", "given up"])
 async def test_an_answer_in_one_piece_is_rescued_too(house: House, name: str) -> None:
     """A service that does not stream from its model hears the same, whole or not at all."""
     row = ROWS[name]
     house.service.in_pieces = False
-    got = await house.ask(row.model, row.first, row.second)
+    got = await house.ask(row.model, row.first, SPARE)
     _client(row, got)
     _record(row, await house.last())
 
@@ -254,32 +342,6 @@ async def test_a_cut_answer_in_one_piece_is_an_error(house: House) -> None:
     house.service.in_pieces = False
     got = await house.ask("first_alone", saying("Hel", then=reset), SPARE)
     assert got.events[2:] == [{"step": "FAILED", "code": "model_truncated"}, {"step": "END"}]
-
-
-async def test_a_flapping_provider_behind_a_stack(house: House) -> None:
-    """The breaker opens, the fallback serves, one probe decides, and it closes."""
-    model = house.place.services.model
-    known, policy = model.breakers.policy, model.policy
-    model.breakers.policy = replace(known, calls=2, rest=60.0)
-    model.policy = replace(policy, attempts=1, breaker=model.breakers.policy)
-    try:
-        for _ in range(4):
-            got = await house.ask("first", error(503), SPARE)
-            assert got.events[-2]["model"] == "loop-2"
-        assert house.first.asked == 0, "the last one did not ask it any more"
-        async with house.place.session.get(f"{house.place.url}/metrics") as page:
-            states = samples(await page.text(), i.PROVIDER_BREAKER)
-        assert states["first", "loop-1"] == 2
-        # Opened anew without a rest, the next call is the probe.
-        model.breakers.reset()
-        model.policy = replace(model.policy, breaker=replace(known, calls=1, rest=0.0))
-        for first, name in ((error(503), "loop-2"), (error(503), "loop-2"), (WHOLE, "loop-1")):
-            assert (await house.ask("first", first, SPARE)).events[-2]["model"] == name
-            assert house.first.asked == 1
-        (state,) = [one for one in model.breaker_states() if one.provider == "first"]
-        assert state.state == "closed"
-    finally:
-        model.policy = policy
 
 
 async def test_a_client_that_leaves_takes_the_provider_along(house: House) -> None:

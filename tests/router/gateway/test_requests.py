@@ -1,19 +1,20 @@
-"""What a call is known by: the same bytes as if it were decoded whole, and the loop goes on."""
+"""What clients send: read, known by its bytes without blocking the loop, and refused."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contract.errors import EffectFailed, Fault, FaultCode, Fenced, TapeCut, TapeMiss
 from contract.model import PassedCall
 from effects.tape import canonical
 from router.gateway import requests
-from router.gateway.requests import PIECE, GatewayRefused, call_key, read_request
+from router.gateway.requests import PIECE, GatewayRefused, call_key, read_request, refusal_of
 
 values = st.recursive(
     st.none()
@@ -90,27 +91,45 @@ def test_what_nobody_reads_is_passed_on_as_it_was_written() -> None:
     assert asked.usage
 
 
+HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+
+
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "param"),
     [
-        b'{"model":"m","messages":[{"content":"\xff"}]}',
-        b'{"model":"m","messages":[{"content":"\\ud83d"}]}',
-        b'{"model":"m","messages":[{"content":tru}]}',
-        b'{"model":"m","messages":[' + b"[" * 9_999 + b"]" * 9_999 + b"]}",
-        b'{"model":"m","messages":[ ]}',
-        b'{"model":"m","messages":{"a":1}}',
-        b'{"model":"m","messages":null}',
-        b'{"model":"m"}',
-        b'{"model":1e999,"messages":[1]}',
-        b"[]",
-        b"",
+        (b'{"model":"m","messages":[{"content":"\xff"}]}', None),
+        (b'{"model":"m","messages":[{"content":"\\ud83d"}]}', None),
+        (b'{"model":"m","messages":[{"content":tru}]}', None),
+        (b'{"model":"m","messages":[' + b"[" * 9_999 + b"]" * 9_999 + b"]}", None),
+        (b'{"model":"m","messages":[ ]}', "messages"),
+        (b'{"model":"m","messages":{"a":1}}', "messages"),
+        (b'{"model":"m","messages":null}', "messages"),
+        (b'{"model":"m"}', "messages"),
+        (b'{"model":1e999,"messages":[1]}', None),
+        (b"[]", None),
+        (b"[1]", None),
+        (b"", None),
+        (b'{"model":"\xff"}', None),
+        (b'{"a":' * 2_000, None),
+        ({"messages": []}, "model"),
+        ({**HELLO, "model": ""}, "model"),
+        ({**HELLO, "messages": []}, "messages"),
+        ({**HELLO, "messages": "Hello"}, "messages"),
+        ({**HELLO, "n": 2}, "n"),
+        ({**HELLO, "n": 2, "stream": True}, "n"),
+        ({**HELLO, "n": 0}, "n"),
+        ({**HELLO, "n": "1"}, "n"),
+        ({**HELLO, "n": True}, "n"),
+        ({**HELLO, "stream": "yes"}, "stream"),
+        ({**HELLO, "stream_options": [1]}, "stream_options"),
     ],
 )
-def test_what_is_no_call_is_refused_unread(wrong: bytes) -> None:
-    """Also where the fault is in a field that is passed on unread."""
+def test_what_is_no_call_is_refused_unread(wrong: object, param: str | None) -> None:
+    """With the field at fault; also where the fault is in a field that is passed on unread."""
     with pytest.raises(GatewayRefused) as refused:
-        read_request(wrong)
-    assert refused.value.status == 400
+        read_request(wrong if isinstance(wrong, bytes) else json.dumps(wrong).encode())
+    assert (refused.value.status, refused.value.code) == (400, "invalid_request")
+    assert refused.value.param == param
 
 
 async def test_a_number_that_is_none_has_no_key() -> None:
@@ -119,3 +138,29 @@ async def test_a_number_that_is_none_has_no_key() -> None:
     with pytest.raises(GatewayRefused) as refused:
         await call_key(asked.call)
     assert refused.value.status == 400
+
+
+@pytest.mark.parametrize("code", get_args(FaultCode))
+def test_every_fault_is_an_error_with_our_code(code: FaultCode) -> None:
+    """Whatever it is, clients learn that asking again is done already."""
+    error = refusal_of(EffectFailed(Fault(code, data={"status": 418, "retry_after": 1.2})))
+    assert 400 <= error.status < 600
+    assert json.loads(error.body())["error"]["code"] == code
+    assert (b"x-should-retry", b"false") in error.headers()
+    assert (b"retry-after", b"2") in error.headers()
+    assert error.message.endswith("(status 418)")
+
+
+@pytest.mark.parametrize(("status", "kind"), [(429, "rate_limit_error"), (503, "server_error")])
+def test_the_type_is_openais(status: int, kind: str) -> None:
+    """By status."""
+    codes: dict[int, FaultCode] = {429: "model_rate_limited", 503: "model_unavailable"}
+    error = refusal_of(EffectFailed(Fault(codes[status])))
+    assert error.status == status
+    assert json.loads(error.body())["error"]["type"] == kind
+
+
+def test_runs_that_are_over() -> None:
+    """One that was replaced, an exchange that ended, a tape without the call."""
+    errors = Fenced("r"), TapeCut("c"), TapeMiss("w", None)
+    assert [refusal_of(error).status for error in errors] == [410, 410, 422]
