@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
+from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -16,6 +18,7 @@ from typer.main import get_command
 if TYPE_CHECKING:
     # Typer's own copy of click, named here only for its types.
     from typer._click import Command, Context, HelpFormatter
+    from typing_extensions import Buffer
 
 
 class _Place(NamedTuple):
@@ -148,8 +151,34 @@ def _group(
     """Make a group: Typer does not know the commands."""
 
 
+class _Unread(FileIO):
+    """Standard output that goes on where nothing reads it any more, as before `| head -1`."""
+
+    def write(self, data: Buffer, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return memoryview(data).nbytes
+
+
+def _outlive_readers() -> None:
+    """Let a command end with its own status, its files written, when its reader ends first.
+
+    Libraries turn a closed pipe into status 1, which for `cutover diff` says "different".
+    """
+    standard = sys.stdout
+    sys.stdout = TextIOWrapper(
+        BufferedWriter(_Unread(standard.fileno(), "wb", closefd=False)),
+        encoding=standard.encoding,
+        errors=standard.errors,
+        line_buffering=standard.isatty(),
+        write_through=True,
+    )
+
+
 def main() -> None:
     """Run the command line."""
     # What a command imports lives to its end; collecting garbage among it took a tenth of a start.
     gc.set_threshold(_MADE_BETWEEN_COLLECTIONS)
+    _outlive_readers()
     app()

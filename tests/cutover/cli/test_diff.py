@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import html
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -55,6 +58,37 @@ def test_differing_captures_exit_1_and_name_the_cause(tmp_path: Path) -> None:
     assert status == 1
     [cause] = (line for line in said.splitlines() if "Model parameter differs" in line)
     assert " chat " in cause  # the same may differ in another flow, under the same id
+
+
+@pytest.mark.parametrize(
+    ("graph", "status"),
+    [
+        pytest.param(Script(), 0, id="equal"),
+        pytest.param(LATER, 1, id="different"),
+        pytest.param(None, 2, id="refused"),
+    ],
+)
+def test_a_reader_that_ends_first_changes_no_status(
+    tmp_path: Path, graph: Script | None, status: int
+) -> None:
+    """`cutover diff … | head -1` reports as usual; a closed pipe was taken for a difference."""
+    if graph is not None:
+        store(tmp_path / "captures", batch(exchange(graph=graph)))
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "cutover", "diff", "captures", "-o", "out"],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert done.returncode == status, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert (tmp_path / "out" / "report.json").exists() == (graph is not None)
 
 
 def test_only_the_wanted_formats_are_written(tmp_path: Path) -> None:
