@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, closing
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import psycopg
 
 from contract.errors import EffectFailed, Fault
 from contract.stores import MemoryEntry, Recall
@@ -18,7 +15,7 @@ from effects.memory import open_memory
 from effects.memory.embeddings import Embedder, Vectors, maker
 from effects.memory.fake import HashedEmbedder
 from effects.memory.search import LongTermMemory
-from effects.stores import sqlite_file
+from tests.support.postgres import execute
 
 TABLES = ("memories", "memory_vectors", "memory_waiting")
 
@@ -27,7 +24,7 @@ TABLES = ("memories", "memory_vectors", "memory_waiting")
 class Memories:
     """Memories at a place, opened as often as one likes."""
 
-    place: Path | str
+    place: str
 
     def open(self, embedder: Embedder | None) -> AbstractAsyncContextManager[LongTermMemory]:
         """Open the memory with an embedder, or without."""
@@ -35,11 +32,7 @@ class Memories:
 
     def read(self, query: str) -> list[tuple[object, ...]]:
         """Read the tables from outside."""
-        if str(self.place).startswith("postgresql:"):
-            with psycopg.connect(str(self.place), autocommit=True) as connection:
-                return connection.execute(query.encode()).fetchall()
-        with closing(sqlite3.connect(sqlite_file(self.place))) as file:
-            return file.execute(query).fetchall()
+        return execute(self.place, query)
 
     def counts(self) -> list[object]:
         """Count entries, vectors and those that wait."""

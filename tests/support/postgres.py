@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
 import warnings
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
+
+from effects.stores import sqlite_file
 
 
 @asynccontextmanager
@@ -46,6 +50,16 @@ def pgvector_server(folder: Path) -> Iterator[str]:
         yield dsn
     finally:
         server.cleanup()
+
+
+def execute(address: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
+    """Run a statement with `?` for its values, in a file (`sqlite:///`) or in a server."""
+    if address.startswith("sqlite"):
+        with closing(sqlite3.connect(sqlite_file(address), isolation_level=None)) as file:
+            return file.execute(statement, values).fetchall()
+    with psycopg.connect(address, autocommit=True) as server:
+        found = server.execute(statement.replace("?", "%s").encode(), values)
+        return found.fetchall() if found.description else []
 
 
 PLACES = ["sqlite", pytest.param("postgres", marks=pytest.mark.sockets)]

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
-
-import psycopg
 
 from contract.errors import EffectFailed, Fault
 from contract.flow import FlowSpec, Request
@@ -27,6 +23,7 @@ from graph_impl.session import session
 from graph_impl.threads import Threads
 from router.serving.stack import LocalStack
 from tests.support.flow_runs import record
+from tests.support.postgres import execute
 
 SESSION_ID = "s-1"
 SECRET = "quinces"
@@ -163,14 +160,7 @@ class Place:
 
     def execute(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Run a statement."""
-        if self.address.startswith("sqlite"):
-            with closing(sqlite3.connect(self.address.removeprefix("sqlite:///"))) as connection:
-                rows = connection.execute(statement, values).fetchall()
-                connection.commit()
-                return rows
-        with psycopg.connect(self.address) as own:
-            found = own.execute(statement.replace("?", "%s").encode(), values)
-            return found.fetchall() if found.description else []
+        return execute(self.address, statement, *values)
 
     def rows(self) -> dict[str, int]:
         """Count the rows."""

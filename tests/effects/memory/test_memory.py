@@ -195,19 +195,6 @@ async def test_writers_at_once_lose_nothing(memory: Memory) -> None:
     assert sum(counts) == 51
 
 
-async def test_a_file_remembers(tmp_path: Path) -> None:
-    """Opened again, everything is there; closed, it is a fault."""
-    path = tmp_path / "memory.db"
-    async with open_memory(path) as memory:
-        await memory.write("write", (entry("likes tea"),))
-    async with open_memory(path) as memory:
-        assert await texts(memory, "tea") == ["likes tea"]
-        await memory.aclose()
-        with pytest.raises(EffectFailed) as failed:
-            await texts(memory, "tea")
-    assert failed.value.fault.code == "memory_unavailable"
-
-
 @pytest.mark.parametrize(
     ("text", "found", "asked"),
     [

@@ -179,7 +179,7 @@ async def test_entries_from_before_vectors_get_theirs(memories: Memories) -> Non
 
 async def test_a_file_of_the_first_version_gets_vectors(tmp_path: Path) -> None:
     """It had entries and terms alone; nothing of them is lost."""
-    memories = Memories(tmp_path / "memory.db")
+    memories = Memories(f"sqlite:///{tmp_path}/memory.db")
     async with memories.open(None) as memory:
         await memory.write("w", (entry("likes tea"),))
     with closing(sqlite3.connect(tmp_path / "memory.db", isolation_level=None)) as file:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -16,8 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from contract.errors import EffectFailed, Fault
 from contract.ports import Conversations
-from contract.stores import Turn
-from effects.stores import HttpConversations, MemoryConversations, SqlConversations
+from contract.stores import Recall, Turn
+from effects.memory import open_memory
+from effects.stores import HttpConversations, MemoryConversations, SqlConversations, SqlLeases
 from effects.stores.http import LARGEST_BODY, conversation_service
 from effects.stores.postgres import PostgresDatabase
 from effects.stores.sqlite import SqliteDatabase
@@ -25,6 +28,7 @@ from effects.stores.tables import CONVERSATIONS, StoreNotOpened
 from tests.support.asgi import served
 from tests.support.deployment import until
 from tests.support.patience import PATIENCE_S
+from tests.support.postgres import execute
 
 TURN = Turn(message_id="m1", role="user", content="你好", chat_id="c1")
 
@@ -84,32 +88,6 @@ async def test_a_silent_service_costs_one_call_its_limit() -> None:
         await until(lambda: store.fault is None)
 
 
-async def test_a_file_keeps_its_turns(tmp_path: Path) -> None:
-    """Opened again, everything is there."""
-    path = tmp_path / "turns.db"
-    async with SqlConversations.open(path) as store:
-        assert await store.put("message", TURN)
-    async with SqlConversations.open(path) as store:
-        assert await store.find("message", "m1") == TURN
-
-
-async def test_two_processes_may_share_a_file(tmp_path: Path) -> None:
-    """Two connections write in turn and read each other."""
-    path = tmp_path / "turns.db"
-    async with SqlConversations.open(path) as left, SqlConversations.open(path) as right:
-        assert await left.put("message", TURN)
-        assert await right.find("message", "m1") == TURN
-        assert not await right.put("message", Turn(message_id="m1", role="user", content="?"))
-
-
-async def test_a_closed_file_is_a_fault(tmp_path: Path) -> None:
-    """Closing twice is fine, asking afterwards is not."""
-    async with SqlConversations.open(tmp_path / "turns.db") as store:
-        await store.aclose()
-        await store.aclose()
-        assert {fault.code for fault in await faults(store)} == {"store_unavailable"}
-
-
 async def test_a_broken_table_is_a_fault_without_text(tmp_path: Path) -> None:
     """SQLite's sentence stays out of the fault; its code is in it."""
     path = tmp_path / "turns.db"
@@ -141,24 +119,47 @@ def _fill(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA max_page_count = 1")
 
 
+CLOSED: list[tuple[Callable[[str], AbstractAsyncContextManager[Any]], Any, str]] = [
+    (SqlConversations.open, lambda store: store.find("message", "m1"), "store_unavailable"),
+    (SqlLeases.open, lambda leases: leases.hold("k", "token", 60_000), "lock_unavailable"),
+    (
+        open_memory,
+        lambda memory: memory.recall("recall", Recall(user_id="u1", query="tea")),
+        "memory_unavailable",
+    ),
+]
+
+
+@pytest.mark.parametrize(("opened", "call", "code"), CLOSED, ids=["turns", "locks", "memory"])
+async def test_a_closed_store_is_a_fault(
+    place: str,
+    opened: Callable[[str], AbstractAsyncContextManager[Any]],
+    call: Callable[[Any], Awaitable[object]],
+    code: str,
+) -> None:
+    """Closing twice is fine, calling afterwards is not; the code is the store's own."""
+    async with opened(place) as store:
+        await store.aclose()
+        await store.aclose()
+        with pytest.raises(EffectFailed) as failed:
+            await call(store)
+    assert failed.value.fault.code == code
+
+
+async def test_newer_tables_are_not_opened(place: str) -> None:
+    """Old code must not write into tables it does not know."""
+    async with SqlConversations.open(place):
+        pass
+    execute(place, "UPDATE schema_versions SET version = 99")
+    with pytest.raises(StoreNotOpened, match="'conversations' is version 99"):
+        await SqlConversations.open(place).__aenter__()
+
+
 async def test_what_is_no_database_is_not_opened(tmp_path: Path) -> None:
     """The error names the file."""
     path = tmp_path / "turns.db"
     path.write_text("this is a letter, not a database\n" * 100)
     with pytest.raises(StoreNotOpened, match=r"turns\.db"):
-        await SqlConversations.open(path).__aenter__()
-
-
-async def test_a_newer_file_is_not_opened(tmp_path: Path) -> None:
-    """Old code must not write into tables it does not know."""
-    path = tmp_path / "turns.db"
-    async with SqlConversations.open(path):
-        pass
-    connection = sqlite3.connect(path)
-    with connection:
-        connection.execute("UPDATE schema_versions SET version = 99")
-    connection.close()
-    with pytest.raises(StoreNotOpened, match="version 99"):
         await SqlConversations.open(path).__aenter__()
 
 
@@ -268,11 +269,3 @@ async def test_a_database_out_of_reach_is_a_fault(unused_port: int) -> None:
     with pytest.raises(EffectFailed) as failed:
         await PostgresDatabase.open(dsn, limit=0.1).__aenter__()
     assert failed.value.fault == Fault("store_unavailable", retryable=True)
-
-
-@pytest.mark.sockets
-async def test_a_closed_pool_is_a_fault(postgres_dsn: str) -> None:
-    """No exception of the library leaves the adapter."""
-    async with SqlConversations.open(f"{postgres_dsn}?options=-csearch_path%3Dpg_temp") as store:
-        await store.aclose()
-        assert {fault.code for fault in await faults(store)} == {"store_unavailable"}

@@ -13,16 +13,8 @@ from contract.stores import MemoryEntry, Recall, Turn
 from effects.memory import open_memory
 from effects.stores import Pause, SqlConversations, SqlPauses
 from effects.stores.values import DataSubject
-from tests.support.postgres import PLACES, empty_place
 
 SECRET = "a-secret-word-of-ann"
-
-
-@pytest.fixture(params=PLACES)
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    """Return the address of an empty database."""
-    async with empty_place(request, tmp_path) as address:
-        yield address
 
 
 @pytest.fixture

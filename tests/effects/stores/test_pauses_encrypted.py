@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from base64 import b64encode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,58 +25,42 @@ from effects.stores import (
     read_keys,
 )
 from effects.stores.pauses.aes import AesEncryption
-from tests.support.postgres import own_schema
+from tests.support.postgres import PLACES, empty_place, execute
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 SECRET = "月光酒店"
 YES = HumanAnswer("edit", {"city": SECRET})
 
 
+@dataclass(frozen=True)
 class Place:
     """One place pauses are kept in, opened with one key and then another."""
 
-    def __init__(self, kind: str, at: str) -> None:
-        self.kind = kind
-        self.at = at
+    address: str
 
-    @asynccontextmanager
-    async def opened(self, encryption: Encryption | None = None) -> AsyncIterator[PauseStore]:
+    def opened(
+        self, encryption: Encryption | None = None
+    ) -> AbstractAsyncContextManager[PauseStore]:
         """Open the store."""
-        async with SqlPauses.open_store(self.at, now, encryption) as pauses:
-            yield pauses
+        return SqlPauses.open_store(self.address, now, encryption)
 
     def row(self) -> dict[str, bytes]:
         """Read what is stored of the pause, as a reader of the table would."""
-        columns = "question, tape, answer, digest"
-        query = f"SELECT {columns} FROM graph_checkpoints"  # noqa: S608 (the test's own)
-        if self.kind == "sqlite":
-            with closing(sqlite3.connect(self.at)) as connection:
-                values = connection.execute(query).fetchone()
-        else:
-            with psycopg.connect(self.at) as connection:
-                values = connection.execute(query.encode()).fetchone()
+        columns = ("question", "tape", "answer", "digest")
+        (values,) = execute(self.address, f"SELECT {', '.join(columns)} FROM graph_checkpoints")  # noqa: S608 (ours)
         kept = (one.encode() if isinstance(one, str) else one for one in values)
-        return dict(zip(columns.split(", "), kept, strict=True))
+        return dict(zip(columns, kept, strict=True))
 
     def write(self, column: str, value: bytes) -> None:
         """Change a column behind the store's back."""
-        statement = f"UPDATE graph_checkpoints SET {column} = "  # noqa: S608 (the test's own)
-        if self.kind == "sqlite":
-            with closing(sqlite3.connect(self.at, isolation_level=None)) as connection:
-                connection.execute(statement + "?", (value,))
-        else:
-            with psycopg.connect(self.at) as connection:
-                connection.execute((statement + "%s").encode(), (value,))
+        execute(self.address, f"UPDATE graph_checkpoints SET {column} = ?", value)  # noqa: S608 (ours)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.sockets)])
+@pytest.fixture(params=PLACES)
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     """Give a place of each kind."""
-    if request.param == "sqlite":
-        yield Place("sqlite", str(tmp_path / "pauses.db"))
-    else:
-        async with own_schema(request.getfixturevalue("postgres_dsn")) as dsn:
-            yield Place("postgres", dsn)
+    async with empty_place(request, tmp_path) as address:
+        yield Place(address)
 
 
 def now() -> float:

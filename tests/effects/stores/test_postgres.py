@@ -12,7 +12,6 @@ import psycopg
 import pytest
 
 from contract.errors import EffectFailed
-from effects.stores import SqlConversations
 from effects.stores.postgres import PostgresDatabase
 from effects.stores.tables import Schema, Step, StoreNotOpened
 from effects.stores.values import STORE_CODES
@@ -96,17 +95,6 @@ async def test_newer_tables_are_refused(dsn: str) -> None:
         await pool.migrate(THINGS)
     assert "127.0.0.1" not in str(refused.value)
     assert await names(dsn) == [("one", None), ("three", 3)]
-
-
-async def test_newer_conversations_are_refused(dsn: str) -> None:
-    """As a file of a newer version is."""
-    async with SqlConversations.open(dsn):
-        pass
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
-        await connection.execute("UPDATE schema_versions SET version = 99")
-    with pytest.raises(StoreNotOpened, match="'conversations' is version 99"):
-        async with SqlConversations.open(dsn):
-            pytest.fail("opened")
 
 
 async def test_a_step_that_fails_leaves_nothing_half_done(dsn: str) -> None:
