@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from contract.errors import EffectFailed, Fault, FaultCode
 from contract.flow import FlowSpec, Request
@@ -100,26 +101,15 @@ class FailingConversations:
         self._store = store
         self._faults = faults
 
-    async def find(self, site: str, message_id: str) -> Turn | None:
-        """Look a turn up."""
-        self._fail(site)
-        return await self._store.find(site, message_id)
+    def __getattr__(self, name: str) -> Any:
+        operation = getattr(self._store, name)
 
-    async def put(self, site: str, turn: Turn) -> bool:
-        """Store a turn."""
-        self._fail(site)
-        return await self._store.put(site, turn)
+        async def called(site: str, *args: Any, **named: Any) -> Any:
+            if site in self._faults:
+                raise EffectFailed(self._faults[site])
+            return await operation(site, *args, **named)
 
-    async def history(
-        self, site: str, chat_id: str, *, before: str, limit: int
-    ) -> tuple[Turn, ...]:
-        """Read earlier turns."""
-        self._fail(site)
-        return await self._store.history(site, chat_id, before=before, limit=limit)
-
-    def _fail(self, site: str) -> None:
-        if site in self._faults:
-            raise EffectFailed(self._faults[site])
+        return called
 
 
 def by_round(answers: tuple[Answer, ...]) -> Script:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
+from contract.flow import Event, Flow, Request
 from contract.model import (
     Chunk,
     Message,
@@ -20,67 +23,83 @@ from contract.model import (
 )
 from contract.ports import Effects
 from contract.stores import Turn
-from cutover.selftest.stream_faults import code_faults
-from cutover.selftest.wrappers import FlowWrapper, ReplacedOperations, changing_calls, with_ports
+from cutover.selftest.stream_faults import FlowWrapper, code_faults
 
-FIRST, SECOND = "weather", "calendar"
-
-
-def _operation(
-    port: str, name: str, make: Callable[[Any, Effects], Callable[..., object]]
-) -> FlowWrapper:
-    """Replace one operation of a port; `make` gets the real one."""
-
-    def port_of(real: object, effects: Effects) -> object:
-        operation: Callable[..., Awaitable[object]] = make(getattr(real, name), effects)  # type: ignore[assignment]
-        return ReplacedOperations(real, **{name: operation})
-
-    return with_ports(**{port: port_of})
+FIRST = "weather"
 
 
-def _twice(port: str, name: str, when: Callable[..., bool] = lambda *_: True) -> FlowWrapper:
-    def make(real: Any, _: Effects) -> Callable[..., object]:
-        async def twice(*args: Any, **named: Any) -> object:
-            first = await real(*args, **named)
-            return await real(*args, **named) if when(*args) else first
+class _Port:
+    """A port with some operations replaced."""
 
-        return twice
+    def __init__(self, real: object, replaced: Mapping[str, Callable[..., object]]) -> None:
+        self._real = real
+        self._replaced = replaced
 
-    return _operation(port, name, make)
-
-
-def _never(port: str, name: str, answer: object, when: Callable[..., bool]) -> FlowWrapper:
-    def make(real: Any, _: Effects) -> Callable[..., object]:
-        async def never(*args: Any, **named: Any) -> object:
-            return answer if when(*args) else await real(*args, **named)
-
-        return never
-
-    return _operation(port, name, make)
+    def __getattr__(self, name: str) -> Any:
+        return self._replaced.get(name) or getattr(self._real, name)
 
 
-def _other(port: str, name: str, change: Callable[..., tuple[object, ...]]) -> FlowWrapper:
+def _replacing(port: str, **operations: Callable[..., object]) -> FlowWrapper:
+    """Replace operations of a port; each is called with the real one, then the arguments."""
+
+    def wrap(flow: Flow) -> Flow:
+        def wrapped(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
+            real = getattr(effects, port)
+            replaced = {
+                name: partial(made, getattr(real, name)) for name, made in operations.items()
+            }
+            changed: dict[str, Any] = {port: _Port(real, replaced)}
+            return flow(request, dataclasses.replace(effects, **changed))
+
+        return wrapped
+
+    return wrap
+
+
+async def _twice(real: Any, *args: Any, **named: Any) -> object:
+    await real(*args, **named)
+    return await real(*args, **named)
+
+
+def _where(fits: Callable[..., bool], replaced: Callable[..., Any]) -> Callable[..., object]:
+    """Replace the calls whose arguments fit."""
+
+    async def called(real: Any, *args: Any, **named: Any) -> object:
+        return await (replaced(real, *args, **named) if fits(*args) else real(*args, **named))
+
+    return called
+
+
+def _answering(answer: object) -> Callable[..., object]:
+    """Answer without a call."""
+
+    async def answered(*_: object) -> object:
+        return answer
+
+    return answered
+
+
+def _asking(change: Callable[..., tuple[object, ...]]) -> Callable[..., object]:
     """Call with other arguments."""
 
-    def make(real: Any, _: Effects) -> Callable[..., object]:
-        async def other(*args: Any, **named: Any) -> object:
-            return await real(*change(*args), **named)
+    async def asked(real: Any, *args: Any) -> object:
+        return await real(*change(*args))
 
-        return other
-
-    return _operation(port, name, make)
+    return asked
 
 
-def _answered(port: str, name: str, change: Callable[[Any], object]) -> FlowWrapper:
+def _changing(change: Callable[[Any], object]) -> Callable[..., object]:
     """Call as it should be, and change the answer."""
 
-    def make(real: Any, _: Effects) -> Callable[..., object]:
-        async def answered(*args: Any, **named: Any) -> object:
-            return change(await real(*args, **named))
+    async def answered(real: Any, *args: Any, **named: Any) -> object:
+        return change(await real(*args, **named))
 
-        return answered
+    return answered
 
-    return _operation(port, name, make)
+
+def _model_calls(change: Callable[[ModelCall], ModelCall]) -> FlowWrapper:
+    """Change what the model is asked."""
+    return _replacing("model", stream=lambda real, site, call: real(site, change(call)))
 
 
 def _messages(change: Callable[[Message], Message | None]) -> FlowWrapper:
@@ -90,7 +109,7 @@ def _messages(change: Callable[[Message], Message | None]) -> FlowWrapper:
         shown = (change(message) for message in call.messages)
         return replace(call, messages=tuple(it for it in shown if it is not None))
 
-    return changing_calls(otherwise)
+    return _model_calls(otherwise)
 
 
 def _system(change: Callable[[str], str]) -> FlowWrapper:
@@ -127,75 +146,68 @@ def _reply(site: str, *_: object) -> bool:
     return site == "reply"
 
 
-def _tools_reversed(real: Any, _: Effects) -> Callable[..., object]:
-    second_asked = asyncio.Event()
-
-    async def run(site: str, call: ToolCall) -> object:
-        if call.name == FIRST:
-            await second_asked.wait()
-        asked = asyncio.ensure_future(real(site, call))
-        await asyncio.sleep(0)
-        second_asked.set()
-        return await asked
-
-    return run
+def _with_tool_arguments(arguments: str) -> FlowWrapper:
+    asked = _asking(lambda site, call: (site, replace(call, arguments=arguments)))
+    return _replacing("tools", run=_where(_first_tool, asked))
 
 
-def _stored_first(real: Any, effects: Effects) -> Callable[..., object]:
+def _tools_reversed(flow: Flow) -> Flow:
+    """Call the first tool after the second."""
+
+    def wrapped(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
+        second_asked = asyncio.Event()
+
+        async def run(real: Any, site: str, call: ToolCall) -> object:
+            if call.name == FIRST:
+                await second_asked.wait()
+            asked = asyncio.ensure_future(real(site, call))
+            await asyncio.sleep(0)
+            second_asked.set()
+            return await asked
+
+        return _replacing("tools", run=run)(flow)(request, effects)
+
+    return wrapped
+
+
+def _stored_first(flow: Flow) -> Flow:
     """Store the message before its lock is held."""
+    turn = Turn(
+        message_id="m-1",
+        role="user",
+        content="北京天气怎么样？我下午有空吗？",
+        chat_id="c-1",
+        user_id="u-1",
+        user_name="小明",
+    )
 
-    async def acquire(site: str, key: str, ttl: float) -> object:
-        turn = Turn(
-            message_id="m-1",
-            role="user",
-            content="北京天气怎么样？我下午有空吗？",
-            chat_id="c-1",
-            user_id="u-1",
-            user_name="小明",
-        )
-        await effects.conversations.put("message", turn)
-        return await real(site, key, ttl)
+    def wrapped(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
+        async def acquire(real: Any, *args: Any) -> object:
+            await effects.conversations.put("message", turn)
+            return await real(*args)
 
-    return acquire
+        again = _where(lambda site, _: site == "message", _answering(answer=True))
+        once = _replacing("conversations", put=again)
+        return _replacing("locks", acquire=acquire)(once(flow))(request, effects)
+
+    return wrapped
 
 
-def _write_order() -> FlowWrapper:
-    early = _operation("locks", "acquire", _stored_first)
-    once = _never("conversations", "put", answer=True, when=lambda site, _: site == "message")
-    return lambda flow: early(once(flow))
+def _asked_twice(*, last: bool) -> FlowWrapper:
+    """Call the model twice in the first or the last round, and discard the first answer."""
 
-
-class _CalledTwice:
-    """A model called twice in the first or the last round; the first answer is discarded."""
-
-    def __init__(self, model: Any, *, last: bool) -> None:
-        self._model = model
-        self._last = last
-
-    async def stream(self, site: str, call: ModelCall) -> AsyncIterator[Chunk]:
-        """Call once or twice."""
-        if any(isinstance(message, ToolMessage) for message in call.messages) is self._last:
-            async for _ in self._model.stream(site, call):
+    async def stream(real: Any, site: str, call: ModelCall) -> AsyncIterator[Chunk]:
+        if any(isinstance(message, ToolMessage) for message in call.messages) is last:
+            async for _ in real(site, call):
                 pass
-        async for chunk in self._model.stream(site, call):
+        async for chunk in real(site, call):
             yield chunk
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
+    return _replacing("model", stream=stream)
 
 
-class _ShortMemory:
-    """A store read with a limit that is one too small."""
-
-    def __init__(self, store: Any) -> None:
-        self._store = store
-
-    async def history(self, site: str, chat_id: str, *, before: str, limit: int) -> object:
-        """Read one turn less."""
-        return await self._store.history(site, chat_id, before=before, limit=limit - 1)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+async def _one_turn_less(real: Any, *args: Any, limit: int, **named: Any) -> object:
+    return await real(*args, limit=limit - 1, **named)
 
 
 EFFECT_FAULTS = code_faults(
@@ -207,73 +219,73 @@ EFFECT_FAULTS = code_faults(
             "name of the user lost": _user(_without_name),
             "a past turn lost": _messages(_no_past),
             "answer of a tool lost": _messages(_no_answer),
-            "the last turn not used": _answered(
-                "conversations", "history", lambda turns: turns[:-1]
+            "the last turn not used": _replacing(
+                "conversations", history=_changing(lambda turns: turns[:-1])
             ),
         },
         ("effects", "parameter_changed"): {
-            "temperature": changing_calls(lambda it: replace(it, temperature=0.2)),
-            "temperature lost": changing_calls(lambda c: replace(c, temperature=None)),
-            "model id": changing_calls(lambda it: replace(it, model_id="gpt-4o")),
-            "token limit lost": changing_calls(lambda c: replace(c, max_tokens=None)),
-            "JSON asked for": changing_calls(lambda it: replace(it, json_object=True)),
-            "tool choice": changing_calls(lambda it: replace(it, tool_choice="required")),
-            "a tool not offered": changing_calls(lambda c: replace(c, tools=c.tools[:1])),
+            "temperature": _model_calls(lambda it: replace(it, temperature=0.2)),
+            "temperature lost": _model_calls(lambda c: replace(c, temperature=None)),
+            "model id": _model_calls(lambda it: replace(it, model_id="gpt-4o")),
+            "token limit lost": _model_calls(lambda c: replace(c, max_tokens=None)),
+            "JSON asked for": _model_calls(lambda it: replace(it, json_object=True)),
+            "tool choice": _model_calls(lambda it: replace(it, tool_choice="required")),
+            "a tool not offered": _model_calls(lambda c: replace(c, tools=c.tools[:1])),
         },
         ("effects", "call_extra"): {
-            "model asked twice": with_ports(model=lambda it, _: _CalledTwice(it, last=True)),
-            "model asked for tools twice": with_ports(
-                model=lambda it, _: _CalledTwice(it, last=False)
-            ),
-            "reply stored twice": _twice("conversations", "put", _reply),
-            "lock released twice": _twice("locks", "release"),
-            "clock read twice": _twice("clock", "now"),
-            "id drawn twice": _twice("ids", "new"),
-            "tools listed twice": _twice("tools", "list"),
-            "model looked up twice": _twice("model", "lookup"),
+            "model asked twice": _asked_twice(last=True),
+            "model asked for tools twice": _asked_twice(last=False),
+            "reply stored twice": _replacing("conversations", put=_where(_reply, _twice)),
+            "lock released twice": _replacing("locks", release=_twice),
+            "clock read twice": _replacing("clock", now=_twice),
+            "id drawn twice": _replacing("ids", new=_twice),
+            "tools listed twice": _replacing("tools", list=_twice),
+            "model looked up twice": _replacing("model", lookup=_twice),
         },
-        ("effects", "tool_added"): {"tool called twice": _twice("tools", "run", _first_tool)},
+        ("effects", "tool_added"): {
+            "tool called twice": _replacing("tools", run=_where(_first_tool, _twice))
+        },
         ("effects", "tool_dropped"): {
-            "tool not called": _never("tools", "run", ToolResult("晴"), _first_tool)
+            "tool not called": _replacing(
+                "tools", run=_where(_first_tool, _answering(ToolResult("晴")))
+            )
         },
         ("effects", "tool_arguments"): {
-            "tool argument": _other(
-                "tools",
-                "run",
-                lambda s, it: (
-                    s,
-                    replace(it, arguments='{"city":"天津"}') if it.name == FIRST else it,
-                ),
-            ),
-            "tool argument lost": _other(
-                "tools",
-                "run",
-                lambda s, it: (s, replace(it, arguments="{}") if it.name == FIRST else it),
-            ),
+            "tool argument": _with_tool_arguments('{"city":"天津"}'),
+            "tool argument lost": _with_tool_arguments("{}"),
         },
-        ("effects", "tool_order"): {"tool order": _operation("tools", "run", _tools_reversed)},
+        ("effects", "tool_order"): {"tool order": _tools_reversed},
         ("effects", "call_skipped"): {
-            "reply not stored": _never("conversations", "put", answer=True, when=_reply),
-            "lock not released": _never("locks", "release", None, lambda *_: True),
+            "reply not stored": _replacing(
+                "conversations", put=_where(_reply, _answering(answer=True))
+            ),
+            "lock not released": _replacing("locks", release=_answering(None)),
         },
         ("effects", "write_changed"): {
-            "another reply stored": _other(
+            "another reply stored": _replacing(
                 "conversations",
-                "put",
-                lambda s, it: (s, replace(it, content="") if s == "reply" else it),
+                put=_where(_reply, _asking(lambda s, it: (s, replace(it, content="")))),
             ),
-            "reply under an id of its own": _answered("ids", "new", lambda _: "mine"),
-            "reply without reply_to": _other(
-                "conversations", "put", lambda s, it: (s, replace(it, reply_to=None))
+            "reply under an id of its own": _replacing("ids", new=_changing(lambda _: "mine")),
+            "reply without reply_to": _replacing(
+                "conversations", put=_asking(lambda s, it: (s, replace(it, reply_to=None)))
             ),
-            "lock held for less": _other("locks", "acquire", lambda s, k, _: (s, k, 1.0)),
-            "another lock": _other("locks", "acquire", lambda s, _, ttl: (s, "lock", ttl)),
+            "lock held for less": _replacing(
+                "locks", acquire=_asking(lambda s, key, _: (s, key, 1.0))
+            ),
+            "another lock": _replacing(
+                "locks", acquire=_asking(lambda s, _, ttl: (s, "lock", ttl))
+            ),
         },
-        ("effects", "write_order"): {"message stored before its lock": _write_order()},
+        ("effects", "write_order"): {"message stored before its lock": _stored_first},
         ("effects", "call_changed"): {
-            "less of the past asked for": with_ports(conversations=lambda it, _: _ShortMemory(it)),
-            "another model looked up": _other("model", "lookup", lambda s, _: (s, "gpt-4o")),
+            "less of the past asked for": _replacing("conversations", history=_one_turn_less),
+            "another model looked up": _replacing(
+                "model", lookup=_asking(lambda s, _: (s, "gpt-4o"))
+            ),
         },
-        ("effects", "site_changed"): {"another site": _other("ids", "new", lambda _: ("answer",))},
+        ("effects", "site_changed"): {
+            "another site": _replacing("ids", new=_asking(lambda _: ("answer",)))
+        },
     }
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-import msgspec
+from msgspec.structs import replace as replaced
 
 from compare.findings import Layer
 from contract import operations as ops
@@ -33,9 +33,9 @@ class RunFault:
 
     name: str
     script: Script
+    sound: Script
     layer: Layer
     kind: str
-    sound: Script = SOUND
     place: FaultPlace = "run"
 
 
@@ -90,11 +90,12 @@ def cut_short(events: Events) -> Events:
     return [*events[:9], Failed(), End()]
 
 
-def _run_faults(table: FaultTable[Script]) -> tuple[RunFault, ...]:
+def _run_faults(table: FaultTable[Script | tuple[Script, Script]]) -> tuple[RunFault, ...]:
+    """Return the faults of a table; a script alone stands beside `SOUND`."""
     return tuple(
-        RunFault(name, script, layer, kind)
-        for (layer, kind), scripts in table.items()
-        for name, script in scripts.items()
+        RunFault(name, *(scripts if isinstance(scripts, tuple) else (scripts, SOUND)), layer, kind)
+        for (layer, kind), named in table.items()
+        for name, scripts in named.items()
     )
 
 
@@ -184,18 +185,14 @@ def _remember(*facts: MemoryEntry, times: int = 1) -> Upset:
     return lambda asked: [*asked[:-3], *[call] * times, *asked[-3:]]
 
 
-def _asking(change: Callable[[ModelCall], ModelCall]) -> Upset:
+def _asking(**changes: object) -> Upset:
     """Change the model call of every round."""
-
-    def upset(asked: list[ScriptedCall]) -> list[ScriptedCall]:
-        return [
-            ScriptedCall(it.operation, it.site, change(it.arguments), it.items)
-            if isinstance(it.arguments, ModelCall)
-            else it
-            for it in asked
-        ]
-
-    return upset
+    return lambda asked: [
+        replace(it, arguments=replaced(it.arguments, **changes))
+        if isinstance(it.arguments, ModelCall)
+        else it
+        for it in asked
+    ]
 
 
 def _reasoned(*thoughts: str) -> Callable[[Events], Events]:
@@ -206,7 +203,7 @@ def _reasoned(*thoughts: str) -> Callable[[Events], Events]:
         for k, event in enumerate(events):
             if isinstance(event, Send) and event.content:
                 count += 1
-                spoilt[k] = msgspec.structs.replace(event, reason_content="".join(thoughts[:count]))
+                spoilt[k] = replaced(event, reason_content="".join(thoughts[:count]))
         return spoilt
 
     return spoil
@@ -223,86 +220,58 @@ def _half_a_character(events: Events) -> Events:
     return [*events[:6], Send(cut), *events[7:]]
 
 
+FAILING = SOUND.but(spoil=_late_error, outcome="failed", error=ErrorRecord("model_error"))
 TRUNCATED = SOUND.but(spoil=drop(13), outcome="truncated", error=ErrorRecord("truncated"))
 THINKING = SOUND.but(spoil=_reasoned("要查天气。", "查到了。"))
 LEARNING = SOUND.but(upset=_remember(FACT))
 
 
-BEYOND = (
-    *_run_faults(
-        {
-            ("effects", "prompt_changed"): {
-                "white space in a prompt": SOUND.but(system=SOUND.system.replace("。\n", "。 \n")),
-                "line end in a prompt": SOUND.but(system=SOUND.system.replace("\n", "\r\n")),
-            },
-            ("effects", "parameter_changed"): {
-                "wrong model": SOUND.but(
-                    upset=_asking(
-                        lambda call: msgspec.structs.replace(call, model_id="gpt-4.1-mini")
-                    )
-                ),
-                "token limit": SOUND.but(
-                    upset=_asking(lambda call: msgspec.structs.replace(call, max_tokens=16))
-                ),
-            },
-            ("grammar", "grammar_broken"): {"half a character": SOUND.but(spoil=_half_a_character)},
-            ("outcome", "outcome_changed"): {
-                "late error": SOUND.but(
-                    spoil=_late_error, outcome="failed", error=ErrorRecord("reported")
-                ),
-            },
-            ("frames", "frame_changed"): {
-                "feedback of another tool": SOUND.but(
-                    spoil=put(2, Send("", tool_call_feedback=ToolFeedback("get_time", "running")))
-                ),
-            },
-        }
-    ),
-    RunFault(
-        "memory written twice",
-        LEARNING.but(upset=_remember(FACT, times=2)),
-        "effects",
-        "call_extra",
-        LEARNING,
-    ),
-    RunFault("memory not written", SOUND, "effects", "call_skipped", LEARNING),
-    RunFault(
-        "something else remembered",
-        LEARNING.but(upset=_remember(msgspec.structs.replace(FACT, text="住在上海"))),
-        "effects",
-        "write_changed",
-        LEARNING,
-    ),
-    RunFault(
-        "another user's memory",
-        LEARNING.but(upset=_remember(msgspec.structs.replace(FACT, user_id="u-2"))),
-        "effects",
-        "write_changed",
-        LEARNING,
-    ),
-    RunFault("reasoning lost", SOUND, "text", "reasoning_changed", THINKING),
-    RunFault(
-        "reasoning cut short",
-        SOUND.but(spoil=_reasoned("要查天气。")),
-        "text",
-        "reasoning_changed",
-        THINKING,
-    ),
-    RunFault("END missing on both sides", TRUNCATED, "grammar", "grammar_broken", TRUNCATED),
-    RunFault(
-        "cut short on both sides, elsewhere in each",
-        SOUND.but(spoil=drop(12, 13), outcome="truncated", error=ErrorRecord("truncated")),
-        "grammar",
-        "grammar_broken",
-        TRUNCATED,
-    ),
-    RunFault(
-        "other code of one failure",
-        SOUND.but(spoil=_late_error, outcome="failed", error=ErrorRecord("deadline")),
-        "outcome",
-        "code_changed",
-        SOUND.but(spoil=_late_error, outcome="failed", error=ErrorRecord("model_error")),
-    ),
+BEYOND = _run_faults(
+    {
+        ("effects", "prompt_changed"): {
+            "white space in a prompt": SOUND.but(system=SOUND.system.replace("。\n", "。 \n")),
+            "line end in a prompt": SOUND.but(system=SOUND.system.replace("\n", "\r\n")),
+        },
+        ("effects", "parameter_changed"): {
+            "wrong model": SOUND.but(upset=_asking(model_id="gpt-4.1-mini")),
+            "token limit": SOUND.but(upset=_asking(max_tokens=16)),
+        },
+        ("effects", "call_extra"): {
+            "memory written twice": (LEARNING.but(upset=_remember(FACT, times=2)), LEARNING),
+        },
+        ("effects", "call_skipped"): {"memory not written": (SOUND, LEARNING)},
+        ("effects", "write_changed"): {
+            "something else remembered": (
+                LEARNING.but(upset=_remember(replaced(FACT, text="住在上海"))),
+                LEARNING,
+            ),
+            "another user's memory": (
+                LEARNING.but(upset=_remember(replaced(FACT, user_id="u-2"))),
+                LEARNING,
+            ),
+        },
+        ("grammar", "grammar_broken"): {
+            "half a character": SOUND.but(spoil=_half_a_character),
+            "END missing on both sides": (TRUNCATED, TRUNCATED),
+            "cut short on both sides, elsewhere in each": (
+                TRUNCATED.but(spoil=drop(12, 13)),
+                TRUNCATED,
+            ),
+        },
+        ("outcome", "outcome_changed"): {"late error": FAILING.but(error=ErrorRecord("reported"))},
+        ("outcome", "code_changed"): {
+            "other code of one failure": (FAILING.but(error=ErrorRecord("deadline")), FAILING),
+        },
+        ("frames", "frame_changed"): {
+            "feedback of another tool": SOUND.but(
+                spoil=put(2, Send("", tool_call_feedback=ToolFeedback("get_time", "running")))
+            ),
+        },
+        ("text", "reasoning_changed"): {
+            "reasoning lost": (SOUND, THINKING),
+            "reasoning cut short": (SOUND.but(spoil=_reasoned("要查天气。")), THINKING),
+        },
+    }
 )
 
 RUN_FAULTS = (*FAULTS, *BEYOND)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any, cast
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from compare.findings import Layer
 from contract.errors import CutoverError, Refused
-from contract.flow import Event
+from contract.flow import Event, Flow, Request
 from contract.flows.chat import (
     Accept,
     ChatOptions,
@@ -23,11 +25,13 @@ from contract.flows.chat import (
     ToolFeedback,
 )
 from contract.model import Chunk, ModelInfo, ToolCallDelta
+from contract.ports import Effects
 from contract.stores import Turn
 from cutover.selftest.cases import Case
 from cutover.selftest.run_faults import FaultPlace, FaultTable
-from cutover.selftest.wrappers import FlowWrapper, rewritten
 from effects.model import Wait
+
+FlowWrapper = Callable[[Flow], Flow]
 
 PIECES = ("今天北京晴，", "气温二十一度，", "微风。", "你下午没有安排，", "适合出门散步。")
 
@@ -95,11 +99,38 @@ class Planted(CutoverError):
     """The crash the self-test plants."""
 
 
-def _at(index: int, change: Callable[[list[Event], Event], Iterable[Event]]) -> FlowWrapper:
+Rewrite = Callable[[list[Event], Any], Iterable[Event]]
+"""Returns what replaces an event; gets the events the stack has produced before it."""
+
+
+def rewritten(rewrite: Rewrite) -> FlowWrapper:
+    """Return a wrapper that replaces the events of a flow."""
+
+    def wrap(flow: Flow) -> Flow:
+        async def wrapped(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
+            before: list[Event] = []
+            produced = cast("AsyncGenerator[Event, None]", flow(request, effects))
+            async with aclosing(produced) as events:
+                async for event in events:
+                    for other in rewrite(before, event):
+                        yield other
+                    before.append(event)
+
+        return wrapped
+
+    return wrap
+
+
+def _at(index: int, rewrite: Rewrite) -> FlowWrapper:
     """Replace the event of an index."""
     return rewritten(
-        lambda before, event: change(before, event) if len(before) == index else (event,)
+        lambda before, event: rewrite(before, event) if len(before) == index else (event,)
     )
+
+
+def _changed(index: int, change: Callable[[Any], Event]) -> FlowWrapper:
+    """Change the event of an index."""
+    return _at(index, lambda _, event: (change(event),))
 
 
 def _lost(index: int) -> FlowWrapper:
@@ -121,29 +152,19 @@ def _swapped(index: int) -> FlowWrapper:
     return rewritten(swap)
 
 
-def _sends(change: Callable[[Send], Event]) -> FlowWrapper:
-    """Change every SEND."""
-    return rewritten(lambda _, event: (change(event) if isinstance(event, Send) else event,))
+def _each(kind: type[Event], change: Callable[[Any], Event]) -> FlowWrapper:
+    """Change every event of a kind."""
+    return rewritten(lambda _, event: (change(event) if isinstance(event, kind) else event,))
 
 
 def _texts(change: Callable[[str], str]) -> FlowWrapper:
     """Change every text, SUCCESS too."""
 
-    def changed(_: list[Event], event: Event) -> Iterable[Event]:
-        if isinstance(event, Send | Success):
-            return (replace(event, content=change(event.content)),)
-        return (event,)
+    def changed(event: Send | Success) -> Event:
+        return replace(event, content=change(event.content))
 
-    return rewritten(changed)
-
-
-def _final(change: Callable[[str], str]) -> FlowWrapper:
-    """Change the text of SUCCESS."""
-
-    def finish(_: list[Event], event: Event) -> Iterable[Event]:
-        return (Success(change(event.content)),) if isinstance(event, Success) else (event,)
-
-    return rewritten(finish)
+    sends, success = _each(Send, changed), _each(Success, changed)
+    return lambda flow: sends(success(flow))
 
 
 def _piece_only(before: list[Event], event: Event) -> Iterable[Event]:
@@ -154,21 +175,13 @@ def _piece_only(before: list[Event], event: Event) -> Iterable[Event]:
     return (event,)
 
 
-def _shorter(_: list[Event], event: Event) -> Iterable[Event]:
-    return (replace(event, content=event.content[:8]),) if isinstance(event, Send) else (event,)
-
-
-def _half_a_character(_: list[Event], event: Event) -> Iterable[Event]:
+def _half_a_character(event: Send) -> Event:
     """Cut the text's bytes, not its characters."""
-    if not isinstance(event, Send):
-        return (event,)
-    return (replace(event, content=event.content.encode()[:-1].decode("utf-8", "replace")),)
+    return replace(event, content=event.content.encode()[:-1].decode("utf-8", "replace"))
 
 
-def _failing_tool(_: list[Event], event: Event) -> Iterable[Event]:
-    if not isinstance(event, Send):
-        return (event,)
-    return (replace(event, tool_call_feedback=ToolFeedback("weather", "error")),)
+def _failing_tool(event: Send) -> Event:
+    return replace(event, tool_call_feedback=ToolFeedback("weather", "error"))
 
 
 def _crash(*_: object) -> Iterable[Event]:
@@ -195,10 +208,10 @@ STREAM_FAULTS = code_faults(
             "tool feedback twice": _doubled(DONE),
         },
         ("frames", "frame_moved"): {"tool feedback swapped": _swapped(RUNNING)},
-        ("frames", "frame_changed"): {"tool said to have failed": _at(DONE, _failing_tool)},
+        ("frames", "frame_changed"): {"tool said to have failed": _changed(DONE, _failing_tool)},
         ("outcome", "outcome_changed"): {
             "END missing": _lost(END),
-            "late error": _at(SUCCESS, lambda *_: (Failed("model_error"),)),
+            "late error": _changed(SUCCESS, lambda _: Failed("model_error")),
             "crash at once": _at(0, _crash),
             "crash in the middle": _at(A_PIECE, _crash),
             "crash at the end": _at(END, _crash),
@@ -211,23 +224,23 @@ STREAM_FAULTS = code_faults(
             "START_REPLY before ACCEPT": _swapped(0),
             "frame after END": _at(END, lambda *_: (End(), Send("还有"))),
             "END before SUCCESS": _at(SUCCESS, lambda _, e: (End(), e)),
-            "text shrinks": _at(A_PIECE, _shorter),
+            "text shrinks": _changed(A_PIECE, lambda it: replace(it, content=it.content[:8])),
             "pieces instead of the whole": rewritten(_piece_only),
-            "half a character": _at(A_PIECE, _half_a_character),
-            "ACCEPT for START_REPLY": _at(1, lambda *_: (Accept(),)),
+            "half a character": _changed(A_PIECE, _half_a_character),
+            "ACCEPT for START_REPLY": _changed(START_REPLY, lambda _: Accept()),
         },
         ("text", "text_changed"): {
-            "wrong finish text": _final(lambda _: "再见。"),
-            "finish text cut short": _final(lambda text: text[:-1]),
-            "finish text empty": _final(lambda _: ""),
+            "wrong finish text": _changed(SUCCESS, lambda _: Success("再见。")),
+            "finish text cut short": _changed(SUCCESS, lambda it: Success(it.content[:-1])),
+            "finish text empty": _changed(SUCCESS, lambda _: Success("")),
             "other punctuation": _texts(lambda text: text.replace("，", ",")),
             "white space stripped": _texts(lambda t: f"{t} "),
         },
         ("text", "reasoning_changed"): {
-            "reasoning emptied": _sends(lambda send: replace(send, reason_content="")),
-            "reasoning lost": _sends(lambda send: replace(send, reason_content=UNSET)),
-            "reasoning cut short": _sends(
-                lambda send: replace(send, reason_content=str(send.reason_content)[:5])
+            "reasoning emptied": _each(Send, lambda it: replace(it, reason_content="")),
+            "reasoning lost": _each(Send, lambda it: replace(it, reason_content=UNSET)),
+            "reasoning cut short": _each(
+                Send, lambda it: replace(it, reason_content=str(it.reason_content)[:5])
             ),
         },
     }

@@ -15,7 +15,7 @@ from cutover.cli import app
 from cutover.selftest.cases import Answer, case
 from cutover.selftest.equal_pairs import Alarm, Alarms, compare_equal_pairs, jittered, recut
 from cutover.selftest.runs import chat_stack
-from cutover.selftest.stream_faults import CodeFault
+from cutover.selftest.stream_faults import CodeFault, rewritten
 from cutover.selftest.trials import (
     SEEDED,
     VERSION,
@@ -25,7 +25,6 @@ from cutover.selftest.trials import (
     Trial,
     encode_outcome,
 )
-from cutover.selftest.wrappers import rewritten
 from cutover.wiring.stacks import load_stacks
 from rules.answers import ToolCallAssembly
 
