@@ -235,12 +235,16 @@ def shortened(value: str, most: int = VALUE_AT_MOST) -> str:
     return f"{value[:most]}… ({len(value) - most} more characters)"
 
 
+def first_difference(one: str, other: str) -> int:
+    """Return the index from which two texts differ; of equal ones their length."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
 def excerpts(legacy: str, graph: str, most: int = VALUE_AT_MOST) -> tuple[str, str]:
     """Shorten two differing texts around their first difference."""
     if max(len(legacy), len(graph)) <= most:
         return legacy, graph
-    pairs = zip(legacy, graph, strict=False)
-    first = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(legacy), len(graph)))
-    start = max(0, first - most // 4)
+    start = max(0, first_difference(legacy, graph) - most // 4)
     lead = "…" if start else ""
     return lead + shortened(legacy[start:], most), lead + shortened(graph[start:], most)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 
 from contract.errors import CutoverError
 
 DamageKind = Literal["torn", "broken", "foreign", "missing", "unreadable"]
-DAMAGE_KINDS: tuple[DamageKind, ...] = get_args(DamageKind)
 NAMED_AT_MOST = 20
 ILLEGIBLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What reading JSON raises of bytes that are none, no text, or nested deeper than can be read."""

@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
-from compare.findings import PromptSource
+from compare.findings import PromptSource, first_difference
 from compare.input.files import read_text
 from contract.declarations import DeclarationRefused
 
@@ -94,56 +96,38 @@ def source_of(known: PromptMap, legacy: str | None, graph: str | None) -> Prompt
         if fit is not None:
             index = _changed_value(fit, other or "")
             if index is None:
-                index = _at(fit.spans, _parting(fit.text, other or ""))
+                index = _at(fit.spans, first_difference(fit.text, other or ""))
             return _source(fit.prompt, fit.prompt.pieces[index])
     return None
 
 
 def spans_of(pieces: Sequence[Piece], text: str) -> tuple[Span, ...] | None:
-    """Find where each piece stands in a text; None where they do not make it up.
+    """Find where each piece stands in a text; None where they do not make it up."""
+    found = _expression(tuple(pieces)).fullmatch(text)
+    return found and tuple(found.span(group) for group in range(1, len(pieces) + 1))
 
-    Literals are looked for from the left, each from where the last one ended: whatever values are,
-    if any reading fits this one does, and it looks at no letter twice.
+
+@lru_cache(maxsize=1_024)
+def _expression(pieces: tuple[Piece, ...]) -> re.Pattern[str]:
+    """Return what texts of these pieces match, each piece a group.
+
+    A literal is taken where it first stands behind the last one, and nowhere else (the group is
+    atomic): whatever values are, if any reading fits this one does, and it looks at no letter
+    twice. Of several values beside each other the first gets all there is: no more can be told.
     """
-    groups = [
-        (literal, list(group))
-        for literal, group in groupby(pieces, key=lambda piece: isinstance(piece, Literal))
-    ]
-    spans: list[Span] = []
-    at = waiting = 0
-    for number, (literal, group) in enumerate(groups):
-        if not literal:
-            waiting = len(group)
-            continue
-        sizes = [len(piece.text) for piece in group if isinstance(piece, Literal)]
-        needle = "".join(piece.text for piece in group if isinstance(piece, Literal))
-        start = _start(text, needle, at, (number == 0, number == len(groups) - 1))
-        if start < at:
-            return None
-        spans += _values(at, start, waiting)
-        at, waiting = start, 0
-        for size in sizes:
-            spans.append((at, at + size))
-            at += size
-    if waiting or at == len(text):
-        return (*spans, *_values(at, len(text), waiting))
-    return None
-
-
-def _start(text: str, needle: str, at: int, ends: tuple[bool, bool]) -> int:
-    """Find a literal that may be bound to begin the text, or to end it; -1 where it is not."""
-    match ends:
-        case (True, _):
-            return 0 if text.startswith(needle) else -1
-        case (_, True):
-            return len(text) - len(needle) if text.endswith(needle) else -1
-        case _:
-            return text.find(needle, at)
-
-
-def _values(start: int, end: int, count: int) -> list[Span]:
-    """Assign all there is to the first of several values beside each other: no more can be told."""
-    return [(start, end), *[(end, end)] * (count - 1)] if count else []
+    written = values = ""
+    left = len(pieces)
+    for literal, group in groupby(pieces, key=lambda piece: isinstance(piece, Literal)):
+        held = list(group)
+        left -= len(held)
+        if literal:
+            text = "".join(f"({re.escape(it.text)})" for it in held if isinstance(it, Literal))
+            # The last literal ends the text, wherever else it stands.
+            written += f"(?{'>' if left else ':'}{values}{text})"
+            values = ""
+        else:
+            values = "(.*?)" + "()" * (len(held) - 1)
+    return re.compile(written + values, re.DOTALL)
 
 
 def _best(known: PromptMap, text: str) -> _Fit | None:
@@ -170,11 +154,6 @@ def _changed_value(fit: _Fit, other: str) -> int | None:
         if fit.text[slice(*ours)] != other[slice(*theirs)]:
             return index
     return None
-
-
-def _parting(text: str, other: str) -> int:
-    pairs = enumerate(zip(text, other, strict=False))
-    return next((k for k, (a, b) in pairs if a != b), min(len(text), len(other)))
 
 
 def _at(spans: Sequence[Span], offset: int) -> int:

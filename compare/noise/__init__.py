@@ -1,6 +1,6 @@
 """Noise: how much live model calls differ by themselves, and whether the graph differs by more."""
 
-from compare.noise.control import ControlCheck, ControlChecker, control_check
+from compare.noise.control import ControlCheck, ControlChecker
 from compare.noise.messages import Noise, read_noise
 from compare.noise.study import Judgement, MeasuredMessage, Study, study_of
 
@@ -11,7 +11,6 @@ __all__ = [
     "MeasuredMessage",
     "Noise",
     "Study",
-    "control_check",
     "read_noise",
     "study_of",
 ]

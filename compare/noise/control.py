@@ -75,14 +75,6 @@ class ControlChecker:
             self.check = self.check.merged(ControlCheck(1, int(differs), named))
 
 
-def control_check(pairs: Iterable[Pair], flows: Mapping[str, Wire]) -> ControlCheck:
-    """Compare pairs of two legacy runs on one tape."""
-    checker = ControlChecker(flows)
-    for pair in pairs:
-        checker.add(pair)
-    return checker.check
-
-
 def control_pairs(exchange: Sequence[RunRecord]) -> Iterator[Pair]:
     """List the pairs of two legacy runs on one tape: each replay with the first run there was.
 

@@ -186,11 +186,6 @@ def _mean_of_means(values: Sequence[Sequence[float]]) -> float:
     return _mean([_mean(of_message) for of_message in values])
 
 
-MEASURED: Mapping[Measure, str] = {
-    "text": "final text",
-    "tools": "tools and arguments",
-    "structure": "events",
-}
 _METHOD = """
 A model that is asked twice answers twice, differently. So legacy answers a message again, and the
 graph is held against that: how far is its run from a legacy run, and how far is another legacy run

@@ -103,8 +103,10 @@ class Normaliser:
         self._payloads = payloads
         self._decoder = EventDecoder(dialect)
         plain = {EVERY: VALUE} if dialect.payload == "text" else {}
-        self._text = _places(dialect.text or plain)
-        self._reasoning = _places(dialect.reasoning)
+        self._tracks = (
+            (TEXT, _places(dialect.text or plain)),
+            (REASONING, _places(dialect.reasoning)),
+        )
         self._parts = [(name, paths_of(places)) for name, places in dialect.parts.items()]
         self._ignore = {
             name: branches_of(paths_of(paths)) for name, paths in dialect.ignore.items()
@@ -182,7 +184,8 @@ class Normaliser:
 
     def _event(self, event: WireEvent, value: JSON, made: _Building) -> None:
         name = event.name
-        take(value, self._decoder.name_path, _is_something)  # a name says nothing else
+        # A name says nothing else.
+        take(value, self._decoder.name_path, lambda found: found is not None)
         fault = self._fault(name, event.data, value)
         if self._dialect.empty == "ignore":
             value = without_nulls(value)
@@ -195,16 +198,13 @@ class Normaliser:
             payload = without_empties(payload)
         if fault is not None:
             payload[FAULT] = fault
-        if len(payload) > 1 or not self._is_empty(name, pieces=pieces, shared=bool(shared)):
+        # A frame of which nothing is left was only there for what it held.
+        nameless = bool(self._parts) and name == self._dialect.event.default
+        if len(payload) > 1 or name in self._terminal or not (pieces or shared or nameless):
             made.add(payload)
         made.events += shared
         if name in self._errors:
             made.failed(code)
-
-    def _is_empty(self, name: str, *, pieces: bool, shared: bool) -> bool:
-        """Whether a frame of which nothing is left was only there for what it held."""
-        nameless = bool(self._parts) and name == self._dialect.event.default
-        return name not in self._terminal and (pieces or shared or nameless)
 
     def _shared(self, value: JSON, made: _Building) -> tuple[list[tuple[int, JSON]], bool]:
         """Take out what is an event of its own; returns whether there were pieces of calls, too."""
@@ -239,7 +239,7 @@ class Normaliser:
 
     def _payload(self, name: str, value: JSON) -> JSON:
         event: JSON = {NAME: name}
-        for key, places in ((TEXT, self._text), (REASONING, self._reasoning)):
+        for key, places in self._tracks:
             paths = places.get(name) or places.get(EVERY) or ()
             words = [word for path in paths for word in take(value, path, _is_text)]
             if words:
@@ -276,14 +276,6 @@ def _is(kind: Kind, value: object) -> bool:
     return isinstance(value, _KINDS[kind]) and (kind == "boolean") == isinstance(value, bool)
 
 
-def _is_something(value: object) -> bool:
-    return value is not None
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
 class _ToolCalls:
     """The tool calls of one stream, as they grow; a call stands where its first piece stood."""
 
@@ -293,8 +285,8 @@ class _ToolCalls:
         self._id = path_of(places.id)
         self._name = path_of(places.name)
         self._arguments = path_of(places.arguments)
-        self._open: dict[str, JSON] = {}
-        self._pieces: list[tuple[JSON, list[str]]] = []
+        self._open: dict[str, _OpenCall] = {}
+        self._calls: list[_OpenCall] = []
 
     def feed(self, value: JSON) -> tuple[list[JSON], bool]:
         """Take the pieces out of a payload; returns the calls they begin, and if there were any.
@@ -303,73 +295,65 @@ class _ToolCalls:
         """
         if self._at:
             pieces = [piece for piece in take(value, self._at) if isinstance(piece, dict)]
-            started = [self._from_piece(piece) for piece in pieces]
-        else:
-            pieces = [value] if self._is_piece(value) else []
-            started = [self._from_payload(value) for _ in pieces]
-        return [call for call in started if call is not None], bool(pieces)
+        else:  # a piece shares the payload of an event
+            paths = self._id, self._name, self._arguments
+            held = (found for path in paths for found in look(value, path))
+            pieces = [value] if any(isinstance(found, str) for found in held) else []
+        started = [call for piece in pieces if (call := self._started(piece)) is not None]
+        return started, bool(pieces)
 
-    def _is_piece(self, value: JSON) -> bool:
-        return any(_has(value, path) for path in (self._id, self._name, self._arguments))
+    def _started(self, piece: JSON) -> JSON | None:
+        """Take in a piece; returns the call it begins.
 
-    def _from_piece(self, piece: JSON) -> JSON | None:
-        """Take in a piece that is nothing else: what it holds besides belongs to the call."""
-        index = _first(take(piece, self._index))
-        call, new = self._call(index, piece)
-        for key, held in piece.items():
-            call.setdefault(key, held)
-        return call if new else None
-
-    def _from_payload(self, value: JSON) -> JSON | None:
-        """Take in a piece that shares the payload of an event."""
-        call, new = self._call(_first(list(look(value, self._index))), value)
-        return call if new else None
-
-    def _call(self, index: Any, piece: JSON) -> tuple[JSON, bool]:
-        known = _first(take(piece, self._id, _is_text))
+        What a piece that is nothing else holds besides belongs to the call.
+        """
+        indices = take(piece, self._index) if self._at else list(look(piece, self._index))
+        index, known = _first(indices), _first(take(piece, self._id, _is_text))
         name = _first(take(piece, self._name, _is_text))
         call = self._open.get(str(index))
         # Some providers repeat the id with every piece; another one is another call.
-        new = call is None or (bool(known) and call.get("id") not in {None, known})
-        new = new or (index is None and bool(name))
-        if call is None or new:
-            call = {}
+        new = call is None or (bool(known) and call.event.get("id") not in {None, known})
+        if call is None or new or (index is None and name):
+            new, call = True, _OpenCall()
             self._open[str(index)] = call
-            self._pieces.append((call, []))
-        _set_missing(call, {"index": index, "id": known, "name": name})
-        self._add_arguments(call, take(piece, self._arguments))
-        return call, new
-
-    def _add_arguments(self, call: JSON, arguments: list[Any]) -> None:
-        written = next(texts for made, texts in self._pieces if made is call)
-        for piece in arguments:
-            if isinstance(piece, str):
-                written.append(piece)
-            elif piece is not None:
-                call["arguments"] = piece
+            self._calls.append(call)
+        call.add({"index": index, "id": known, "name": name}, take(piece, self._arguments))
+        if self._at:
+            for key, held in piece.items():
+                call.event.setdefault(key, held)
+        return call.event if new else None
 
     def finish(self) -> None:
         """Read the arguments that arrived in pieces; what is no JSON stays text."""
-        for call, texts in self._pieces:
-            if texts:
-                call["arguments"] = _read("".join(texts))
+        for call in self._calls:
+            if call.written:
+                text = "".join(call.written)
+                try:
+                    call.event["arguments"] = msgspec.json.decode(text)
+                except (msgspec.DecodeError, RecursionError):
+                    call.event["arguments"] = text
 
 
-def _read(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return text
+@dataclass(slots=True)
+class _OpenCall:
+    """A tool call: its event so far, and the pieces of its arguments."""
+
+    event: JSON = field(default_factory=dict)
+    written: list[str] = field(default_factory=list)
+
+    def add(self, found: JSON, arguments: list[Any]) -> None:
+        for key, held in found.items():
+            if held is not None and held != "":
+                self.event.setdefault(key, held)
+        for piece in arguments:
+            if isinstance(piece, str):
+                self.written.append(piece)
+            elif piece is not None:
+                self.event["arguments"] = piece
 
 
-def _set_missing(call: JSON, found: JSON) -> None:
-    for key, held in found.items():
-        if held is not None and held != "":
-            call.setdefault(key, held)
-
-
-def _has(value: JSON, path: Path) -> bool:
-    return any(isinstance(found, str) for found in look(value, path))
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _first(found: list[Any]) -> Any:

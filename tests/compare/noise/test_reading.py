@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from compare.captures import Question, compare_captures
 from compare.input.pairing import Pair
-from compare.noise import control_check, read_noise
+from compare.noise import ControlChecker, read_noise
 from compare.noise.control import ControlCheck, control_pairs, control_text, owning_tape
 from compare.noise.messages import Noise
 from compare.report import Report, markdown, page, report_of
@@ -104,13 +104,14 @@ def test_legacy_that_differs_on_one_tape_is_named(tmp_path: Path) -> None:
     assert "1 of 2 pairs differs, and none may" in control_text(report.control)
 
 
-def test_the_check_is_a_function_of_pairs() -> None:
-    """Two legacy runs on one tape are enough to check it."""
+def test_two_legacy_runs_on_one_tape_are_enough_to_check() -> None:
+    """And what was not checked does not hold."""
     serving, _, again = owning_tape(replayed())
-    pair = Pair(serving.exchange, "chat", serving, again, serving.tape or ())
-    assert control_check([pair, pair], FLOWS) == ControlCheck(2, 0)
-    assert control_check([], FLOWS) == ControlCheck()
-    assert not control_check([], FLOWS).holds
+    checker = ControlChecker(FLOWS)
+    assert not checker.check.holds
+    for _ in range(2):
+        checker.add(Pair(serving.exchange, "chat", serving, again, serving.tape or ()))
+    assert checker.check == ControlCheck(2, 0)
 
 
 def test_what_cannot_be_repeated_is_not_checked() -> None:
