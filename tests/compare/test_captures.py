@@ -70,43 +70,6 @@ def test_a_place_that_is_not_there_is_refused(tmp_path: Path) -> None:
         find_segments(str(tmp_path / "nowhere"))
 
 
-def test_a_torn_tail_is_passed_over_and_named(tmp_path: Path) -> None:
-    """A crash loses the last batch at most."""
-    whole, torn = batch(exchange(number=0)), batch(exchange(number=1))
-    store(tmp_path, whole, torn[: len(torn) // 2])
-    result = tally(tmp_path)
-    assert result.equal == 1
-    assert result.damage == {"torn": 1}
-    assert "does not end" in result.named[0].detail
-
-
-def test_batches_behind_a_torn_one_are_read(tmp_path: Path) -> None:
-    """The process that came after a crash appended to the same segment."""
-    torn = batch(exchange(number=1))
-    store(tmp_path, torn[: len(torn) // 2], batch(exchange(number=2)), batch(exchange(number=3)))
-    result = tally(tmp_path)
-    assert result.damage == {"torn": 1}
-    assert result.equal == 2
-
-
-def test_a_broken_line_is_passed_over_and_named(tmp_path: Path) -> None:
-    """What stands around it is read."""
-    text = lines(exchange(number=0)) + b"{oops\n\xff\n" + lines(exchange(number=1))
-    store(tmp_path, text, name="segment.jsonl")
-    result = tally(tmp_path)
-    assert result.equal == 2
-    assert result.damage == {"broken": 2}
-
-
-def test_a_foreign_version_is_counted_apart(tmp_path: Path) -> None:
-    """Readable or not, a line of another version is not guessed at."""
-    readable = lines(exchange(number=0)).replace(b'"v":1,', b'"v":2,')
-    store(tmp_path, readable + b'{"v":3,"other":1}\n', name="segment.jsonl")
-    result = tally(tmp_path)
-    assert result.damage == {"foreign": 3}
-    assert verdict_on(result).label == "no data"
-
-
 def test_an_unknown_flow_is_counted_not_compared(tmp_path: Path) -> None:
     """Nothing is compared by a grammar that is not its own."""
     store(tmp_path, lines(exchange()).replace(b'"chat"', b'"chit"'), name="s.jsonl")
@@ -144,10 +107,7 @@ def test_parts_merge_into_the_whole() -> None:
     """Comparing segments apart and merging equals comparing them together."""
     runs = [exchange(graph=COLD if n % 3 else None, number=n) for n in range(12)]
     parts = [_read(lines(*runs[k : k + 4])) for k in (8, 0, 4)]
-    total = Tally()
-    for part in parts:
-        total.merge(part)
-    whole = _read(lines(*runs))
+    total, whole = _merged(parts), _read(lines(*runs))
     assert (total.pairs, total.equal, total.different) == (whole.pairs, whole.equal, 8)
     assert total.clusters.ordered() == whole.clusters.ordered()
     assert {k: sorted(v) for k, v in total.times.items()} == {
@@ -157,18 +117,6 @@ def test_parts_merge_into_the_whole() -> None:
 
 def _read(data: bytes) -> Tally:
     return tallied_lines(data)
-
-
-@given(st.data())
-def test_lines_survive_any_cut_of_their_bytes(data: st.DataObject) -> None:
-    """Wherever a file is cut into pieces, the same lines come out."""
-    text = batch(exchange(number=0)) + batch(exchange(number=1))
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
-    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    read = list(split_lines(decompressed(iter(pieces), "memory"), "memory"))
-    assert [line.data for line in read if isinstance(line, CapturedLine)] == lines(
-        exchange(number=0), exchange(number=1)
-    ).splitlines()
 
 
 @given(st.integers(0, 10_000), st.integers(0, 255))

@@ -57,53 +57,69 @@ def test_texts_and_calls_are_found_where_the_dialect_says(name: str) -> None:
     assert dialect(name).normaliser.stream(told(name)).outcome == "completed"
 
 
-@pytest.mark.parametrize("name", DIALECTS)
-def test_another_word_is_found_once_on_the_layer_of_text(tmp_path: Path, name: str) -> None:
-    """As many pieces, as long."""
-    other = replace(STORY, pieces=(PIECES[0], "北京雨，", *PIECES[2:]))
-    tally = compared(tmp_path, dialect(name), told(name), told(name, other))
-    assert causes(tally) == [("text", "text_changed", "final")]
+OTHERWISE = {
+    "word": (
+        replace(STORY, pieces=(PIECES[0], "北京雨，", *PIECES[2:])),
+        "text",
+        "text_changed",
+        "final",
+    ),
+    "thought": (
+        replace(STORY, thoughts=("Look ", "inside.")),
+        "text",
+        "reasoning_changed",
+        "reasoning",
+    ),
+    "argument": (
+        replace(STORY, arguments=('{"city":"上', '海","days":2}')),
+        "frames",
+        "frame_changed",
+        ".tool_call.arguments.city",
+    ),
+}
 
 
-@pytest.mark.parametrize("name", WITH_CALLS)
-def test_another_thought_is_found_once(tmp_path: Path, name: str) -> None:
-    """Reasoning has a text of its own."""
-    other = replace(STORY, thoughts=("Look ", "inside."))
-    tally = compared(tmp_path, dialect(name), told(name), told(name, other))
-    assert causes(tally) == [("text", "reasoning_changed", "reasoning")]
-
-
-@pytest.mark.parametrize("name", WITH_CALLS)
-def test_another_argument_is_found_once_with_its_path(tmp_path: Path, name: str) -> None:
-    """The pieces of arguments are one value."""
-    other = replace(STORY, arguments=('{"city":"上', '海","days":2}'))
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        (name, what)
+        for name in DIALECTS
+        for what in OTHERWISE
+        if what == "word" or name in WITH_CALLS
+    ],
+)
+def test_what_is_told_otherwise_is_found_once_with_its_path(
+    tmp_path: Path, name: str, what: str
+) -> None:
+    """A word among as many pieces, a thought, an argument whose pieces are one value."""
+    other, *due, place = OTHERWISE[what]
     if name == "ndjson":
         other = replace(other, arguments=("".join(other.arguments),))
     tally = compared(tmp_path, dialect(name), told(name), told(name, other))
     [(layer, kind, path)] = causes(tally)
-    assert (layer, kind) == ("frames", "frame_changed")
-    assert path.endswith(".tool_call.arguments.city")
+    assert [layer, kind] == due
+    assert path.endswith(place)
+
+
+def without_last(name: str, count: int) -> bytes:
+    """Tell the story without its last frames."""
+    mark = b"\n" if name == "ndjson" else b"\n\n"
+    return mark.join(told(name).split(mark)[: -1 - count]) + mark
 
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_a_stream_without_its_end_is_an_outcome(tmp_path: Path, name: str) -> None:
     """Cut before the terminal event; what lacks follows from it."""
-    body = told(name)
-    mark = b"\n" if name == "ndjson" else b"\n\n"
-    cut = mark.join(body.split(mark)[:-2]) + mark
-    if name == "anthropic-messages":
-        assert b"message_stop" not in cut
-    [(layer, kind, path)] = causes(compared(tmp_path, dialect(name), body, cut))
-    assert (layer, kind, path) == ("outcome", "outcome_changed", "completed→truncated")
+    cut = without_last(name, 1)
+    assert b"message_stop" not in cut
+    found = causes(compared(tmp_path, dialect(name), told(name), cut))
+    assert found == [("outcome", "outcome_changed", "completed→truncated")]
 
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_two_streams_without_an_end_are_one_breach(tmp_path: Path, name: str) -> None:
     """Equal or not, empty or not: none of them is what a client waits for."""
-    body = told(name)
-    mark = b"\n" if name == "ndjson" else b"\n\n"
-    frames = body.split(mark)
-    cut, shorter = (mark.join(frames[:-count]) + mark for count in (2, 3))
+    cut, shorter = without_last(name, 1), without_last(name, 2)
     for legacy, graph in ((cut, cut), (cut, shorter), (shorter, cut), (b"", b"")):
         [(layer, kind, path)] = causes(compared(tmp_path, dialect(name), legacy, graph))
         assert (layer, kind) == ("grammar", "grammar_broken")
@@ -115,8 +131,7 @@ def test_two_streams_without_an_end_are_one_breach(tmp_path: Path, name: str) ->
 def test_an_end_twice_is_a_breach_of_the_grammar(tmp_path: Path, name: str) -> None:
     """Nothing may follow the terminal event, declared grammar or not."""
     body = told(name)
-    mark = b"\n" if name == "ndjson" else b"\n\n"
-    twice = body + body.split(mark)[-2] + mark
+    twice = body + body.removeprefix(without_last(name, 1))
     [(layer, kind, path)] = causes(compared(tmp_path, dialect(name), body, twice))
     assert (layer, kind) == ("grammar", "grammar_broken")
     assert path.startswith("graph.frames[")

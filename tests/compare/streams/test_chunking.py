@@ -7,13 +7,13 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from compare.comparison import Comparer
 from compare.findings import Finding, kind_of
 from compare.input.pairing import Pair
 from compare.layers.frames import Chunking
-from compare.streams.normal import NormalStream
-from contract.records import RunRecord
+from cutover.selftest.exchanges import exchange
 from tests.support.recorded_bodies import ARGUMENTS, DIALECTS, PIECES, TOLD, Story, dialect
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=24) | st.just(
@@ -44,23 +44,6 @@ def retold(draw: st.DrawFn) -> tuple[Story, Story]:
     return first, second
 
 
-def run(stack: str, stream: NormalStream) -> RunRecord:
-    """Write a stream down."""
-    return RunRecord(
-        v=1,
-        exchange="x",
-        flow="f",
-        role="serving",
-        stack=stack,
-        assigned=stack,
-        served=stack,
-        began=0,
-        frames=stream.frames,
-        outcome=stream.outcome,
-        error=stream.error,
-    )
-
-
 def findings(
     name: str, legacy: bytes, graph: bytes, chunking: Chunking = "ignore"
 ) -> tuple[Finding, ...]:
@@ -68,7 +51,10 @@ def findings(
     named = dialect(name)
     streams = [named.normaliser.stream(body) for body in (legacy, graph)]
     wire = named.wire(streams[0].names | streams[1].names)
-    control, candidate = (run(s, x) for s, x in zip(("legacy", "graph"), streams, strict=True))
+    control, candidate = (
+        replace(run, role="serving", tape=None, plays=(), frames=stream.frames)
+        for run, stream in zip(exchange(), streams, strict=True)
+    )
     return Comparer(wire, chunking).compare(Pair("x", "f", control, candidate, ()))
 
 

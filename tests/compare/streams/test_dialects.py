@@ -70,7 +70,7 @@ def test_a_file_that_is_not_there_is_refused_with_the_nearest_name() -> None:
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     """Whatever it is."""
     (tmp_path / "d.toml").write_bytes(b"\xff")
-    with pytest.raises(DeclarationRefused, match="utf-8"):
+    with pytest.raises(DeclarationRefused, match="not UTF-8 at byte 0"):
         read_dialect(tmp_path / "d.toml")
 
 
