@@ -103,27 +103,9 @@ def _draft(state: ChatState) -> Draft:
 async def _initialize(_: ChatState, runtime: Chat) -> ChatState:
     """Admit the request and open the stream; raises `Refused`."""
     context = runtime.context
-    turn = await _admit(context)
+    turn = await rules.admit(context.request, context.model, context.effects)
     await context.sink.send(Accept(), StartReply())
     return {"turn": plain(turn)}
-
-
-async def _admit(context: ChatContext) -> Turn:
-    """Check the model, take the lock and store or find the message."""
-    effects, body, options = context.effects, context.request.body, context.options
-    await rounds.check_model(effects, context.model.model_id, context.model.max_tokens)
-    key = rules.lock_key(body.message_id)
-    if not await effects.locks.acquire("message", key, options.lock_ttl):
-        raise rules.message_locked()
-    if body.content is None:
-        found = await effects.conversations.find("message", body.message_id)
-        if found is None:
-            raise rules.unknown_message()
-        return found
-    turn = rules.sent(body, body.content)
-    if not await effects.conversations.put("message", turn):
-        raise rules.message_conflict()
-    return turn
 
 
 async def _prompt_generation(state: ChatState, runtime: Chat) -> Ready:

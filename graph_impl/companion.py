@@ -39,7 +39,8 @@ from graph_impl.rounds import Plain, RoundState, plain, plains
 from graph_impl.templates import FOLDER, Render, system_prompt
 from rules import companion as rules
 from rules import memories, questions
-from rules.conversation import reply_turn, session_busy, window
+from rules.answers import read_text
+from rules.conversation import reply_turn, window
 from rules.emotion import feel
 from rules.images import Picture, picture
 from rules.memories import Fact, confident_facts
@@ -262,7 +263,7 @@ async def _memory_extraction(
     """Find the facts worth remembering."""
     context = runtime.context
     call = rules.extraction(context.request, context.prompts["extraction"]({}), state["text"])
-    answer = await rounds.read_text(context.effects, "extraction", call)
+    answer = await read_text(context.effects, "extraction", call)
     found = confident_facts(answer, context.request.options.least_confidence)
     if not found:
         said = await context.say(rules.text(context.request, "nothing_found"))
@@ -286,7 +287,7 @@ async def _remembered(context: CompanionContext, facts: tuple[Fact, ...]) -> str
     if not facts:
         return rules.text(context.request, "not_remembered")
     body = context.request.body
-    written = await rounds.remember(
+    written = await memories.remember(
         context.effects, "remember", facts, rules.owner(body), body.session_id
     )
     return rules.text(context.request, "remembered", count=written)
@@ -319,24 +320,6 @@ def build_pictures() -> Graph:
     return graph.compile(name="companion pictures")
 
 
-async def _admit(
-    request: rules.CompanionRequest, effects: Effects
-) -> tuple[Turn, tuple[Turn, ...]]:
-    """Check model and session, read the earlier turns, store this one; raises `Refused`."""
-    session, options = request.body.session_id, request.options
-    await rounds.check_model(effects, rules.model_id(request), options.max_tokens)
-    if not await effects.locks.acquire("session", lock_key(session), options.lock_ttl):
-        raise session_busy()
-    turn = rules.sent(request, await effects.ids.new("message"))
-    earlier: tuple[Turn, ...] = ()
-    if rules.looks_back(request):
-        earlier = await effects.conversations.history(
-            "history", session, before=turn.message_id, limit=options.history_limit
-        )
-    await effects.conversations.put("message", turn)
-    return turn, earlier
-
-
 def companion(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
     messages, pictures, rendered = build_messages(), build_pictures(), read_prompts(prompts)
@@ -345,7 +328,7 @@ def companion(prompts: Path = FOLDER) -> Flow:
         body = request.body
         with effects.trace.node("admission"):
             image = picture(body.image) if isinstance(body, ImageTurn) else None
-            turn, earlier = await _admit(request, effects)
+            turn, earlier = await rules.admit(request, effects)
         context = CompanionContext(
             effects=effects,
             request=request,

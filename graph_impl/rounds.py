@@ -26,7 +26,6 @@ from contract.stores import MemoryEntry, Recall
 from graph_impl.engine import RunContext
 from rules import model_calls
 from rules.answers import ModelAnswer, rounds_of
-from rules.memories import Fact, entries
 from rules.model_calls import tool_round
 
 log = logging.getLogger(__name__)
@@ -94,17 +93,6 @@ def calls_of(messages: Sequence[Plain]) -> tuple[ToolCall, ...]:
     return msgspec.convert(messages[-1], AssistantMessage).tool_calls
 
 
-async def check_model(effects: Effects, model_id: str, max_tokens: int | None) -> None:
-    """Refuse an unknown model, and what it cannot do; raises `Refused`."""
-    try:
-        info = await effects.model.lookup("model", model_id)
-    except EffectFailed as failure:
-        if failure.fault.code == "unknown_model":
-            raise model_calls.unknown_model(model_id) from failure
-        raise
-    model_calls.check_limits(max_tokens, info)
-
-
 async def open_round(
     state: RoundState,
     context: RunContext,
@@ -135,11 +123,6 @@ async def open_round(
     return answer, {"prompt": prompt, "tools": known["tools"], "text": answer.text, "usage": usage}
 
 
-async def read_text(effects: Effects, site: str, call: ModelCall) -> str:
-    """Call the model and return the whole text of its answer."""
-    return "".join([chunk.text async for chunk in effects.model.stream(site, call)])
-
-
 @asynccontextmanager
 async def started_tools(
     effects: Effects, calls: Sequence[ToolCall]
@@ -163,11 +146,3 @@ async def recalled(effects: Effects, query: Recall | None) -> tuple[MemoryEntry,
     except EffectFailed as failure:
         log.warning("nothing is recalled: %s", failure.fault.code)
         return ()
-
-
-async def remember(
-    effects: Effects, site: str, facts: Sequence[Fact], owner: str, session: str
-) -> int:
-    """Write facts to long-term memory; returns how many were new."""
-    ids = [await effects.ids.new("memory") for _ in facts]
-    return await effects.memory.write(site, entries(facts, ids, owner, session))

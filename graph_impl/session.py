@@ -40,8 +40,9 @@ from graph_impl.rounds import Plain, RoundState, plain, plains
 from graph_impl.templates import FOLDER, Render, system_prompt
 from graph_impl.threads import Threads
 from rules import session as rules
-from rules.conversation import reply_turn, session_busy, window
-from rules.memories import confident_facts
+from rules.answers import read_text
+from rules.conversation import reply_turn, window
+from rules.memories import confident_facts, remember
 from rules.model_calls import prompt_messages, tool_answer
 from rules.prompts import SESSION_PROMPT
 from rules.session import SessionTurnRequest
@@ -146,10 +147,10 @@ async def _extract_memory(state: SessionState, runtime: Session) -> SessionState
         return {}
     try:
         found = confident_facts(
-            await rounds.read_text(effects, "extract", call), request.options.least_confidence
+            await read_text(effects, "extract", call), request.options.least_confidence
         )
         if found and await effects.conversations.find("learn", reply.message_id):
-            await rounds.remember(effects, "learn", found, user, rules.session_of(request))
+            await remember(effects, "learn", found, user, rules.session_of(request))
     except EffectFailed as failure:
         log.warning("nothing is learnt: %s", failure.fault.code)
     return {}
@@ -173,27 +174,6 @@ def build(threads: Threads | None = None) -> Graph:
     return graph.compile(threads, name="session")
 
 
-async def _admit(
-    request: SessionTurnRequest, effects: Effects
-) -> tuple[Turn, tuple[Turn, ...], bool]:
-    """Check model, lock and session, and store the turn; raises `Refused`.
-
-    Returns the turn, those before it, and whether its session is new.
-    """
-    options, session = request.options, rules.session_of(request)
-    await rounds.check_model(effects, options.model_id, options.max_tokens)
-    if not await effects.locks.acquire("session", lock_key(session), options.lock_ttl):
-        raise session_busy()
-    message_id = await effects.ids.new("message")
-    earlier = await effects.conversations.history(
-        "history", session, before=message_id, limit=options.history_limit
-    )
-    new = rules.check_known(request, earlier)
-    turn = rules.sent(request, message_id)
-    await effects.conversations.put("message", turn)
-    return turn, earlier, new
-
-
 def _message(turn: Turn) -> Plain:
     return {"id": turn.message_id, "role": turn.role, "content": turn.content}
 
@@ -205,7 +185,7 @@ def session(prompts: Path = FOLDER, threads: Threads | None = None) -> Flow:
 
     async def flow(request: SessionTurnRequest, effects: Effects) -> AsyncIterator[Event]:
         with effects.trace.node("admission"):
-            turn, earlier, new = await _admit(request, effects)
+            turn, earlier, new = await rules.admit(request, effects)
         context = SessionContext(
             effects=effects, request=request, render=render, turn=turn, earlier=earlier, new=new
         )

@@ -109,22 +109,6 @@ class ChatReply:
         self.messages: tuple[Message, ...] = ()
         self.tools: tuple[ToolSpec, ...] = ()
 
-    async def admit(self) -> Turn:
-        """Check the model, take the lock and store or find the message; raises `Refused`."""
-        await rounds.check_model(self.effects, self.model.model_id, self.model.max_tokens)
-        key = rules.lock_key(self.body.message_id)
-        if not await self.effects.locks.acquire("message", key, self.options.lock_ttl):
-            raise rules.message_locked()
-        if self.body.content is None:
-            found = await self.effects.conversations.find("message", self.body.message_id)
-            if found is None:
-                raise rules.unknown_message()
-            return found
-        turn = rules.sent(self.body, self.body.content)
-        if not await self.effects.conversations.put("message", turn):
-            raise rules.message_conflict()
-        return turn
-
     async def lay_out(self, turn: Turn, render: Render) -> None:
         """Lay out the conversation, and list the tools to offer."""
         now = await self.effects.clock.now("prompt")
@@ -166,7 +150,7 @@ def chat(prompts: Path = FOLDER) -> Flow:
         )
         answer = ModelAnswer()
         with node("initialize"):
-            turn = await reply.admit()
+            turn = await rules.admit(request, reply.model, effects)
         yield Accept()
         yield StartReply()
         try:

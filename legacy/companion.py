@@ -26,8 +26,8 @@ from legacy import rounds
 from legacy.templates import FOLDER, Render, system_prompt
 from rules import companion as rules
 from rules import memories, questions
-from rules.answers import ModelAnswer
-from rules.conversation import reply_turn, session_busy, window
+from rules.answers import ModelAnswer, read_text
+from rules.conversation import reply_turn, window
 from rules.emotion import feel
 from rules.images import Picture, picture
 from rules.memories import Fact, confident_facts
@@ -86,20 +86,6 @@ class CompanionTurn:
         self.earlier: tuple[Turn, ...] = ()
         self._session = request.body.session_id
 
-    async def admit(self) -> Turn:
-        """Check model and session, read the earlier turns, store this one; raises `Refused`."""
-        effects, options = self.effects, self.options
-        await rounds.check_model(effects, rules.model_id(self.request), options.max_tokens)
-        if not await effects.locks.acquire("session", lock_key(self._session), options.lock_ttl):
-            raise session_busy()
-        turn = rules.sent(self.request, await effects.ids.new("message"))
-        if rules.looks_back(self.request):
-            self.earlier = await effects.conversations.history(
-                "history", self._session, before=turn.message_id, limit=options.history_limit
-            )
-        await effects.conversations.put("message", turn)
-        return turn
-
     def say(self, content: str) -> CompanionText:
         """Add a piece to the reply; returns its event."""
         self.text += content
@@ -125,7 +111,7 @@ class CompanionTurn:
         """Find the facts worth remembering in the text read so far."""
         system = self.prompts["extraction"]({})
         call = rules.extraction(self.request, system, self.text)
-        answer = await rounds.read_text(self.effects, "extraction", call)
+        answer = await read_text(self.effects, "extraction", call)
         return confident_facts(answer, self.options.least_confidence)
 
     async def remember(self, facts: tuple[Fact, ...]) -> str:
@@ -133,7 +119,7 @@ class CompanionTurn:
         if not facts:
             return rules.text(self.request, "not_remembered")
         owner = rules.owner(self.request.body)
-        written = await rounds.remember(self.effects, "remember", facts, owner, self._session)
+        written = await memories.remember(self.effects, "remember", facts, owner, self._session)
         return rules.text(self.request, "remembered", count=written)
 
     async def store(self, turn: Turn) -> None:
@@ -153,7 +139,7 @@ def companion(prompts: Path = FOLDER) -> Flow:
         visit, body = CompanionTurn(request, effects, rendered), request.body
         with effects.trace.node("admission"):
             image = picture(body.image) if isinstance(body, ImageTurn) else None
-            turn = await visit.admit()
+            turn, visit.earlier = await rules.admit(request, effects)
         try:
             answered = _message(visit, turn) if image is None else _picture(visit, image)
             async with aclosing(answered) as events:

@@ -24,9 +24,9 @@ from contract.stores import Turn
 from legacy import rounds
 from legacy.templates import FOLDER, Render, system_prompt
 from rules import session as rules
-from rules.answers import ModelAnswer
-from rules.conversation import reply_turn, session_busy, window
-from rules.memories import confident_facts
+from rules.answers import ModelAnswer, read_text
+from rules.conversation import reply_turn, window
+from rules.memories import confident_facts, remember
 from rules.model_calls import prompt_messages, question, tool_answer, tool_round
 from rules.prompts import SESSION_PROMPT
 from rules.session import SessionTurnRequest
@@ -55,21 +55,6 @@ class SessionTurn:
         self.earlier: tuple[Turn, ...] = ()
         self.messages: tuple[Message, ...] = ()
         self.tools: tuple[ToolSpec, ...] = ()
-
-    async def admit(self) -> Turn:
-        """Check model, lock and session, and store the turn; raises `Refused`."""
-        options, ttl = self.options, self.options.lock_ttl
-        await rounds.check_model(self.effects, options.model_id, options.max_tokens)
-        if not await self.effects.locks.acquire("session", lock_key(self.session), ttl):
-            raise session_busy()
-        message_id = await self.effects.ids.new("message")
-        self.earlier = await self.effects.conversations.history(
-            "history", self.session, before=message_id, limit=self.options.history_limit
-        )
-        self.new = rules.check_known(self.request, self.earlier)
-        turn = rules.sent(self.request, message_id)
-        await self.effects.conversations.put("message", turn)
-        return turn
 
     async def lay_out(self, turn: Turn, render: Render, memories: str) -> None:
         """Lay out the conversation, and list the tools to offer."""
@@ -102,10 +87,10 @@ class SessionTurn:
             return
         try:
             found = confident_facts(
-                await rounds.read_text(effects, "extract", call), self.options.least_confidence
+                await read_text(effects, "extract", call), self.options.least_confidence
             )
             if found and await effects.conversations.find("learn", reply.message_id):
-                await rounds.remember(effects, "learn", found, user, self.session)
+                await remember(effects, "learn", found, user, self.session)
         except EffectFailed as failure:
             log.warning("nothing is learnt: %s", failure.fault.code)
 
@@ -117,7 +102,7 @@ def session(prompts: Path = FOLDER) -> Flow:
     async def flow(request: SessionTurnRequest, effects: Effects) -> AsyncIterator[SessionEvent]:
         talk, node = SessionTurn(request, effects), effects.trace.node
         with node("admission"):
-            turn = await talk.admit()
+            turn, talk.earlier, talk.new = await rules.admit(request, effects)
         if talk.new:
             yield SessionCreated(SessionData(talk.session))
         yield Thinking()

@@ -14,6 +14,7 @@ from contract.model import (
     ToolCallDelta,
     Usage,
 )
+from contract.ports import Effects
 
 EARLY_ENDINGS: Final = frozenset({"content_filter", "length"})
 """Finish reasons after which a round's tool calls, cut short, are not run."""
@@ -78,6 +79,11 @@ class ModelAnswer:
             return ()
         rounds = rounds_of(question.messages)
         return self._assembly.calls(len(rounds), {call.id for calls in rounds for call in calls})
+
+
+async def read_text(effects: Effects, site: str, call: ModelCall) -> str:
+    """Call the model and return the whole text of its answer."""
+    return "".join([chunk.text async for chunk in effects.model.stream(site, call)])
 
 
 def rounds_of(messages: Iterable[Message]) -> list[tuple[ToolCall, ...]]:

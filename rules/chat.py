@@ -1,12 +1,15 @@
-"""The chat flow: settings, locks, turns and refusals of both stacks."""
+"""The chat flow: settings, locks, turns and admission of both stacks."""
 
 from __future__ import annotations
 
 import msgspec
 
 from contract.errors import Refused
+from contract.flow import Request
 from contract.flows.chat import ChatOptions, ChatRequest, ModelOverrides
+from contract.ports import Effects
 from contract.stores import Turn
+from rules.model_calls import check_model
 
 
 class ChatModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,16 +55,22 @@ def sent(body: ChatRequest, content: str) -> Turn:
     )
 
 
-def message_locked() -> Refused:
-    """Refuse while another exchange works on the same message."""
-    return Refused(409, "message_locked", "this message is being answered already")
-
-
-def message_conflict() -> Refused:
-    """Refuse to overwrite a stored message by another one."""
-    return Refused(409, "message_conflict", "this message_id belongs to a different message")
-
-
-def unknown_message() -> Refused:
-    """Refuse an id the store does not know."""
-    return Refused(404, "unknown_message", "no message with this message_id is stored")
+async def admit(
+    request: Request[ChatRequest, ChatOptions], model: ChatModel, effects: Effects
+) -> Turn:
+    """Check the model, take the lock and store or find the message; raises `Refused`."""
+    body, conversations = request.body, effects.conversations
+    await check_model(effects, model.model_id, model.max_tokens)
+    key = lock_key(body.message_id)
+    if not await effects.locks.acquire("message", key, request.options.lock_ttl):
+        raise Refused(409, "message_locked", "this message is being answered already")
+    if body.content is None:
+        found = await conversations.find("message", body.message_id)
+        if found is None:
+            raise Refused(404, "unknown_message", "no message with this message_id is stored")
+        return found
+    turn = sent(body, body.content)
+    if not await conversations.put("message", turn):
+        detail = "this message_id belongs to a different message"
+        raise Refused(409, "message_conflict", detail)
+    return turn

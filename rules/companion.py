@@ -28,12 +28,13 @@ from contract.model import (
     UserMessage,
     reference,
 )
+from contract.ports import Effects
 from contract.stores import MemoryEntry, Recall, Turn
-from rules.conversation import summary, window
+from rules.conversation import lock_session, summary, window
 from rules.images import Picture
 from rules.intent import snippet
 from rules.memories import Fact, as_list, memory_form
-from rules.model_calls import tool_answer
+from rules.model_calls import check_model, tool_answer
 from rules.prompts import parameters
 
 CompanionRequest: TypeAlias = Request[Any, CompanionOptions]
@@ -90,9 +91,22 @@ def sent(request: CompanionRequest, message_id: str) -> Turn:
     )
 
 
-def looks_back(request: CompanionRequest) -> bool:
-    """Whether earlier turns matter: a picture is read by itself."""
-    return isinstance(request.body, MessageTurn) and request.options.history_limit > 0
+async def admit(request: CompanionRequest, effects: Effects) -> tuple[Turn, tuple[Turn, ...]]:
+    """Check model and session, read the earlier turns, store this one; raises `Refused`.
+
+    Returns the turn and those before it; a picture is read by itself.
+    """
+    session, options = request.body.session_id, request.options
+    await check_model(effects, model_id(request), options.max_tokens)
+    await lock_session(effects, session, options.lock_ttl)
+    turn = sent(request, await effects.ids.new("message"))
+    earlier: tuple[Turn, ...] = ()
+    if isinstance(request.body, MessageTurn) and options.history_limit > 0:
+        earlier = await effects.conversations.history(
+            "history", session, before=turn.message_id, limit=options.history_limit
+        )
+    await effects.conversations.put("message", turn)
+    return turn, earlier
 
 
 def recall(request: CompanionRequest) -> Recall | None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from contract.errors import Refused
+from contract.flows.session import lock_key
+from contract.ports import Effects
 from contract.stores import Turn
 
 _ASCII_PER_TOKEN = 4
@@ -49,9 +51,10 @@ def reply_turn(message_id: str, turn: Turn, content: str) -> Turn:
     )
 
 
-def session_busy() -> Refused:
-    """Refuse a turn while another one of its session is under way."""
-    return Refused(409, "session_busy", "another turn of this session is under way")
+async def lock_session(effects: Effects, session: str, seconds: float) -> None:
+    """Lock a session; raises `Refused` while another turn of it is under way."""
+    if not await effects.locks.acquire("session", lock_key(session), seconds):
+        raise Refused(409, "session_busy", "another turn of this session is under way")
 
 
 def summary(earlier: Sequence[Turn], shown: Sequence[Turn]) -> str:

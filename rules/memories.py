@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from contract.human import Form, FormField, HumanAnswer, values
+from contract.ports import Effects
 from contract.stores import MemoryEntry
 
 LONGEST: Final = 500
@@ -51,20 +52,21 @@ def confident_facts(answer: str, least: float) -> tuple[Fact, ...]:
     return tuple(fact for fact in facts(answer) if fact.confidence >= least)
 
 
-def entries(
-    found: Iterable[Fact], ids: Sequence[str], user_id: str, session_id: str
-) -> tuple[MemoryEntry, ...]:
-    """Build the entries to store: a fact for each id."""
-    return tuple(
+async def remember(
+    effects: Effects, site: str, found: Iterable[Fact], owner: str, session: str
+) -> int:
+    """Write facts to long-term memory; returns how many were new."""
+    entries = [
         MemoryEntry(
-            memory_id=memory_id,
-            user_id=user_id,
+            memory_id=await effects.ids.new("memory"),
+            user_id=owner,
             text=fact.text,
-            session_id=session_id,
+            session_id=session,
             confidence=fact.confidence,
         )
-        for fact, memory_id in zip(found, ids, strict=True)
-    )
+        for fact in found
+    ]
+    return await effects.memory.write(site, tuple(entries))
 
 
 def as_list(memories: Iterable[MemoryEntry]) -> str:

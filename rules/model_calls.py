@@ -8,12 +8,11 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from contract.errors import Refused
+from contract.errors import EffectFailed, Refused
 from contract.model import (
     AssistantMessage,
     Message,
     ModelCall,
-    ModelInfo,
     SystemMessage,
     ToolCall,
     ToolMessage,
@@ -21,6 +20,7 @@ from contract.model import (
     ToolSpec,
     UserMessage,
 )
+from contract.ports import Effects
 from contract.stores import Turn
 
 NO_NAME: Final = "invalid_tool_name"
@@ -100,17 +100,17 @@ class ModelParameters(Protocol):
         ...
 
 
-def unknown_model(model_id: str) -> Refused:
-    """Refuse a model that is not registered."""
-    return Refused(422, "unknown_model", f"no model {model_id!r} is registered")
-
-
-def check_limits(max_tokens: int | None, info: ModelInfo) -> None:
-    """Raise `Refused` for more tokens than the model can answer."""
-    if max_tokens is not None and max_tokens > info.max_output_tokens:
-        raise Refused(
-            422, "max_tokens_too_large", f"at most {info.max_output_tokens} tokens with this model"
-        )
+async def check_model(effects: Effects, model_id: str, max_tokens: int | None) -> None:
+    """Refuse an unknown model, and more tokens than it can answer; raises `Refused`."""
+    try:
+        info = await effects.model.lookup("model", model_id)
+    except EffectFailed as failure:
+        if failure.fault.code == "unknown_model":
+            raise Refused(422, "unknown_model", f"no model {model_id!r} is registered") from failure
+        raise
+    most = info.max_output_tokens
+    if max_tokens is not None and max_tokens > most:
+        raise Refused(422, "max_tokens_too_large", f"at most {most} tokens with this model")
 
 
 def question(

@@ -15,9 +15,11 @@ from contract.flows.session import (
     unknown_session,
 )
 from contract.model import ModelCall, SystemMessage, Usage, UserMessage
+from contract.ports import Effects
 from contract.stores import MemoryEntry, Recall, Turn
-from rules.conversation import window
+from rules.conversation import lock_session, window
 from rules.memories import as_list
+from rules.model_calls import check_model
 
 SessionTurnRequest = Request[SessionRequest, SessionOptions]
 """What a flow is request for a turn."""
@@ -58,6 +60,26 @@ def sent(request: SessionTurnRequest, message_id: str) -> Turn:
         chat_id=session_of(request),
         user_id=request.body.user_id,
     )
+
+
+async def admit(
+    request: SessionTurnRequest, effects: Effects
+) -> tuple[Turn, tuple[Turn, ...], bool]:
+    """Check model, lock and session, and store the turn; raises `Refused`.
+
+    Returns the turn, those before it, and whether its session is new.
+    """
+    options, session = request.options, session_of(request)
+    await check_model(effects, options.model_id, options.max_tokens)
+    await lock_session(effects, session, options.lock_ttl)
+    message_id = await effects.ids.new("message")
+    earlier = await effects.conversations.history(
+        "history", session, before=message_id, limit=options.history_limit
+    )
+    new = check_known(request, earlier)
+    turn = sent(request, message_id)
+    await effects.conversations.put("message", turn)
+    return turn, earlier, new
 
 
 def recall(request: SessionTurnRequest, *, new: bool) -> Recall | None:

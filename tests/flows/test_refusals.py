@@ -54,6 +54,7 @@ async def test_a_refusal_has_its_status_and_code_and_no_frame(
     assert (outcome, refused_code) == ("refused", code)
     assert isinstance(refusal, tuple)
     assert refusal[:2] == (status, code)
+    assert refusal[2]  # a sentence that may be shown
     assert played.world.count("model.stream") == 0
     if scene.spec.name == "companion":
         assert played.world.conversations.turns == before
@@ -68,6 +69,15 @@ async def test_both_stacks_refuse_alike(scene: Scene, code: str, status: int) ->
         played = await same_on_both(scene, first, second)
         assert played.ended[1] == code
         assert status in played.ended[2]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("most", [None, 1, 100])
+async def test_a_request_within_the_limit_of_its_model_is_admitted(
+    stack: str, most: int | None
+) -> None:
+    """Up to the limit, and without one."""
+    played = await play(stack, Case(chat(max_tokens=most), models=(INFO,)))
+    assert played.ended[0] == "completed"
 
 
 async def test_sending_the_same_message_again_is_no_conflict(stack: str) -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
-from contract.errors import Refused
 from contract.flows.chat import ChatOptions, ChatRequest, ModelOverrides
-from contract.model import ModelInfo
 from contract.stores import Turn
-from rules import chat, conversation, model_calls
+from rules import chat, conversation
 
 OPTIONS = ChatOptions()
 
@@ -40,16 +36,6 @@ def test_what_a_request_sets_wins_zero_and_false_included() -> None:
     )
 
 
-def test_more_tokens_than_the_model_gives_are_refused() -> None:
-    """Up to the limit is fine, and so is saying nothing."""
-    info = ModelInfo("m", "m", max_output_tokens=100)
-    for fine in (None, 0, 1, 100):
-        model_calls.check_limits(fine, info)
-    with pytest.raises(Refused) as refusal:
-        model_calls.check_limits(101, info)
-    assert (refusal.value.status, refusal.value.code) == (422, "max_tokens_too_large")
-
-
 def test_the_lock_is_named_after_the_message() -> None:
     """The name is shared by a fleet."""
     assert chat.lock_key("m-1") == "msg_lock:m-1"
@@ -70,18 +56,3 @@ def test_the_turn_a_request_brings_and_the_reply_it_leaves() -> None:
         user_id="u",
         reply_to="m",
     )
-
-
-@pytest.mark.parametrize(
-    ("refusal", "status", "code"),
-    [
-        (model_calls.unknown_model("gpt-9"), 422, "unknown_model"),
-        (chat.message_locked(), 409, "message_locked"),
-        (chat.message_conflict(), 409, "message_conflict"),
-        (chat.unknown_message(), 404, "unknown_message"),
-    ],
-)
-def test_refusals_have_a_status_and_a_stable_code(refusal: Refused, status: int, code: str) -> None:
-    """And a sentence that may be shown."""
-    assert (refusal.status, refusal.code) == (status, code)
-    assert refusal.detail
