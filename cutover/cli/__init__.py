@@ -166,7 +166,9 @@ def _outlive_readers() -> None:
 
     Libraries turn a closed pipe into status 1, which for `cutover diff` says "different".
     """
-    standard = sys.stdout
+    standard = sys.__stdout__
+    if standard is None:  # closed before the start
+        return
     sys.stdout = TextIOWrapper(
         BufferedWriter(_Unread(standard.fileno(), "wb", closefd=False)),
         encoding=standard.encoding,

@@ -40,6 +40,15 @@ def test_a_command_there_is_not_is_refused() -> None:
     assert "No such command 'serv'. Did you mean 'serve'?" in misspelt.output
 
 
+def test_a_command_runs_without_standard_output() -> None:
+    """As started by a supervisor that closes it."""
+    command = 'exec "$0" -m cutover --version >&-'
+    done = subprocess.run(
+        ["/bin/sh", "-c", command, sys.executable], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_the_version_is_told() -> None:
     """That of the installed package."""
     told = CliRunner().invoke(app, ["--version"])
@@ -50,6 +59,7 @@ def test_a_start_seldom_looks_for_garbage(monkeypatch: pytest.MonkeyPatch) -> No
     """There is hardly any among what is imported, and looking for it takes its time."""
     before = gc.get_threshold()
     monkeypatch.setattr(sys, "argv", ["cutover", "--version"])
+    monkeypatch.setattr(sys, "stdout", sys.stdout)  # put back: it is replaced
     try:
         with pytest.raises(SystemExit):
             main()
