@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
@@ -203,9 +204,8 @@ async def own_schema(address: str) -> AsyncIterator[str]:
 
 
 async def _connected(address: str) -> Any:
-    from psycopg import AsyncConnection  # noqa: PLC0415 - an extra
-
-    return await AsyncConnection.connect(address, autocommit=True)
+    psycopg: Any = import_module("psycopg")  # an extra
+    return await psycopg.AsyncConnection.connect(address, autocommit=True)
 
 
 async def _of_tables(address: str) -> int:

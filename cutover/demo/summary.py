@@ -16,8 +16,7 @@ from rich.text import Text
 from compare.report.document import ClusterReport
 from cutover.demo.client import DemoStream
 from cutover.demo.story import DemoOutcome
-from loadtests.comparison import StackSummary
-from loadtests.report import void_lines
+from loadtests.report import StackSummary, void_lines
 
 _SHOWN = {
     "ttfe": "first frame",

@@ -130,7 +130,7 @@ def _built(settings: PromptSettings) -> Environment:
             for name in settings.extensions
         ],
         undefined=_undefined(settings.undefined),
-        autoescape=_autoescape(settings.autoescape),  # noqa: S701 (the team's own setting)
+        autoescape=_autoescape(setting=settings.autoescape),  # noqa: S701 (the team's own setting)
         finalize=_function("finalize", settings.finalize) if settings.finalize else None,
     )
     made.filters |= _functions("filters", settings.filters)
@@ -149,9 +149,7 @@ def _undefined(name: str) -> type[Undefined]:
     return found
 
 
-def _autoescape(
-    setting: bool | str | tuple[str, ...],  # noqa: FBT001 (as in the file)
-) -> bool | Callable[[str | None], bool]:
+def _autoescape(*, setting: bool | str | tuple[str, ...]) -> bool | Callable[[str | None], bool]:
     if isinstance(setting, bool):
         return setting
     if isinstance(setting, str):

@@ -7,9 +7,9 @@ from math import exp, log, sqrt
 import numpy as np
 import pytest
 
-from loadtests.comparison import RunRows, compare_pairs, summarise_metric, summarise_stack
 from loadtests.metrics import DEFAULT_OBJECTIVES, METRICS, critical
 from loadtests.plan import PlannedRun, interleaved
+from loadtests.report import RunRows, compare_pairs, summarise_metric, summarise_stack
 from loadtests.rows import LoadRow
 from tests.loadtests.streams import MS, row
 

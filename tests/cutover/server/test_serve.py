@@ -127,11 +127,3 @@ def test_a_stack_that_is_not_there_exits_2(tmp_path: Path) -> None:
     status, said = serve(tmp_path, '[stacks]\ngraph = "nowhere:FLOWS"', "--port", "0")
     assert status == 2
     assert "'nowhere:FLOWS'" in said
-
-
-@pytest.mark.parametrize("command", ["serve", "diff", "load", "demo"])
-def test_every_command_explains_itself(command: str) -> None:
-    """`--help` works and says something."""
-    result = CliRunner().invoke(app, [command, "--help"])
-    assert result.exit_code == 0
-    assert "Usage" in result.output
