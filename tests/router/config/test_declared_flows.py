@@ -55,37 +55,6 @@ def test_what_is_declared_is_part_of_the_version() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flow", "said"),
-    [
-        ("[flows.support]\n", "flows.support: unknown flow; known: chat; one of your own needs"),
-        ("[flows.chta]\nmax_streams = 1\n", "did you mean 'chat'?"),
-        ('[flows.support]\npath = "/x"\n', "flows.support.dialect: required"),
-        ('[flows.support]\ndialect = "openai"\n', "flows.support.path: required"),
-        ('[flows.chat]\npath = "/x"\n', "flow 'chat' is built in"),
-        (FLOW.replace("openai", "opnai"), "unknown dialect; did you mean 'openai'?"),
-        (FLOW.replace('"openai"', "{ framng = 1 }"), "dialect.framng: unknown key; did you mean"),
-        (FLOW.replace('"openai"', '{ text = { a = "b..c" } }'), "flows.support.dialect.text.a: "),
-        (FLOW.replace('"openai"', "7"), "must be the name of a dialect, or a table"),
-        (FLOW.replace("/api/support", "/chat/sse"), "already the path of flow 'chat'"),
-        (FLOW.replace("/api/support", "/healthz"), "the router itself answers there"),
-        (FLOW.replace("/api/support", "/a/{b}"), "must be a plain path"),
-        (FLOW.replace("/api/support", "support"), "must be a plain path"),
-        (FLOW + "langgraph_percnt = 1\n", "did you mean 'langgraph_percent'?"),
-        (FLOW + 'route_keys = { session_id = "a..b" }\n', "must be a field of the body"),
-        (FLOW + 'route_key = "user_id"\n', "unknown route key"),
-        (FLOW + "options = { model_id = 1 }\n", "unknown key"),
-        (FLOW + "declared = {}\n", "unknown key"),
-        (FLOW.replace("support", '"a b"', 1), "a name has letters, digits"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(flow: str, said: str) -> None:
-    """With its key, and what is due there."""
-    with pytest.raises(ConfigRefused) as refused:
-        read(AT + flow)
-    assert said in str(refused.value)
-
-
-@pytest.mark.parametrize(
     ("stacks", "more", "said"),
     [
         ("", "", "legacy is in this process, and a declared flow is on the wire alone"),

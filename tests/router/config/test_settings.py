@@ -11,25 +11,20 @@ from contract.flows.chat import CHAT, ChatOptions
 from router.config.addresses import read_secret, resolve_address
 from router.config.errors import ConfigRefused
 from router.config.loader import load_settings, parse_settings
-from router.config.schema import RemoteStackSettings, Settings
+from router.config.schema import McpServerSettings, Settings
 
 SPECS = {"chat": CHAT}
+URL = 'url = "http://127.0.0.1:1/mcp"\n'
 ALONE = "enable_langgraph = true\nlanggraph_percent = 100\nlanggraph_fallback = false"
-PROVIDER = '[providers.openai]\nbase_url = "http://127.0.0.1:1/v1"\n'
-
-_MODEL = '[providers.p]\nbase_url = "http://h/"\n[models.m]\nprovider = "p"\n'
+OUTSIDE = '[server]\nhost = "0.0.0.0"\n[gateway]\n'
+LIVE = '[shadow]\nmode = "live"\n'
+STACK = '[stacks.graph]\nurl = "http://far"\n'
+MODEL = '[providers.p]\nbase_url = "http://h/"\n[models.m]\nprovider = "p"\n'
 
 
 def read(text: str) -> Settings:
     """Parse a file called `cutover.toml`."""
     return parse_settings(text, "cutover.toml", SPECS)
-
-
-def refusal(text: str) -> str:
-    """Return the sentence a text is refused with."""
-    with pytest.raises(ConfigRefused) as caught:
-        read(text)
-    return str(caught.value)
 
 
 def test_an_empty_file_works() -> None:
@@ -86,100 +81,6 @@ def test_a_full_file_is_read() -> None:
     assert settings.models["gpt-4.1"].model == "gpt-4.1"
     assert {"badge", "phone"} <= {one.name for one in settings.patterns.all}
     assert "email" not in {one.name for one in settings.patterns.all}
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("[server]\nprot = 1", ["server.prot", "did you mean 'port'?"]),
-        ("[sever]\nport = 1", ["sever", "did you mean 'server'?"]),
-        ('[server]\nport = "80"', ["server.port = '80'", "must be a valid integer"]),
-        ("[server]\nport = 70000", ["server.port = 70000", "less than or equal to 65535"]),
-        ('[server]\ntrusted_proxies = ["::1", "x"]', ["trusted_proxies[1] = 'x'", "10.0.0.0/8"]),
-        ("server = 3", ["server = 3", "must be a table"]),
-        ("[flows.chta]", ["flows.chta", "did you mean 'chat'?"]),
-        ("[flows]\nchat = 1", ["flows.chat = 1", "must be a table"]),
-        ("[flows.chat]\nlanggraph_percent = 10.0001", ["= 10.0001", "steps of 0.001"]),
-        ("[flows.chat]\nlanggraph_percent = 100.001", ["= 100.001", "0 to 100"]),
-        ("[flows.chat]\nlanggraph_percent = -1", ["= -1", "0 to 100"]),
-        ("[flows.chat]\nshadow_percent = nan", ["shadow_percent = NaN", "finite"]),
-        ('[flows.chat]\nlanggraph_percent = "10"', ["= '10'", "must be a number"]),
-        (
-            "[flows.chat]\nlanggraph_percent = true",
-            ["langgraph_percent = true", "must be a number"],
-        ),
-        ('[flows.chat]\nroute_key = "sesion_id"', ["route_key = 'sesion_id'", "'session_id'?"]),
-        ('[flows.chat]\nforce_graph=["a"]\nforce_legacy=["a"]', ["force_graph = 'a'", "pinned"]),
-        ("[flows.chat]\nforce_graph = [3]", ["flows.chat.force_graph[0] = 3", "valid string"]),
-        ("[flows.chat.options]\nwier = 1", ["flows.chat.options.wier", "did you mean 'wire'?"]),
-        ('[flows.chat.options]\nwire = "x"', ["options.wire = 'x'", "'strict', 'extended'"]),
-        (
-            '[flows.chat.options]\ntimezone = "Mars/X"',
-            ["flows.chat.options", "no time zone", "'Mars/X'"],
-        ),
-        ('[flows.chat.options]\ntimezone = "America"', ["flows.chat.options", "'America'"]),
-        ("[flows.chat]\noptions = 1", ["flows.chat.options = 1", "must be a table"]),
-        ("[flows.chat.options.texts]\na = 1", ["flows.chat.options.texts"]),
-        (
-            "[flows.chat.options.texts]\nlenght = '…'",
-            ["flows.chat.options", "no text is called 'lenght'", "'length'"],
-        ),
-        ('[shadow]\nmode = "loud"', ["shadow.mode = 'loud'", "'replay', 'tail', 'live'"]),
-        ("[captures]\npercent = 0.0005", ["captures.percent = 0.0005", "steps"]),
-        ("[captures.redact]\npath = []", ["captures.redact.path", "did you mean 'paths'?"]),
-        ('[captures.redact]\npaths = ["body.x"]', ["redact.paths[0] = 'body.x'", "request"]),
-        ("[captures.redact.patterns]\nx = '('", ["patterns.x = '('", "regular expression"]),
-        ("[captures.redact.patterns]\nx = 'a*'", ["patterns.x", "empty text"]),
-        ("[captures.redact.patterns]\nX = 'a'", ["patterns.X", "lower-case"]),
-        ('[stores]\nlocks = "file"', ["stores.locks = 'file'", "'process', sqlite://…, redis://…"]),
-        ('[stores]\nmemory = "ftp://x"', ["stores.memory", "sqlite://…"]),
-        ('[stores]\npauses = "http://x"', ["stores.pauses", "postgresql://…, memory://…"]),
-        ("[pauses]\nkeep_seconds = 0", ["pauses.keep_seconds"]),
-        ('[pauses]\nkey_env = "no name"', ["pauses.key_env", "the name of an environment"]),
-        ('[stores]\npins = "memory://"', ["stores.pins", "'process', sqlite://…, redis://…"]),
-        ('[flows.chat]\nsticky = "always"', ["flows.chat.sticky = 'always'", "'conversation'"]),
-        ('[flags]\ntenant = "x-tenant"', ["flags.tenant = 'x-tenant'", "'header:NAME'"]),
-        ('[flags]\nuser = "header:X"', ["flags.user = 'header:X'", "'body:FIELD'"]),
-        ('[flags]\nask = ["langgraph_persent"]', ["flags.ask", "did you mean 'langgraph_percent'"]),
-        ("[rollout]\npin_seconds = 0", ["rollout.pin_seconds = 0", "greater than 0"]),
-        ('[models.a]\nprovider = "x"', ["models.a.provider = 'x'", "unknown provider"]),
-        ("[models.gpt-4.1]\nx = 1", ["models.gpt-4.1", 'quotes: [models."gpt-4.1"]']),
-        (PROVIDER + '[models.a]\nprovider="openai"\nfallbacks=["a"]', ["own fallback"]),
-        (PROVIDER + '[models.a]\nprovider="openai"\nfallbacks=["b"]', ["unknown model"]),
-        ("[providers.p]\nkey_env = 'A'", ["providers.p", "base_url"]),
-        ("[rollout]\nsalt = 2026-11-01", ["rollout.salt", "date(2026, 11, 1)", "valid string"]),
-        ("[rollout", ["not TOML"]),
-        (f"[server]\nport = {'9' * 5_000}", ["not TOML", "digits"]),
-        (f"x = {'[' * 5_000}{']' * 5_000}", ["nested too deeply"]),
-        (f"x{'.x' * 5_000} = 1", ["x: unknown section"]),
-    ],
-)
-def test_a_refusal_names_file_key_value_and_what_is_allowed(text: str, parts: list[str]) -> None:
-    """The sentence alone is enough to mend the mistake."""
-    sentence = refusal(text)
-    assert sentence.startswith("cutover.toml: ")
-    for part in parts:
-        assert part in sentence
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '[server]\nqa_key_env = "sk-hush hush"',
-        '[captures]\npseudonym_key_env = "sk-hush!"',
-        '[providers.p]\nbase_url = "http://u:hush@127.0.0.1/v1"',
-        '[providers.p]\nbase_url = "ftp://127.0.0.1/v1?api_key=hush"',
-        '[providers.p]\nbase_url = "http://127.0.0.1"\nkey_env = "sk-hush"',
-        '[providers.p]\nbase_url = "http://127.0.0.1"\napi_key = "sk-hush"',
-        '[stores]\nconversations = "postgresql://u:hush@127.0.0.1/db"',
-        '[stores]\nlocks = "redis://:hush@127.0.0.1/0"',
-        "[server]\nqa_key_env = ['hush']",
-        '[stores]\nconversations = ["postgresql://u:hush@127.0.0.1/db"]',
-    ],
-)
-def test_a_secret_in_the_file_is_refused_and_not_repeated(text: str) -> None:
-    """A secret pasted where its variable's name is due stays out of the error."""
-    assert "hush" not in refusal(text)
 
 
 @pytest.mark.parametrize(
@@ -306,84 +207,65 @@ def test_a_secret_comes_from_the_environment() -> None:
         read_secret("QA", {"QA": ""})
 
 
-def test_a_gateway_others_can_reach_needs_a_key() -> None:
-    """On loopback it may go without."""
-    outside = '[server]\nhost = "0.0.0.0"\n'
-    assert "gateway.key_env" in refusal(f"{outside}[gateway]\nenabled = true")
-    for good in (
-        f'{outside}[gateway]\nenabled = true\nkey_env = "KEY"',
-        f"{outside}[gateway]\nenabled = false",
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{OUTSIDE}enabled = true\nkey_env = "KEY"',
+        f"{OUTSIDE}enabled = false",
         "[gateway]\nenabled = true",
         '[server]\nhost = "localhost"\n[gateway]\nenabled = true',
         '[server]\nhost = "::1"\n[gateway]\nenabled = true',
-    ):
-        read(good)
-    assert "gateway.key_env" in refusal('[gateway]\nkey_env = "not a name"')
-
-
-def test_shadows_that_ask_the_model_need_a_budget() -> None:
-    """In tokens or in money: no bill is a surprise."""
-    told = refusal('[shadow]\nmode = "live"')
-    assert "shadow.mode = 'live'" in told
-    assert "tokens_per_day or cost_per_day" in told
-    live, priced = '[shadow]\nmode = "live"\n', f"{_MODEL}input_price = 1.0\noutput_price = 2.0\n"
-    assert read(f"{live}tokens_per_day = 1000").shadow.mode == "live"
-    assert read(f"{live}cost_per_day = 0.5\n{priced}").shadow.mode == "live"
-
-
-@pytest.mark.parametrize(
-    ("models", "which"), [("", "no model has a price"), ("MODEL", "models.m has no price")]
+        f"{LIVE}tokens_per_day = 1000",
+        f"{LIVE}cost_per_day = 0.5\n{MODEL}input_price = 1.0\noutput_price = 2.0\n",
+        f'{LIVE}history = "own"\ntokens_per_day = 1000',
+        f'{STACK}media_types = ["text/html"]',
+        f"{STACK}resumable = true\n[gateway]\nenabled = true\n",
+        '[captures]\npath = "s3://bucket/x"',
+    ],
 )
-def test_a_cost_budget_needs_prices(models: str, which: str) -> None:
-    """Of a model without a price any number of answers would cost nothing."""
-    told = refusal(f'[shadow]\nmode = "live"\ncost_per_day = 0.5\n{models and _MODEL}')
-    assert "shadow.cost_per_day = 0.5" in told
-    assert which in told
+def test_what_needs_something_else_is_taken_with_it(text: str) -> None:
+    """Each without it is refused."""
+    read(text)
 
 
-def test_own_replies_need_a_model_that_is_asked() -> None:
-    """A shadow that plays the tape answers nothing of its own."""
-    told = refusal('[shadow]\nhistory = "own"')
-    assert "shadow.history = 'own'" in told
-    assert 'mode = "live"' in told
-    assert "'served', 'own'" in refusal('[shadow]\nhistory = "mine"')
-    own = '[shadow]\nmode = "live"\nhistory = "own"\ntokens_per_day = 1000'
-    assert read(own).shadow.history == "own"
+def test_servers_are_read_in_their_order() -> None:
+    """Each with its name and two underscores before its tools, unless it says otherwise."""
+    found = read(
+        f"""
+        [tools.mcp.web-search]
+        {URL}
+        token_env = "TOKEN"
+        read_only = ["search"]
+        [tools.mcp.files]
+        command = ["files", "--root", "/srv"]
+        env = ["HOME"]
+        timeout_seconds = 5
+        read_only = true
+        prefix = "fs_"
+        allow = ["read"]
+        """
+    ).tools.mcp
+    assert [*found] == ["web-search", "files"]
+    web, files = found.values()
+    assert (web.prefix, web.read_only, web.token_env) == ("web-search__", ("search",), "TOKEN")
+    assert files == McpServerSettings(
+        command=("files", "--root", "/srv"),
+        env=("HOME",),
+        timeout_seconds=5.0,
+        read_only=True,
+        prefix="fs_",
+        allow=("read",),
+    )
 
 
-@pytest.mark.parametrize("kind", ["Text/HTML", "text/html; charset=utf-8", "html", "text/é"])
-def test_no_stream_is_called_what_none_can_be(kind: str) -> None:
-    """Answers are held against it in lower case, without parameters: it would never fit."""
-    stack = '[stacks.graph]\nurl = "http://far"\nmedia_types = ["%s"]'
-    assert f"stacks.graph.media_types[0] = {kind!r}" in refusal(stack % kind)
-    assert read(stack % "text/html").stacks.place("graph")
+def test_without_servers_there_are_none() -> None:
+    """Nor is anything imported for them."""
+    assert read("").tools.mcp == {}
+    assert McpServerSettings(url="http://x").read_only == "hints"
 
 
-def test_a_stack_is_resumable_only_through_the_gateway() -> None:
-    """The refusal says what is due."""
-    stack = '[stacks.graph]\nurl = "http://far"\nresumable = true\n'
-    gateway = "[gateway]\nenabled = true\n"
-    told = refusal(stack)
-    assert "stacks.graph.resumable = true" in told
-    assert "[gateway] enabled = true" in told
-    place = read(stack + gateway).stacks.place("graph")
-    assert isinstance(place, RemoteStackSettings)
-    assert place.resumable
-
-
-@pytest.mark.parametrize("path", ["s3://user:pass-word@bucket/x", "ftp://:pass-word@host/x"])
-def test_captures_take_no_password(path: str) -> None:
-    """Nor does the refusal repeat it."""
-    told = refusal(f'[captures]\npath = "{path}"')
-    assert "captures.path" in told
-    assert "a password may not stand in the file" in told
-    assert "pass-word" not in told
-    read('[captures]\npath = "s3://bucket/x"')
-
-
-@pytest.mark.parametrize(("tool", "write"), [(30, 30), (40, 35), (35, 35.0)])
-def test_a_tool_must_end_before_its_call_does(tool: float, write: float) -> None:
-    """Stopped from outside it has no result, and the reply fails."""
-    told = refusal(f"[limits]\ntool_seconds = {tool}\nwrite_seconds = {write}")
-    assert "limits.tool_seconds" in told
-    assert "less than write_seconds" in told
+def test_names_that_begin_alike_may_stand_beside_each_other() -> None:
+    """Their prefixes end in what no name holds; one server alone may have none."""
+    found = read(f"[tools.mcp.git]\n{URL}[tools.mcp.git_hub]\n{URL}").tools.mcp
+    assert [one.prefix for one in found.values()] == ["git__", "git_hub__"]
+    assert read(f'[tools.mcp.a]\n{URL}prefix = ""').tools.mcp["a"].prefix == ""
