@@ -91,48 +91,42 @@ class StackBreaker:
         self._claim = (self.circuit.era, until)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    update: NoteUpdate
-    era: int
-
-
 class BreakerSync:
-    """What one router knows of the shared note on one breaker.
+    """A breaker, and what its router knows of the shared note on it.
 
     What is due follows from how breaker and note differ, so a lost update loses nothing: it is due
     until it is confirmed. `me` is unique among routers, and begins the marks of its own notes.
     """
 
-    def __init__(self, key: str, me: str) -> None:
+    def __init__(self, key: str, me: str, settings: BreakerSettings) -> None:
+        self.breaker = StackBreaker(settings)
         self._key = key
         self._me = f"{me}:"
         self._count = 0
         self._note: BreakerNote | None = None
         self._until = 0.0
         self._era = 0
-        self._sent: _Sent | None = None
+        self._sent: tuple[NoteUpdate, int] | None = None  # and the era it tells of
         self._force = False
 
     def reset(self) -> None:
-        """The breaker was closed by hand: that holds whatever the shared note says."""
+        """Close the breaker by hand: that holds whatever the shared note says."""
+        self.breaker.reset()
         self._force, self._sent = True, None
 
-    def replaced(self) -> None:
-        """A new breaker takes the place, as after an edit; it has nothing to report yet."""
+    def replace(self, settings: BreakerSettings) -> None:
+        """Begin with a new breaker, as after an edit; it has nothing to report yet."""
+        self.breaker = StackBreaker(settings)
         self._era, self._sent, self._force = 0, None, False
 
-    def due(self, breaker: StackBreaker, now: float) -> NoteUpdate | None:
+    def due(self, now: float) -> NoteUpdate | None:
         """Return what is to be reported now; the same again until it is confirmed."""
-        if self._sent is None and (note := self._news(breaker, now)) is not None:
+        if self._sent is None and (note := self._news(now)) is not None:
             expected = None if self._force else self._note.mark if self._note else ""
-            update = NoteUpdate(self._key, note, expected)
-            self._sent = _Sent(update, breaker.circuit.era)
-        return self._sent.update if self._sent else None
+            self._sent = NoteUpdate(self._key, note, expected), self.breaker.circuit.era
+        return self._sent[0] if self._sent else None
 
-    def hear(
-        self, note: BreakerNote | None, breaker: StackBreaker, requested: float, now: float
-    ) -> bool:
+    def hear(self, note: BreakerNote | None, requested: float, now: float) -> bool:
         """Take the shared note, requested at `requested`; returns whether another router opened it.
 
         Whatever was due has reached the shared state by then, and was taken or not.
@@ -141,53 +135,49 @@ class BreakerSync:
         if note is None:
             self._note = None  # the store has forgotten it: an open breaker is reported anew
             return False
-        if sent is not None and note.mark == sent.update.note.mark:
-            self._confirm(note, sent, breaker, requested)
+        if sent is not None and note.mark == sent[0].note.mark:
+            # The own report is stored; what has happened to the breaker since is still due.
+            self._force = False
+            self._note, self._until, self._era = note, requested + note.left, sent[1]
+            if note.phase == "probing" and self.breaker.circuit.era == self._era:
+                self.breaker.claim(self._until)
             return False
         if self._note is not None and note.mark == self._note.mark:
             return False
         if self._force:
             self._note = note  # another router was faster: what was done by hand comes after it
             return False
-        return self._adopt(note, breaker, now)
+        return self._adopt(note, now)
 
-    def _news(self, breaker: StackBreaker, now: float) -> BreakerNote | None:
-        circuit = breaker.circuit
+    def _news(self, now: float) -> BreakerNote | None:
+        circuit = self.breaker.circuit
         if self._force or circuit.era != self._era or (self._note is None and not circuit.closed):
             if circuit.closed:
                 return self._make("closed")
             return self._make("open", circuit.wait(now), circuit.successes)
         if self._note is None or circuit.closed:
             return None
-        return self._claim(self._note, breaker, now)
+        return self._claim(self._note, now)
 
-    def _claim(self, note: BreakerNote, breaker: StackBreaker, now: float) -> BreakerNote | None:
+    def _claim(self, note: BreakerNote, now: float) -> BreakerNote | None:
         """Claim to probe, or to go on probing."""
-        circuit = breaker.circuit
+        circuit, wanted = self.breaker.circuit, self.breaker.wanted
         seconds = max(circuit.policy.rest, LEAST_CLAIM_SECONDS)
         left = self._until - now
         if note.phase == "probing" and note.mark.startswith(self._me):
             goes_on = circuit.successes > note.well or (circuit.running and left <= seconds / 2)
-            wanted = goes_on or (breaker.wanted and left <= -YIELD_SECONDS)
+            wanted = goes_on or (wanted and left <= -YIELD_SECONDS)
         else:
-            wanted = breaker.wanted and left <= 0
+            wanted = wanted and left <= 0
         return self._make("probing", seconds, circuit.successes) if wanted else None
 
     def _make(self, phase: BreakerPhase, left: float = 0.0, successes: int = 0) -> BreakerNote:
         self._count += 1
         return BreakerNote(f"{self._me}{self._count}", phase, left, successes)
 
-    def _confirm(
-        self, note: BreakerNote, sent: _Sent, breaker: StackBreaker, requested: float
-    ) -> None:
-        """The own report is stored; what has happened to the breaker since is still due."""
-        self._force = False
-        self._note, self._until, self._era = note, requested + note.left, sent.era
-        if note.phase == "probing" and breaker.circuit.era == sent.era:
-            breaker.claim(self._until)
-
-    def _adopt(self, note: BreakerNote, breaker: StackBreaker, now: float) -> bool:
+    def _adopt(self, note: BreakerNote, now: float) -> bool:
         """Follow another router's report; its time ends late rather than early."""
+        breaker = self.breaker
         opened = breaker.circuit.closed and note.phase != "closed"
         self._note, self._until = note, now + note.left
         if note.phase == "closed":
@@ -244,7 +234,7 @@ class Breakers:
         self.monotonic = monotonic
         self._me = uuid4().hex
         self._settings = settings
-        self._breakers: dict[tuple[str, StackName], tuple[StackBreaker, BreakerSync]] = {}
+        self._breakers: dict[tuple[str, StackName], BreakerSync] = {}
 
     def choose(
         self, flow: str, settings: FlowSettings, assigned: StackName, fallback: StackName | None
@@ -266,13 +256,12 @@ class Breakers:
 
     def of(self, flow: str, stack: StackName) -> StackBreaker:
         """Return the breaker of a flow on a stack."""
-        return self._of(flow, stack)[0]
+        return self._of(flow, stack).breaker
 
     def reset(self, flow: str, stack: StackName) -> State:
         """Close a breaker by hand, here and wherever it is shared; returns the state it was in."""
-        breaker, sync = self._of(flow, stack)
-        before = breaker.circuit.state(self.monotonic())
-        breaker.reset()
+        sync = self._of(flow, stack)
+        before = sync.breaker.circuit.state(self.monotonic())
         sync.reset()
         self.on_change()
         return before
@@ -282,8 +271,7 @@ class Breakers:
         if not self._settings().breaker.enabled:
             return []
         now = self.monotonic()
-        current = [self._of(*which) for which in tuple(self._breakers)]
-        posts = [sync.due(breaker, now) for breaker, sync in current]
+        posts = [self._of(*which).due(now) for which in tuple(self._breakers)]
         return [post for post in posts if post is not None]
 
     def hear(
@@ -294,9 +282,8 @@ class Breakers:
             return
         named = {one for key in notes if (one := _which(key, flows))}
         for which in {*self._breakers, *named}:
-            breaker, sync = self._of(*which)
             note = notes.get(_key(*which))
-            if sync.hear(note, breaker, requested, self.monotonic()):
+            if self._of(*which).hear(note, requested, self.monotonic()):
                 log.warning("the breaker of %s on %s is open, as another router reports", *which)
 
     def states(self) -> Iterator[tuple[str, StackName, State]]:
@@ -306,7 +293,7 @@ class Breakers:
             yield flow, stack, self.of(flow, stack).circuit.state(now)
 
     def _attempt(self, flow: str, stack: StackName) -> Attempt | None:
-        breaker, _ = self._of(flow, stack)
+        breaker = self._of(flow, stack).breaker
         wanted = breaker.wanted
         permit = breaker.permit(self.monotonic(), alone=self.alone)
         if permit is not None:
@@ -315,16 +302,14 @@ class Breakers:
             self.on_change()
         return None
 
-    def _of(self, flow: str, stack: StackName) -> tuple[StackBreaker, BreakerSync]:
+    def _of(self, flow: str, stack: StackName) -> BreakerSync:
         settings = self._settings().breaker
         found = self._breakers.get((flow, stack))
         if found is None:
-            found = StackBreaker(settings), BreakerSync(_key(flow, stack), self._me)
+            found = BreakerSync(_key(flow, stack), self._me, settings)
             self._breakers[flow, stack] = found
-        elif found[0].settings is not settings and found[0].settings != settings:
-            found = StackBreaker(settings), found[1]
-            found[1].replaced()
-            self._breakers[flow, stack] = found
+        elif found.breaker.settings is not settings and found.breaker.settings != settings:
+            found.replace(settings)
         return found
 
 

@@ -48,8 +48,12 @@ class One:
     probes: list[Permit] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.breaker = StackBreaker(RULES)
-        self.news = BreakerSync(KEY, self.name)
+        self.news = BreakerSync(KEY, self.name, RULES)
+
+    @property
+    def breaker(self) -> StackBreaker:
+        """Its breaker."""
+        return self.news.breaker
 
     def ask(self) -> bool:
         """Ask for leave; returns whether there is."""
@@ -66,13 +70,13 @@ class One:
 
     def due(self) -> list[NoteUpdate]:
         """Return what is to be told."""
-        post = self.news.due(self.breaker, self.clock.now)
+        post = self.news.due(self.clock.now)
         return [post] if post else []
 
     def exchange(self) -> None:
         """Exchange news, and be answered."""
         asked, notes = self.clock.now, self.board.update_now(self.due())
-        self.told += self.news.hear(notes.get(KEY), self.breaker, asked, self.clock.now)
+        self.told += self.news.hear(notes.get(KEY), asked, self.clock.now)
         self.alone = False
 
     def lose(self) -> list[NoteUpdate]:
@@ -155,7 +159,6 @@ class Machine(RuleBasedStateMachine):
     @rule(which=ROUTERS)
     def reset(self, which: int) -> None:
         """It is closed by hand there: after one exchange each it is closed everywhere."""
-        self.all[which].breaker.reset()
         self.all[which].news.reset()
         self.gather(which)
         assert all(one.breaker.circuit.closed for one in self.all)
@@ -340,8 +343,7 @@ def test_without_the_board_each_is_for_itself() -> None:
 def test_another_breaker_has_nothing_to_tell() -> None:
     """After an edit of the rules; nor does it take old news for new."""
     a, b = opened(0.0)
-    b.breaker = StackBreaker(RULES)
-    b.news.replaced()
+    b.news.replace(RULES)
     b.exchange()
     assert b.breaker.circuit.closed
     assert b.due() == []
@@ -364,5 +366,5 @@ def test_what_happens_while_news_are_under_way_is_told_next() -> None:
     fail(a)
     notes = a.board.update_now(a.due())
     a.breaker.reset()
-    a.news.hear(notes.get(KEY), a.breaker, clock.now, clock.now)
+    a.news.hear(notes.get(KEY), clock.now, clock.now)
     assert [post.note.phase for post in a.due()] == ["closed"]
