@@ -96,14 +96,6 @@ async def test_requests_are_split_by_the_route_key() -> None:
         assert await begun(made, named("alone")) == (expected, "percent")
 
 
-async def test_a_changed_configuration_takes_effect_on_the_next_request() -> None:
-    """A stream that has begun keeps what it began with."""
-    async with House(CASE, Rules(assigned="graph")) as made:
-        assert (await begun(made, named("a")))[0] == "graph"
-        made.settings = Rules(assigned="legacy").settings(CASE)
-        assert (await begun(made, named("b")))[0] == "legacy"
-
-
 async def test_a_request_is_concluded_once() -> None:
     """Twice said is once done: one ledger line, one batch of records, one count."""
     async with House(CASE, Rules(shadow=100)) as made:

@@ -15,7 +15,7 @@ from contract.flow import Event
 from contract.flows.chat import Accept, ChatOptions, ChatRequest, End, Send, StartReply, Success
 from contract.model import Chunk, Usage
 from contract.records import ErrorRecord
-from effects.model import Fail, Hang, Step, Wait
+from effects.model import Fail, Step, Wait
 from router.stack import StackName
 from tests.support.faulty_stacks import (
     Boom,
@@ -287,45 +287,6 @@ async def test_a_refusal_is_never_a_fallback(assigned: StackName) -> None:
     assert (served.status, served.code) == (404, "unknown_message")
     (run,) = made.runs
     assert (run.outcome, run.frames) == ("refused", ())
-
-
-@pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_when_the_client_leaves_the_model_stops(assigned: StackName) -> None:
-    """Without a takeover, without a stored reply, with the lock let go."""
-    case = Case(CASE.body, answers=((Chunk(text="a"), Hang()),))
-    async with House(case, Rules(assigned=assigned, shadow=100)) as made:
-        served = await made.ask(leaves_after=3)
-        assert served.stream.disconnected
-        assert (made.world.model.open, made.world.model.cancelled) == (0, 1)
-        (run,) = made.runs
-        assert run.outcome == "cancelled"
-        assert run.error is not None
-        assert run.error.code == "client_left"
-        assert made.states == {"cancelled(client_left)": 1}
-        assert [turn.role for turn in made.world.conversations.turns] == ["user"]
-        assert await made.world.locks.acquire("again", "msg_lock:m", 1.0)
-
-
-async def test_a_write_once_started_runs_to_its_end_when_the_client_leaves() -> None:
-    """The tool that is not read-only is recorded whole; the other one dies."""
-    async with House(CASE, Rules()) as made:
-        await made.ask(leaves_after=7, lingers=0.125)
-        tape = made.runs[0].tape
-        assert tape is not None
-        ends = [entry.end for entry in tape if entry.op == "run"]
-        assert ends == ["complete", "cut"]
-
-
-@pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_leaving_after_the_last_frame_is_no_cancel(assigned: StackName) -> None:
-    """The reply is stored, the shadow runs."""
-    whole = await undisturbed(assigned)
-    async with house(assigned, FLOWS[assigned], shadow=100) as made:
-        served = await made.ask(leaves_after=len(whole))
-        assert not served.stream.disconnected
-        assert made.states == {"compared(equal)": 1}
-        assert made.router.counts.disconnected == 0
-        nothing_twice(made)
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
