@@ -97,7 +97,7 @@ async def application(
             memory = services.live.memory
             sources = MetricSources(
                 services.router,
-                services.captures,
+                lambda: services.captures.counts,
                 faults,
                 lambda: watched.refused if watched is not None else 0,
                 services.model,

@@ -59,8 +59,8 @@ class Redactor:
 
         An unmarked record is verbatim: its replay is compared with the recorded frames.
         """
-        runs = [_Run(record, decoder, self._paths) for record in records]
-        dictionary = self._learned(runs, self._possible(runs))
+        runs, patterns = self._apart(records, decoder)
+        dictionary = self._learned(runs, patterns)
         return [run.redacted(dictionary) for run in runs] if dictionary else list(records)
 
     def at_once(
@@ -73,10 +73,10 @@ class Redactor:
         """
         if any(record.tape for record in records):
             return None
-        runs = [_Run(record, decoder, self._paths) for record in records]
-        if self._possible(runs):
+        runs, patterns = self._apart(records, decoder)
+        if patterns:
             return None
-        dictionary = self._learned(runs, Patterns(()))
+        dictionary = self._learned(runs, patterns)
         if not dictionary:
             return list(records)
         if any(any(map(dictionary.possible, run.frames.search)) for run in runs):
@@ -91,11 +91,14 @@ class Redactor:
         dictionary.learn(record.comment)
         return msgspec.structs.replace(record, comment=dictionary.replaced(record.comment))
 
-    def _possible(self, runs: Sequence[_Run]) -> Patterns:
-        """Return the patterns that could match somewhere."""
+    def _apart(
+        self, records: Sequence[RunRecord], decoder: EventDecoder
+    ) -> tuple[list[_Run], Patterns]:
+        """Take records apart; return the patterns that could match somewhere in them, too."""
+        runs = [_Run(record, decoder, self._paths) for record in records]
         raw = b"\n".join([part for run in runs for source in run.sources for part in source.search])
         # Characters may hide in escapes.
-        return self._patterns if b"\\u" in raw else self._patterns.possible(raw)
+        return runs, self._patterns if b"\\u" in raw else self._patterns.possible(raw)
 
     def _learned(self, runs: Sequence[_Run], patterns: Patterns) -> Dictionary:
         dictionary = Dictionary(self._key, patterns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import queue
 import secrets
 import threading
@@ -11,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Literal
@@ -49,14 +50,14 @@ class CaptureCounts:
     Each is `written`, `waiting`, `not_sampled` or `dropped`.
     """
 
-    written: int
-    lines: int
-    batches: int
-    bytes: int
-    waiting: int
-    not_sampled: int
-    deleted_files: int
-    dropped: Mapping[Dropped, int]
+    written: int = 0
+    lines: int = 0
+    batches: int = 0
+    bytes: int = 0
+    waiting: int = 0
+    not_sampled: int = 0
+    deleted_files: int = 0
+    dropped: Mapping[Dropped, int] = field(default_factory=dict)
 
 
 class Packed(msgspec.Struct, frozen=True):
@@ -254,10 +255,10 @@ class CaptureWriter:
 
     def _pack(self, records: Sequence[RunRecord]) -> Packed:
         redacted = self._redactor.exchange(records, self._specs[records[0].flow].decoder)
-        blob = self._batch.store.blob
-        return _packed(
-            [one if _size(one) <= LONGEST else without_blobs(one, blob) for one in redacted]
-        )
+        for at, record in enumerate(redacted):
+            if _size(record) > LONGEST:
+                redacted[at] = without_blobs(record, self._batch.store.blob)
+        return _packed(redacted)
 
     def _pack_feedback(self, record: FeedbackRecord) -> Packed:
         line = _encoder.encode(self._redactor.feedback(record)) + b"\n"
@@ -278,21 +279,21 @@ class _Batch:
         self._on_batch = on_batch
         self._lines: dict[str, list[bytes]] = {}
         self._exchanges: Counter[str] = Counter()
-        self._due: float | None = None
-        self._sweep = time.monotonic() if captures.keep_days else None
+        self._due = math.inf
+        self._sweep = time.monotonic() if captures.keep_days else math.inf
         self.written = self.lines = self.batches = self.bytes = 0
         self.dropped: Counter[Dropped] = Counter()
 
     def seconds_left(self) -> float | None:
         """Return the time until `tend` is due; None while it is not."""
-        moments = [moment for moment in (self._due, self._sweep) if moment is not None]
-        return max(0.0, min(moments) - time.monotonic()) if moments else None
+        moment = min(self._due, self._sweep)
+        return None if moment == math.inf else max(0.0, moment - time.monotonic())
 
     def add(self, packed: Packed) -> None:
         """Add one exchange's lines; writes when the batch is full or due."""
         self._lines.setdefault(packed.folder, []).extend(packed.lines)
         self._exchanges[packed.folder] += 1
-        if self._due is None:
+        if self._due == math.inf:
             self._due = time.monotonic() + self._captures.flush_seconds
         if self._exchanges.total() >= self._captures.batch:
             self.write()
@@ -301,9 +302,9 @@ class _Batch:
     def tend(self) -> None:
         """Write the batch that is due, and delete files that are too old."""
         now = time.monotonic()
-        if self._due is not None and self._due <= now:
+        if self._due <= now:
             self.write()
-        if self._sweep is not None and self._sweep <= now:
+        if self._sweep <= now:
             self._sweep = now + _SWEEP_SECONDS
             try:
                 self.store.expire()
@@ -330,7 +331,7 @@ class _Batch:
                 log.exception("captures: a listener failed")
         self._lines.clear()
         self._exchanges.clear()
-        self._due = None
+        self._due = math.inf
 
     def drop(self, why: Dropped, count: int, error: Exception) -> None:
         """Count a loss; the error is named only: its text could quote the data."""

@@ -71,15 +71,6 @@ class Instrument:
     across: Across = "livesum"
 
 
-class CountingCaptures(Protocol):
-    """Captures that count what they did."""
-
-    @property
-    def counts(self) -> CaptureCounts:
-        """The counts since the start."""
-        ...
-
-
 class CountingMemory(Protocol):
     """A long-term memory that counts how it found entries, and why it had no vectors."""
 
@@ -95,7 +86,7 @@ class MetricSources:
     """
 
     router: Router
-    captures: CountingCaptures
+    captures: Callable[[], CaptureCounts]
     faults: Callable[[], Mapping[str, str]]
     refused: Callable[[], int] = lambda: 0
     model: RescuingModel | None = None

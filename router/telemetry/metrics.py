@@ -182,7 +182,7 @@ class RouterMetrics:
     def copy(self) -> None:
         """Bring the values up to date; counters grow by the difference to the last copy."""
         sources, put = self._sources, self._values.put
-        router, captures = sources.router, sources.captures.counts
+        router, captures = sources.router, sources.captures()
         for line, count in router.ledger.counts.items():
             self._grow(instruments.LEDGER, count, line.flow, line.state, line.reason)
         self._grow(instruments.QA_IGNORED, router.counts.qa_ignored)

@@ -15,12 +15,12 @@ import msgspec
 from contract.flows.chat import CHAT, ChatRequest
 from cutover.wiring.router import assemble_router
 from cutover.wiring.telemetry import open_metrics
+from router.capture.writer import CaptureCounts
 from router.config.loader import parse_settings
 from router.router import Router
 from router.stack import IN_PROCESS
 from router.telemetry.instruments import MetricSources
 from router.telemetry.metrics import RouterMetrics
-from tests.router.telemetry.standing import Written
 
 
 async def main() -> None:
@@ -29,16 +29,15 @@ async def main() -> None:
     nothing: Any = SimpleNamespace(
         name="legacy", fingerprint="", powers=IN_PROCESS, serves=lambda _: True, model=None
     )
-    captures = Written()
     meters = open_metrics(cast("Any", SimpleNamespace(entries={})))
     router = assemble_router(
         flows={"chat": CHAT},
         stacks={"legacy": nothing, "graph": nothing},
         live=lambda _: nothing,
-        captures=cast("Any", captures),
+        captures=nothing,
         settings=lambda: settings,
     )
-    async with meters.running(MetricSources(router, captures, dict)) as page:
+    async with meters.running(MetricSources(router, CaptureCounts, dict)) as page:
         while line := await asyncio.to_thread(sys.stdin.readline):
             said = msgspec.json.encode(await _do(line.strip(), router, page))
             sys.stdout.write(said.decode() + "\n")
