@@ -85,7 +85,6 @@ class CaptureWriter:
         *,
         salt: str,
         key: bytes = b"",
-        on_batch: Callable[[str, int], None] | None = None,
     ) -> None:
         self._captures = captures
         self._specs = specs
@@ -101,7 +100,7 @@ class CaptureWriter:
         # the other.
         self._queued = self._queued_bytes = 0
         self._taken = self._taken_bytes = 0
-        self._batch = _Batch(captures, on_batch)  # opens the place, or refuses it
+        self._batch = _Batch(captures)  # opens the place, or refuses it
         self._ready: list[Packed] = []
         self._ready_size = 0
         self._handing: asyncio.TimerHandle | None = None
@@ -271,12 +270,9 @@ class _Batch:
     It belongs to the thread; its counters may be read from any.
     """
 
-    def __init__(
-        self, captures: CaptureSettings, on_batch: Callable[[str, int], None] | None
-    ) -> None:
+    def __init__(self, captures: CaptureSettings) -> None:
         self.store = SegmentStore(captures)
         self._captures = captures
-        self._on_batch = on_batch
         self._lines: dict[str, list[bytes]] = {}
         self._exchanges: Counter[str] = Counter()
         self._due = math.inf
@@ -324,11 +320,6 @@ class _Batch:
             self.lines += len(lines)
             self.batches += 1
             self.bytes += size
-            try:
-                if self._on_batch is not None:
-                    self._on_batch(folder, count)
-            except Exception:
-                log.exception("captures: a listener failed")
         self._lines.clear()
         self._exchanges.clear()
         self._due = math.inf

@@ -66,9 +66,10 @@ def _exchange_attributes(context: ExchangeContext, line: LedgerLine) -> Attribut
         "cutover.shadow.state": line.state,
         "cutover.shadow.reason": line.reason,
     }
-    status = _status(context)
-    if status is not None:
-        found["http.response.status_code"] = status
+    if context.committed:
+        found["http.response.status_code"] = 200
+    elif context.outcome and context.outcome.refusal:
+        found["http.response.status_code"] = context.outcome.refusal.status
     return found
 
 
@@ -94,75 +95,52 @@ def _run_attributes(run: RunRecord) -> Attributes:
 
 def _call_attributes(entry: Entry, charge: Charge | None) -> tuple[str, Attributes]:
     """Name and describe a call that was made: of a model, of a tool, or of a store."""
-    operation = entry.operation
+    name = entry.operation.label
     found: Attributes = {
-        "cutover.effect": operation.label,
+        "cutover.effect": name,
         "cutover.site": safe_name(entry.site),
         "cutover.end": entry.end,
     }
     if entry.fault is not None:
         found["error.type"] = safe_name(entry.fault.code)
+    first = entry.items[0] if entry.items else None
     if charge is not None:
-        return _model_call(entry, charge, found)
-    if operation is operations.TOOLS_RUN:
-        return _tool_call(entry, found)
-    return operation.label, found
+        name = f"chat {safe_name(charge.requested)}"
+        found |= _model_attributes(entry, charge)
+        if first is not None:
+            found["gen_ai.response.time_to_first_chunk"] = (first.at - entry.at) / _US
+    elif entry.operation is operations.TOOLS_RUN:
+        call = _tool.decode(entry.args)
+        tool = safe_name(call.name)
+        name = f"execute_tool {tool}"
+        found |= {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": tool,
+            "gen_ai.tool.call.id": safe_name(call.id),
+            "gen_ai.tool.type": "function",
+        }
+        if first is not None and first.error is not None:
+            found["error.type"] = first.error
+    return name, found
 
 
-def _play_attributes(site: str, how: str) -> dict[str, str]:
-    """Describe a call that took no time: instant, or from the tape."""
-    return {"cutover.site": safe_name(site), "cutover.how": how}
-
-
-def _model_call(entry: Entry, charge: Charge, found: Attributes) -> tuple[str, Attributes]:
+def _model_attributes(entry: Entry, charge: Charge) -> Attributes:
     call, use = _model.decode(entry.args), charge.use
-    model = safe_name(charge.requested)
-    found |= {
+    usage = use.usage
+    found: dict[str, str | int | float | bool | tuple[str, ...] | None] = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "openai",
-        "gen_ai.request.model": model,
+        "gen_ai.request.model": safe_name(charge.requested),
         "gen_ai.request.stream": True,
+        "gen_ai.request.temperature": call.temperature,
+        "gen_ai.request.max_tokens": call.max_tokens,
+        "gen_ai.response.model": safe_name(use.model) if use.model else None,
+        "gen_ai.response.finish_reasons": (safe_name(use.finish),) if use.finish else None,
+        "gen_ai.usage.input_tokens": usage.prompt_tokens if usage else None,
+        "gen_ai.usage.output_tokens": usage.completion_tokens if usage else None,
+        "cutover.cost": charge.cost,
     }
-    if call.temperature is not None:
-        found["gen_ai.request.temperature"] = call.temperature
-    if call.max_tokens is not None:
-        found["gen_ai.request.max_tokens"] = call.max_tokens
-    if use.model:
-        found["gen_ai.response.model"] = safe_name(use.model)
-    if use.finish:
-        found["gen_ai.response.finish_reasons"] = (safe_name(use.finish),)
-    if use.usage is not None:
-        found["gen_ai.usage.input_tokens"] = use.usage.prompt_tokens
-        found["gen_ai.usage.output_tokens"] = use.usage.completion_tokens
-    first = entry.items[0] if entry.items else None
-    if first is not None:
-        found["gen_ai.response.time_to_first_chunk"] = (first.at - entry.at) / _US
-    if charge.cost is not None:
-        found["cutover.cost"] = charge.cost
-    return f"chat {model}", found
-
-
-def _tool_call(entry: Entry, found: Attributes) -> tuple[str, Attributes]:
-    call = _tool.decode(entry.args)
-    tool = safe_name(call.name)
-    found |= {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": tool,
-        "gen_ai.tool.call.id": safe_name(call.id),
-        "gen_ai.tool.type": "function",
-    }
-    result = entry.items[0] if entry.items else None
-    if result is not None and result.error is not None:
-        found["error.type"] = result.error
-    return f"execute_tool {tool}", found
-
-
-def _status(context: ExchangeContext) -> int | None:
-    """Return the status the client saw, None where the exchange holds none."""
-    if context.committed:
-        return 200
-    outcome = context.outcome
-    return outcome.refusal.status if outcome and outcome.refusal else None
+    return {key: value for key, value in found.items() if value is not None}
 
 
 _HEADERS = (b"traceparent", b"tracestate")
@@ -234,7 +212,8 @@ class ExchangeSpans:
         for play, entry, charge in _calls_of(context, run, account):
             if entry is None:
                 label = f"{play.port}.{play.op}"
-                span.add_event(label, _play_attributes(play.site, play.how), _ns(context, play.at))
+                how = {"cutover.site": safe_name(play.site), "cutover.how": play.how}
+                span.add_event(label, how, _ns(context, play.at))
                 continue
             name, attributes = _call_attributes(entry, charge)
             kind = _KINDS.get(play.port, SpanKind.INTERNAL)

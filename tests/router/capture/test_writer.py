@@ -77,33 +77,46 @@ async def test_a_batch_is_one_frame(tmp_path: Path) -> None:
     await writer.aclose()
 
 
-async def test_a_lonely_exchange_is_written_in_time(tmp_path: Path) -> None:
+class SlowDisk:
+    """A disk whose writes wait, once `busy`, until they may go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.busy, self.go_on = threading.Event(), threading.Event()
+        write = SegmentStore.write
+
+        def slow(store: SegmentStore, folder: str, lines: bytes) -> int:
+            self.busy.set()
+            self.go_on.wait(5)
+            return write(store, folder, lines)
+
+        monkeypatch.setattr(SegmentStore, "write", slow)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
+    """Write to a slow disk."""
+    return SlowDisk(monkeypatch)
+
+
+async def test_a_lonely_exchange_is_written_in_time(tmp_path: Path, disk: SlowDisk) -> None:
     """A batch that does not fill goes out after `flush_seconds`."""
-    told = threading.Event()
-    captures = CaptureSettings(path=str(tmp_path), flush_seconds=0.001)
-    writer = CaptureWriter(captures, SPECS, salt="s", on_batch=lambda *_: told.set())
+    disk.go_on.set()
+    writer = writer_to(tmp_path, flush_seconds=0.001)
     writer.put([a_run("a")])
-    assert await asyncio.to_thread(told.wait, 5)
-    assert len(runs(tmp_path)) == 1
+    assert await asyncio.to_thread(disk.busy.wait, 5)
     await writer.aclose()
+    assert len(runs(tmp_path)) == 1
 
 
-async def test_a_slow_disk_costs_captures_and_no_time(tmp_path: Path) -> None:
+async def test_a_slow_disk_costs_captures_and_no_time(tmp_path: Path, disk: SlowDisk) -> None:
     """With the queue full whole exchanges are dropped and counted; then it goes on."""
-    go_on, busy = threading.Event(), threading.Event()
-
-    def slow(_folder: str, _count: int) -> None:
-        busy.set()
-        go_on.wait(5)
-
-    captures = CaptureSettings(path=str(tmp_path), batch=1, queue=3)
-    writer = CaptureWriter(captures, SPECS, salt="s", on_batch=slow)
+    writer = writer_to(tmp_path, batch=1, queue=3)
     writer.put([a_run("first")])
-    assert await asyncio.to_thread(busy.wait, 5)
+    assert await asyncio.to_thread(disk.busy.wait, 5)
     taken = [writer.put([a_run(f"x{number}")]) for number in range(8)]
     assert taken.count("dropped") >= 5
     assert writer.counts.dropped["queue_full"] == taken.count("dropped")
-    go_on.set()
+    disk.go_on.set()
     await writer.flush()
     assert writer.put([a_run("last")]) == "queued"
     await writer.aclose()
@@ -216,23 +229,16 @@ async def test_long_texts_become_blobs(tmp_path: Path, place: str) -> None:
     assert blob.name == f"{digest}.zst"
 
 
-async def test_closing_has_a_deadline(tmp_path: Path) -> None:
+async def test_closing_has_a_deadline(tmp_path: Path, disk: SlowDisk) -> None:
     """A disk that hangs does not keep the process; closing again is fine."""
-    go_on, busy = threading.Event(), threading.Event()
-
-    def hangs(_folder: str, _count: int) -> None:
-        busy.set()
-        go_on.wait(5)
-
-    captures = CaptureSettings(path=str(tmp_path), batch=1)
-    writer = CaptureWriter(captures, SPECS, salt="s", on_batch=hangs)
+    writer = writer_to(tmp_path, batch=1)
     writer.put([a_run("a")])
-    assert await asyncio.to_thread(busy.wait, 5)
+    assert await asyncio.to_thread(disk.busy.wait, 5)
     writer.put([a_run("b")])
-    assert await writer.aclose(deadline=0.001) == 1
+    assert await writer.aclose(deadline=0.001) == 2
     assert writer.put([a_run("c")]) == "dropped"
     assert writer.counts.dropped == {"closed": 1}
-    go_on.set()
+    disk.go_on.set()
     assert await writer.aclose() == 0
     await writer.flush()
     assert len(runs(tmp_path)) == 2
