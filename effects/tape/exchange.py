@@ -178,9 +178,9 @@ class Exchange:
             raise asyncio.CancelledError
 
     async def _close(self) -> None:
-        await self.cancel_reads()
-        while self._writes:
-            await asyncio.wait(tuple(self._writes))
+        self.cancel()
+        while calls := (*self._reads, *self._writes):
+            await asyncio.wait(calls)
         while self._locks:
             await self._release(self._locks.pop())
 

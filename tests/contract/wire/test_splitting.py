@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.flows.chat import CHAT
 from contract.wire import Dialect, FrameSplitter, FrameTooLarge, frames
 from contract.wire.sse import SseDecoder
 
@@ -63,11 +62,6 @@ def test_a_frame_without_end_is_refused(
     split.feed(b"12345")
     with pytest.raises(FrameTooLarge, match="12 bytes without the end of a frame"):
         split.feed(b"1234567")
-
-
-def test_a_wire_has_its_framing() -> None:
-    """The dialect says which."""
-    assert FrameSplitter(CHAT.dialect).feed(b"data: 1\n\ndata") == [b"data: 1\n\n"]
 
 
 PIECES = st.lists(

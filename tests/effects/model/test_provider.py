@@ -33,7 +33,6 @@ from tests.support.loopback_provider import (
     serving,
     sse,
     usage,
-    whole,
 )
 from tests.support.misbehaving_providers import reset
 from tests.support.patience import PATIENCE_S
@@ -109,14 +108,6 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
         assert len(await ask(loopback.entry())) == 3
 
 
-async def test_a_connection_is_used_again() -> None:
-    """Reading on to the end of the body keeps it."""
-    async with serving(complete) as loopback, registry_of(loopback.entry()) as registry:
-        for _ in range(3):
-            await whole(once(registry).stream("reply", CALL))
-    assert (len(loopback.requests), loopback.connections) == (3, 1)
-
-
 async def test_nobody_listens(unused_port: int) -> None:
     """A connection refused may be accepted later."""
     entry = Loopback(base_url=f"http://127.0.0.1:{unused_port}/v1").entry()
@@ -164,9 +155,8 @@ async def babble(wire: Wire) -> None:
 
 async def test_a_body_that_makes_no_sense_is_silence() -> None:
     """The connection is dropped by aiohttp, which wakes no reader: the limit on silence does."""
-    with pytest.raises(EffectFailed) as caught:
+    with pytest.raises(EffectFailed, match="model_timeout_idle"):
         await after_a_break(delta(content="Hi"), broken=babble, idle=SOON)
-    assert caught.value.fault.code == "model_timeout_idle"
 
 
 @pytest.mark.parametrize("broken", [reset, Wire.end])
@@ -242,19 +232,12 @@ ANSWERS: dict[str, tuple[Answer, dict[str, float], list[str], Fault | None]] = {
         ["Hi", "stop"],
         None,
     ),
-    "whole, without `[DONE]` or an end": (
-        sending(HI, sse(finish())),
-        {"tail": SOON},
-        ["Hi", "stop"],
-        None,
-    ),
     "whole, without an end": (
         sending(HI, sse(finish()), DONE),
         {"tail": SOON},
         ["Hi", "stop"],
         None,
     ),
-    "usage after the finish reason": (complete, {}, ["Hi", "stop", "usage"], None),
     "refused, with its facts": (
         refusing(429, LIMITED, retry_after="2", x_request_id="req_1"),
         {},

@@ -28,24 +28,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.virtual
 
 
-async def test_the_same_question_asked_again_is_another_occurrence() -> None:
-    """Two equal calls are two entries, and a replay gets them in the order they were made."""
-    async with live() as it:
-        made = [await it.effects.ids.new("message") for _ in range(3)]
-    assert [entry.n for entry in it.exchange.tape.entries] == [0, 1, 2]
-    played = it.other("nearest").effects()
-    assert [await played.ids.new("message") for _ in range(3)] == made == ["id-1", "id-2", "id-3"]
-
-
-async def test_the_site_is_part_of_the_key() -> None:
-    """Equal arguments at different sites are different calls, in whatever order they come."""
-    async with live() as it:
-        made = {site: await it.effects.ids.new(site) for site in ("reply", "final_message")}
-    played = it.other("fail").effects()
-    assert await played.ids.new("final_message") == made["final_message"]
-    assert await played.ids.new("reply") == made["reply"]
-
-
 async def test_a_tool_call_is_known_by_its_id() -> None:
     """The same tool with the same arguments, called twice at once, is told apart by the ids."""
     calls = [tool("dice", f"call_0_{index}") for index in range(2)]
@@ -150,6 +132,9 @@ def test_any_shuffle_of_occurrences_plays_in_the_order_they_were_made(
 async def _shuffled(sites: list[str], order: Random) -> None:
     async with live() as it:
         made = await _new_ids(it.effects, sites)
+    for site in "abc":
+        same = it.exchange.tape.at_site(ops.IDS_NEW, site)
+        assert [entry.n for entry in same] == list(range(len(same)))
     order.shuffle(sites)
     assert await _new_ids(it.other("fail").effects(), sites) == made
 

@@ -7,12 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from contract.errors import Paused, TapeCut, TapeMiss
-from contract.human import Form, HumanAnswer, OpenQuestion
-from contract.model import Chunk
-from effects.human import ScriptedHuman
-from effects.model import Hang, by_last_text, says
-from effects.tape import Exchange, Policy, Tape
+from contract.errors import Paused, TapeMiss
+from contract.human import Form, OpenQuestion
+from effects.model import by_last_text, says
+from effects.tape import Exchange, Policy
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
 from tests.support.tape_calls import TURN, asking, live, said, tool, turns
@@ -196,21 +194,6 @@ async def test_a_finished_single_call_yields_to_the_loop_too(policy: Policy) -> 
     assert seen == ["others"]
 
 
-async def test_a_recorded_error_ends_a_replay_in_the_same_place() -> None:
-    """Items first, then the end the recording run saw."""
-    async with live(World([Chunk(text="half"), Hang()])) as it:
-        reading = asyncio.create_task(said(it.effects))
-        await turns()
-        await it.exchange.cancel_reads()
-        with pytest.raises(TapeCut):
-            await reading
-    again = it.world.exchange(Tape.load(it.exchange.tape.record()))
-    stream = it.world.run(again, "nearest").effects().model.stream("reply", asking())
-    assert (await anext(stream)).text == "half"
-    with pytest.raises(TapeCut):
-        await anext(stream)
-
-
 async def test_a_tape_that_ends_in_a_question_pauses_the_run_that_plays_it() -> None:
     """The shadow of a paused run is paused as well, and that is no miss."""
     async with live() as it:
@@ -231,13 +214,3 @@ async def test_a_question_without_an_answer_pauses_and_leaves_nothing_on_the_tap
             await it.effects.human.answer("ask", hitl_id)
         assert [entry.operation.label for entry in it.exchange.tape.entries] == ["human.open"]
         assert [play.how for play in it.run.plays] == ["live"]
-
-
-async def test_an_answer_that_is_there_is_recorded_and_played() -> None:
-    """A human who answers at once does not pause the run."""
-    async with live(World(human=ScriptedHuman([HumanAnswer("approve", by="ann")]))) as it:
-        human = it.effects.human
-        answer = await human.answer("ask", await human.open("ask", QUESTION))
-    played = it.other("fail").effects().human
-    assert await played.answer("ask", await played.open("ask", QUESTION)) == answer
-    assert answer == HumanAnswer("approve", by="ann")

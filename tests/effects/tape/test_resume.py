@@ -183,37 +183,11 @@ async def test_a_write_under_way_at_the_pause_is_kept_once_it_has_ended(desk: De
         assert desk.tools.called == ["book"]
 
 
-async def test_of_two_claims_one_wins(desk: Desk) -> None:
-    """Claiming is compare-and-set; a lease that ends, or is given back, lets another try."""
-    await desk.begin("looping")
-    assert await desk.store.claim("hitl-1", "a", 30.0) == "unanswered"
-    await desk.store.respond("hitl-1", YES)
-    replies = [await desk.store.claim("hitl-1", owner, 30.0) for owner in ("a", "b")]
-    assert replies == ["claimed", "taken"]
-    assert await desk.store.release("hitl-1", "a")
-    assert await desk.store.claim("hitl-1", "b", 30.0) == "claimed"
-    desk.world.clock.advance(31.0)
-    assert await desk.store.claim("hitl-1", "c", 30.0) == "claimed"
-    part = await desk.go_on("recursive", "hitl-1")
-    assert part.paused == "hitl-2"
-    assert await desk.store.finish("hitl-1", "c")
-    assert await desk.store.claim("hitl-1", "d", 30.0) == "finished"
-
-
-async def test_a_new_turn_expires_the_open_pause(desk: Desk) -> None:
-    """No answer is accepted, nothing can be continued."""
-    await desk.begin("looping")
-    assert await desk.store.expire_session("book", "s-1") == 1
-    assert await desk.store.respond("hitl-1", YES) == "expired"
-    assert await desk.store.claim("hitl-1", "a", 30.0) == "expired"
-
-
 async def test_a_tape_over_its_bound_cannot_be_paused(desk: Desk) -> None:
     """Its items are gone: better no question than one that cannot be resumed."""
     async with desk.exchange(Tape(limit=10)) as it:
-        with pytest.raises(EffectFailed) as failure:
+        with pytest.raises(EffectFailed, match="human_unavailable"):
             await it.effects.human.open("ask", question(0))
-        assert failure.value.fault.code == "human_unavailable"
     assert await desk.store.pending() == ()
 
 
@@ -222,9 +196,8 @@ async def test_an_id_that_is_taken_is_an_error_of_the_store(desk: Desk) -> None:
     await desk.begin("looping")
     desk.questions = 0
     async with desk.exchange() as it:
-        with pytest.raises(EffectFailed) as failure:
+        with pytest.raises(EffectFailed, match="store_failed"):
             await it.effects.human.open("ask", question(0))
-        assert failure.value.fault.code == "store_failed"
         assert await it.effects.human.open("ask", question(1)) == "hitl-2"
 
 
@@ -247,9 +220,8 @@ async def test_a_question_that_could_not_be_stored_was_not_opened() -> None:
     """The flow gets the error, and the next question is not a second one."""
     desk = Desk(FailingPauses())
     async with desk.exchange() as it:
-        with pytest.raises(EffectFailed) as failure:
+        with pytest.raises(EffectFailed, match="store_unavailable"):
             await it.effects.human.open("ask", question(0))
-        assert failure.value.fault.code == "store_unavailable"
         assert await it.effects.human.open("ask", question(0)) == "hitl-2"
 
 
