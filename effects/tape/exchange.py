@@ -96,13 +96,20 @@ class Exchange:
     async def perform(
         self, operation: Operation, site: str, arguments: msgspec.Struct, args: bytes
     ) -> Entry:
-        """Perform an instant operation in the caller's own task."""
+        """Make a call: in the caller's own task where it is instant, else in a pump.
+
+        A human's answer is read in the caller's task, too; raises `Paused`, and records nothing,
+        while there is none.
+        """
+        if operation is HUMAN_ANSWER:
+            return await self._read_answer(site, arguments, args)
+        if operation.kind != "instant":
+            return self.start(operation, site, arguments, args)
         entry = self.tape.add(operation, site, args, self.stamp())
         await self._record(entry, arguments)
         return entry
 
-    async def read_answer(self, site: str, arguments: msgspec.Struct, args: bytes) -> Entry:
-        """Read a human's answer; raises `Paused`, and records nothing, while there is none."""
+    async def _read_answer(self, site: str, arguments: msgspec.Struct, args: bytes) -> Entry:
         try:
             answer = await _call_live(self._live, HUMAN_ANSWER, site, arguments)
         except (Paused, *CANCELLED):

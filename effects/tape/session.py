@@ -14,7 +14,7 @@ import msgspec
 
 from contract.errors import CutoverError, EffectFailed, Fault, Fenced, Paused, TapeCut, TapeMiss
 from contract.human import AwaitAnswer
-from contract.operations import HUMAN_ANSWER, OPERATIONS, Operation
+from contract.operations import OPERATIONS, Operation
 from contract.ports import Effects
 from contract.records import How, OwnHistory, PlayRecord
 from effects.tape.exchange import Exchange
@@ -268,7 +268,12 @@ class TapeSession:
             self.touch()
         try:
             if entry is None and self._records and (self._policy == "live" or self.past_answer):
-                how, entry = "live", await self._perform(play, arguments)
+                self.waiting += 1  # for the world, even if the world answers on the spot
+                try:
+                    call = self._exchange.perform(play.operation, play.site, arguments, play.args)
+                    how, entry = "live", await call
+                finally:
+                    self.waiting -= 1
             elif entry is None:
                 how, entry = "nearest", self._stand_in(play, arguments)
         except Paused:
@@ -277,18 +282,6 @@ class TapeSession:
         play.how, play.entry = how, entry
         self._played.add(entry.seq)
         return entry
-
-    async def _perform(self, play: Play, arguments: msgspec.Struct) -> Entry:
-        operation, site, args = play.operation, play.site, play.args
-        if operation is not HUMAN_ANSWER and operation.kind != "instant":
-            return self._exchange.start(operation, site, arguments, args)
-        self.waiting += 1  # for the world, even if the world answers on the spot
-        try:
-            if operation is HUMAN_ANSWER:
-                return await self._exchange.read_answer(site, arguments, args)
-            return await self._exchange.perform(operation, site, arguments, args)
-        finally:
-            self.waiting -= 1
 
     def _stand_in(self, play: Play, arguments: msgspec.Struct) -> Entry:
         """Return the entry that is played instead of a missing one; raises `TapeMiss`."""
