@@ -230,9 +230,9 @@ STREAM_FAULTS = code_faults(
             "ACCEPT for START_REPLY": _changed(START_REPLY, lambda _: Accept()),
         },
         ("text", "text_changed"): {
-            "wrong finish text": _changed(SUCCESS, lambda _: Success("再见。")),
-            "finish text cut short": _changed(SUCCESS, lambda it: Success(it.content[:-1])),
-            "finish text empty": _changed(SUCCESS, lambda _: Success("")),
+            "wrong finish text": _each(Success, lambda _: Success("再见。")),
+            "finish text cut short": _each(Success, lambda it: Success(it.content[:-1])),
+            "finish text empty": _each(Success, lambda _: Success("")),
             "other punctuation": _texts(lambda text: text.replace("，", ",")),
             "white space stripped": _texts(lambda t: f"{t} "),
         },

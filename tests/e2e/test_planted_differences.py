@@ -9,25 +9,9 @@ from typer.testing import CliRunner
 from compare.report import Report
 from cutover.cli import app
 from cutover.selftest.cases import case
-from tests.support.planted_faults import (
-    Plant,
-    captured,
-    changed_argument,
-    changed_prompt,
-    dropped_frame,
-    frame_after_end,
-    served,
-    with_tools,
-    wrong_final_text,
-)
+from cutover.selftest.stream_faults import SCENE
+from tests.support.planted_faults import PLANTED, captured, planted, served
 
-PLANTED: list[tuple[Plant, str]] = [
-    (changed_prompt, "effects"),
-    (changed_argument, "effects"),
-    (dropped_frame, "frames"),
-    (wrong_final_text, "text"),
-    (frame_after_end, "grammar"),
-]
 PAIRS = 150
 
 
@@ -38,17 +22,14 @@ def diff(captures: Path, out: Path) -> tuple[int, Report]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("plant", "layer"), PLANTED)
-def test_a_planted_difference_is_found_once_on_its_layer(
-    plant: Plant, layer: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_planted_difference_is_found_once_on_its_layer(fault: str, tmp_path: Path) -> None:
     """One cause, one finding, the right layer, and exit status 1."""
-    prompts = tmp_path / "prompts"
-    prompts.mkdir()
-    captures = captured(served([with_tools()], plant(prompts)), tmp_path / "captures")
+    captures = captured(served([SCENE], planted(fault)), tmp_path / "captures")
     status, report = diff(captures, tmp_path / "report")
     assert status == 1
-    assert [(cluster.layer, cluster.exchanges) for cluster in report.clusters] == [(layer, 1)]
+    found = [(cluster.layer, cluster.exchanges) for cluster in report.clusters]
+    assert found == [(PLANTED[fault][1], 1)]
 
 
 @pytest.mark.untraced

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from contract.flow import Event, Flow
@@ -14,26 +12,17 @@ from contract.ports import Effects
 from contract.stores import Recall
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
-from tests.support import planted_faults
 from tests.support.faulty_stacks import after, crash, short
+from tests.support.planted_faults import PLANTED, planted
 
 Flows = Mapping[str, Flow]
 
 
-def _planted(plant: planted_faults.Plant) -> Flows:
-    with TemporaryDirectory() as folder:  # prompts are read when a flow is built
-        return {"chat": plant(Path(folder))}
-
-
 SAME: Flows = GRAPH
 OLD: Flows = LEGACY
-CHANGED_PROMPT = _planted(planted_faults.changed_prompt)
-CHANGED_ARGUMENT = _planted(planted_faults.changed_argument)
-DROPPED_FRAME = _planted(planted_faults.dropped_frame)
-WRONG_FINAL_TEXT = _planted(planted_faults.wrong_final_text)
-FRAME_AFTER_END = _planted(planted_faults.frame_after_end)
-
-
+CHANGED_PROMPT, CHANGED_ARGUMENT, DROPPED_FRAME, WRONG_FINAL_TEXT, FRAME_AFTER_END = (
+    {"chat": planted(name)} for name in PLANTED
+)
 OLD_CRASHING: Flows = {"chat": after(LEGACY["chat"], 3, crash)}
 
 

@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 from compare.report import Report
 from contract.records import RunRecord
 from cutover.cli import app
+from cutover.selftest.stream_faults import SCENE
 from router.config.schema import RedactionSettings
 from tests.cutover.replay.conftest import store
-from tests.support.planted_faults import served, with_tools
+from tests.support.planted_faults import PLANTED, served
 
 HERE = "tests.cutover.replay.stacks"
 FEW = 40
@@ -33,24 +34,16 @@ def report_of(out: Path) -> Report:
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the captures of one exchange with tools, served by legacy, as equal on graph."""
-    return store(served([with_tools()]), tmp_path_factory.mktemp("good"))
+    return store(served([SCENE]), tmp_path_factory.mktemp("good"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("stack", "layer"),
-    [
-        ("CHANGED_PROMPT", "effects"),
-        ("CHANGED_ARGUMENT", "effects"),
-        ("DROPPED_FRAME", "frames"),
-        ("WRONG_FINAL_TEXT", "text"),
-        ("FRAME_AFTER_END", "grammar"),
-    ],
-)
+@pytest.mark.parametrize("stack", PLANTED)
 def test_a_planted_difference_is_found_once_on_its_layer(
-    good: Path, tmp_path: Path, stack: str, layer: str
+    good: Path, tmp_path: Path, stack: str
 ) -> None:
     """Code that was changed after the capture; one cause, one finding, exit status 1."""
+    layer = PLANTED[stack][1]
     status, said = typed(good, "--stack", f"{HERE}:{stack}", "-o", tmp_path / "out")
     report = report_of(tmp_path / "out")
     assert status == 1

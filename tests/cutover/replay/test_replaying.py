@@ -18,9 +18,10 @@ from cutover.replay.parts import Skipped
 from cutover.replay.play import PlayOptions
 from cutover.replay.replayer import Losses, Replayed, Replayer
 from cutover.replay.sides import Side, Sides, sides_of
+from cutover.selftest.stream_faults import SCENE
 from cutover.wiring.stacks import StackNotLoaded
 from tests.cutover.replay.broken import MARK
-from tests.support.planted_faults import served, with_tools
+from tests.support.planted_faults import served
 
 HERE = "tests.cutover.replay.stacks"
 BROKEN = "tests.cutover.replay.broken"
@@ -54,9 +55,8 @@ def causes(done: Replayed | Skipped) -> list[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def marked() -> list[RunRecord]:
     """Return one exchange on which broken stacks break."""
-    one = with_tools()
-    body = msgspec.structs.replace(one.body, message_id=f"{MARK}-1")
-    (batch,) = served([replace(one, body=body)])
+    body = msgspec.structs.replace(SCENE.body, message_id=f"{MARK}-1")
+    (batch,) = served([replace(SCENE, body=body)])
     return [run for run in batch if run.role == "serving"]
 
 
