@@ -18,7 +18,9 @@ from contract.errors import EffectFailed
 from contract.stores import MemoryEntry, Recall
 from effects.memory.embeddings import Embedder, Vector
 from effects.memory.store import (
+    MAKERS,
     MEMORIES,
+    WAITING,
     EntryStore,
     RecallResult,
     VectorCounts,
@@ -34,24 +36,12 @@ log = logging.getLogger(__name__)
 
 MEMORY: Final = Schema(
     "memory",
-    tables=(),
+    (MEMORIES, MAKERS, WAITING),
     initial=(
-        """CREATE TABLE memories (
-            seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, memory_id text NOT NULL,
-            user_id text NOT NULL, text text NOT NULL, session_id text, relation text,
-            confidence double precision, terms tsvector NOT NULL
-        )""",
+        "ALTER TABLE memories ADD COLUMN terms tsvector NOT NULL",
         # A text may be longer than what an index can hold.
         "CREATE UNIQUE INDEX memories_of_a_user ON memories (user_id, md5(text))",
-        "CREATE INDEX memories_of_a_session ON memories (session_id)",
         "CREATE INDEX memory_terms ON memories USING gin (terms)",
-        "CREATE TABLE memory_makers (made_by text PRIMARY KEY)",
-        """CREATE TABLE memory_waiting (
-            made_by text NOT NULL, user_id text NOT NULL,
-            seq bigint NOT NULL REFERENCES memories ON DELETE CASCADE,
-            PRIMARY KEY (made_by, user_id, seq)
-        )""",
-        "CREATE INDEX waiting_in_order ON memory_waiting (seq, made_by)",
     ),
 )
 _VECTORS: Final = Schema(

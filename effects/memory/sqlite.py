@@ -24,8 +24,10 @@ from contract.stores import MemoryEntry, Recall
 from effects.memory.embeddings import Embedder, Vector
 from effects.memory.store import (
     ENTRY,
+    MAKERS,
     MEMORIES,
     VECTORS,
+    WAITING,
     EntryStore,
     VectorCounts,
     count_vectors,
@@ -34,7 +36,7 @@ from effects.memory.store import (
 )
 from effects.stores.database import Database
 from effects.stores.sqlite import SqliteDatabase, drive, read_only
-from effects.stores.tables import BoundStatement, Schema, Statement, Transaction
+from effects.stores.tables import BoundStatement, Schema, Statement, Transaction, creation
 from effects.stores.values import MEMORY_CODES, DataSubject
 
 MOST_BYTES = 256 * 1_048_576
@@ -170,9 +172,7 @@ class Matrices:
             held -= matrix.bytes
 
 
-_OF_A_SESSION = "CREATE INDEX memories_of_a_session ON memories (session_id)"
 _VECTOR_TABLES = (
-    "CREATE TABLE memory_makers (made_by TEXT PRIMARY KEY) WITHOUT ROWID",
     # Session and relation are the entry's: what is ruled out is so before it is read.
     """CREATE TABLE memory_vectors (
         number INTEGER PRIMARY KEY AUTOINCREMENT, seq INTEGER NOT NULL, user_id TEXT NOT NULL,
@@ -180,32 +180,25 @@ _VECTOR_TABLES = (
         UNIQUE (seq, made_by)
     )""",
     "CREATE INDEX vectors_of_a_user ON memory_vectors (made_by, user_id, number)",
-    """CREATE TABLE memory_waiting (
-        made_by TEXT NOT NULL, user_id TEXT NOT NULL, seq INTEGER NOT NULL,
-        PRIMARY KEY (made_by, user_id, seq)
-    ) WITHOUT ROWID""",
-    "CREATE INDEX waiting_in_order ON memory_waiting (seq, made_by)",
     "CREATE TABLE memory_generations (generation INTEGER NOT NULL)",
     "INSERT INTO memory_generations VALUES (0)",
 )
 MEMORY: Final = Schema(
     "memory",
-    tables=(),
+    (MEMORIES, MAKERS, WAITING),
     initial=(
-        """CREATE TABLE memories (
-            seq INTEGER PRIMARY KEY, memory_id TEXT NOT NULL, user_id TEXT NOT NULL,
-            text TEXT NOT NULL, session_id TEXT, relation TEXT, confidence REAL,
-            UNIQUE (user_id, text)
-        )""",
+        "CREATE UNIQUE INDEX memories_of_a_user ON memories (user_id, text)",
         # Terms only: the texts are above. The owner is a term too, so that a search touches the
         # entries of one user alone.
         """CREATE VIRTUAL TABLE memory_terms USING fts5 (
             owner, terms, content = '', tokenize = 'unicode61 remove_diacritics 0'
         )""",
         *_VECTOR_TABLES,
-        _OF_A_SESSION,
     ),
-    steps=({"sqlite": _VECTOR_TABLES}, {"sqlite": (_OF_A_SESSION,)}),
+    steps=(
+        {"sqlite": (*creation(MAKERS, "sqlite"), *creation(WAITING, "sqlite"), *_VECTOR_TABLES)},
+        {"sqlite": ("CREATE INDEX memories_of_a_session ON memories (session_id)",)},
+    ),
 )
 
 _INSERT: Final = Statement(
@@ -253,7 +246,7 @@ _NEXT_GENERATION: Final = Statement(
 )
 _REMOVE: Final = [
     Statement(delete(one).where(one.c.seq == bindparam("seq")))
-    for one in (MEMORIES, VECTORS, table("memory_waiting", column("seq")))
+    for one in (MEMORIES, VECTORS, WAITING)
 ]
 
 _NUMBERED: Final = table(

@@ -16,8 +16,15 @@ from typing import Any, Final, Literal, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
+    Column,
     ColumnElement,
+    Double,
+    ForeignKey,
+    Identity,
+    Index,
     LargeBinary,
+    MetaData,
+    Table,
     Text,
     bindparam,
     cast,
@@ -34,7 +41,14 @@ from sqlalchemy.types import UserDefinedType
 from contract.stores import MemoryEntry, Recall
 from effects.memory.embeddings import Embedder, Vector, Vectors, maker
 from effects.stores.database import Database
-from effects.stores.tables import BoundStatement, Statement, Transaction
+from effects.stores.tables import (
+    WITHOUT_ROWID,
+    BoundStatement,
+    Statement,
+    Transaction,
+    sequence,
+    texts,
+)
 from effects.stores.values import DataSubject, require_storable
 
 log = logging.getLogger(__name__)
@@ -152,17 +166,32 @@ class _Halfvec(UserDefinedType[bytes]):
         return "halfvec"
 
 
-_FIELDS: Final = ("memory_id", "user_id", "text", "session_id", "relation", "confidence")
-MEMORIES: Final = table("memories", column("seq"), *map(column, _FIELDS))
-ENTRY: Final = [MEMORIES.c[name] for name in _FIELDS]
+_META: Final = MetaData()
+MEMORIES: Final = Table(
+    "memories",
+    _META,
+    sequence(Identity(always=True)),
+    *texts("memory_id", "user_id", "text"),
+    *texts("session_id", "relation", nullable=True),
+    Column("confidence", Double),
+    Index("memories_of_a_session", "session_id"),
+)
+ENTRY: Final = [column for column in MEMORIES.c if column.name != "seq"]
 """The columns of an entry, in the order of its fields."""
-_MAKERS: Final = table("memory_makers", column("made_by"))
-_WAITING: Final = table("memory_waiting", column("made_by"), column("user_id"), column("seq"))
+MAKERS: Final = Table("memory_makers", _META, *texts("made_by", key=True), **WITHOUT_ROWID)
+WAITING: Final = Table(
+    "memory_waiting",
+    _META,
+    *texts("made_by", "user_id", key=True),
+    sequence(ForeignKey("memories.seq", ondelete="CASCADE")),
+    Index("waiting_in_order", "seq", "made_by"),
+    **WITHOUT_ROWID,
+)
 VECTORS: Final = table(
     "memory_vectors",
     *map(column, ("seq", "user_id", "session_id", "relation", "made_by", "vector")),
 )
-_M, _W, _V = MEMORIES.c, _WAITING.c, VECTORS.c
+_M, _W, _V = MEMORIES.c, WAITING.c, VECTORS.c
 
 _MAKER: Final[Any] = bindparam("maker", type_=Text)
 _SEQ: Final[Any] = bindparam("seq", type_=BigInteger)
@@ -173,30 +202,30 @@ _HAS_VECTOR: Final = exists().where(_V.seq == _M.seq, _V.made_by == _MAKER)
 _COUNT_ENTRIES: Final = Statement(select(func.count()).select_from(MEMORIES))
 _COUNT_VECTORS: Final = Statement(select(_V.made_by, func.count()).group_by(_V.made_by))
 _REGISTER: Final = Statement(
-    lambda insert: insert(_MAKERS).values(made_by=_MAKER).on_conflict_do_nothing()
+    lambda insert: insert(MAKERS).values(made_by=_MAKER).on_conflict_do_nothing()
 )
 _ALL_WAIT: Final = Statement(
-    insert(_WAITING).from_select(
+    insert(WAITING).from_select(
         _WAIT_COLUMNS, select(cast(_MAKER, Text), _M.user_id, _M.seq).where(~_HAS_VECTOR)
     )
 )
 _WAIT: Final = Statement(
-    insert(_WAITING).from_select(
-        _WAIT_COLUMNS, select(_MAKERS.c.made_by, cast(_USER, Text), cast(_SEQ, BigInteger))
+    insert(WAITING).from_select(
+        _WAIT_COLUMNS, select(MAKERS.c.made_by, cast(_USER, Text), cast(_SEQ, BigInteger))
     )
 )
-_REGISTERED: Final = Statement(select(exists().where(_MAKERS.c.made_by == _MAKER)))
+_REGISTERED: Final = Statement(select(exists().where(MAKERS.c.made_by == _MAKER)))
 _ANY_WAITS: Final = Statement(select(exists().where(_W.made_by == _MAKER)))
 _USER_WAITS: Final = Statement(select(exists().where(_W.made_by == _MAKER, _W.user_id == _USER)))
 _LIST_WAITING: Final = Statement(
     select(_M.seq, _M.user_id, _M.text)
-    .select_from(MEMORIES.join(_WAITING, _M.seq == _W.seq))
+    .select_from(MEMORIES.join(WAITING, _M.seq == _W.seq))
     .where(_W.made_by == _MAKER, _W.seq > bindparam("after", type_=BigInteger))
     .order_by(_W.seq)
     .limit(bindparam("limit"))
 )
 _REMOVE_OTHERS: Final = [
-    Statement(delete(one).where(one.c.made_by != _MAKER)) for one in (_MAKERS, VECTORS, _WAITING)
+    Statement(delete(one).where(one.c.made_by != _MAKER)) for one in (MAKERS, VECTORS, WAITING)
 ]
 # The entry may have been erased since its text was read; locked, it cannot be meanwhile.
 _KEEP_VECTOR: Final = Statement(
@@ -219,7 +248,7 @@ _KEEP_VECTOR: Final = Statement(
     )
 )
 _WAIT_NO_MORE: Final = Statement(
-    delete(_WAITING).where(
+    delete(WAITING).where(
         _W.made_by == _MAKER,
         _W.seq == _SEQ,
         exists().where(_V.made_by == _MAKER, _V.seq == _SEQ),

@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import psycopg
-from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
+from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement, SchemaItem
 
 from contract.errors import CutoverError
 
@@ -161,12 +161,19 @@ def upsert(table: Table) -> Statement:
 
 
 _META: Final = MetaData()
-_WITHOUT_ROWID: Final[Any] = {"sqlite_with_rowid": False}
+WITHOUT_ROWID: Final[Any] = {"sqlite_with_rowid": False}
 
 
-def _texts(*names: str, nullable: bool = False) -> list[Column[str]]:
-    """Define columns of text."""
-    return [Column(name, Text, nullable=nullable) for name in names]
+def texts(*names: str, nullable: bool = False, key: bool = False) -> list[Column[str]]:
+    """Define columns of text, which may be NULL, or are (a part of) the primary key."""
+    return [Column(name, Text, nullable=nullable, primary_key=key) for name in names]
+
+
+def sequence(*constraints: SchemaItem) -> Column[int]:
+    """Define the column `seq`, (a part of) the primary key."""
+    # SQLite numbers rows by a column of the type INTEGER alone.
+    number = BigInteger().with_variant(Integer(), "sqlite")
+    return Column("seq", number, *constraints, primary_key=True)
 
 
 def _doubles(*names: str) -> list[Column[float]]:
@@ -176,7 +183,7 @@ def _doubles(*names: str) -> list[Column[float]]:
 SCHEMA_VERSIONS: Final = Table(
     "schema_versions",
     _META,
-    Column("store", Text, primary_key=True),
+    *texts("store", key=True),
     Column("version", Integer, nullable=False),
 )
 READ_VERSION: Final = Statement(
@@ -187,16 +194,10 @@ WRITE_VERSION: Final = upsert(SCHEMA_VERSIONS)
 TURNS: Final = Table(
     "turns",
     _META,
-    # SQLite numbers rows by a column of the type INTEGER alone.
-    Column(
-        "seq",
-        BigInteger().with_variant(Integer(), "sqlite"),
-        Identity(always=True),
-        primary_key=True,
-    ),
+    sequence(Identity(always=True)),
     Column("message_id", Text, nullable=False, unique=True),
-    *_texts("role", "content"),
-    *_texts("chat_id", "user_id", "user_name", "reply_to", nullable=True),
+    *texts("role", "content"),
+    *texts("chat_id", "user_id", "user_name", "reply_to", nullable=True),
     Index("turns_of_a_chat", "chat_id", "seq"),
 )
 _IS_REPLY: Final[Any] = TURNS.c.reply_to.is_not(None)
@@ -206,12 +207,12 @@ Index("replies", TURNS.c.reply_to, TURNS.c.seq, sqlite_where=_IS_REPLY, postgres
 PAUSES: Final = Table(
     "graph_checkpoints",
     _META,
-    Column("hitl_id", Text, primary_key=True),
-    *_texts("exchange", "flow", "stack"),
+    *texts("hitl_id", key=True),
+    *texts("exchange", "flow", "stack"),
     *_doubles("created_at", "expires_at"),
-    *_texts("session_id", "user_id", nullable=True),
+    *texts("session_id", "user_id", nullable=True),
     *(Column(name, LargeBinary, nullable=False) for name in ("question", "tape", "answer")),
-    *_texts("answer_site", "answer_key", "state", "digest", "owner"),
+    *texts("answer_site", "answer_key", "state", "digest", "owner"),
     *_doubles("leased_until"),
     Column("continued", Boolean, nullable=False),
     Index("pauses_of_a_session", "session_id"),
@@ -221,38 +222,38 @@ PAUSES: Final = Table(
 LOCKS: Final = Table(
     "locks",
     _META,
-    Column("key", Text, primary_key=True),
-    *_texts("token"),
+    *texts("key", key=True),
+    *texts("token"),
     *_doubles("expires"),
-    **_WITHOUT_ROWID,
+    **WITHOUT_ROWID,
 )
 PINS: Final = Table(
     "pins",
     _META,
-    Column("key", Text, primary_key=True),
-    *_texts("stack", "version"),
+    *texts("key", key=True),
+    *texts("stack", "version"),
     Column("since", BigInteger, nullable=False),
     *_doubles("expires"),
     Index("pins_by_end", "expires"),
-    **_WITHOUT_ROWID,
+    **WITHOUT_ROWID,
 )
 BREAKER_NOTES: Final = Table(
     "board_notes",
     _META,
-    Column("key", Text, primary_key=True),
-    *_texts("mark", "phase"),
+    *texts("key", key=True),
+    *texts("mark", "phase"),
     *_doubles("until"),
     Column("well", Integer, nullable=False),
-    **_WITHOUT_ROWID,
+    **WITHOUT_ROWID,
 )
 SPENDING: Final = Table(
     "board_spent",
     _META,
     Column("day", Integer, primary_key=True, autoincrement=False),
-    Column("who", Text, primary_key=True),
+    *texts("who", key=True),
     Column("tokens", BigInteger, nullable=False),
     *_doubles("cost"),
-    **_WITHOUT_ROWID,
+    **WITHOUT_ROWID,
 )
 
 CONVERSATIONS: Final = Schema("conversations", (TURNS,))
