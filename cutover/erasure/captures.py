@@ -1,4 +1,4 @@
-"""Erasure in captures: exchanges found by the ids in them, removed whole.
+"""Erasure in captures: exchanges found by a data subject's id, plain or redacted, removed whole.
 
 A segment is read batch by batch and written anew without them.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -19,10 +19,87 @@ import fsspec
 import msgspec
 
 from compare.input.batches import Batch, decompressed
-from compare.input.damage import Damage
+from compare.input.damage import ILLEGIBLE, Damage
 from compare.input.files import files_below, no_file, on_disk
-from cutover.erasure.subject import SubjectMatcher
+from contract.flow import FlowSpec
+from effects.stores import DataSubject
+from effects.stores.values import SubjectKind
+from router.capture.pseudonyms import PSEUDONYM, digest
 from router.capture.segments import compressor, exclusive, in_place
+
+_FIELDS: Mapping[SubjectKind, str] = {
+    "user": "user_id",
+    "chat": "chat_id|session_id",
+    "message": "message_id|reply_to",
+}
+_VALUE = r'("(?:[^"\\]|\\.)*"|-?\d+)'
+_ROUTE_KEYS: Mapping[SubjectKind, str] = {
+    "user": "user_id",
+    "chat": "session_id",
+    "message": "message_id",
+}
+
+
+def declared_fields(kind: SubjectKind, flows: Iterable[FlowSpec]) -> frozenset[str]:
+    """Name the fields that hold such an id in the requests of declared flows."""
+    paths = (flow.route_keys.get(_ROUTE_KEYS[kind]) for flow in flows if flow.declared)
+    return frozenset(path.rpartition(".")[2] for path in paths if path)
+
+
+class SubjectMatcher:
+    """Matches lines of captures that hold a field with the subject's id, wherever it stands.
+
+    An id may have been redacted as a whole, or an address or a name inside it. With the key of the
+    pseudonyms both are recognised; without one only the plain id is. `fields` are more names of
+    fields that hold such ids.
+    """
+
+    def __init__(
+        self, subject: DataSubject, key: bytes = b"", fields: Collection[str] = ()
+    ) -> None:
+        names = "|".join((_FIELDS[subject.kind], *map(re.escape, sorted(fields))))
+        self._fields = re.compile(rf'"(?:{names})"\s*:\s*{_VALUE}'.encode())
+        self._value = subject.value
+        self._key = key
+        self._known: dict[bytes, bool] = {}
+
+    def matches(self, line: bytes) -> bool:
+        """Whether a line is about the subject."""
+        return any(self._is(found) for found in self._fields.findall(line))
+
+    def _is(self, raw: bytes) -> bool:
+        if raw not in self._known:
+            self._known[raw] = self._stored(raw)
+        return self._known[raw]
+
+    def _stored(self, raw: bytes) -> bool:
+        try:
+            return self._is_id(str(msgspec.json.decode(raw, strict=False)))
+        except ILLEGIBLE:
+            return False
+
+    def _is_id(self, stored: str) -> bool:
+        if stored == self._value:
+            return True
+        pseudonyms = PSEUDONYM.findall(stored)
+        if not self._key or not pseudonyms:
+            return False
+        digests = [one.rpartition(":")[2].removesuffix(">") for one in pseudonyms]
+        return self._fits(PSEUDONYM.split(stored), digests, self._value)
+
+    def _fits(self, literals: list[str], digests: list[str], value: str) -> bool:
+        """Whether literals and, between them, texts of these digests make the value."""
+        if not value.startswith(literals[0]):
+            return False
+        rest = value.removeprefix(literals[0])
+        if not digests:
+            return not rest
+        return any(
+            digest(self._key, rest[:length]) == digests[0]
+            and self._fits(literals[1:], digests[1:], rest[length:])
+            for length in range(1, len(rest) + 1)
+        )
+
 
 _PIECE = 1 << 20
 _BLOB = re.compile(rb'{"blob":"([0-9a-f]{64})","bytes":\d+}')
@@ -212,8 +289,8 @@ class _Folder:
             return 0
         used = {one for segment in self.segments() for one in segment.blobs() if one in digests}
         removed = 0
-        for digest in digests - used:
-            path = f"{self._root}/blobs/{digest.decode()}.zst"
+        for unused in digests - used:
+            path = f"{self._root}/blobs/{unused.decode()}.zst"
             with suppress(FileNotFoundError):
                 if self._system.info(path).get("mtime", 0) < began:
                     self._system.rm_file(path)

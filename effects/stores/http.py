@@ -13,7 +13,7 @@ Ids are percent-encoded, so that a slash in one does not end it.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final, TypeVar
@@ -61,14 +61,12 @@ class HttpConversations:
 
     @classmethod
     @asynccontextmanager
-    async def open(
-        cls, base_url: str, *, headers: Mapping[str, str] | None = None, limit: float = 5.0
-    ) -> AsyncIterator[HttpConversations]:
-        """Connect to the service; `headers` may authorise, `limit` is seconds a request."""
+    async def open(cls, base_url: str, *, limit: float = 5.0) -> AsyncIterator[HttpConversations]:
+        """Connect to the service; `limit` is seconds a request."""
         timeout = aiohttp.ClientTimeout(total=limit, connect=min(limit, 2.0))
         # Neither cookies nor redirects to elsewhere belong to the protocol.
         async with aiohttp.ClientSession(
-            headers=headers, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
+            timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
         ) as session:
             conversations = cls(base_url, session)
             try:
@@ -166,29 +164,12 @@ _COUNT = re.compile("[0-9]{1,9}")
 
 def conversation_service(store: Conversations) -> Starlette:
     """Serve a store; the caller closes it."""
-    service = _Service(store)
-    # `path` lets an id hold a slash: servers decode the percent signs before routing.
-    return Starlette(
-        routes=[
-            Route("/messages/{message_id:path}", service.find, methods=["GET"]),
-            Route("/messages/{message_id:path}", service.put, methods=["PUT"]),
-            Route("/chats/{chat_id:path}/messages", service.history, methods=["GET"]),
-        ],
-        exception_handlers={EffectFailed: _failed},
-    )
 
-
-class _Service:
-    def __init__(self, store: Conversations) -> None:
-        self._store = store
-
-    async def find(self, request: Request) -> Response:
-        """Answer `GET /messages/{id}`."""
-        turn = await self._store.find("service", request.path_params["message_id"])
+    async def find(request: Request) -> Response:
+        turn = await store.find("service", request.path_params["message_id"])
         return _problem(404, "unknown_message") if turn is None else _json(turn)
 
-    async def put(self, request: Request) -> Response:
-        """Answer `PUT /messages/{id}`."""
+    async def put(request: Request) -> Response:
         body = await _body(request)
         if body is None:
             return _problem(413, "too_large")
@@ -198,22 +179,31 @@ class _Service:
             return _problem(422, "bad_turn")
         if turn.message_id != request.path_params["message_id"]:
             return _problem(422, "id_differs_from_path")
-        stored = await self._store.put("service", turn)
+        stored = await store.put("service", turn)
         return Response(status_code=204) if stored else _problem(409, "id_taken")
 
-    async def history(self, request: Request) -> Response:
-        """Answer `GET /chats/{chat}/messages?before=&limit=`."""
+    async def history(request: Request) -> Response:
         query = request.query_params
         limit = query.get("limit", "20")
         if not _COUNT.fullmatch(limit):
             return _problem(422, "bad_limit")
-        turns = await self._store.history(
+        turns = await store.history(
             "service",
             request.path_params["chat_id"],
             before=query.get("before", ""),
             limit=min(int(limit), LONGEST_HISTORY),
         )
         return _json(FoundTurns(turns))
+
+    # `path` lets an id hold a slash: servers decode the percent signs before routing.
+    return Starlette(
+        routes=[
+            Route("/messages/{message_id:path}", find, methods=["GET"]),
+            Route("/messages/{message_id:path}", put, methods=["PUT"]),
+            Route("/chats/{chat_id:path}/messages", history, methods=["GET"]),
+        ],
+        exception_handlers={EffectFailed: _failed},
+    )
 
 
 async def _body(request: Request) -> bytes | None:

@@ -1,8 +1,7 @@
 """Stores in Redis that many processes and hosts share: leases, pins, shared state.
 
-Each is at an address (`redis://host:6379/0`); `limit` is seconds for connecting and for each reply.
-Redis out of reach is the fault `lock_unavailable` or `store_unavailable`; a value that is none of
-the store's is `store_failed`.
+Each is at an address (`redis://host:6379/0`). Redis out of reach is the fault `lock_unavailable` or
+`store_unavailable`; a value that is none of the store's is `store_failed`.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ except ImportError as missing:  # pragma: no cover (the extra is installed where
     raise MissingExtra(adapter="Redis", extra="redis") from missing
 
 LIMIT = 1.0
-"""Seconds an adapter allows Redis by default."""
+"""Seconds an adapter allows Redis for connecting and for each reply."""
 
 
 class _RedisStore:
@@ -45,11 +44,11 @@ class _RedisStore:
 
     codes: FaultCodes = STORE_CODES
 
-    def __init__(self, url: str, *, prefix: str, limit: float) -> None:
+    def __init__(self, url: str, *, prefix: str) -> None:
         self._client: Redis = Redis.from_url(
             url,
-            socket_connect_timeout=limit,
-            socket_timeout=limit,
+            socket_connect_timeout=LIMIT,
+            socket_timeout=LIMIT,
             retry=Retry(NoBackoff(), 1),  # a connection that broke while idle
         )
         self._prefix = prefix
@@ -86,8 +85,8 @@ class RedisLeases(_RedisStore):
 
     codes = LOCK_CODES
 
-    def __init__(self, url: str, *, prefix: str = "", limit: float = LIMIT) -> None:
-        super().__init__(url, prefix=prefix, limit=limit)
+    def __init__(self, url: str, *, prefix: str = "") -> None:
+        super().__init__(url, prefix=prefix)
         self._hold = self._client.register_script(_HOLD_LEASE)
         self._release = self._client.register_script(_RELEASE_LEASE)
 
@@ -120,8 +119,8 @@ _pin = msgspec.json.Decoder(Pin)
 class RedisPins(_RedisStore):
     """Pins that Redis itself ends."""
 
-    def __init__(self, url: str, *, prefix: str = "cutover:pin:", limit: float = LIMIT) -> None:
-        super().__init__(url, prefix=prefix, limit=limit)
+    def __init__(self, url: str, *, prefix: str = "cutover:pin:") -> None:
+        super().__init__(url, prefix=prefix)
         self._hold = self._client.register_script(_HOLD_PIN)
 
     async def hold(self, flow: str, conversation: str, pin: Pin, seconds: float) -> Pin:
@@ -161,8 +160,8 @@ _spending = msgspec.json.Decoder(Spending)
 class RedisSharedState(_RedisStore):
     """Shared state whose notes hold by the clock of Redis."""
 
-    def __init__(self, url: str, *, prefix: str = "cutover:state:", limit: float = LIMIT) -> None:
-        super().__init__(url, prefix=prefix, limit=limit)
+    def __init__(self, url: str, *, prefix: str = "cutover:state:") -> None:
+        super().__init__(url, prefix=prefix)
         self._update_notes = self._client.register_script(_UPDATE_NOTES)
 
     async def update_notes(self, updates: Sequence[NoteUpdate]) -> Mapping[str, BreakerNote]:
