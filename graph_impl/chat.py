@@ -17,6 +17,8 @@ import msgspec
 from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from contract.errors import EffectFailed
 from contract.flow import Event, Flow, Request
@@ -25,23 +27,22 @@ from contract.flows.chat import (
     ChatOptions,
     ChatRequest,
     End,
+    Send,
     StartReply,
     Success,
     ToolFeedback,
     failed,
 )
-from contract.model import ToolCall, ToolResult
+from contract.model import Chunk, ToolCall, ToolResult
 from contract.ports import Effects
 from contract.stores import Turn
-from graph_impl import draft as drafts
 from graph_impl import rounds
-from graph_impl.draft import Draft
 from graph_impl.engine import Graph, RunContext, add_nodes, run
 from graph_impl.rounds import Plain, plain, plains
 from graph_impl.templates import FOLDER, Render, system_prompt
 from rules import chat as rules
 from rules.answers import ModelAnswer
-from rules.conversation import reply_turn, window
+from rules.conversation import store_reply
 from rules.model_calls import prompt_messages, tool_answer, tool_round
 from rules.prompts import ending_notice, parameters
 
@@ -61,6 +62,74 @@ class ChatState(TypedDict, total=False):
     failure: str
 
 
+class Draft(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The text so far, and what of it the client has.
+
+    `at` is the stamp of the newest item, `last` the frame sent last, `last_at` its stamp; both are
+    None before the first.
+    """
+
+    content: str = ""
+    reasoning: str = ""
+    at: int = 0
+    last: Send | None = None
+    last_at: int | None = None
+
+    @property
+    def unsent(self) -> bool:
+        """Whether the client lacks some of it."""
+        if self.last is None:
+            return bool(self.content or self.reasoning)
+        return self.content != self.last.content or self.reasoning != (
+            self.last.reason_content or ""
+        )
+
+
+_Sent = tuple[Draft, tuple[Send, ...]]
+"""A draft after a step, and the frames the step sends."""
+
+
+def _take(draft: Draft, chunk: Chunk, options: ChatOptions) -> _Sent:
+    """Add a chunk; send when it brings the first text or the interval has passed."""
+    reasoning = draft.reasoning + chunk.reasoning if options.wire == "extended" else ""
+    grown = Draft(draft.content + chunk.text, reasoning, chunk.at, draft.last, draft.last_at)
+    return _flush(grown, options) if _due(grown, options) else (grown, ())
+
+
+def _due(draft: Draft, options: ChatOptions) -> bool:
+    last = draft.last
+    if last is None or draft.last_at is None:
+        return True
+    if draft.content and not last.content:
+        return True
+    if draft.reasoning and not last.reason_content:
+        return True
+    return draft.at - draft.last_at >= round(options.yield_interval * 1_000_000)
+
+
+def _flush(draft: Draft, options: ChatOptions) -> _Sent:
+    """Send what the client lacks."""
+    return _send(draft, options) if draft.unsent else (draft, ())
+
+
+def _feedback(draft: Draft, status: ToolFeedback, options: ChatOptions) -> _Sent:
+    """Send a tool's status at once, unsent text before it."""
+    draft, text = _flush(draft, options)
+    draft, frames = _send(draft, options, status)
+    return draft, text + frames
+
+
+def _send(draft: Draft, options: ChatOptions, status: ToolFeedback | None = None) -> _Sent:
+    frame = Send(
+        draft.content,
+        draft.reasoning if options.wire == "extended" else UNSET,
+        UNSET if status is None else status,
+    )
+    if frame == draft.last:
+        return draft, ()
+    return replace(draft, last=frame, last_at=draft.at), (frame,)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatContext(RunContext):
     """What one run reaches the world and the client through."""
@@ -74,7 +143,7 @@ class ChatContext(RunContext):
         """The deployment's options."""
         return self.request.options
 
-    async def send(self, sent: drafts.Sent) -> Draft:
+    async def send(self, sent: _Sent) -> Draft:
         """Send the frames of a step; return the draft after it."""
         draft, frames = sent
         if frames:
@@ -115,22 +184,12 @@ async def _prompt_generation(state: ChatState, runtime: Chat) -> Ready:
     try:
         now = await effects.clock.now("prompt")
         values = parameters(now, options.timezone, context.request.body.prompt_params)
-        messages = prompt_messages(context.render(values), await _earlier(turn, context), turn)
+        earlier = await rules.earlier_turns(turn, options, effects)
+        messages = prompt_messages(context.render(values), earlier, turn)
         tools = await effects.tools.list("offer") if context.model.enable_tools else ()
     except EffectFailed as failure:
         return _fail(failure)
     return Command(update={"messages": plains(messages), "tools": plains(tools)}, goto="model_call")
-
-
-async def _earlier(turn: Turn, context: ChatContext) -> tuple[Turn, ...]:
-    """Read the earlier turns of the same chat, within the token budget."""
-    options = context.options
-    if turn.chat_id is None or not options.history_limit:
-        return ()
-    turns = await context.effects.conversations.history(
-        "history", turn.chat_id, before=turn.message_id, limit=options.history_limit
-    )
-    return window(turns, options.history_tokens)
 
 
 async def _model_call(state: ChatState, runtime: Chat) -> Answered:
@@ -140,7 +199,7 @@ async def _model_call(state: ChatState, runtime: Chat) -> Answered:
     try:
         async for chunk in context.effects.model.stream("reply", call):
             answer.add(chunk)
-            draft, frames = drafts.take(draft, chunk, context.options)
+            draft, frames = _take(draft, chunk, context.options)
             if frames:
                 await context.sink.send(*frames)
     except EffectFailed as failure:
@@ -158,14 +217,14 @@ async def _tool_execution(state: ChatState, runtime: Chat) -> Ready:
     context, draft, messages = runtime.context, _draft(state), []
     calls, options = rounds.calls_of(state["messages"]), context.options
     for call in calls:
-        draft = await context.send(drafts.feedback(draft, _status(call), options))
+        draft = await context.send(_feedback(draft, _status(call), options))
     try:
         async with rounds.started_tools(context.effects, calls) as running:
             for call, task in zip(calls, running, strict=True):
                 result = await task
                 messages.append(plain(tool_answer(call, result)))
-                draft = msgspec.structs.replace(draft, at=max(draft.at, result.at))
-                draft = await context.send(drafts.feedback(draft, _status(call, result), options))
+                draft = replace(draft, at=max(draft.at, result.at))
+                draft = await context.send(_feedback(draft, _status(call, result), options))
     except EffectFailed as failure:
         return _fail(failure, draft=plain(draft))
     return Command(update={"draft": plain(draft), "messages": messages}, goto="model_call")
@@ -179,15 +238,14 @@ def _status(call: ToolCall, result: ToolResult | None = None) -> ToolFeedback:
 
 async def _output_processing(state: ChatState, runtime: Chat) -> ChatState:
     """Append the notice of an early end, send what the client lacks and store the reply."""
-    context, draft, effects = runtime.context, _draft(state), runtime.context.effects
+    context, draft = runtime.context, _draft(state)
     if "failure" in state:
-        return {"draft": plain(await context.send(drafts.flush(draft, context.options)))}
+        return {"draft": plain(await context.send(_flush(draft, context.options)))}
     notice = ending_notice(state["finish"], context.options.texts)
-    whole = msgspec.structs.replace(draft, content=draft.content + notice)
-    draft = await context.send(drafts.flush(whole, context.options))
+    whole = replace(draft, content=draft.content + notice)
+    draft = await context.send(_flush(whole, context.options))
     try:
-        reply = reply_turn(await effects.ids.new("reply"), _turn(state), draft.content)
-        await effects.conversations.put("reply", reply)
+        await store_reply(context.effects, _turn(state), draft.content)
     except EffectFailed as failure:
         return {"draft": plain(draft), "failure": failure.fault.code}
     return {"draft": plain(draft)}

@@ -39,11 +39,10 @@ from graph_impl.rounds import Plain, RoundState, plain, plains
 from graph_impl.templates import FOLDER, Render, system_prompt
 from rules import companion as rules
 from rules import memories, questions
-from rules.answers import read_text
-from rules.conversation import reply_turn, window
+from rules.conversation import store_reply, window
 from rules.emotion import feel
 from rules.images import Picture, picture
-from rules.memories import Fact, confident_facts
+from rules.memories import Fact
 from rules.model_calls import prompt_messages, tool_answer
 from rules.prompts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
 
@@ -100,8 +99,7 @@ class CompanionContext(RunContext):
         """Store the whole reply, release the session and end the stream."""
         effects = self.effects
         await self.sink.drained()
-        reply = reply_turn(await effects.ids.new("reply"), self.turn, text)
-        await effects.conversations.put("reply", reply)
+        await store_reply(effects, self.turn, text)
         await effects.locks.release("session", lock_key(self.request.body.session_id))
         await self.sink.send(CompanionDone("completed"))
 
@@ -262,9 +260,8 @@ async def _memory_extraction(
 ) -> Command[Literal["human", "__end__"]]:
     """Find the facts worth remembering."""
     context = runtime.context
-    call = rules.extraction(context.request, context.prompts["extraction"]({}), state["text"])
-    answer = await read_text(context.effects, "extraction", call)
-    found = confident_facts(answer, context.request.options.least_confidence)
+    system = context.prompts["extraction"]({})
+    found = await rules.find_facts(context.request, context.effects, system, state["text"])
     if not found:
         said = await context.say(rules.text(context.request, "nothing_found"))
         await context.finish(state["text"] + said)
@@ -278,19 +275,9 @@ async def _confirmation(state: PictureState, runtime: Companion) -> PictureState
     form = rules.confirmation_form(context.request, facts)
     answer = _ask_user(form, memories.KIND)
     approved = memories.approved_facts(facts, form, answer) if answer else ()
-    said = await context.say(await _remembered(context, approved))
+    said = await context.say(await rules.remember_facts(context.request, context.effects, approved))
     await context.finish(state["text"] + said)
     return {}
-
-
-async def _remembered(context: CompanionContext, facts: tuple[Fact, ...]) -> str:
-    if not facts:
-        return rules.text(context.request, "not_remembered")
-    body = context.request.body
-    written = await memories.remember(
-        context.effects, "remember", facts, rules.owner(body), body.session_id
-    )
-    return rules.text(context.request, "remembered", count=written)
 
 
 # Graphs and flow

@@ -40,9 +40,7 @@ from graph_impl.rounds import Plain, RoundState, plain, plains
 from graph_impl.templates import FOLDER, Render, system_prompt
 from graph_impl.threads import Threads
 from rules import session as rules
-from rules.answers import read_text
-from rules.conversation import reply_turn, window
-from rules.memories import confident_facts, remember
+from rules.conversation import store_reply, window
 from rules.model_calls import prompt_messages, tool_answer
 from rules.prompts import SESSION_PROMPT
 from rules.session import SessionTurnRequest
@@ -119,8 +117,7 @@ async def _prompt(state: SessionState, context: SessionContext) -> RoundState:
 async def _store_reply(context: SessionContext, text: str) -> Turn:
     """Store the answer and release the session."""
     effects = context.effects
-    reply = reply_turn(await effects.ids.new("reply"), context.turn, text)
-    await effects.conversations.put("reply", reply)
+    reply = await store_reply(effects, context.turn, text)
     await effects.locks.release("session", lock_key(rules.session_of(context.request)))
     return reply
 
@@ -141,16 +138,8 @@ async def _extract_memory(state: SessionState, runtime: Session) -> SessionState
     context, effects = runtime.context, runtime.context.effects
     reply = msgspec.convert(state["reply"], Turn)
     await context.sink.send(rules.done(reply, msgspec.convert(state["usage"], Usage)))
-    request, user = context.request, context.request.body.user_id
-    call = rules.extraction(request, (*context.earlier, context.turn, reply))
-    if call is None or user is None:
-        return {}
     try:
-        found = confident_facts(
-            await read_text(effects, "extract", call), request.options.least_confidence
-        )
-        if found and await effects.conversations.find("learn", reply.message_id):
-            await remember(effects, "learn", found, user, rules.session_of(request))
+        await rules.learn(context.request, effects, (*context.earlier, context.turn), reply)
     except EffectFailed as failure:
         log.warning("nothing is learnt: %s", failure.fault.code)
     return {}

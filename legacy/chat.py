@@ -28,7 +28,7 @@ from legacy import rounds
 from legacy.templates import FOLDER, Render, system_prompt
 from rules import chat as rules
 from rules.answers import ModelAnswer
-from rules.conversation import reply_turn, window
+from rules.conversation import store_reply
 from rules.model_calls import prompt_messages, question, tool_answer, tool_round
 from rules.prompts import ending_notice, parameters
 
@@ -113,27 +113,14 @@ class ChatReply:
         """Lay out the conversation, and list the tools to offer."""
         now = await self.effects.clock.now("prompt")
         system = render(parameters(now, self.options.timezone, self.body.prompt_params))
-        self.messages = prompt_messages(system, await self._earlier(turn), turn)
+        earlier = await rules.earlier_turns(turn, self.options, self.effects)
+        self.messages = prompt_messages(system, earlier, turn)
         self.tools = await self.effects.tools.list("offer") if self.model.enable_tools else ()
-
-    async def _earlier(self, turn: Turn) -> tuple[Turn, ...]:
-        """Read the earlier turns of the same chat, within the token budget."""
-        if turn.chat_id is None or self.options.history_limit == 0:
-            return ()
-        turns = await self.effects.conversations.history(
-            "history", turn.chat_id, before=turn.message_id, limit=self.options.history_limit
-        )
-        return window(turns, self.options.history_tokens)
 
     def call(self, round_number: int) -> ModelCall:
         """Build the call of the model that opens a round."""
         last = round_number >= self.model.max_tool_iterations
         return question(self.model, self.messages, self.tools, last=last)
-
-    async def store(self, turn: Turn, content: str) -> None:
-        """Store the finished reply."""
-        reply_id = await self.effects.ids.new("reply")
-        await self.effects.conversations.put("reply", reply_turn(reply_id, turn, content))
 
 
 def chat(prompts: Path = FOLDER) -> Flow:
@@ -182,7 +169,7 @@ def chat(prompts: Path = FOLDER) -> Flow:
                 output.content += ending_notice(answer.finish, request.options.texts)
                 for frame in output.flush():
                     yield frame
-                await reply.store(turn, output.content)
+                await store_reply(effects, turn, output.content)
             with node("cleanup"):
                 await effects.locks.release("message", rules.lock_key(turn.message_id))
                 yield Success(output.content)

@@ -26,11 +26,10 @@ from legacy import rounds
 from legacy.templates import FOLDER, Render, system_prompt
 from rules import companion as rules
 from rules import memories, questions
-from rules.answers import ModelAnswer, read_text
-from rules.conversation import reply_turn, window
+from rules.answers import ModelAnswer
+from rules.conversation import store_reply, window
 from rules.emotion import feel
 from rules.images import Picture, picture
-from rules.memories import Fact, confident_facts
 from rules.model_calls import prompt_messages, question, tool_answer, tool_round
 from rules.prompts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
 
@@ -107,25 +106,9 @@ class CompanionTurn:
         opening = rules.open_question(self.request, form, kind)
         return await self.effects.human.open("ask", opening)
 
-    async def find_facts(self) -> tuple[Fact, ...]:
-        """Find the facts worth remembering in the text read so far."""
-        system = self.prompts["extraction"]({})
-        call = rules.extraction(self.request, system, self.text)
-        answer = await read_text(self.effects, "extraction", call)
-        return confident_facts(answer, self.options.least_confidence)
-
-    async def remember(self, facts: tuple[Fact, ...]) -> str:
-        """Remember the facts the user approved; returns what the user is told."""
-        if not facts:
-            return rules.text(self.request, "not_remembered")
-        owner = rules.owner(self.request.body)
-        written = await memories.remember(self.effects, "remember", facts, owner, self._session)
-        return rules.text(self.request, "remembered", count=written)
-
     async def store(self, turn: Turn) -> None:
         """Store the whole reply and release the session."""
-        reply = reply_turn(await self.effects.ids.new("reply"), turn, self.text)
-        await self.effects.conversations.put("reply", reply)
+        await store_reply(self.effects, turn, self.text)
         await self.effects.locks.release("session", lock_key(self._session))
 
 
@@ -230,7 +213,8 @@ async def _picture(visit: CompanionTurn, image: Picture) -> Events:
     if request.body.action != "analyze_for_memory":
         return
     with node("memory_extraction"):
-        facts = await visit.find_facts()
+        system = visit.prompts["extraction"]({})
+        facts = await rules.find_facts(request, effects, system, visit.text)
     if not facts:
         yield visit.say(rules.text(request, "nothing_found"))
         return
@@ -239,4 +223,5 @@ async def _picture(visit: CompanionTurn, image: Picture) -> Events:
         hitl_id = await visit.open_question(form, memories.KIND)
         yield rules.hitl(request, hitl_id, form, memories.KIND)
         answer = await effects.human.answer("ask", hitl_id)
-        yield visit.say(await visit.remember(memories.approved_facts(facts, form, answer)))
+        approved = memories.approved_facts(facts, form, answer)
+        yield visit.say(await rules.remember_facts(request, effects, approved))

@@ -24,9 +24,8 @@ from contract.stores import Turn
 from legacy import rounds
 from legacy.templates import FOLDER, Render, system_prompt
 from rules import session as rules
-from rules.answers import ModelAnswer, read_text
-from rules.conversation import reply_turn, window
-from rules.memories import confident_facts, remember
+from rules.answers import ModelAnswer
+from rules.conversation import store_reply, window
 from rules.model_calls import prompt_messages, question, tool_answer, tool_round
 from rules.prompts import SESSION_PROMPT
 from rules.session import SessionTurnRequest
@@ -71,28 +70,9 @@ class SessionTurn:
 
     async def store(self, turn: Turn, text: str) -> Turn:
         """Store the answer and release the session."""
-        reply = reply_turn(await self.effects.ids.new("reply"), turn, text)
-        await self.effects.conversations.put("reply", reply)
+        reply = await store_reply(self.effects, turn, text)
         await self.effects.locks.release("session", lock_key(self.session))
         return reply
-
-    async def learn(self, turn: Turn, reply: Turn) -> None:
-        """Draw facts from the conversation and remember them.
-
-        What fails is not learnt; nor is anything of a session that was deleted meanwhile.
-        """
-        effects, user = self.effects, self.request.body.user_id
-        call = rules.extraction(self.request, (*self.earlier, turn, reply))
-        if call is None or user is None:
-            return
-        try:
-            found = confident_facts(
-                await read_text(effects, "extract", call), self.options.least_confidence
-            )
-            if found and await effects.conversations.find("learn", reply.message_id):
-                await remember(effects, "learn", found, user, self.session)
-        except EffectFailed as failure:
-            log.warning("nothing is learnt: %s", failure.fault.code)
 
 
 def session(prompts: Path = FOLDER) -> Flow:
@@ -132,6 +112,9 @@ def session(prompts: Path = FOLDER) -> Flow:
             return
         yield rules.done(reply, usage)
         with node("extract_memory"):
-            await talk.learn(turn, reply)
+            try:
+                await rules.learn(request, effects, (*talk.earlier, turn), reply)
+            except EffectFailed as failure:
+                log.warning("nothing is learnt: %s", failure.fault.code)
 
     return flow

@@ -9,6 +9,7 @@ from contract.flow import Request
 from contract.flows.chat import ChatOptions, ChatRequest, ModelOverrides
 from contract.ports import Effects
 from contract.stores import Turn
+from rules.conversation import window
 from rules.model_calls import check_model
 
 
@@ -53,6 +54,16 @@ def sent(body: ChatRequest, content: str) -> Turn:
         user_id=body.user_id,
         user_name=body.user_name,
     )
+
+
+async def earlier_turns(turn: Turn, options: ChatOptions, effects: Effects) -> tuple[Turn, ...]:
+    """Read the earlier turns of the same chat, within the token budget."""
+    if turn.chat_id is None or not options.history_limit:
+        return ()
+    turns = await effects.conversations.history(
+        "history", turn.chat_id, before=turn.message_id, limit=options.history_limit
+    )
+    return window(turns, options.history_tokens)
 
 
 async def admit(

@@ -30,10 +30,11 @@ from contract.model import (
 )
 from contract.ports import Effects
 from contract.stores import MemoryEntry, Recall, Turn
+from rules.answers import read_text
 from rules.conversation import lock_session, summary, window
 from rules.images import Picture
 from rules.intent import snippet
-from rules.memories import Fact, as_list, memory_form
+from rules.memories import Fact, as_list, confident_facts, memory_form, remember
 from rules.model_calls import check_model, tool_answer
 from rules.prompts import parameters
 
@@ -159,6 +160,25 @@ def extraction(request: CompanionRequest, system: str, read: str) -> ModelCall:
         temperature=0.0,
         json_object=True,
     )
+
+
+async def find_facts(
+    request: CompanionRequest, effects: Effects, system: str, read: str
+) -> tuple[Fact, ...]:
+    """Find the facts worth remembering in a picture's text."""
+    answer = await read_text(effects, "extraction", extraction(request, system, read))
+    return confident_facts(answer, request.options.least_confidence)
+
+
+async def remember_facts(
+    request: CompanionRequest, effects: Effects, facts: tuple[Fact, ...]
+) -> str:
+    """Remember the facts the user approved; returns what the user is told."""
+    if not facts:
+        return text(request, "not_remembered")
+    body = request.body
+    written = await remember(effects, "remember", facts, owner(body), body.session_id)
+    return text(request, "remembered", count=written)
 
 
 def may_be_no_text(read: str) -> bool:

@@ -51,6 +51,13 @@ def reply_turn(message_id: str, turn: Turn, content: str) -> Turn:
     )
 
 
+async def store_reply(effects: Effects, turn: Turn, content: str) -> Turn:
+    """Store a finished answer under a fresh id; returns its turn."""
+    reply = reply_turn(await effects.ids.new("reply"), turn, content)
+    await effects.conversations.put("reply", reply)
+    return reply
+
+
 async def lock_session(effects: Effects, session: str, seconds: float) -> None:
     """Lock a session; raises `Refused` while another turn of it is under way."""
     if not await effects.locks.acquire("session", lock_key(session), seconds):

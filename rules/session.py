@@ -17,8 +17,9 @@ from contract.flows.session import (
 from contract.model import ModelCall, SystemMessage, Usage, UserMessage
 from contract.ports import Effects
 from contract.stores import MemoryEntry, Recall, Turn
+from rules.answers import read_text
 from rules.conversation import lock_session, window
-from rules.memories import as_list
+from rules.memories import as_list, confident_facts, remember
 from rules.model_calls import check_model
 
 SessionTurnRequest = Request[SessionRequest, SessionOptions]
@@ -108,6 +109,22 @@ def done(stored: Turn, usage: Usage) -> SessionDone:
     return SessionDone(
         AnswerData(FinalMessage(stored.message_id, "assistant", stored.content), usage)
     )
+
+
+async def learn(
+    request: SessionTurnRequest, effects: Effects, turns: Sequence[Turn], reply: Turn
+) -> None:
+    """Draw facts from a conversation that ends in a reply, and remember them.
+
+    Nothing is learnt of a session that was deleted meanwhile.
+    """
+    call, user = extraction(request, (*turns, reply)), request.body.user_id
+    if call is None or user is None:
+        return
+    text = await read_text(effects, "extract", call)
+    found = confident_facts(text, request.options.least_confidence)
+    if found and await effects.conversations.find("learn", reply.message_id):
+        await remember(effects, "learn", found, user, session_of(request))
 
 
 def extraction(request: SessionTurnRequest, turns: Sequence[Turn]) -> ModelCall | None:
