@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,53 +16,16 @@ from router.stack import Powers
 from tests.support.router_world import House, Rules
 from tests.support.tool_replies import CASE, FLOWS
 
-if TYPE_CHECKING:
-    from contract.flow import FlowSpec
-    from effects.tape import TapeSession
-    from router.serving.run import Run, RunRequest
-
 pytestmark = pytest.mark.virtual
 
 DAY = 86_400
 POWERS = Powers(taped=False, shadows=True, takes_over=False)
 
 
-@dataclass(frozen=True)
-class Elsewhere:
-    """A stack whose calls cannot be seen; in truth it plays the tape."""
-
-    within: LocalStack
-    powers: Powers = POWERS
-
-    @property
-    def name(self) -> Any:
-        """Name it."""
-        return self.within.name
-
-    @property
-    def fingerprint(self) -> str:
-        """Return its fingerprint."""
-        return self.within.fingerprint
-
-    def serves(self, flow: FlowSpec) -> bool:
-        """Whether it has a flow."""
-        return self.within.serves(flow)
-
-    def new_run(
-        self,
-        request: RunRequest,
-        session: TapeSession,
-        *,
-        strict: bool = True,
-    ) -> Run:
-        """Make a run."""
-        return self.within.new_run(request, session, strict=strict)
-
-
 def elsewhere(**shadow: Any) -> House:
-    """Build a house whose shadows run elsewhere; the tape knows 3 tokens, for 0.5 in money."""
+    """Build a house whose shadows cannot be seen; the tape knows 3 tokens, for 0.5 in money."""
     made = limited(House(CASE, Rules(shadow=100), price=lambda *_: 0.5), **shadow)
-    graph = Elsewhere(LocalStack("graph", {"chat": FLOWS["graph"]}, "g1"))
+    graph = LocalStack("graph", {"chat": FLOWS["graph"]}, "g1", powers=POWERS)
     stacks = {**made.router.stacks, "graph": graph}
     made.router = assemble_router(**(made.parts | {"stacks": stacks}))
     return made

@@ -82,6 +82,12 @@ async def test_a_shadow_does_nothing_to_the_world(assigned: StackName, mode: Mod
     assert sorted(made.world.tools.called) == ["calc", "dice"]
 
 
+async def crowd(made: House, clients: int) -> None:
+    """Let so many ask at the same moment."""
+    bodies = [msgspec.structs.replace(CASE.body, message_id=f"m{n}") for n in range(clients)]
+    await asyncio.gather(*(made.client(body) for body in bodies))
+
+
 TROUBLES: dict[str, Act] = {
     "crash": crash,
     "cancelled": cancelled,
@@ -218,8 +224,7 @@ async def test_one_cause_of_failure_is_not_two() -> None:
 async def test_only_one_shadow_tails_and_the_rest_replay(mode: Mode) -> None:
     """All are compared in the end."""
     async with both("legacy", FLOWS["legacy"], FLOWS["graph"], shadow=100, mode=mode) as made:
-        bodies = [msgspec.structs.replace(CASE.body, message_id=f"m{n}") for n in range(9)]
-        await asyncio.gather(*(made.client(body) for body in bodies))
+        await crowd(made, 9)
     assert made.states == {"compared(equal)": 9}
     assert len(made.runs) == 18
 
@@ -228,8 +233,7 @@ async def test_a_full_queue_drops_and_never_waits() -> None:
     """So many wait, the rest is dropped, and written without a shadow."""
     slow = after(FLOWS["graph"], 2, dawdle(50.0))
     async with both("legacy", FLOWS["legacy"], slow, shadow=100, queue=2) as made:
-        bodies = [msgspec.structs.replace(CASE.body, message_id=f"m{n}") for n in range(7)]
-        await asyncio.gather(*(made.client(body) for body in bodies))
+        await crowd(made, 7)
     assert made.states == {"compared(equal)": 2, "dropped(queue_full)": 5}
     assert sorted(len(batch) for batch in made.captured.batches) == [1] * 5 + [2] * 2
 
@@ -239,8 +243,7 @@ async def test_a_shadow_that_hangs_holds_up_the_others_no_longer_than_its_time()
     async with both(
         "legacy", FLOWS["legacy"], after(FLOWS["graph"], 2, hang), shadow=100, shadow_seconds=5.0
     ) as made:
-        bodies = [msgspec.structs.replace(CASE.body, message_id=f"m{n}") for n in range(3)]
-        await asyncio.gather(*(made.client(body) for body in bodies))
+        await crowd(made, 3)
     assert made.states == {"compared(different)": 3}
     assert {run.outcome for run in made.runs if run.role == "shadow"} == {"timeout"}
 

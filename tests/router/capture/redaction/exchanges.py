@@ -117,6 +117,12 @@ def argument_chunks(pieces: Sequence[str], index: int = 0) -> list[Chunk]:
     ]
 
 
+def body(record: RunRecord) -> Json:
+    """Return the body of a record's request."""
+    assert record.request is not None
+    return msgspec.json.decode(record.request.body)
+
+
 def streams(record: RunRecord) -> list[str]:
     """Return every text of a record as it is when its pieces are joined."""
     texts: list[str] = []

@@ -1,5 +1,7 @@
 """Redaction of whole exchanges: everywhere, equal, idempotent, and nothing else changes."""
 
+import json
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from contract.errors import Fault
 from contract.model import AssistantMessage, Chunk, ModelCall, ToolCall, ToolMessage
 from contract.records import FeedbackRecord, PlayRecord, RunRecord, decode_run, encode_run
-from router.capture.redaction import Redactor
+from router.capture.redaction import Json, Paths, Redactor, Spot, collect, reachable
 from router.config.patterns import compile_patterns, luhn
 from tests.router.capture.redaction import exchanges as ex
 
@@ -97,7 +99,7 @@ def test_a_name_given_by_a_path_is_found_where_no_pattern_would() -> None:
     left = ex.stored(found)
     assert "Bobby" in left
     assert "Bob" not in left.replace("Bobby", "")
-    name = msgspec.json.decode(found.request.body if found.request else b"")["user_name"]
+    name = ex.body(found)["user_name"]
     assert name.startswith("<user_name:")
     assert ex.content(found.frames[-1][1]) == f"Hi {name}, Bobby 说"
 
@@ -115,7 +117,7 @@ def test_a_name_that_is_a_word_of_the_protocol_breaks_nothing(name: str) -> None
     assert call.messages[1].content != f"[{name}]: hi" or name == "."
     assert msgspec.json.decode((found.tape or ())[0].items[0])["text"] == "行李 ok."
     assert ex.content(found.frames[0][1]) == "行李 ok."
-    body = msgspec.json.decode(found.request.body if found.request else b"")
+    body = ex.body(found)
     assert set(body) == {"message_id", "user_name"}
     assert body["user_name"].startswith("<user_name:")
 
@@ -125,7 +127,7 @@ def test_overlapping_matches_go_together() -> None:
     patterns = compile_patterns({"order": "lei@[a-z.]+/[0-9]+"})
     record = ex.run(body={"message_id": "m", "content": "x li.lei@example.com/77 y, /77"})
     found = ex.redactor(patterns=patterns).exchange([record], ex.GROWING)[0]
-    text = msgspec.json.decode(found.request.body if found.request else b"")["content"]
+    text = ex.body(found)["content"]
     assert text.startswith("x <email:")
     assert text.endswith("> y, /77")
     assert "77 y" not in text
@@ -140,7 +142,7 @@ def test_numbers_stay_numbers_unless_somebody_typed_them() -> None:
     )
     found = redacted(record)
     assert found.tape == record.tape
-    params = msgspec.json.decode(found.request.body if found.request else b"")["prompt_params"]
+    params = ex.body(found)["prompt_params"]
     assert params["tel"].startswith("<phone:")
     assert params["n"] == 3
 
@@ -157,6 +159,14 @@ def test_a_path_may_point_at_anything() -> None:
     assert args["entries"][0]["text"].startswith("<text:")
     assert args["entries"][0]["confidence"].startswith("<confidence:")
     assert all(ex.content(text).startswith("<content:") for _, text in found.frames)
+
+
+def test_a_path_takes_what_is_streamed_below_it() -> None:
+    """A frame, or a chunk, as a whole: no text in it is only searched."""
+    record = ex.run(ex.model(*ex.text_chunks(["Hi ", "Bob"])), frames=ex.growing_frames(["Bob"]))
+    found = redacted(record, "frames.SEND", "tape.model.stream.items.*")
+    assert "Bob" not in ex.stored(found)
+    assert ex.content(found.frames[0][1]).startswith("<value:")
 
 
 def test_arguments_in_history_stay_valid_json() -> None:
@@ -208,7 +218,7 @@ def test_an_image_is_not_searched_but_what_only_looks_like_one_is() -> None:
     image = "data:image/png;base64," + "AKIAIOSFODNN7EXAMPLE" * 8
     body = {"message_id": "m", "image": image, "content": f"data:text/x;base64,{EMAIL}"}
     found = redacted(ex.run(body=body))
-    after = msgspec.json.decode(found.request.body if found.request else b"")
+    after = ex.body(found)
     assert after["image"] == image
     assert EMAIL not in after["content"]
 
@@ -299,3 +309,35 @@ def test_an_exchange_with_something_to_search_is_not_redacted_at_once(text: str,
 def test_a_tape_is_not_redacted_at_once() -> None:
     """There is more in it to be looked at."""
     assert ex.redactor().at_once([ex.run(ex.entry("p", "o", {}))], ex.GROWING) is None
+
+
+NAMES = ("a", "b", "ü", 'q"', "0", "1")
+trees = st.recursive(
+    st.sampled_from(["x", 1, None]),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+some_paths = st.lists(
+    st.lists(st.sampled_from((*NAMES, "*")), max_size=3).map(tuple), max_size=3
+).map(tuple)
+
+
+def found(tree: Json, paths: Paths) -> list[tuple[str, str]]:
+    """Return what paths lead to."""
+    spots: list[Spot] = []
+    collect(spots, 0, [tree], 0, paths)
+    return [(spot.pointed, spot.text) for spot in spots if spot.pointed]
+
+
+@given(trees, some_paths, st.booleans())
+def test_what_is_left_out_leads_nowhere(tree: Json, paths: Paths, plain: bool) -> None:  # noqa: FBT001 - drawn
+    """Whether names are written as they are or in escapes."""
+    left = reachable(paths, json.dumps(tree, ensure_ascii=plain).encode())
+    assert found(tree, left) == found(tree, paths)
+
+
+def test_a_name_that_does_not_occur_is_not_searched() -> None:
+    """That is the use of it."""
+    assert reachable((("user_name",),), b'{"content":"hello"}') == ()

@@ -18,7 +18,7 @@ def said(text: str, **patterns: str) -> str:
     """Redact what a user said."""
     record = ex.run(body={"message_id": "m", "content": text})
     found = ex.redactor(patterns=compile_patterns(patterns)).exchange([record], ex.GROWING)[0]
-    return str(msgspec.json.decode(found.request.body if found.request else b"")["content"])
+    return str(ex.body(found)["content"])
 
 
 PLAIN = said("bob@example.com")
