@@ -4,34 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from router.config.loader import load_settings
 from router.config.watcher import SettingsWatcher
-from tests.support.deployment import Deployment, Setup, deployed
-from tests.support.operations_client import ALICE, ENVIRON, MORE, Operator
+from tests.support.deployment import Deployment
+from tests.support.operations_client import Operator
 
 pytestmark = pytest.mark.sockets
 
 HELLO = {"message_id": "m", "content": "Hello"}
-
-
-@pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Deployment]:
-    """Deploy with an operations API, everybody on graph and shadowed."""
-    more = MORE.replace("FOLDER", str(tmp_path))
-    setup = Setup(stack="graph", shadow=100, more=more, environ=ENVIRON)
-    async with deployed(tmp_path, setup) as running:
-        yield running
-
-
-@pytest.fixture
-def alice(place: Deployment) -> Operator:
-    """Act as a person with a token."""
-    return Operator(place, ALICE)
 
 
 async def test_flows_are_shown(place: Deployment, alice: Operator) -> None:

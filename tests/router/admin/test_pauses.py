@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from time import time
 
 import pytest
@@ -13,26 +11,12 @@ from contract.errors import EffectFailed, Fault
 from contract.human import Form, HumanAnswer, OpenQuestion
 from effects.stores import MemoryPauses, Pause, Waiting
 from router.resume.pauses import Pauses
-from tests.support.deployment import Deployment, Setup, deployed
-from tests.support.operations_client import ALICE, ENVIRON, MORE, Operator
+from tests.support.deployment import Deployment
+from tests.support.operations_client import Operator
 
 pytestmark = pytest.mark.sockets
 
 SECRET = "a-secret-word"
-
-
-@pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Deployment]:
-    """Deploy with an operations API."""
-    more = MORE.replace("FOLDER", str(tmp_path))
-    async with deployed(tmp_path, Setup(more=more, environ=ENVIRON)) as running:
-        yield running
-
-
-@pytest.fixture
-def alice(place: Deployment) -> Operator:
-    """Act as a person with a token."""
-    return Operator(place, ALICE)
 
 
 def keep_in(place: Deployment, store: MemoryPauses) -> None:

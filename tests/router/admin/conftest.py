@@ -1,0 +1,26 @@
+"""A deployment with an operations API, and a person with a token."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.deployment import Deployment, Setup, deployed
+from tests.support.operations_client import ALICE, ENVIRON, MORE, Operator
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Deployment]:
+    """Deploy with an operations API, everybody on graph and shadowed."""
+    more = MORE.replace("FOLDER", str(tmp_path))
+    setup = Setup(stack="graph", shadow=100, more=more, environ=ENVIRON)
+    async with deployed(tmp_path, setup) as running:
+        yield running
+
+
+@pytest.fixture
+def alice(place: Deployment) -> Operator:
+    """Act as a person with a token."""
+    return Operator(place, ALICE)
