@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from effects.stores import Pin
+from effects.stores import Pin, PinStore
 from router.context import Assignment
 from router.routing.lookup import BoundedLookup
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from effects.stores import PinStore
-    from router.stack import StackName
+from router.stack import StackName
 
 MOST = 50_000
 """How many conversations are remembered in front of the store."""

@@ -6,20 +6,17 @@ import re
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
 from compare.report import Report
 from contract.flows.companion import CompanionOptions
+from router.stack import StackName
 from tests.e2e.test_companion import BOTH, invoked
 from tests.support.companion_client import hitl_id, picture, post, setup
-from tests.support.deployment import Deployment, deployed
-
-if TYPE_CHECKING:
-    from router.stack import StackName
-    from tests.support.deployment import Answer
+from tests.support.deployment import Answer, Deployment, deployed
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from router.routing.qa_header import QA_HEADER, sign
+from router.stack import StackName
 from tests.support.deployment import Deployment, Setup, deployed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from router.stack import StackName
 
 pytestmark = pytest.mark.sockets
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -14,10 +13,8 @@ from contract.flow import Event
 from contract.flows.chat import ChatRequest, End
 from effects.tools import ToolContext, tool
 from router.serving.stack import LocalStack
+from router.stack import StackName
 from tests.support.deployment import Deployment, Setup, deployed, tasks, until
-
-if TYPE_CHECKING:
-    from router.stack import StackName
 
 STACKS: tuple[StackName, ...] = ("legacy", "graph")
 SLOW = {"model_config": {"model_id": "slow"}}

@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -15,13 +15,10 @@ from typer.testing import CliRunner
 
 from contract.records import decode_run
 from cutover.cli import app
-from loadtests.simulator import running
+from loadtests.simulator import Served, running
 from tests.e2e.processes import RouterProcess, router_process
 from tests.support.deployment import PLANTED_KEY, Setup, captured, moment, until
 from tests.support.patience import PATIENCE_S
-
-if TYPE_CHECKING:
-    from loadtests.simulator import Served
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

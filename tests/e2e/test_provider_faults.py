@@ -8,14 +8,11 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from router.stack import StackName
 from tests.support.deployment import PLANTED_KEY, Setup, deployed
-
-if TYPE_CHECKING:
-    from router.stack import StackName
 
 pytestmark = pytest.mark.sockets
 

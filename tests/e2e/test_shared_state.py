@@ -6,23 +6,19 @@ import asyncio
 import re
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
 
 from loadtests.simulator import running
-from router.serving.stack import LocalStack
+from router.serving.stack import LocalStack, Stack
+from router.stack import StackName
 from tests.e2e.processes import RouterProcess, router_process
 from tests.e2e.redis_server import own_redis
 from tests.support.deployment import PLANTED_KEY, Deployment, Setup, deployed, moment, until
 from tests.support.faulty_stacks import after, crash
 from tests.support.patience import PATIENCE_S
 from tests.support.tool_replies import FLOWS
-
-if TYPE_CHECKING:
-    from router.serving.stack import Stack
-    from router.stack import StackName
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

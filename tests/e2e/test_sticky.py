@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -12,11 +11,9 @@ from redis.asyncio import Redis
 
 from effects.stores.shared_state import pin_key
 from router.routing import lookup
+from router.stack import StackName
 from tests.support.deployment import Deployment, Setup, deployed
 from tests.support.relay import Relay, relayed
-
-if TYPE_CHECKING:
-    from router.stack import StackName
 
 pytestmark = pytest.mark.sockets
 

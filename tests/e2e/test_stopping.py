@@ -6,15 +6,16 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
 
+from contract.flow import Event
 from contract.flows.chat import End
 from contract.records import decode_run
 from loadtests.simulator import running
 from router.serving.stack import LocalStack
+from router.stack import StackName
 from tests.e2e.processes import RouterProcess, router_process
 from tests.support.deployment import (
     PLANTED_KEY,
@@ -25,10 +26,6 @@ from tests.support.deployment import (
     deployed,
     until,
 )
-
-if TYPE_CHECKING:
-    from contract.flow import Event
-    from router.stack import StackName
 
 pytestmark = pytest.mark.sockets
 

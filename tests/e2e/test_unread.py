@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
 import pytest
 
+from router.stack import StackName
 from tests.support.deployment import Deployment, Setup, deployed, until
-
-if TYPE_CHECKING:
-    from router.stack import StackName
 
 pytestmark = pytest.mark.sockets
 

@@ -6,13 +6,14 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from openfeature.evaluation_context import EvaluationContext
 from openfeature.event import ProviderEventDetails
 from openfeature.exception import ErrorCode, ParseError
 from openfeature.flag_evaluation import FlagResolutionDetails
-from openfeature.provider import AbstractProvider
+from openfeature.provider import AbstractProvider, FeatureProvider
 from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvider
 
 from contract.flows.chat import CHAT
@@ -22,10 +23,6 @@ from router.routing.flags import RefusedFlag, Targeting, apply, defaults
 from router.routing.lookup import LookupFailed
 from router.routing.open_feature import FileProvider, OpenFeatureFlags
 from tests.support.deployment import until
-
-if TYPE_CHECKING:
-    from openfeature.evaluation_context import EvaluationContext
-    from openfeature.provider import FeatureProvider
 
 FILE = FlowSettings(enable_langgraph=True, langgraph_percent=Decimal(10))
 ASKED = defaults(FILE, ("enable_langgraph", "langgraph_percent", "force_graph"))

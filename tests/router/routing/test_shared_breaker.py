@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from effects.stores import MemorySharedState
+from effects.circuit_breaker import Permit, Result
+from effects.stores import MemorySharedState, NoteUpdate
 from router.config.schema import BreakerSettings
 from router.routing.breakers import LEAST_CLAIM_SECONDS, BreakerSync, StackBreaker
-
-if TYPE_CHECKING:
-    from effects.circuit_breaker import Permit, Result
-    from effects.stores import NoteUpdate
 
 RULES = BreakerSettings(
     failure_ratio=0.5, least_requests=2, window_seconds=10.0, open_seconds=6.0, probes=2
