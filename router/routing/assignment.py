@@ -13,7 +13,7 @@ from router.config.schema import FlowSettings, Settings
 from router.context import Assignment, RouterCounts
 from router.routing.flags import Flagged, Targeting
 from router.routing.pins import Pins
-from router.routing.qa_header import Forced, verify
+from router.routing.qa_header import NotForced, verify
 from router.routing.rollout import assign
 from router.stack import IncomingRequest, StackName
 
@@ -74,11 +74,11 @@ class Assigner:
 
     def _forced(self, header: str, key: str) -> StackName | None:
         wish = verify(header, key, self.qa_key, self.wall())
-        if isinstance(wish, Forced):
-            return wish.stack
-        self.counts.qa_ignored += 1
-        log.warning("QA header ignored: %s", wish.why)
-        return None
+        if isinstance(wish, NotForced):
+            self.counts.qa_ignored += 1
+            log.warning("QA header ignored: %s", wish.why)
+            return None
+        return wish
 
 
 def targeting_of(

@@ -54,9 +54,7 @@ class StackBreaker:
     def permit(self, now: float, *, alone: bool = True) -> Permit | None:
         """Permit a try; unless the router is `alone`, a probe needs a claim."""
         circuit = self.circuit
-        if circuit.closed:
-            return circuit.permit(now)
-        if not alone and circuit.wait(now) == 0 and not self.claimed(now):
+        if not alone and not circuit.closed and circuit.wait(now) == 0 and not self.claimed(now):
             self.wanted = True
             return None
         permit = circuit.permit(now)

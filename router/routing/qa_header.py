@@ -20,13 +20,6 @@ _SHAPE = re.compile(r"(?P<stack>legacy|graph);exp=(?P<exp>[0-9]{1,12});sig=(?P<s
 
 
 @dataclass(frozen=True, slots=True)
-class Forced:
-    """The stack of a valid header."""
-
-    stack: StackName
-
-
-@dataclass(frozen=True, slots=True)
 class NotForced:
     """Why a header is ignored; the user is served as without one."""
 
@@ -38,8 +31,8 @@ def sign(stack: StackName, expires: int, route_key: str, key: bytes) -> str:
     return f"{stack};exp={expires};sig={_signature(stack, str(expires), route_key, key)}"
 
 
-def verify(value: str, route_key: str, key: bytes, now: float) -> Forced | NotForced:
-    """Check a header's value; `now` in Unix seconds. Never raises."""
+def verify(value: str, route_key: str, key: bytes, now: float) -> StackName | NotForced:
+    """Return the stack that a valid header asks for; `now` in Unix seconds. Never raises."""
     if not key:
         return NotForced("no_key")
     found = _SHAPE.fullmatch(value.strip())
@@ -50,7 +43,7 @@ def verify(value: str, route_key: str, key: bytes, now: float) -> Forced | NotFo
         return NotForced("bad_signature")
     if int(found["exp"]) <= now:
         return NotForced("expired")
-    return Forced("graph" if found["stack"] == "graph" else "legacy")
+    return "graph" if found["stack"] == "graph" else "legacy"
 
 
 def _signature(stack: str, expires: str, route_key: str, key: bytes) -> str:
