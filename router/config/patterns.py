@@ -44,22 +44,28 @@ class PatternMatch(NamedTuple):
 class Pattern:
     """One kind of personal data.
 
-    `marks`: bytes of which one is in every match; `digits`: as `marks`, in the masked text. With
-    neither, the expression itself must look. `check` rejects false matches. A custom
+    Every match holds one of `marks`, or what `shape` finds, or one of `digits` in the masked text;
+    with none of these the expression itself must look. `check` rejects false matches. A custom
     expression is one of `regex`, which lets other threads run and stops after `PATIENCE_S`.
     """
 
     name: str
     expression: re.Pattern[str] | regex.Pattern[str]
     marks: tuple[bytes, ...] = ()
+    shape: re.Pattern[bytes] | None = None
     digits: tuple[bytes, ...] = ()
     check: Callable[[str], bool] | None = None
 
     def possible(self, raw: bytes, masked: bytes) -> bool:
         """Whether the text could hold a match, judged by its bytes."""
-        if not self.marks and not self.digits:
+        if self.blind or (self.shape is not None and self.shape.search(raw)):
             return True
         return any(mark in raw for mark in self.marks) or any(run in masked for run in self.digits)
+
+    @property
+    def blind(self) -> bool:
+        """Whether nothing but the expression itself tells where it could match."""
+        return not self.marks and not self.digits and self.shape is None
 
     def matches(self, text: str) -> Iterator[PatternMatch]:
         """Yield the matches, none of them empty; raises `PatternTooSlow`."""
@@ -127,7 +133,8 @@ BUILT_IN: tuple[Pattern, ...] = (
             r"|xox[abeprs]-[A-Za-z0-9-]{10,200}"
             r"|eyJ[A-Za-z0-9_-]{10,2000}\.[A-Za-z0-9_-]{10,2000}\.[A-Za-z0-9_-]{10,2000})"
         ),
-        marks=tuple(b"sk- AKIA AIza xox eyJ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_".split()),
+        marks=(b"sk-", b"AKIA", b"AIza", b"xox", b"eyJ", b"github_pat_"),
+        shape=re.compile(rb"gh[pousr]_"),
     ),
 )
 
@@ -135,13 +142,14 @@ BUILT_IN: tuple[Pattern, ...] = (
 class Patterns:
     """The patterns in force."""
 
-    __slots__ = ("_blind", "_marks", "_runs", "all")
+    __slots__ = ("_blind", "_marks", "_runs", "_shapes", "all")
 
     def __init__(self, patterns: tuple[Pattern, ...] = BUILT_IN) -> None:
         self.all = patterns
         # What nearly every text is searched for without success, each once.
-        self._blind = any(not one.marks and not one.digits for one in patterns)
+        self._blind = any(one.blind for one in patterns)
         self._marks = tuple({mark for one in patterns for mark in one.marks})
+        self._shapes = tuple(one.shape for one in patterns if one.shape is not None)
         runs = {run for one in patterns for run in one.digits}
         self._runs = tuple(run for run in runs if not any(run != o and o in run for o in runs))
 
@@ -151,11 +159,10 @@ class Patterns:
     def possible(self, raw: bytes) -> Patterns:
         """Return the patterns that could match somewhere in `raw`; usually none."""
         masked = raw.translate(_MASK, _BETWEEN_DIGITS)
-        if (
-            self._blind
-            or any(map(masked.__contains__, self._runs))
-            or any(map(raw.__contains__, self._marks))
-        ):
+        found = any(map(masked.__contains__, self._runs)) or any(map(raw.__contains__, self._marks))
+        for shape in self._shapes:
+            found = found or shape.search(raw) is not None
+        if found or self._blind:
             return Patterns(tuple([one for one in self.all if one.possible(raw, masked)]))
         return NONE
 

@@ -81,10 +81,10 @@ _STAGES: tuple[tuple[Stage, bool | None, str | None, bool | None, bool | None], 
 
 def percentage(value: object) -> Decimal:
     """Return a percentage with three places; raises `ValueError` on finer ones and beyond 100."""
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+    exact = Decimal(str(value)) if type(value) in {int, float, Decimal} else None
+    if exact is None:
         message = "must be a number"
-        raise ValueError(message)  # noqa: TRY004 - pydantic collects ValueError
-    exact = Decimal(str(value))
+        raise ValueError(message)
     if not exact.is_finite():
         message = "must be a finite number"
         raise ValueError(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 from router.gateway.requests import RefusalBody
@@ -21,25 +22,31 @@ _NOT_ANSWERED: Final[Mapping[int, str]] = {
     503: "The provider is not available.",
     504: "The provider took too long.",
 }
-_EXCHANGE: Final = {
-    "name": "exchange",
-    "in": "path",
-    "required": True,
-    "description": "An exchange that is open.",
-    "schema": {"type": "string"},
-}
-_EXCHANGE_HEADERS: Final = [
-    {
+_BELOW: Final = "/exchanges/{exchange}"
+
+
+def _parameter(name: str, place: str, description: str) -> dict[str, Any]:
+    return {
         "name": name,
-        "in": "header",
-        "required": False,
-        "description": text,
+        "in": place,
+        "required": place == "path",
+        "description": description,
         "schema": {"type": "string"},
     }
-    for name, text in (
-        ("x-cutover-exchange", "The exchange the call belongs to, from the router's request."),
-        ("x-cutover-role", "`serving`, `fallback` or `shadow`, from the router's request."),
-    )
+
+
+_EXCHANGE: Final = _parameter("exchange", "path", "An exchange that is open.")
+_EXCHANGE_HEADERS: Final = [
+    _parameter(
+        "x-cutover-exchange",
+        "header",
+        "The exchange the call belongs to, from the router's request.",
+    ),
+    _parameter(
+        "x-cutover-role",
+        "header",
+        "`serving`, `fallback` or `shadow`, from the router's request.",
+    ),
 ]
 _MESSAGE: Final = {
     "type": "object",
@@ -94,58 +101,59 @@ _MODELS: Final = {
 
 def gateway_document(*, with_key: bool) -> dict[str, Any]:
     """Return the gateway's part of the OpenAPI document."""
-    security: dict[str, Any] = {"security": [{_KEY: []}]} if with_key else {}
     paths: dict[str, Any] = {}
-    for below in ("", "/exchanges/{exchange}"):
-        completions, models = _completions(below) | security, _models(below) | security
-        paths[f"{below}/v1/chat/completions"] = {"post": completions}
-        paths[f"{below}/v1/models"] = {"get": models}
+    for below in ("", _BELOW):
+        paths[f"{below}/v1/chat/completions"] = {"post": _completions(below)}
+        paths[f"{below}/v1/models"] = {"get": _models(below)}
     if not with_key:
         return {"paths": paths}
+    for operations in paths.values():
+        for operation in operations.values():
+            operation["security"] = [{_KEY: []}]
     key = {"type": "http", "scheme": "bearer", "description": "The key of `[gateway] key_env`."}
     return {"paths": paths, "components": {"securitySchemes": {_KEY: key}}}
 
 
 def _completions(below: str) -> dict[str, Any]:
-    content = {
-        "application/json": {"schema": _COMPLETION},
-        "text/event-stream": {"schema": {"type": "string"}},
-    }
-    return {
-        **_about("Chat completion through the gateway", "completions", below),
-        "parameters": [*_path(below), *_EXCHANGE_HEADERS],
-        "requestBody": {"required": True, "content": {"application/json": {"schema": _REQUEST}}},
-        "responses": {
-            "200": {"description": "As OpenAI's, in one piece or as events.", "content": content},
-            **{str(status): _refusal(status, below) for status in _NOT_ANSWERED},
+    described = _operation(below, "completions", "Chat completion through the gateway")
+    described["parameters"] += _EXCHANGE_HEADERS
+    described["requestBody"] = {"required": True, "content": _json(_REQUEST)}
+    described["responses"] |= {
+        "200": {
+            "description": "As OpenAI's, in one piece or as events.",
+            "content": _json(_COMPLETION) | {"text/event-stream": {"schema": {"type": "string"}}},
         },
+        **{str(status): _refusal(status, below) for status in _NOT_ANSWERED},
     }
+    return described
 
 
 def _models(below: str) -> dict[str, Any]:
-    content = {"application/json": {"schema": _MODELS}}
+    described = _operation(below, "models", "Models of the gateway")
+    described["responses"] |= {
+        "200": {"description": "The registered models.", "content": _json(_MODELS)},
+        **{str(status): _refusal(status, below) for status in (401, 404)},
+    }
+    return described
+
+
+def _operation(below: str, what: str, summary: str) -> dict[str, Any]:
     return {
-        **_about("Models of the gateway", "models", below),
-        "parameters": _path(below),
-        "responses": {
-            "200": {"description": "The registered models.", "content": content},
-            **{str(status): _refusal(status, below) for status in (401, 404)},
-        },
+        "tags": ["gateway"],
+        "summary": summary,
+        "operationId": f"gateway_{what}_of_exchange" if below else f"gateway_{what}",
+        "parameters": [_EXCHANGE] if below else [],
+        "responses": {},
     }
 
 
-def _about(summary: str, what: str, below: str) -> dict[str, Any]:
-    operation = f"gateway_{what}_of_exchange" if below else f"gateway_{what}"
-    return {"tags": ["gateway"], "summary": summary, "operationId": operation}
-
-
-def _path(below: str) -> list[dict[str, Any]]:
-    return [_EXCHANGE] if below else []
-
-
 def _refusal(status: int, below: str) -> dict[str, Any]:
-    content: dict[str, Any] = {"application/json": {"schema": schema_of(RefusalBody)}}
-    if below and status == 404:  # noqa: PLR2004 - "not found"
+    content = _json(schema_of(RefusalBody))
+    if below and status == HTTPStatus.NOT_FOUND:
         # A path without an exchange's id is the application's own 404.
         content |= answer(status)["content"]
     return {"description": _NOT_ANSWERED[status], "content": content}
+
+
+def _json(schema: Any) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}

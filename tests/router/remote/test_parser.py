@@ -126,7 +126,9 @@ def test_what_is_no_answer_is_a_fault(wire: bytes) -> None:
         (b"HTTP/1.1 204 No Content\r\n", True),
     ],
 )
-def test_a_connection_is_used_again_where_both_sides_mean_it(head: bytes, reusable: bool) -> None:  # noqa: FBT001 - a table
+def test_a_connection_is_used_again_where_both_sides_mean_it(
+    head: bytes, *, reusable: bool
+) -> None:
     """By the version's custom, or by what was said."""
     parser = AnswerParser()
     parser.feed(head + (b"" if b"204" in head else b"content-length: 0\r\n") + b"\r\n")
@@ -136,7 +138,7 @@ def test_a_connection_is_used_again_where_both_sides_mean_it(head: bytes, reusab
 
 @pytest.mark.parametrize("more", [b"x", OK + b"content-length: 0\r\n\r\n"])
 @pytest.mark.parametrize("together", [True, False])
-def test_what_nobody_has_asked_for_spoils_the_connection(more: bytes, together: bool) -> None:  # noqa: FBT001 - both ways
+def test_what_nobody_has_asked_for_spoils_the_connection(more: bytes, *, together: bool) -> None:
     """The next answer on it could belong to any request."""
     parser = AnswerParser()
     wire = OK + b"content-length: 2\r\n\r\nab"
