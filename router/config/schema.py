@@ -100,6 +100,11 @@ def percentage(value: object) -> Decimal:
 _Number = BeforeValidator(lambda value: float(value) if isinstance(value, Decimal) else value)
 """TOML fractions are read as `Decimal`, for percentages."""
 
+Origin = Annotated[
+    str,
+    matching(r"\*|https?://[^/\s]+", "must be as https://chat.example.org, without a path, or *"),
+]
+"""Of a page, as browsers send it: `https://chat.example.org`; `*` is any."""
 Seconds = Annotated[float, _Number, Field(gt=0, le=86_400)]
 LongSeconds = Annotated[float, _Number, Field(gt=0, le=_YEAR_SECONDS)]
 Ratio = Annotated[float, _Number, Field(gt=0, le=1)]
@@ -235,6 +240,9 @@ class ServerSettings(Section):
     qa_key_env: Variable = _key("variable with the key of the x-cutover-qa header", "")
     trusted_proxies: Annotated[tuple[Network, ...], Strict(strict=False)] = _key(
         "their x-forwarded-proto and -host go to remote stacks; see remote.md", ("127.0.0.1", "::1")
+    )
+    cors_origins: Annotated[tuple[Origin, ...], Strict(strict=False)] = _key(
+        'whose pages may ask from a browser, with cookies; ["*"]: all, without', ()
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
@@ -11,15 +11,16 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.utils import deep_dict_update
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from contract.flow import SessionStore
 from router.http.body import BodyMemory
-from router.http.endpoints import FlowEndpoint, decode, operation_routes
+from router.http.endpoints import EXCHANGE_HEADER, FlowEndpoint, decode, operation_routes
 from router.http.openapi import answer, body_of, flow_operations
 from router.problems import CONTENT_TYPE, Problem, word
 from router.router import Router
@@ -36,6 +37,7 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True):
     comment: Annotated[str, msgspec.Meta(max_length=8_192, pattern=r"^[^\x00]*\Z")] | None = None
 
 
+_OWN_PATHS = ("/admin/", "/metrics")
 _feedback = msgspec.json.Decoder(Feedback)
 
 
@@ -43,12 +45,23 @@ class _Application(FastAPI):
     """FastAPI for everything but flows, for which its nine layers cost too much.
 
     Other methods on a flow's path go through them. `state.document` is the part of the OpenAPI
-    document that FastAPI cannot see; endpoints that are added later add theirs.
+    document that FastAPI cannot see; endpoints that are added later add theirs. Pages that show
+    the document are left out: theirs load scripts from elsewhere.
     """
 
-    def __init__(self, flows: Mapping[str, FlowEndpoint]) -> None:
-        super().__init__(title="cutover")
+    def __init__(self, flows: Mapping[str, FlowEndpoint], origins: Sequence[str]) -> None:
+        super().__init__(title="cutover", docs_url=None, redoc_url=None)
         self.state.document = {}
+        self._shared: ASGIApp = self._answer
+        if origins:
+            self._shared = CORSMiddleware(
+                self._answer,
+                allow_origins=origins,
+                allow_methods=("GET", "POST", "DELETE"),
+                allow_headers=("*",),
+                allow_credentials="*" not in origins,
+                expose_headers=("retry-after", EXCHANGE_HEADER),
+            )
         self._flows = {
             path: ServerErrorMiddleware(endpoint, handler=_problem)
             for path, endpoint in flows.items()
@@ -57,7 +70,11 @@ class _Application(FastAPI):
             self.router.routes.append(Route(path, endpoint, methods=["POST"]))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request; pages of other origins may ask for all but the operations."""
+        own = scope["type"] == "http" and scope["path"].startswith(_OWN_PATHS)
+        await (self._answer if own else self._shared)(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         posted = scope["type"] == "http" and scope["method"] == "POST"
         flow = self._flows.get(scope["path"]) if posted else None
         await (flow or super().__call__)(scope, receive, send)
@@ -81,7 +98,8 @@ def create_app(
     endpoints that are added later.
     """
     memory = BodyMemory(router.settings, router.admission.count_shed)
-    app = _Application(dict(_flow_endpoints(router, memory)))
+    origins = router.settings().server.cors_origins
+    app = _Application(dict(_flow_endpoints(router, memory)), origins)
     for spec in router.served_flows.values():
         app.router.routes.extend(operation_routes(router, memory, sessions, spec))
         for path, method, described in flow_operations(spec):

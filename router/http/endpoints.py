@@ -38,6 +38,7 @@ from router.stack import Headers, IncomingRequest
 
 log = logging.getLogger(__name__)
 
+EXCHANGE_HEADER = "x-cutover-exchange"
 _QA = QA_HEADER.encode()
 _NO_STORE = (b"cache-control", b"no-store")
 _STREAM_HEADERS = {
@@ -231,7 +232,7 @@ def _proof(stream: ServedStream) -> Headers:
     """Return the headers that name the exchange, the assigned stack and the serving one."""
     context, serving = stream.context, stream.served_by
     return (
-        (b"x-cutover-exchange", context.exchange.encode()),
+        (EXCHANGE_HEADER.encode(), context.exchange.encode()),
         (b"x-cutover-assigned", context.assignment.stack.encode()),
         (b"x-cutover-served", f"{serving.name} {serving.fingerprint}".encode()),
     )

@@ -144,6 +144,7 @@ class Setup:
     checkpoints: str = ""
     percent: float | None = None
     route_key: str = "message_id"
+    cors_origin: str = ""
     drain_seconds: float = 5.0
     profile: Profile | None = None
     stacks: Mapping[StackName, Stack] | None = None
@@ -176,6 +177,7 @@ lock_ttl = {setup.lock_ttl}
 [server]
 qa_key_env = "{QA_KEY}"
 drain_seconds = {setup.drain_seconds}
+cors_origins = {[setup.cors_origin] if setup.cors_origin else []}
 
 [captures]
 path = "{folder}/captures"

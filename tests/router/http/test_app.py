@@ -195,3 +195,59 @@ async def test_the_document_describes_bodies_and_problems(place: Deployment) -> 
 def schema(described: Any, media_type: str) -> Any:
     """Return the schema under a media type."""
     return described["content"][media_type]["schema"]
+
+
+PAGE = "https://chat.example.org"
+
+
+@pytest.fixture
+async def shared(tmp_path: Path) -> AsyncIterator[Deployment]:
+    """Deploy for a page of another origin."""
+    async with deployed(tmp_path, Setup(cors_origin=PAGE)) as running:
+        yield running
+
+
+async def test_a_page_of_another_origin_may_ask(shared: Deployment) -> None:
+    """A browser asks first, then reads the stream and the id that feedback names."""
+    wanted = {
+        "origin": PAGE,
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "content-type",
+    }
+    async with shared.session.options(f"{shared.url}/chat/sse", headers=wanted) as allowed:
+        assert allowed.status == 200
+        assert allowed.headers["access-control-allow-origin"] == PAGE
+        assert allowed.headers["access-control-allow-credentials"] == "true"
+        assert allowed.headers["access-control-allow-headers"] == "content-type"
+    answered = await shared.ask(HELLO, headers={"origin": PAGE})
+    assert answered.status == 200
+    assert answered.headers["access-control-allow-origin"] == PAGE
+    assert "x-cutover-exchange" in answered.headers["access-control-expose-headers"]
+    assert answered.body.endswith(b'{"step":"END"}\n\n')
+
+
+@pytest.mark.parametrize(
+    ("path", "origin"),
+    [
+        pytest.param("/chat/sse", "https://elsewhere.example.org", id="another page"),
+        pytest.param("/metrics", PAGE, id="the metrics"),
+        pytest.param("/admin/flows", PAGE, id="the operations"),
+    ],
+)
+async def test_what_is_not_shared_stays_so(shared: Deployment, path: str, origin: str) -> None:
+    """A browser refuses to read what does not name its page."""
+    async with shared.session.get(shared.url + path, headers={"origin": origin}) as answer:
+        assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_nothing_is_shared_unless_so_configured(place: Deployment) -> None:
+    """As before: same-origin pages and servers alone."""
+    answered = await place.ask(HELLO, headers={"origin": PAGE})
+    assert "access-control-allow-origin" not in answered.headers
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc"])
+async def test_no_page_loads_scripts_from_elsewhere(place: Deployment, path: str) -> None:
+    """The document is at /openapi.json; a page for it would fetch its scripts from a CDN."""
+    async with place.session.get(place.url + path) as answer:
+        assert answer.status == 404
