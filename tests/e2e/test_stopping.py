@@ -1,4 +1,4 @@
-"""The router stops: streams end well or honestly, nothing that was served is lost."""
+"""The router stops: streams end well or honestly, whatever a stack does about its end."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from contract.flow import Event
 from contract.flows.chat import End
 from contract.records import decode_run
+from cutover.server.shutdown import EXIT_SECONDS
 from loadtests.simulator import running
 from router.serving.stack import LocalStack
 from router.stack import StackName
@@ -26,8 +27,10 @@ from tests.support.deployment import (
     deployed,
     until,
 )
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
+
 
 MODELS = """
 [models.brief]
@@ -144,3 +147,45 @@ async def test_leaving_the_house_flushes_the_captures(tmp_path: Path) -> None:
 def _model_is_asked(place: Deployment) -> bool:
     counts = place.provider.ledger.counts()
     return counts["in_flight"] == 1
+
+
+STUBBORN = """
+[stacks]
+graph = "tests.e2e.stubborn_stack:FLOWS"
+"""
+
+
+@pytest.mark.slow
+async def test_a_stack_neither_ends_the_process_nor_keeps_it(tmp_path: Path) -> None:
+    """`sys.exit` is a crash, in a callback nothing; deaf to its end, it is left behind."""
+    setup = Setup(stack="graph", more=STUBBORN, drain_seconds=0.2)
+    async with (
+        running(api_key=PLANTED_KEY) as provider,
+        router_process(tmp_path, provider.base_url, setup) as router,
+        aiohttp.ClientSession() as session,
+    ):
+        exited = await router.ask(session, {"message_id": "1", "content": "exit"})
+        called = await router.ask(session, {"message_id": "4", "content": "callback"})
+        served = await router.ask(session, {"message_id": "2", "content": "go"})
+        async with router.post(session, {"message_id": "3", "content": "stay"}) as response:
+            while b"START_REPLY" not in await response.content.readline():
+                pass
+            began = asyncio.get_running_loop().time()
+            router.child.send_signal(signal.SIGTERM)
+            assert b"FAILED" in await response.read()
+        async with asyncio.timeout(PATIENCE_S):
+            assert await router.child.wait() == 0
+        took = asyncio.get_running_loop().time() - began
+    assert [answer.steps[-2] for answer in (exited, called, served)] == ["SUCCESS"] * 3
+    assert took >= EXIT_SECONDS
+    runs = [decode_run(line) for line in captured(tmp_path).splitlines()]
+    assert [(run.role, run.outcome) for run in runs] == [
+        ("serving", "failed"),
+        ("fallback", "completed"),
+        ("serving", "completed"),
+        ("serving", "completed"),
+        ("serving", "failed"),
+    ]
+    log = (tmp_path / "log").read_text("utf-8")
+    assert "the process ends while these are still running: tasks: serving graph" in log
+    assert "a callback asked for the end of the process" in log

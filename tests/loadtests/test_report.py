@@ -1,25 +1,44 @@
-"""A report says what its figures rest on, and what may not be concluded."""
+"""A report says what its figures rest on, and what may not be concluded; its page draws them."""
 
 from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from math import exp, log, sqrt
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from loadtests.metrics import parse_objective
-from loadtests.page import Curve, distribution, page
-from loadtests.plan import LoadPlan, PlannedRun, PlanRefused
+from loadtests.metrics import DEFAULT_OBJECTIVES, METRICS, critical, parse_objective
+from loadtests.page import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    NAME_HEIGHT,
+    RIGHT,
+    WIDTH,
+    Curve,
+    distribution,
+    page,
+)
+from loadtests.page import ticks as ticks_to
+from loadtests.plan import LoadPlan, PlannedRun, PlanRefused, interleaved
 from loadtests.report import (
     FinishedRun,
     LoadReport,
+    RunRows,
+    compare_pairs,
     excluded_cell,
     load_report,
     milliseconds,
     paired_cell,
     stack_line,
+    summarise_metric,
+    summarise_stack,
     void_lines,
 )
 from loadtests.requests import Target
@@ -194,3 +213,185 @@ def test_a_plan_that_makes_no_sense_is_refused(changed: dict[str, object]) -> No
     """When it is made, with the setting's name."""
     with pytest.raises(PlanRefused, match=next(iter(changed))):
         LoadPlan(**{"targets": TARGETS, "messages": Path("m"), **changed})  # type: ignore[arg-type]
+
+
+END = WIDTH - RIGHT
+
+
+def moments(drawn: str) -> list[tuple[float, float]]:
+    """Read the labels below the axis: where each stands, and what it says."""
+    found = re.findall(r'class="tick mid" x="([\d.]+)" y="\d+">([\d.]+)<', drawn)
+    return [(float(place), float(said)) for place, said in found]
+
+
+def names(drawn: str) -> dict[str, float]:
+    """Read how far down the curves' names stand."""
+    return {
+        name: float(y) for y, name in re.findall(r'class="s\d" x="\d+" y="([\d.]+)">(\w+)', drawn)
+    }
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "said"),
+    [
+        (0.6, ["0.0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6"]),
+        (9.1, ["0", "2", "4", "6", "8"]),
+        (31.0, ["0", "10", "20", "30"]),
+        (52_000.0, ["0", "10000", "20000", "30000", "40000", "50000"]),
+    ],
+)
+def test_an_axis_has_round_figures(milliseconds: float, said: list[str]) -> None:
+    """Two places of an axis never say the same."""
+    assert [label for _, label in ticks_to(milliseconds / 1_000)] == said
+
+
+@given(st.floats(1e-9, 1e4))
+def test_a_label_stands_where_what_it_says_is(end: float) -> None:
+    """However long the axis: three to seven labels, each at its own value."""
+    drawn = distribution("TTFT", {"legacy": Curve([end], 1)})
+    found = moments(drawn)
+    assert 3 <= len(found) <= 7
+    for place, said in found:
+        assert place == pytest.approx(LEFT + said / 1_000 / end * (END - LEFT), abs=0.1)
+
+
+@given(st.integers(0, 100), st.integers(0, 100))
+def test_names_of_curves_never_lie_on_each_other(legacy: int, graph: int) -> None:
+    """Nor on the unit below the axis, wherever the curves end."""
+    drawn = distribution(
+        "TTFT", {"legacy": Curve([0.1] * legacy, 100), "graph": Curve([0.1] * (graph or 1), 100)}
+    )
+    found = names(drawn)
+    assert abs(found["legacy"] - found["graph"]) >= NAME_HEIGHT - 0.1
+    assert max(found.values()) <= HEIGHT - BOTTOM + 4
+
+
+def test_a_stack_without_requests_has_no_curve() -> None:
+    """A load that was broken off says nothing of a stack whose turn had not come."""
+    drawn = distribution("TTFT", {"legacy": Curve([], 0), "graph": Curve([0.1], 1)})
+    assert names(drawn).keys() == {"graph"}
+    assert drawn.count('class="curve s1"') == 1
+    assert "curve s0" not in drawn
+
+
+BOTH = ("legacy", "graph")
+
+
+def test_pairs_are_mirrored_and_every_run_has_its_number() -> None:
+    """A B B A …, whichever begins."""
+    runs = interleaved(BOTH, 4, seed=3)
+    order = [run.stack for run in runs]
+    assert [run.run for run in runs] == list(range(8))
+    assert order[2:4] == order[1::-1]
+    assert order[6:8] == order[5:3:-1]
+    assert {run.stack for run in runs[:2]} == set(BOTH)
+
+
+def test_both_runs_of_a_pair_share_their_arrivals() -> None:
+    """One seed for each pair, another one for the next."""
+    runs = interleaved(BOTH, 3, seed=3)
+    seeds = [run.seed for run in runs]
+    assert seeds[0::2] == seeds[1::2]
+    assert len(set(seeds)) == 3
+
+
+def test_who_begins_is_drawn() -> None:
+    """Equal seeds give equal orders, and over seeds each stack begins about half the time."""
+    assert interleaved(BOTH, 5, 1) == interleaved(BOTH, 5, 1)
+    begins = sum(interleaved(BOTH, 1, seed)[0].stack == "legacy" for seed in range(200))
+    assert 70 < begins < 130
+
+
+def test_one_stack_alone_just_repeats() -> None:
+    """A single target has no pair to mirror."""
+    assert [run.stack for run in interleaved(("legacy",), 3, 0)] == ["legacy"] * 3
+
+
+@pytest.mark.parametrize(
+    ("freedom", "t"),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (9, 2.262), (30, 2.042)],
+)
+def test_students_t_is_that_of_the_tables(freedom: int, t: float) -> None:
+    """Two-sided 95 %."""
+    assert critical(0.95, freedom) == pytest.approx(t, abs=5e-4)
+    assert critical(0.0, freedom) == pytest.approx(0.0, abs=1e-12)
+
+
+def ttft(milliseconds: int, count: int = 20) -> list[LoadRow]:
+    """Rows of one run with that TTFT from the scheduled moment (lag 3 ms)."""
+    return [row(first_token=(milliseconds - 3) * MS) for _ in range(count)]
+
+
+def paired_runs(*pairs: tuple[int, int]) -> RunRows:
+    """Runs with these TTFTs of legacy and graph, pair by pair."""
+    return [
+        (PlannedRun(2 * number + side, number, stack, 0), ttft(pair[side]))
+        for number, pair in enumerate(pairs)
+        for side, stack in enumerate(BOTH)
+    ]
+
+
+def test_the_statistic_is_the_paired_difference_of_log_p95() -> None:
+    """By hand with numpy and t(4) = 2.776."""
+    pairs = [(100, 110), (120, 130), (90, 100), (100, 105), (110, 125)]
+    found = compare_pairs(METRICS["ttft"], BOTH, paired_runs(*pairs))
+    logs = [log(graph / legacy) for legacy, graph in pairs]
+    reach = 2.7764 * np.std(logs, ddof=1) / sqrt(5)
+    assert found.ratio == pytest.approx(exp(np.mean(logs)))
+    assert found.low == pytest.approx(exp(np.mean(logs) - reach), rel=1e-4)
+    assert found.high == pytest.approx(exp(np.mean(logs) + reach), rel=1e-4)
+    assert (found.pairs, found.reason) == (5, "")
+
+
+def gaps(legacy: int, graph: int) -> RunRows:
+    """Make a pair of runs in which each answer paused for that long at most, microseconds."""
+    runs = interleaved(BOTH, 1, 0)
+    longest = {"legacy": legacy, "graph": graph}
+    return [(run, [row(gaps=(0, longest[run.stack]))]) for run in runs]
+
+
+def test_few_pairs_make_no_statement() -> None:
+    """A ratio is shown, with what it lacks."""
+    two = compare_pairs(METRICS["ttft"], BOTH, paired_runs((100, 110), (100, 120)))
+    one = compare_pairs(METRICS["ttft"], BOTH, paired_runs((100, 110)))
+    assert "fewer than 5" in two.reason
+    assert (one.low, one.reason) == (None, "one pair has no spread")
+
+
+def test_no_data_on_one_side_is_no_ratio() -> None:
+    """Cannot tell, and why."""
+    found = compare_pairs(METRICS["ttft"], BOTH, paired_runs((100, 110))[:1])
+    assert found.ratio is None
+    assert "no pair" in found.reason
+
+
+@pytest.mark.parametrize("pair", [(0, 110), (100, 0), (0, 0)])
+def test_a_percentile_of_zero_has_no_ratio_and_says_so(pair: tuple[int, int]) -> None:
+    """Answers that come in one burst have gaps of nothing: that is no lack of values."""
+    found = compare_pairs(METRICS["icl_max"], BOTH, gaps(*pair))
+    assert (found.ratio, found.reason) == (None, "a P95 is 0")
+
+
+def test_what_was_excluded_is_counted_and_weighed() -> None:
+    """Two of twenty had no text: P50 stays, P95 is unbounded; cancellations count for neither."""
+    rows = [*ttft(100, 18), row(ending="timeout", first_token=None)]
+    rows += [row(ending="refused"), row(ending="cancelled", first_token=None)]
+    found = summarise_metric(METRICS["ttft"], rows)
+    assert (found.n, found.excluded) == (18, 2)
+    assert found.with_excluded[0] == pytest.approx(0.1)
+    assert found.with_excluded[1:] == (None, None)
+
+
+def test_a_stack_is_summed_up_with_its_failures_by_kind() -> None:
+    """Endings, codes, goodput, and answers that another stack gave."""
+    rows = [
+        *ttft(100, 2),
+        row(ending="error", code="model_error"),
+        row(labels={"served": "graph 0badc0de"}),
+        row(labels={"served": "legacy 0badc0de"}),
+    ]
+    found = summarise_stack("legacy", [(PlannedRun(0, 0, "legacy", 0), rows)], DEFAULT_OBJECTIVES)
+    assert (found.requests, found.endings) == (5, {"complete": 4, "error": 1})
+    assert found.codes == {"error model_error": 1}
+    assert (found.served_elsewhere, found.goodput.good) == (1, 4)
+    assert [metric.name for metric in found.metrics] == list(METRICS)

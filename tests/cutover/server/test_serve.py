@@ -1,16 +1,20 @@
-"""`cutover serve` as it is typed: what it refuses to start on, and what it leaves behind then."""
+"""`cutover serve` as it is typed: what it refuses to start on; memory it gives back."""
 
 from __future__ import annotations
 
 import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from cutover.cli import app
+from cutover.server.serve import map_large_allocations
 from cutover.server.sockets import PortTaken, listen
+from loadtests.processes import child_environment
 
 CONFIGURATION = """
 [captures]
@@ -127,3 +131,46 @@ def test_a_stack_that_is_not_there_exits_2(tmp_path: Path) -> None:
     status, said = serve(tmp_path, '[stacks]\ngraph = "nowhere:FLOWS"', "--port", "0")
     assert status == 2
     assert "'nowhere:FLOWS'" in said
+
+
+PROGRAM = """
+from cutover.server.serve import map_large_allocations
+
+def held():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+assert map_large_allocations()
+small = []
+before = held()
+for size in (9_000_000, 8_000_000, 7_000_000):
+    pieces = []
+    for _ in range(20):
+        pieces.append(bytes(size))
+        small.append(bytes(100_000))
+    pieces.clear()
+print(held() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's alone")
+def test_what_is_large_is_given_back() -> None:
+    """Left alone, glibc keeps a good part of it between what is small and still held."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=child_environment(),
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert int(done.stdout) < 32_000_000, "after all large blocks were released"
+
+
+@pytest.mark.parametrize("variable", ["MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"])
+def test_who_has_decided_otherwise_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """Variables of glibc go before what suits a router."""
+    monkeypatch.setenv(variable, "33554432")
+    assert not map_large_allocations()

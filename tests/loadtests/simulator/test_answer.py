@@ -1,4 +1,4 @@
-"""What the simulated model reads in a picture, and what of it may be remembered."""
+"""What the simulated model answers, and the prose it is written in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from contract.flows.companion import CompanionOptions
 from loadtests.simulator import ChatCompletionRequest, Profile, script_for
-from loadtests.simulator.prose import PHRASES, Language, language_of
+from loadtests.simulator.prose import PHRASES, Language, language_of, topic_of
 from loadtests.simulator.tasks import call_rounds
 from rules.memories import confident_facts
 from tests.loadtests.simulator.asking import ALL, asked, finish, text
@@ -105,3 +105,20 @@ def test_people_in_them_are_invented(messages: list[Message]) -> None:
     found = [hit for it in messages for hit in re.findall(r"@[\w.]+", it.content)]
     assert found
     assert all(re.fullmatch(r"@example\.(com|org|net)[.,]?", hit) for hit in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "topic"),
+    [
+        ("How can I improve my time management skills?", "en", "time management skills"),
+        ("为什么秋天的树叶会变红？", "zh", "为什么秋天的树叶会变"),
+        ("请帮我解释 asyncio", "zh", "请帮我解释"),
+        ("", "en", ""),
+        ("🚴", "en", ""),
+        ("吗", "zh", ""),
+    ],
+)
+def test_topics(text: str, language: str, topic: str) -> None:
+    """The longest run of words, cut short."""
+    assert language_of(text) == language
+    assert topic_of(text, language_of(text)) == topic

@@ -1,6 +1,8 @@
-"""The server on its socket: disconnects, stamps, refusals, and what it counts."""
+"""The simulator on a socket, in this process or its own, and what it counts."""
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from io import BytesIO
@@ -9,11 +11,11 @@ import aiohttp
 import msgspec
 import pytest
 
-from loadtests.simulator import RequestLedger, Served, running
+from loadtests.processes import ServerDidNotStart
+from loadtests.simulator import Profile, RequestLedger, Served, running, spawn
+from loadtests.simulator.__main__ import main
 from loadtests.simulator.app import MAX_BODY
 from tests.support.patience import PATIENCE_S
-
-pytestmark = pytest.mark.sockets
 
 
 @pytest.fixture
@@ -49,6 +51,7 @@ async def counted(ledger: RequestLedger, key: str) -> None:
         await ledger.until(key, 1)
 
 
+@pytest.mark.sockets
 @pytest.mark.parametrize(
     "model",
     [
@@ -72,6 +75,7 @@ async def test_a_client_that_leaves_is_noticed(
     assert len(msgspec.to_builtins(counts["noticed_us"])) == 1
 
 
+@pytest.mark.sockets
 async def test_a_client_that_gives_up_on_silence_is_noticed(served: Served) -> None:
     """No header, no byte; the client hangs up."""
     host, port = served.url.removeprefix("http://").split(":")
@@ -85,6 +89,7 @@ async def test_a_client_that_gives_up_on_silence_is_noticed(served: Served) -> N
     await counted(served.ledger, "cancelled")
 
 
+@pytest.mark.sockets
 @pytest.mark.parametrize("query", ["", "&rate=1000", "&split=1"])
 async def test_what_was_sent_before_a_cut_arrives(
     client: aiohttp.ClientSession, query: str
@@ -98,6 +103,7 @@ async def test_what_was_sent_before_a_cut_arrives(
     assert b"".join(received).count(b"\n\n") == 4
 
 
+@pytest.mark.sockets
 async def test_stopping_breaks_open_answers_off() -> None:
     """A stalled stream does not keep the server, nor leave a task behind."""
     async with running() as simulator, aiohttp.ClientSession(simulator.url) as client:
@@ -108,6 +114,7 @@ async def test_stopping_breaks_open_answers_off() -> None:
     assert simulator.ledger.counts()["in_flight"] == 0
 
 
+@pytest.mark.sockets
 @pytest.mark.parametrize("split", [0, 1])
 async def test_chunks_carry_the_moment_they_were_sent(
     client: aiohttp.ClientSession, split: int
@@ -124,6 +131,7 @@ async def test_chunks_carry_the_moment_they_were_sent(
     assert [began, *stamps, ended] == sorted([began, *stamps, ended])
 
 
+@pytest.mark.sockets
 async def test_the_ground_truth_of_latency_is_on_record(
     served: Served, client: aiohttp.ClientSession
 ) -> None:
@@ -140,6 +148,7 @@ async def test_the_ground_truth_of_latency_is_on_record(
     assert (record["model"], record["chunks"], record["end"]) == ("gpt-4.1", 7, "completed")
 
 
+@pytest.mark.sockets
 async def test_counts_can_be_read_and_reset(client: aiohttp.ClientSession) -> None:
     """Over HTTP, so that another process can."""
     for _ in range(3):
@@ -155,6 +164,7 @@ async def test_counts_can_be_read_and_reset(client: aiohttp.ClientSession) -> No
         assert (await response.json())["total"] == 0
 
 
+@pytest.mark.sockets
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
@@ -176,6 +186,7 @@ async def test_bad_requests_are_refused(
         assert set((await response.json())["error"]) == {"message", "type", "param", "code"}
 
 
+@pytest.mark.sockets
 async def test_bodies_have_a_limit(client: aiohttp.ClientSession) -> None:
     """413, without reading on."""
     body = BytesIO(b"x" * (MAX_BODY + 1))
@@ -183,6 +194,7 @@ async def test_bodies_have_a_limit(client: aiohttp.ClientSession) -> None:
         assert response.status == 413
 
 
+@pytest.mark.sockets
 async def test_long_bodies_are_answered_without_being_remembered(
     client: aiohttp.ClientSession,
 ) -> None:
@@ -197,6 +209,7 @@ async def test_long_bodies_are_answered_without_being_remembered(
     assert texts[0] == texts[1]
 
 
+@pytest.mark.sockets
 async def test_a_connection_serves_many_requests(client: aiohttp.ClientSession) -> None:
     """Kept alive through streams, bodies and timed answers."""
     for model in ("sim-chat", "sim-chat?rate=10000&tokens=5", "sim-chat?ending=no_done"):
@@ -205,3 +218,84 @@ async def test_a_connection_serves_many_requests(client: aiohttp.ClientSession) 
             async with client.post("/v1/chat/completions", data=body) as response:
                 assert await response.read()
                 assert response.headers.get("connection") != "close"
+
+
+@pytest.mark.sockets
+@pytest.mark.slow
+async def test_a_spawned_simulator_answers_and_ends() -> None:
+    """It says where it listens, and has the profile it was given."""
+    with spawn(Profile(tokens=3)) as url:
+        body = b'{"model":"gpt-4.1","messages":[{"role":"user","content":"Hello"}]}'
+        async with (
+            aiohttp.ClientSession(url) as client,
+            client.post("/v1/chat/completions", data=body) as response,
+        ):
+            answered = await response.json()
+    assert answered["usage"]["completion_tokens"] == 3
+    async with aiohttp.ClientSession(url) as client:
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await client.get("/v1/models")
+
+
+@pytest.mark.sockets
+@pytest.mark.slow
+def test_a_simulator_that_does_not_start_says_so() -> None:
+    """An option that means nothing ends it before it listens."""
+    with pytest.raises(ServerDidNotStart, match="did not start"), spawn(None, "--rate=fast"):
+        pass
+
+
+@pytest.mark.sockets
+@pytest.mark.slow
+def test_the_command_explains_itself() -> None:
+    """Every key of a profile is an option."""
+    command = [sys.executable, "-m", "loadtests.simulator", "--help"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "--ttft-ms" in ran.stdout
+    assert "--retry-after" in ran.stdout
+
+
+@pytest.mark.sockets
+@pytest.mark.slow
+def test_bad_options_are_refused() -> None:
+    """With the key and the value."""
+    with pytest.raises(SystemExit, match="rate"):
+        main(["--rate", "fast"])
+
+
+def test_requests_are_counted_by_how_they_end() -> None:
+    """Open ones are in flight."""
+    ledger = RequestLedger()
+    records = [ledger.open("d", "m", stream=True) for _ in range(3)]
+    records[0].sent(5)
+    ledger.close(records[0], "completed")
+    ledger.close(records[1], "cancelled", lost_ns=records[1].started_ns)
+    counts = ledger.counts()
+    assert (counts["total"], counts["in_flight"], counts["chunks"]) == (3, 1, 5)
+    assert (counts["completed"], counts["cancelled"]) == (1, 1)
+    assert counts["by_digest"] == {"d": 3}
+    assert ledger.attempts("d") == 3
+    assert records[0].started_ns <= records[0].first_ns <= records[0].ended_ns
+    assert records[1].noticed_us is not None
+
+
+def test_requests_from_before_a_reset_are_not_counted_after_it() -> None:
+    """Their end would otherwise make the number in flight negative."""
+    ledger = RequestLedger()
+    before = ledger.open("d", "m", stream=True)
+    ledger.reset()
+    ledger.close(before, "completed")
+    counts = ledger.counts()
+    assert (counts["total"], counts["in_flight"], counts["completed"]) == (0, 0, 0)
+
+
+def test_records_come_in_pages() -> None:
+    """At most a thousand at a time, from a number on."""
+    ledger = RequestLedger()
+    for _ in range(1_500):
+        ledger.open("d", "m", stream=False)
+    first = msgspec.to_builtins(ledger.page(0))
+    second = msgspec.to_builtins(ledger.page(first["next"]))
+    assert (len(first["records"]), first["next"]) == (1_000, 1_000)
+    assert (len(second["records"]), second["next"]) == (500, 1_500)
+    assert ledger.page(1_500) == {"records": [], "next": 1_500}
