@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, cast
 
 import msgspec
@@ -32,9 +31,6 @@ from effects.model import (
     Fail,
     Hang,
     LimitedModel,
-    ModelRegistry,
-    RescuePolicy,
-    RescuingModel,
     ScriptedModel,
     Step,
     resolving,
@@ -70,15 +66,8 @@ class Played:
 Play = Callable[[Sequence[Step]], AbstractAsyncContextManager[Played]]
 
 
-def rescuing(registry: ModelRegistry) -> Model:
-    """Make the port that rescues, of one attempt."""
-    return RescuingModel(registry, RescuePolicy(attempts=1))
-
-
 @asynccontextmanager
-async def real(
-    steps: Sequence[Step], port: Callable[[ModelRegistry], Model] = once
-) -> AsyncIterator[Played]:
+async def real(steps: Sequence[Step]) -> AsyncIterator[Played]:
     """Play through a provider on loopback and the adapter."""
     left = asyncio.Event()
 
@@ -97,7 +86,7 @@ async def real(
         await wire.end()
 
     async with serving(answer) as loopback, registry_of(loopback.entry()) as registry:
-        yield Played(port(registry), left)
+        yield Played(once(registry), left)
 
 
 @asynccontextmanager
@@ -121,7 +110,7 @@ def event(chunk: Chunk) -> dict[str, object]:
     return {"choices": [{"index": 0, "delta": fields}]}
 
 
-@pytest.fixture(params=[real, partial(real, port=rescuing), fake], ids=["real", "rescue", "fake"])
+@pytest.fixture(params=[real, fake], ids=["real", "fake"])
 def play(request: pytest.FixtureRequest) -> Play:
     """Return a way to play steps through a model port."""
     return cast("Play", request.param)
