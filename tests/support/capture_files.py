@@ -1,6 +1,7 @@
 """Reading captures back, batch by batch, to see what a writer left."""
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,7 +67,8 @@ async def write_until_killed(folder: str) -> None:
         writer.put([a_run(f"{number:08d}", "word " * 200)])
         if number % 20 == 0:
             await writer.flush()
-            print(number, flush=True)  # noqa: T201 (this is what the parent reads)
+            sys.stdout.write(f"{number}\n")
+            sys.stdout.flush()
 
 
 def main(folder: str) -> None:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from contract.errors import EffectFailed, Fault
 from contract.model import Chunk, ModelCall, UserMessage
 from effects.model import (
     Limits,
@@ -206,6 +207,17 @@ def usage(prompt: int, completion: int) -> dict[str, object]:
 async def whole(chunks: AsyncIterator[Chunk]) -> list[Chunk]:
     """Read a stream to its end."""
     return [chunk async for chunk in chunks]
+
+
+async def until_fault(stream: AsyncIterator[Chunk]) -> tuple[list[Chunk], Fault | None]:
+    """Read a stream; return all that came of it, and the fault that ended it."""
+    chunks: list[Chunk] = []
+    try:
+        async for chunk in stream:
+            chunks.append(chunk)  # noqa: PERF401 (kept when the stream fails)
+    except EffectFailed as failed:
+        return chunks, failed.fault
+    return chunks, None
 
 
 def once(registry: ModelRegistry) -> RescuingModel:

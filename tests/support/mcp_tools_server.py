@@ -32,7 +32,8 @@ def answering(server: MCPServer) -> None:
     @server.tool(annotations=READS)
     async def fail() -> str:
         """Fail."""
-        raise ToolError("secret of the user")  # noqa: EM101, TRY003 (the words must not leak)
+        secret = "secret of the user"  # must not leak
+        raise ToolError(secret)
 
     @server.tool(annotations=READS)
     async def echo(text: str) -> str:
@@ -125,7 +126,8 @@ def telling(server: MCPServer) -> None:
     @server.tool(annotations=READS, structured_output=False)
     async def complain(text: str) -> str:
         """Write to the standard error."""
-        print(text, file=sys.stderr, flush=True)  # noqa: T201 (it is what is tested)
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
         return ""
 
     @server.tool(structured_output=False)

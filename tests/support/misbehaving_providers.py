@@ -7,10 +7,18 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from contract.errors import EffectFailed, Fault
+from contract.errors import Fault
 from contract.model import Chunk, Usage
 from effects.model import ModelEntry, RescuePolicy, RescuingModel
-from tests.support.loopback_provider import CALL, Answer, Loopback, Wire, registry_of, sse
+from tests.support.loopback_provider import (
+    CALL,
+    Answer,
+    Loopback,
+    Wire,
+    registry_of,
+    sse,
+    until_fault,
+)
 
 NO_WAIT = RescuePolicy(first_wait=1.0)
 DONE = b"data: [DONE]\n\n"
@@ -52,14 +60,7 @@ class PortCaller:
 
     async def ask(self) -> Heard:
         """Ask once, read to the end."""
-        chunks: list[Chunk] = []
-        fault = None
-        try:
-            async for chunk in self.model.stream("reply", CALL):
-                chunks.append(chunk)  # noqa: PERF401 (kept when the stream fails)
-        except EffectFailed as failed:
-            fault = failed.fault
-        return heard(chunks, fault)
+        return heard(*await until_fault(self.model.stream("reply", CALL)))
 
 
 @asynccontextmanager

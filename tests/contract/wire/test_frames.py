@@ -80,7 +80,7 @@ def test_texts_are_not_read() -> None:
         (b"\n\n", False),
     ],
 )
-def test_an_event_is_what_has_data(frame: bytes, speaks: bool) -> None:  # noqa: FBT001 - a table
+def test_an_event_is_what_has_data(frame: bytes, *, speaks: bool) -> None:
     """Comments and fields alone are dispatched by no client."""
     assert CHAT_READER.is_event(frame) is speaks
 

@@ -65,10 +65,7 @@ def test_a_name_is_in_the_payload_else_the_sse_field_else_the_default(
     ],
 )
 def test_endings_and_failures_may_be_events_parts_or_literals(
-    wire: str,
-    data: bytes,
-    ends: bool,  # noqa: FBT001 - a table
-    failure: str | None,
+    wire: str, data: bytes, failure: str | None, *, ends: bool
 ) -> None:
     """A failure without a code has an empty one."""
     event = DECODERS[wire].event("", data)

@@ -93,7 +93,9 @@ def test_retry_after_in_seconds(headers: dict[str, str], seconds: float | None) 
 def test_how_long_to_wait_is_a_fact() -> None:
     """For the retry."""
     fault = status_fault(429, {"retry-after": "2"}, None)
-    assert fault == Fault("model_rate_limited", True, {"status": 429, "retry_after": 2.0})  # noqa: FBT003
+    assert fault == Fault(
+        "model_rate_limited", retryable=True, data={"status": 429, "retry_after": 2.0}
+    )
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,8 @@ def book(_: Nothing, __: ToolContext) -> str:
 @tool("fail", "Fail.", Nothing, read_only=True)
 async def fail(_: Nothing, __: ToolContext) -> str:
     """Raise."""
-    raise ZeroDivisionError("secret of the user")  # noqa: EM101, TRY003 (the message must not leak)
+    secret = "secret of the user"  # must not leak
+    raise ZeroDivisionError(secret)
 
 
 @tool("slow", "Take an hour.", Nothing, read_only=True, timeout=5.0)

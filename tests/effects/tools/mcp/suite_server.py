@@ -37,7 +37,8 @@ def suite_server() -> MCPServer:
     @server.tool(annotations=READS)
     async def fail() -> str:
         """Raise."""
-        raise ToolError("secret of the user")  # noqa: EM101, TRY003 (the words must not leak)
+        secret = "secret of the user"  # must not leak
+        raise ToolError(secret)
 
     @server.tool(annotations=READS)
     async def slow() -> str:

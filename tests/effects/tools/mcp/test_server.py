@@ -63,8 +63,7 @@ def test_what_is_allowed_and_not_denied_is_offered() -> None:
     ],
 )
 def test_what_is_read_only_is_the_server_s_hint_or_the_configuration_s_word(
-    said: bool | frozenset[str] | None,  # noqa: FBT001 - a case of the table
-    expected: list[bool],
+    expected: list[bool], *, said: bool | frozenset[str] | None
 ) -> None:
     """A tool without a hint may write; the configuration has the last word."""
     tools = [ListedTool(name, "", {"type": "object"}, name == "a") for name in "ab"]
