@@ -60,6 +60,7 @@ _HISTORIES: Final = frozenset({TURN_HISTORY.label, TURN_FIND.label})
 _ENDED_BY_GRAMMAR = frozenset({"grammar", "truncated"})
 _UNANSWERED = "tape_miss"
 _ARGUMENTS = ".tool_call.arguments"
+_LACKING = CallSkipped | CallExtra | ToolDropped | ToolAdded
 
 F = TypeVar("F", bound=Finding)
 
@@ -221,18 +222,20 @@ def _why_frame(case: Differences, finding: FrameFinding) -> str | None:
         if broke_off:
             return broke_off
     for effect in case.effects:
-        if isinstance(effect, ToolDropped | ToolAdded) and _names(finding, effect.tool):
-            return signature_of(effect)
+        if isinstance(effect, ToolDropped | ToolAdded):
+            quoted = f'"{effect.tool}"'
+            if any(quoted in (value or "") for value in (finding.legacy, finding.graph)):
+                return signature_of(effect)
     return None
 
 
 def _forbidden(finding: FrameFinding, broken: GrammarBroken) -> bool:
     """Whether a frame one side sent too many is the one its grammar stumbled over."""
-    on_legacy = broken.side == "legacy" and not isinstance(finding, FrameAdded)
-    if on_legacy and _within(broken.at, finding.at_legacy, finding.count):
-        return True
-    on_graph = broken.side == "graph" and not isinstance(finding, FrameDropped)
-    return on_graph and _within(broken.at, finding.at_graph, finding.count)
+    on_legacy = broken.side == "legacy"
+    if broken.side == "both" or isinstance(finding, FrameAdded if on_legacy else FrameDropped):
+        return False
+    start = finding.at_legacy if on_legacy else finding.at_graph
+    return start <= broken.at < start + finding.count
 
 
 def _lost_a_piece(case: Differences, finding: FrameFinding, broken: GrammarBroken) -> bool:
@@ -253,21 +256,12 @@ def _cut_on_both(case: Differences) -> str | None:
     return _first([f for f in case.grammar if f.side == "both" and f.at >= length])
 
 
-def _within(at: int, start: int, count: int) -> bool:
-    return start <= at < start + count
-
-
 def _reaches_end(case: Differences, finding: FrameFinding) -> bool:
     """Whether nothing both runs sent comes behind the finding, but the frames that end a stream."""
     return (
         finding.at_legacy + finding.count >= len(case.legacy.events) - 1
         or finding.at_graph + finding.count >= len(case.graph.events) - 1
     )
-
-
-def _names(finding: FrameFinding, tool: str) -> bool:
-    quoted = f'"{tool}"'
-    return any(quoted in (value or "") for value in (finding.legacy, finding.graph))
 
 
 def _why_grammar(case: Differences, broken: GrammarBroken) -> str | None:
@@ -340,29 +334,16 @@ def _broke_off(case: Differences) -> bool:
 
 def _why_effect(case: Differences, finding: EffectFinding) -> str | None:
     """A run that ended early asks less; a changed reply is stored as it was changed."""
-    ended = case.outcome and (case.outcome[0].after is None or _unanswered(case))
-    if ended and isinstance(finding, _LACKING) and _lacks(case, finding):
-        return case.outcome[0].after or _first(case.outcome)
-    if isinstance(finding, WriteChanged) and _is_reply(case, finding):
+    if case.outcome and isinstance(finding, _LACKING):
+        # What a run lacks that ended at a call no tape answers follows from that, too.
+        errors = case.pair.control.error, case.pair.candidate.error
+        unanswered = any(error is not None and error.code == _UNANSWERED for error in errors)
+        skipped = isinstance(finding, CallSkipped | ToolDropped)
+        lacking = case.pair.candidate if skipped else case.pair.control
+        ended = case.outcome[0].after is None or unanswered
+        if ended and lacking.outcome != COMPLETED:
+            return case.outcome[0].after or _first(case.outcome)
+    texts = case.legacy.text, case.graph.text
+    if isinstance(finding, WriteChanged) and (finding.legacy, finding.graph) == texts:
         return _first([f for f in case.text if isinstance(f, TextChanged)])
     return None
-
-
-def _unanswered(case: Differences) -> bool:
-    """Whether a run ended at a call that no tape answers: what it lacks follows from that."""
-    errors = case.pair.control.error, case.pair.candidate.error
-    return any(error is not None and error.code == _UNANSWERED for error in errors)
-
-
-_LACKING = CallSkipped | CallExtra | ToolDropped | ToolAdded
-
-
-def _lacks(case: Differences, finding: Finding) -> bool:
-    """Whether it is the run that broke off that lacks the call."""
-    skipped = isinstance(finding, CallSkipped | ToolDropped)
-    run = case.pair.candidate if skipped else case.pair.control
-    return run.outcome != COMPLETED
-
-
-def _is_reply(case: Differences, finding: WriteChanged) -> bool:
-    return (finding.legacy, finding.graph) == (case.legacy.text, case.graph.text)

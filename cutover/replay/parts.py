@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -76,18 +77,18 @@ class PartReader:
     def _segment(self, segment: CaptureSegment) -> Iterator[Part]:
         lines: list[CapturedLine | Damage] = []
         exchanges = size = number = 0
-        for group in self._groups(segment):
-            if not group[0]:
-                lines += group[1]
+        for exchange, group in self._groups(segment):
+            if not exchange:
+                lines += group
                 continue
             if self._left == 0:
                 break
             if exchanges == EXCHANGES or size >= LINE_BYTES:
                 yield Part(segment.url, number, tuple(lines), self._read)
                 lines, exchanges, size, number = [], 0, 0, number + 1
-            lines += group[1]
+            lines += group
             exchanges += 1
-            size += sum(len(line.data) for line in group[1] if isinstance(line, CapturedLine))
+            size += sum(len(line.data) for line in group if isinstance(line, CapturedLine))
             if self._left is not None:
                 self._left -= 1
         if lines:
@@ -96,35 +97,26 @@ class PartReader:
     def _groups(self, segment: CaptureSegment) -> Iterator[tuple[str, list[CapturedLine | Damage]]]:
         """Yield selected exchanges, and ("", …) for lines that belong to none."""
         exchange = ""
-        lines: list[CapturedLine | Damage] = []
-        for line in read_lines(segment, self._advance):
-            of = exchange if isinstance(line, Damage) else _exchange_of(line) or exchange
-            if of != exchange:
-                yield from self._selected(exchange, lines)
-                exchange, lines = of, []
-            lines.append(line)
-        yield from self._selected(exchange, lines)
 
-    def _selected(
-        self, exchange: str, lines: list[CapturedLine | Damage]
-    ) -> Iterator[tuple[str, list[CapturedLine | Damage]]]:
-        if self._only and exchange not in self._only:
-            exchange, lines = "", [line for line in lines if not _of_a_run(line)]
-        if lines:
-            yield exchange, lines
+        def exchange_at(line: CapturedLine | Damage) -> str:
+            nonlocal exchange
+            exchange = _exchange_of(line) or exchange
+            return exchange
+
+        for name, group in groupby(read_lines(segment, self._advance), exchange_at):
+            if not self._only or name in self._only:
+                yield name, list(group)
+            elif others := [line for line in group if not _exchange_of(line)]:
+                yield "", others
 
     def _advance(self, count: int) -> None:
         self._read += count
 
 
-def _of_a_run(line: CapturedLine | Damage) -> bool:
-    return isinstance(line, CapturedLine) and bool(_exchange_of(line))
-
-
-def _exchange_of(line: CapturedLine) -> str:
+def _exchange_of(line: CapturedLine | Damage) -> str:
     """Return the exchange a line names, "" for a broken one, which its reader reports."""
     try:
-        return _head.decode(line.data).exchange
+        return "" if isinstance(line, Damage) else _head.decode(line.data).exchange
     except ILLEGIBLE:
         return ""
 

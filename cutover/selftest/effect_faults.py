@@ -97,7 +97,7 @@ def _changing(change: Callable[[Any], object]) -> Callable[..., object]:
     return answered
 
 
-def _model_calls(change: Callable[[ModelCall], ModelCall]) -> FlowWrapper:
+def changed_model_calls(change: Callable[[ModelCall], ModelCall]) -> FlowWrapper:
     """Change what the model is asked."""
     return _replacing("model", stream=lambda real, site, call: real(site, change(call)))
 
@@ -109,7 +109,7 @@ def _messages(change: Callable[[Message], Message | None]) -> FlowWrapper:
         shown = (change(message) for message in call.messages)
         return replace(call, messages=tuple(it for it in shown if it is not None))
 
-    return _model_calls(otherwise)
+    return changed_model_calls(otherwise)
 
 
 def _system(change: Callable[[str], str]) -> FlowWrapper:
@@ -224,13 +224,13 @@ EFFECT_FAULTS = code_faults(
             ),
         },
         ("effects", "parameter_changed"): {
-            "temperature": _model_calls(lambda it: replace(it, temperature=0.2)),
-            "temperature lost": _model_calls(lambda c: replace(c, temperature=None)),
-            "model id": _model_calls(lambda it: replace(it, model_id="gpt-4o")),
-            "token limit lost": _model_calls(lambda c: replace(c, max_tokens=None)),
-            "JSON asked for": _model_calls(lambda it: replace(it, json_object=True)),
-            "tool choice": _model_calls(lambda it: replace(it, tool_choice="required")),
-            "a tool not offered": _model_calls(lambda c: replace(c, tools=c.tools[:1])),
+            "temperature": changed_model_calls(lambda it: replace(it, temperature=0.2)),
+            "temperature lost": changed_model_calls(lambda c: replace(c, temperature=None)),
+            "model id": changed_model_calls(lambda it: replace(it, model_id="gpt-4o")),
+            "token limit lost": changed_model_calls(lambda c: replace(c, max_tokens=None)),
+            "JSON asked for": changed_model_calls(lambda it: replace(it, json_object=True)),
+            "tool choice": changed_model_calls(lambda it: replace(it, tool_choice="required")),
+            "a tool not offered": changed_model_calls(lambda c: replace(c, tools=c.tools[:1])),
         },
         ("effects", "call_extra"): {
             "model asked twice": _asked_twice(last=True),

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -15,10 +11,10 @@ from compare.findings import kind_of
 from compare.input.pairing import Pair
 from compare.tally import Tally, count_pair
 from compare.verdict import verdict_on
-from contract.flow import Event, Flow, Request
+from contract.flow import Event, Flow
 from contract.flows.chat import CHAT, Send
 from contract.model import Chunk, ModelCall
-from contract.ports import Effects
+from cutover.selftest.effect_faults import changed_model_calls
 from effects.model import ScriptedModel, Step
 from tests.compare.pairs import cluster_kinds, paired
 from tests.support.faulty_stacks import after, crash, mapped
@@ -66,31 +62,10 @@ async def test_the_same_answer_is_equal() -> None:
     assert (tally.equal, tally.own_answers) == (1, 1)
 
 
-@dataclass(frozen=True)
-class Hotter:
-    """A model port whose stack asks with another temperature."""
-
-    model: Any
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.model, name)
-
-    def stream(self, site: str, call: ModelCall) -> AsyncIterator[Chunk]:
-        """Ask."""
-        chunks: AsyncIterator[Chunk] = self.model.stream(
-            site, msgspec.structs.replace(call, temperature=2.0)
-        )
-        return chunks
-
-
-def hotter(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
-    """Be a graph that asks with another temperature."""
-    return FLOWS["graph"](request, replace(effects, model=Hotter(effects.model)))
-
-
 async def test_the_first_question_is_the_pipelines_own() -> None:
     """Another parameter is a cause as ever, and the text follows from it."""
-    tally, _ = await compared(hotter, *OTHERWISE)
+    hotter = changed_model_calls(lambda call: msgspec.structs.replace(call, temperature=2.0))
+    tally, _ = await compared(hotter(FLOWS["graph"]), *OTHERWISE)
     assert cluster_kinds(tally) == ["parameter_changed"]
     assert tally.different == 1
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import pytest
@@ -17,12 +15,12 @@ from compare.noise.messages import TooFew, live_runs
 from compare.report.document import report_of
 from compare.tally import DEEPEST, Drift, Tally, count_drift, count_pair, drift_of, drift_text
 from compare.verdict import verdict_on
-from contract.flow import Event, Flow, Request
+from contract.flow import Flow
 from contract.flows.companion import COMPANION, CompanionOptions, MessageTurn
 from contract.flows.session import SESSION
-from contract.model import Chunk, ModelCall, SystemMessage
-from contract.ports import Effects
+from contract.model import SystemMessage
 from contract.records import OwnHistory, RunRecord
+from cutover.selftest.effect_faults import changed_model_calls
 from effects.testing import World
 from graph_impl import FLOWS
 from router.stack import StackName
@@ -95,46 +93,23 @@ async def test_told_what_was_served_there_is_no_drift() -> None:
     assert not any("prompt_changed" in found for found in kinds)
 
 
-class Otherwise:
-    """A model port whose stack asks otherwise than it should."""
-
-    def __init__(self, model: Any, **changes: object) -> None:
-        self._model = model
-        self._changes = changes
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def stream(self, site: str, call: ModelCall) -> AsyncIterator[Chunk]:
-        """Ask."""
-        asked: AsyncIterator[Chunk] = self._model.stream(
-            site, msgspec.structs.replace(call, **self._changes)
-        )
-        return asked
-
-
-def hotter(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
-    """Be a graph that asks with another temperature."""
-    model: Any = Otherwise(effects.model, temperature=2.0)
-    return FLOWS["session"](request, replace(effects, model=model))
+def otherwise(**changes: object) -> Flow:
+    """Return a graph that asks the model otherwise than it should."""
+    asked = changed_model_calls(lambda call: msgspec.structs.replace(call, **changes))
+    return asked(FLOWS["session"])
 
 
 async def test_parameters_are_the_pipelines_own_in_every_turn() -> None:
     """No history brings another temperature about."""
-    tally, pairs = compared(await talked(free(), hotter))
+    tally, pairs = compared(await talked(free(), otherwise(temperature=2.0)))
     assert (tally.different, cluster_kinds(tally)) == (3, ["parameter_changed"])
     for pair in pairs[1:]:
         assert OWN_HISTORY in after(pair)
 
 
-def curt(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
-    """Be a graph that says something else of itself, where nothing was said before."""
-    model: Any = Otherwise(effects.model, messages=(SystemMessage("curt"),))
-    return FLOWS["session"](request, replace(effects, model=model))
-
-
 async def test_prompts_are_the_pipelines_own_where_no_own_answer_was_told() -> None:
     """In the first turn, and where its answers are those that were served."""
+    curt = otherwise(messages=(SystemMessage("curt"),))
     tally, _ = compared(await talked(free(), curt))
     assert cluster_kinds(tally) == ["prompt_changed"]
     tally, pairs = compared(await talked(free(remembering("red"))))
