@@ -5,11 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
@@ -98,17 +98,11 @@ def _with_values(text: str, path: Path, flow: str, values: Mapping[str, Value]) 
         document = tomlkit.parse(text)
     except TOMLKitError as error:
         raise NotWritten(path, f"not understood: {error}") from error
-    table = _below(_below(document, "flows"), flow)
+    flows = document.setdefault("flows", tomlkit.table(is_super_table=True))
+    table = flows.setdefault(flow, tomlkit.table())
     for key, value in values.items():
         table[key] = float(value) if isinstance(value, Decimal) else value
     return tomlkit.dumps(document)
-
-
-def _below(parent: MutableMapping[str, Any], name: str) -> MutableMapping[str, Any]:
-    if name not in parent:
-        parent[name] = tomlkit.table(is_super_table=name == "flows")
-    found: MutableMapping[str, Any] = parent[name]
-    return found
 
 
 def _replace(path: Path, text: str) -> None:

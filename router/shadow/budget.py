@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from contract import operations as ops
 from effects.stores import NO_SPENDING, Spending
-from effects.tape import Entry, Tape
+from effects.tape import Tape
 from router.config.schema import ShadowSettings
 from router.context import Price, charge_of
 from router.serving.run import Run
@@ -64,7 +64,12 @@ class ShadowBudget:
     def charge(self, tape: Tape, run: Run, *, taped: bool) -> None:
         """Count what a shadow has spent, completed or not; `taped` is whether its stack is."""
         self._begin_day()
-        for entry in _paid_calls(tape, run, taped=taped):
+        plays = [play for play in run.session.plays if play.operation is ops.MODEL_STREAM]
+        if taped or any(play.site == GATEWAY_SITE for play in plays):
+            paid = [play.entry for play in plays if play.how == "live" and play.entry]
+        else:
+            paid = [entry for entry in tape.entries if entry.operation is ops.MODEL_STREAM]
+        for entry in paid:
             charge = charge_of(entry, "live", self._price)
             if (usage := charge.use.usage) is not None:
                 self.tokens += usage.prompt_tokens + usage.completion_tokens
@@ -74,11 +79,3 @@ class ShadowBudget:
         day = int(self._wall() // _DAY_SECONDS)
         if day != self._day:
             self._day, self.tokens, self.cost, self._others = day, 0, 0.0, NO_SPENDING
-
-
-def _paid_calls(tape: Tape, run: Run, *, taped: bool) -> Iterator[Entry]:
-    plays = [play for play in run.session.plays if play.operation is ops.MODEL_STREAM]
-    if taped or any(play.site == GATEWAY_SITE for play in plays):
-        yield from (play.entry for play in plays if play.how == "live" and play.entry)
-    else:
-        yield from (entry for entry in tape.entries if entry.operation is ops.MODEL_STREAM)

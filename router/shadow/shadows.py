@@ -109,12 +109,8 @@ class ConversationOrder:
 
     def __init__(self) -> None:
         self._lines: dict[str, deque[ShadowJob]] = {}
-        self._waiting: list[ShadowJob] = []
-
-    @property
-    def waiting(self) -> tuple[ShadowJob, ...]:
+        self.waiting: list[ShadowJob] = []
         """The jobs that could run, and whose turn has not come."""
-        return tuple(self._waiting)
 
     def expect(self, job: ShadowJob) -> None:
         """Put a job at the end of its conversation: its exchange has begun."""
@@ -126,13 +122,13 @@ class ConversationOrder:
         line = self._lines.get(job.conversation)
         if not line or job not in line or line[0] is job:
             return False
-        self._waiting.append(job)
+        self.waiting.append(job)
         return True
 
     def remove(self, job: ShadowJob) -> ShadowJob | None:
         """Take a job out, wherever it stands; returns the one whose turn has come by that."""
-        if job in self._waiting:
-            self._waiting.remove(job)
+        if job in self.waiting:
+            self.waiting.remove(job)
         line = self._lines.get(job.conversation)
         if line is None:
             return None
@@ -141,8 +137,8 @@ class ConversationOrder:
         if not line:
             del self._lines[job.conversation]
             return None
-        if line[0] in self._waiting:
-            self._waiting.remove(line[0])
+        if line[0] in self.waiting:
+            self.waiting.remove(line[0])
             return line[0]
         return None
 
@@ -200,7 +196,8 @@ class Shadows:
         self._jobs[context.exchange] = job
         request = context.request
         conversation = context.spec.conversation(request.body, request.session)
-        own = self.settings().shadow.history == "own" and self._live_model is not None
+        shadow = self.settings().shadow
+        own = shadow.history == "own" and shadow.mode == "live" and self.model is not None
         if conversation is not None and own and candidate.powers.taped:
             job.side = self.replies.of(candidate.name)
             job.conversation = conversation
@@ -257,7 +254,7 @@ class Shadows:
             for worker in late:
                 worker.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        for job in self._order.waiting:
+        for job in tuple(self._order.waiting):
             self._settle(job, "dropped", "stopping")
         while not self._queue.empty():
             self._settle(self._queue.get_nowait(), "dropped", "stopping")
@@ -326,10 +323,6 @@ class Shadows:
             return settings.streams
         return settings.model_calls if settings.mode == "live" else 1
 
-    @property
-    def _live_model(self) -> Model | None:
-        return self.model if self.settings().shadow.mode == "live" else None
-
     def _enqueue(self, job: ShadowJob) -> None:
         job.due = self.gate.monotonic()
         try:
@@ -371,12 +364,17 @@ class Shadows:
         if not await run.wait_stopped(job.seconds):
             run.fence(_TIMED_OUT)
             await run.wait_stopped(_STOP_SECONDS)
-        _close_paused(run)
-        self._settle(job, "compared", "equal" if _equal(job) else "different")
+        outcome = run.outcome
+        if outcome is not None and outcome.kind == "paused":
+            # Its stream ends as the served one did, which waits for a human, too.
+            last = run.last_event(len(run.frames) - 1) if run.frames else None
+            stamp = run.frames[-1].at if run.frames else run.began
+            run.close(run.closing_frames(outcome, last, stamp))
+        self._settle(job, "compared", "equal" if _equal(job, run) else "different")
 
     def _start(self, job: ShadowJob) -> Run:
-        context, model = job.context, self._live_model
-        name = f"shadow {job.stack.name}"
+        context, name = job.context, f"shadow {job.stack.name}"
+        model = self.model if self.settings().shadow.mode == "live" else None
         asked = model and resolving(model, context.request.body)
         session = shadow_session(job.stream.exchange, name, self.gate, asked, job.side)
         request = RunRequest(
@@ -394,43 +392,25 @@ class Shadows:
         return run
 
 
-def _close_paused(run: Run) -> None:
-    """End the stream of a candidate that waits for a human as the served one ended."""
-    if run.outcome is None or run.outcome.kind != "paused":
-        return
-    last = run.last_event(len(run.frames) - 1) if run.frames else None
-    stamp = run.frames[-1].at if run.frames else run.began
-    run.close(run.closing_frames(run.outcome, last, stamp))
-
-
 def _size_limit(stream: ServedStream) -> int:
     """Return how many bytes of frames a candidate may produce."""
     served = stream.run.backpressure.produced if stream.runs else 0
     return max(_SIZE_RATIO * served, stream.exchange.tape.usage.limit)
 
 
-def _equal(job: ShadowJob) -> bool:
+def _equal(job: ShadowJob, shadow: Run) -> bool:
     """Whether bytes and calls are the same; what differs is found out offline."""
-    served, shadow = job.stream.run, job.run
-    if shadow is None or served.outcome is None or shadow.outcome is None:
+    served, plays = job.stream.run, shadow.session.plays
+    if served.outcome is None or shadow.outcome is None:
         return False
-    return (
-        _same_frames(served, shadow)
-        and served.outcome.kind == shadow.outcome.kind
-        and (not job.stack.powers.taped or _played_all(job, shadow))
-    )
-
-
-def _played_all(job: ShadowJob, shadow: Run) -> bool:
-    plays = shadow.session.plays
-    played = {play.entry.seq for play in plays if play.entry is not None}
-    exact = all(play.how == "exact" for play in plays)
-    return exact and len(played) == len(job.context.tape.entries)
-
-
-def _same_frames(served: Run, shadow: Run) -> bool:
-    """Whether both sent the same but for comments, which are only looked for where it differs."""
+    if served.outcome.kind != shadow.outcome.kind:
+        return False
+    if job.stack.powers.taped:
+        played = {play.entry.seq for play in plays if play.entry is not None}
+        if len(played) != len(job.context.tape.entries) or any(it.how != "exact" for it in plays):
+            return False
     one, other = ([frame.data for frame in run.frames] for run in (served, shadow))
+    # Comments are only looked for where something differs.
     return one == other or _without_comments(one) == _without_comments(other)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from router.telemetry.instruments import safe_name
 
 if TYPE_CHECKING:
-    from contract.records import RunRecord
     from router.context import ExchangeContext, LedgerLine
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,11 @@ class AccessLog:
 
 
 def _fields(context: ExchangeContext, line: LedgerLine) -> dict[str, Any]:
-    last = context.last_served
+    """Return the facts of an exchange; tokens and cost are those of the live calls of all runs."""
+    charges = [charge for account in context.accounts for charge in account.charges]
+    live = [charge for charge in charges if charge.how == "live"]
+    used = [charge.use.usage for charge in live if charge.use.usage is not None]
+    costs = [charge.cost for charge in live if charge.cost is not None]
     fields = {
         "exchange": context.exchange,
         "flow": context.spec.name,
@@ -49,33 +52,18 @@ def _fields(context: ExchangeContext, line: LedgerLine) -> dict[str, Any]:
         "lost_ms": _ms(context.lost_us),
         "shadow_state": line.state,
         "shadow_reason": line.reason,
-        **_spent(context),
-    }
-    return fields if last is None else fields | _ended(last)
-
-
-def _ended(run: RunRecord) -> dict[str, Any]:
-    """Return how the last served run ended, and the time of its nodes."""
-    return {
-        "outcome": run.outcome,
-        "error": None if run.error is None else safe_name(run.error.code),
-        "frames": len(run.frames),
-        "nodes_ms": {safe_name(node): _ms(spent) for node, spent in run.nodes.items()},
-    }
-
-
-def _spent(context: ExchangeContext) -> dict[str, Any]:
-    """Return the sums of tokens and cost over the live calls of all runs."""
-    live = [
-        charge for account in context.accounts for charge in account.charges if charge.how == "live"
-    ]
-    used = [charge.use.usage for charge in live if charge.use.usage is not None]
-    costs = [charge.cost for charge in live if charge.cost is not None]
-    return {
         "input_tokens": sum(usage.prompt_tokens for usage in used),
         "output_tokens": sum(usage.completion_tokens for usage in used),
         "cost": sum(costs) if costs else None,
     }
+    if (last := context.last_served) is not None:
+        fields |= {
+            "outcome": last.outcome,
+            "error": None if last.error is None else safe_name(last.error.code),
+            "frames": len(last.frames),
+            "nodes_ms": {safe_name(node): _ms(spent) for node, spent in last.nodes.items()},
+        }
+    return fields
 
 
 def _ms(stamp: int | None) -> float | None:
