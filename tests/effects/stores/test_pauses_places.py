@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -12,8 +11,7 @@ import pytest
 
 from effects.clock import ManualClock
 from effects.stores import SqlPauses
-from tests.effects.stores.test_pauses import HOUR, YES, answered, paused, tape
-from tests.support.postgres import own_schema
+from tests.effects.stores.test_pauses import HOUR, YES, paused, tape
 
 FIRST_VERSION = """CREATE TABLE graph_checkpoints (
     hitl_id TEXT PRIMARY KEY, exchange TEXT NOT NULL, flow TEXT NOT NULL, stack TEXT NOT NULL,
@@ -21,7 +19,6 @@ FIRST_VERSION = """CREATE TABLE graph_checkpoints (
     tape BLOB NOT NULL, answer_site TEXT NOT NULL, answer_key TEXT NOT NULL, state TEXT NOT NULL,
     answer BLOB NOT NULL, digest TEXT NOT NULL, owner TEXT NOT NULL, leased_until REAL NOT NULL
 )"""
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -49,16 +46,21 @@ async def test_a_pause_survives_a_restart(tmp_path: Path, clock: ManualClock) ->
     assert row == (1, 0)
 
 
-async def test_of_two_connections_one_continues(tmp_path: Path, clock: ManualClock) -> None:
-    """Two connections to one file claim together."""
-    path = tmp_path / "pauses.db"
+async def test_of_two_routers_one_continues(place: str, clock: ManualClock) -> None:
+    """They go through the same pauses together: each goes on with those the other has not got."""
+    ids = [f"h{number}" for number in range(20)]
     async with (
-        SqlPauses.open_store(path, clock.time) as left,
-        SqlPauses.open_store(path, clock.time) as right,
+        SqlPauses.open_store(place, clock.time) as left,
+        SqlPauses.open_store(place, clock.time) as right,
     ):
-        await answered(left, clock)
-        replies = await asyncio.gather(left.claim("h1", "x1", 60.0), right.claim("h1", "x2", 60.0))
-    assert sorted(replies) == ["claimed", "taken"]
+        for hitl_id in ids:
+            await left.open(paused(clock, hitl_id))
+            await left.respond(hitl_id, YES)
+        claims = [
+            asyncio.gather(left.claim(one, "x1", 60.0), right.claim(one, "x2", 60.0)) for one in ids
+        ]
+        replies = [sorted(await both) for both in claims]
+    assert replies == [["claimed", "taken"]] * len(ids)
 
 
 async def test_where_nothing_waits_nobody_waits_for_who_writes(
@@ -70,42 +72,6 @@ async def test_where_nothing_waits_nobody_waits_for_who_writes(
         with closing(sqlite3.connect(path, isolation_level=None)) as writer:
             writer.execute("BEGIN IMMEDIATE")
             assert await pauses.expire_session("companion", "s") == 0
-
-
-@pytest.mark.slow
-@pytest.mark.sockets
-async def test_of_two_processes_one_continues(postgres_dsn: str) -> None:
-    """They go through the same pauses together: each goes on with those the other has not got."""
-    ids = [f"h{number}" for number in range(20)]
-    clock = ManualClock()
-    async with (
-        own_schema(postgres_dsn) as dsn,
-        SqlPauses.open_store(dsn, clock.time) as pauses,
-    ):
-        for hitl_id in ids:
-            await pauses.open(paused(clock, hitl_id))
-            await pauses.respond(hitl_id, YES)
-        routers = [await claiming(dsn, owner, *ids) for owner in ("x1", "x2")]
-        told = await asyncio.gather(*(router.communicate(b"go\n") for router in routers))
-    left, right = (out.decode().split() for out, _ in told)
-    both = [sorted(replies) for replies in zip(left, right, strict=True)]
-    assert both == [["claimed", "taken"]] * len(ids)
-
-
-async def claiming(*args: str) -> asyncio.subprocess.Process:
-    """Start a process that claims as soon as it is told to."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.effects.stores.claiming",
-        *args,
-        cwd=ROOT,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert await process.stdout.readline() == b"ready\n"
-    return process
 
 
 async def test_a_file_of_the_first_version_is_brought_up_to_date(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from uuid import uuid4
@@ -44,17 +43,6 @@ def older(version: int) -> Schema:
     added = (statement for step in steps for statement in step["postgresql"])
     return Schema("things", (), steps, initial=(*FIRST, *added))
 
-
-PROCESS = """
-import asyncio, sys
-from tests.effects.stores.test_postgres import THINGS, PostgresDatabase
-
-async def main():
-    async with PostgresDatabase.open(sys.argv[1], THINGS):
-        pass
-
-asyncio.run(main())
-"""
 
 HANG_UP = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
 
@@ -115,16 +103,6 @@ async def test_many_may_open_at_once(dsn: str) -> None:
     async with AsyncExitStack() as stack:
         pools = [await stack.enter_async_context(PostgresDatabase.open(dsn)) for _ in range(5)]
         await asyncio.gather(*(pool.migrate(THINGS) for pool in pools))
-    assert await names(dsn) == [("one", None), ("three", 3)]
-
-
-@pytest.mark.slow
-async def test_two_processes_may_open_at_once(dsn: str) -> None:
-    """Each succeeds, and every step was done once."""
-    started = [
-        await asyncio.create_subprocess_exec(sys.executable, "-c", PROCESS, dsn) for _ in range(2)
-    ]
-    assert [await process.wait() for process in started] == [0, 0]
     assert await names(dsn) == [("one", None), ("three", 3)]
 
 
