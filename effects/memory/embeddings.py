@@ -167,14 +167,12 @@ class EndpointEmbedder:
             await self._batch([text[:MOST_OF_A_TEXT] for text in texts[at : at + BATCH]])
             for at in range(0, len(texts), BATCH)
         ]
-        return normalised(np.concatenate([self._none(), *batches]))
+        none = np.zeros((0, self.dimensions), np.float32)
+        return normalised(np.concatenate([none, *batches]))
 
     async def aclose(self) -> None:
         """Close the connections; idempotent."""
         await self._clients.want(())
-
-    def _none(self) -> Vectors:
-        return np.zeros((0, self.dimensions), np.float32)
 
     async def _batch(self, texts: Sequence[str]) -> Vectors:
         body = encode(self.name, texts, self.dimensions if self._shortened else 0)

@@ -77,7 +77,7 @@ class SqliteDatabase:
         self._codes = codes
         self._busy_ms = busy_ms
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"sqlite {schema.name}")
-        self._place = _Place(path)
+        self._place: _Place | None = None
         self._connection: sqlite3.Connection | None = None
         self._closed = False
 
@@ -154,9 +154,11 @@ class SqliteDatabase:
     def _do(
         self, called: float, work: Callable[[sqlite3.Connection, *Args], Value], *args: *Args
     ) -> Value:
-        connection = self._connection
-        if connection is None or self._place.lost():
-            connection = self._reopen()
+        connection, place = self._connection, self._place
+        if connection is None or place is None:
+            connection = self._open()
+        elif place.lost():
+            connection = self._reopen(connection, place)
         left = self._busy_ms - int((monotonic() - called) * 1_000)
         if left > self._busy_ms // 2:
             return work(connection, *args)
@@ -167,32 +169,31 @@ class SqliteDatabase:
         finally:
             _set_busy_timeout(connection, self._busy_ms)
 
-    def _reopen(self) -> sqlite3.Connection:
+    def _reopen(self, connection: sqlite3.Connection, place: _Place) -> sqlite3.Connection:
         """Open the file that is there now, after closing the one that was lost."""
-        if self._connection is not None:
-            log.error(
-                "%s was removed or replaced while it was open: for %s what is there now is used",
-                self._path,
-                self._schema.name,
-            )
-            # Closed whole, wherever it is by now, and with no log left behind.
-            with _OPENING, self._place.exclusive() as alone:
-                if alone:
-                    with suppress(sqlite3.Error):
-                        _truncate_log(self._connection)
-                    self._place.remove_log()
-            self._close()
+        log.error(
+            "%s was removed or replaced while it was open: for %s what is there now is used",
+            self._path,
+            self._schema.name,
+        )
+        # Closed whole, wherever it is by now, and with no log left behind.
+        with _OPENING, place.exclusive() as alone:
+            if alone:
+                with suppress(sqlite3.Error):
+                    _truncate_log(connection)
+                place.remove_log()
+        self._close()
         return self._open()
 
     def _open(self) -> sqlite3.Connection:
         with _OPENING:
             self._connection = self._connect()
-            self._place.opened()
+            self._place = _Place(self._path)
             return self._connection
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None:
+        if connection is not None and self._place is not None:
             connection.close()
             self._place.closed()
 
@@ -336,18 +337,10 @@ _SHARED_SIZE: Final = 510
 
 
 class _Place:
-    """Where a file was opened; a file that was never there (`:memory:`) is never lost."""
+    """Where a file has just been opened; one that was never there (`:memory:`) is never lost."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        self._file = self._log = self._index = self._path
-        self._file_id: _Identity = None
-        self._log_id: _Identity = None
-        self._index_id: _Identity = None
-        self._next_look = 0.0
-
-    def opened(self) -> None:
-        """Note the file that has just been opened."""
         # A link may lead elsewhere later on: the log is beside the file itself.
         self._file = Path(os.path.realpath(self._path))
         self._log, self._index = Path(f"{self._file}-wal"), Path(f"{self._file}-shm")

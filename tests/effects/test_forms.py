@@ -79,21 +79,21 @@ def test_a_problem_is_named(data: dict[str, FormValue], problem: FieldProblem) -
     assert check_answer(FORM, HumanAnswer("edit", data)) == (problem,)
 
 
-def test_all_problems_are_told_in_the_order_of_the_form() -> None:
+EMPTY = Form("?", (FormField("why", "原因", "text", required=True),))
+
+
+@pytest.mark.parametrize(
+    ("form", "answer", "fields"),
+    [
+        (FORM, HumanAnswer("edit", {"x": 1, "colour": "绿", "name": 1}), ["name", "colour", "x"]),
+        (FORM, HumanAnswer("reject", {"name": 1}), []),
+        (EMPTY, HumanAnswer("approve"), ["why"]),
+    ],
+    ids=["in the order of the form", "a rejection needs no form", "required without a proposal"],
+)
+def test_all_problems_are_told(form: Form, answer: HumanAnswer, fields: list[str]) -> None:
     """Unknown fields come last."""
-    answer = HumanAnswer("edit", {"x": 1, "colour": "绿", "name": 1})
-    assert [problem.field for problem in check_answer(FORM, answer)] == ["name", "colour", "x"]
-
-
-def test_a_rejection_needs_no_form() -> None:
-    """Whatever comes with it."""
-    assert check_answer(FORM, HumanAnswer("reject", {"name": 1})) == ()
-
-
-def test_a_required_field_without_a_proposal_must_be_filled() -> None:
-    """Approving an empty form is no answer."""
-    form = Form("?", (FormField("why", "原因", "text", required=True),))
-    assert check_answer(form, HumanAnswer("approve")) == (FieldProblem("why", "required"),)
+    assert [problem.field for problem in check_answer(form, answer)] == fields
 
 
 def test_values_are_proposals_overridden_by_the_answer() -> None:
