@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from hashlib import blake2b
 from typing import Final, Literal
@@ -159,8 +159,8 @@ class RemoteRun(Run):
                 # A compressed stream cannot be split.
                 self._fail("content_encoding", encoding.decode("latin-1"))
                 return
-            kind = media_type(answer)
-            if not streams(self.spec.dialect.framing, kind, self._endpoint.limits.media_types):
+            kind = media_type(answer.headers)
+            if not may_stream(self.spec.dialect.framing, kind, self._endpoint.limits.media_types):
                 # A proxy's page, or an error with a status of success.
                 self._fail("content_type", kind)
                 return
@@ -262,13 +262,13 @@ class RemoteRun(Run):
             self._cancel()
 
 
-def media_type(answer: Answer) -> str:
+def media_type(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """Return the media type of an answer, without parameters, in lower case."""
-    header = header_of(answer.headers, b"content-type")
+    header = header_of(headers, b"content-type")
     return header.partition(b";")[0].strip().lower().decode("latin-1")
 
 
-def streams(
+def may_stream(
     framing: Literal["sse", "ndjson"], kind: str, also: Collection[str] = frozenset()
 ) -> bool:
     """Whether an answer of a media type may be a stream of a framing; those in `also` may."""
@@ -302,7 +302,7 @@ async def _refusal(answer: Answer, headers: Headers) -> RemoteRefused:
     """Return the refusal: a JSON body is passed on, any other is not for clients of an API."""
     status = answer.status
     body = await answer.read(_MOST_BYTES)
-    if media_type(answer) not in _JSON or len(body) > _MOST_BYTES:
+    if media_type(answer.headers) not in _JSON or len(body) > _MOST_BYTES:
         kept = tuple((name, value) for name, value in headers if name == b"retry-after")
         return RemoteRefused(status, word(status), kept, None)
     try:

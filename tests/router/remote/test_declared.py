@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 import aiohttp
 import msgspec
@@ -17,6 +18,7 @@ from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.wire import Dialect, FrameReader, built_in, dialect_of
 from router.capture.redaction import Redactor
 from router.config.patterns import compile_patterns
+from router.remote.stack import may_stream, media_type
 from tests.support.capture_files import a_run
 from tests.support.deployment import Deployment, Setup, deployed
 from tests.support.scripted_service import (
@@ -136,47 +138,28 @@ async def test_nothing_at_all_is_no_stream(tmp_path: Path) -> None:
         assert (await asked(place))[0] == 500
 
 
-@pytest.mark.sockets
 @pytest.mark.parametrize(
-    ("dialect", "kind"),
+    ("framing", "kind", "may"),
     [
-        ('"ndjson"', b"text/html; charset=utf-8"),
-        ('"ndjson"', b"Text/Event-Stream"),
-        ('"ndjson"', b"application/problem+json"),
-        ('"openai"', b"text/html"),
-        ('"openai"', b"application/json"),
-        ('"openai"', b"application/x-ndjson"),
+        ("ndjson", b"text/html; charset=utf-8", False),
+        ("ndjson", b"Text/Event-Stream", False),
+        ("ndjson", b"application/problem+json", False),
+        ("ndjson", b"application/json", True),
+        ("ndjson", b"application/jsonl; charset=utf-8", True),
+        ("ndjson", b"text/plain", True),
+        ("sse", b"text/html", False),
+        ("sse", b"application/json", False),
+        ("sse", b"application/x-ndjson", False),
+        ("sse", b"TEXT/EVENT-STREAM;charset=utf-8", True),
+        ("sse", b"application/octet-stream", True),
+        ("sse", b"", True),
     ],
 )
-async def test_what_calls_itself_something_else_is_no_stream(
-    tmp_path: Path, dialect: str, kind: bytes
+def test_what_may_be_a_stream_by_its_name(
+    framing: Literal["sse", "ndjson"], kind: bytes, *, may: bool
 ) -> None:
-    """A proxy's page, an error that is called a success: no client is given a byte of it."""
-    body = b'<html>\n\ndata: x\n\n{"done":true}\n'
-    async with declared(tmp_path, streams(body, DONE, kind=kind), dialect) as (place, _):
-        assert (await asked(place))[0] == 500
-        run = await place.run()
-    assert (run.outcome, run.error and run.error.code) == ("failed", "content_type")
-    assert run.frames == ()
-
-
-@pytest.mark.sockets
-@pytest.mark.parametrize(
-    ("dialect", "kind"),
-    [
-        ('"ndjson"', b"application/json"),
-        ('"ndjson"', b"application/jsonl; charset=utf-8"),
-        ('"ndjson"', b"text/plain"),
-        ('"openai"', b"TEXT/EVENT-STREAM;charset=utf-8"),
-        ('"openai"', b"application/octet-stream"),
-        ('"openai"', b""),
-    ],
-)
-async def test_what_may_be_a_stream_is_passed_on(tmp_path: Path, dialect: str, kind: bytes) -> None:
     """There is no registered name for lines of JSON, and some say nothing at all."""
-    body = b'{"done":true}\n' if dialect == '"ndjson"' else DONE
-    async with declared(tmp_path, streams(body, kind=kind), dialect) as (place, _):
-        assert await asked(place) == (200, body)
+    assert may_stream(framing, media_type([(b"content-type", kind)])) is may
 
 
 @pytest.mark.sockets

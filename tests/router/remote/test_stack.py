@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from contract.wire.sse import SseDecoder
+from tests.support.deployment import Answer as Got
 from tests.support.deployment import Deployment, Setup, deployed, until
 from tests.support.patience import PATIENCE_S
 from tests.support.scripted_service import (
@@ -213,24 +215,41 @@ async def test_a_stream_may_call_itself_what_the_configuration_says(tmp_path: Pa
         assert (await place.ask(HELLO)).body == WHOLE
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-async def test_what_fails_before_the_first_frame_falls_back(tmp_path: Path, fault: str) -> None:
+async def faulty(asked: Asked, stream: Stream) -> None:
+    """Answer with the fault a request names."""
+    await FAULTS[json.loads(asked.body)["fault"]][0](asked, stream)
+
+
+async def test_what_fails_before_the_first_frame_falls_back(tmp_path: Path) -> None:
     """The client sees one whole stream of the other stack, or without one a problem of ours."""
-    answer, outcome, code = FAULTS[fault]
-    async with house(tmp_path, answer, LIMITS) as (place, service):
-        got = await place.ask(HELLO)
-        assert (got.status, got.problem["code"]) == (500, "internal")
-        assert set(got.problem) == {"title", "status", "code"}
+
+    async def ask(place: Deployment, fault: str, *, alone: bool) -> tuple[str, bool, Got]:
+        body = {**HELLO, "message_id": f"{fault} {alone}", "fault": fault}
+        return fault, alone, await place.ask(body)
+
+    async with house(tmp_path, faulty, f"{LIMITS}[breaker]\nenabled = false\n") as (place, service):
+        answers = await asyncio.gather(*[ask(place, fault, alone=True) for fault in FAULTS])
         stand_in(place)
-        got = await place.ask(HELLO)
-        assert got.steps == ["ACCEPT", "START_REPLY", "SEND", "SUCCESS", "END"]
-        assert got.headers["x-cutover-served"].startswith("graph ")
-        served, *failed = sorted(await place.lines(), key=lambda run: run.role)
-        for run in failed:
-            assert (run.role, run.outcome) == ("serving", outcome)
-            assert (run.error and run.error.code) == code
-        assert (served.role, served.outcome, served.reason) == ("fallback", "completed", code)
-        assert len(failed) == len(service.asked) == 2
+        answers += await asyncio.gather(*[ask(place, fault, alone=False) for fault in FAULTS])
+        runs = await place.lines()
+        assert len(service.asked) == 2 * len(FAULTS)
+    for fault, alone, got in answers:
+        _, outcome, code = FAULTS[fault]
+        exchange = got.headers["x-cutover-exchange"]
+        served, *failed = sorted(
+            (run for run in runs if run.exchange == exchange), key=lambda run: run.role
+        )
+        if alone:
+            assert (got.status, got.problem["code"]) == (500, "internal"), fault
+            assert set(got.problem) == {"title", "status", "code"}, fault
+            failed = [served]
+        else:
+            assert got.steps == ["ACCEPT", "START_REPLY", "SEND", "SUCCESS", "END"], fault
+            assert got.headers["x-cutover-served"].startswith("graph "), fault
+            assert (served.role, served.outcome, served.reason) == ("fallback", "completed", code)
+        [run] = failed
+        assert (run.role, run.outcome) == ("serving", outcome), fault
+        assert (run.error and run.error.code) == code, fault
 
 
 async def test_a_service_that_is_down_falls_back_and_without_another_is_500(tmp_path: Path) -> None:
@@ -247,16 +266,15 @@ async def test_a_service_that_is_down_falls_back_and_without_another_is_500(tmp_
         }
 
 
-@pytest.mark.parametrize("sent", range(1, 6))
 @pytest.mark.parametrize("how", ["ends", "resets", "hangs", "breaks its promise"])
-async def test_what_fails_later_ends_in_the_flows_failure_frames(
-    tmp_path: Path, sent: int, how: str
-) -> None:
+async def test_what_fails_later_ends_in_the_flows_failure_frames(tmp_path: Path, how: str) -> None:
     """No second prologue, no silent cut: no stack can take a remote stream over."""
 
-    async def answer(_: Asked, stream: Stream) -> None:
+    async def answer(asked: Asked, stream: Stream) -> None:
+        sent = json.loads(asked.body)["sent"]
         if how == "breaks its promise":
-            await raw(HEAD + b"content-length: 900\r\n\r\n" + b"".join(FRAMES[:sent]))(_, stream)
+            promise = HEAD + b"content-length: 900\r\n\r\n"
+            await raw(promise + b"".join(FRAMES[:sent]))(asked, stream)
             return
         await stream.head()
         await stream.send(*FRAMES[:sent])
@@ -270,13 +288,17 @@ async def test_what_fails_later_ends_in_the_flows_failure_frames(
 
     async with house(tmp_path, answer, LIMITS) as (place, _):
         stand_in(place)
-        got = await place.ask(HELLO)
-        assert got.body.startswith(b"".join(FRAMES[:sent]))
-        rest = [event.text for event in SseDecoder().feed(got.body[len(b"".join(FRAMES[:sent])) :])]
-        failed, end = '{"step":"FAILED","code":"internal"}', '{"step":"END"}'
-        assert rest == ([end] if sent == 5 else [failed, end])
-        run = await place.run()
-        assert (run.outcome, run.served) == ("timeout" if how == "hangs" else "truncated", "legacy")
+        asking = [
+            place.ask({**HELLO, "message_id": f"m{sent}", "sent": sent}) for sent in range(1, 6)
+        ]
+        for sent, got in enumerate(await asyncio.gather(*asking), 1):
+            told = b"".join(FRAMES[:sent])
+            assert got.body.startswith(told)
+            rest = [event.text for event in SseDecoder().feed(got.body.removeprefix(told))]
+            failed, end = '{"step":"FAILED","code":"internal"}', '{"step":"END"}'
+            assert rest == ([end] if sent == 5 else [failed, end])
+        ends = {(run.outcome, run.served) for run in await place.lines()}
+        assert ends == {("timeout" if how == "hangs" else "truncated", "legacy")}
 
 
 async def test_a_failure_the_stack_reports_itself_is_passed_on(tmp_path: Path) -> None:
