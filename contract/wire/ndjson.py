@@ -7,20 +7,20 @@ reports them. Working on bytes is safe because no byte of a multi-byte sequence 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 _BOM = b"\xef\xbb\xbf"
 # White space of JSON (RFC 8259); bytes.strip() would take form feeds, too.
 _SPACE = b" \t\r\n"
 
 
+@dataclass(slots=True, eq=False)
 class NdjsonDecoder:
     """Turns bytes, cut anywhere, into lines without their ends."""
 
-    __slots__ = ("_start", "_tail", "keepalives")
-
-    def __init__(self) -> None:
-        self._start = True
-        self._tail = b""
-        self.keepalives = 0
+    keepalives: int = 0
+    _start: bool = True
+    _tail: bytes = b""
 
     def feed(self, piece: bytes) -> list[bytes]:
         """Take the next bytes; return the lines they complete."""

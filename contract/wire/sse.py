@@ -46,7 +46,13 @@ class SseDecoder:
     def feed(self, piece: bytes) -> list[SseEvent]:
         """Take the next bytes; return the events they complete."""
         if self._start:
-            piece = self._skip_bom(piece)
+            piece = b"".join((*self._tail, piece))
+            self._tail.clear()
+            if len(piece) < len(_BOM) and _BOM.startswith(piece):
+                self._tail.append(piece)
+                return []
+            self._start = False
+            piece = piece.removeprefix(_BOM)
         if self._after_cr and piece:
             piece = piece.removeprefix(b"\n")
             self._after_cr = False
@@ -79,15 +85,6 @@ class SseDecoder:
         self._data.clear()
         self._tail.clear()
         return []
-
-    def _skip_bom(self, piece: bytes) -> bytes:
-        piece = b"".join((*self._tail, piece))
-        self._tail.clear()
-        if len(piece) < len(_BOM) and _BOM.startswith(piece):
-            self._tail.append(piece)
-            return b""
-        self._start = False
-        return piece.removeprefix(_BOM)
 
     def _field(self, line: bytes) -> None:
         name, _, value = line.partition(b":")

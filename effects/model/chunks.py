@@ -60,7 +60,7 @@ def encode_call(call: ModelCall | PassedCall, model: str) -> bytes:
         )
     body = {
         "model": model,
-        "messages": [_message(message) for message in call.messages],
+        "messages": list(map(_message, call.messages)),
         "stream": True,
         "stream_options": {"include_usage": True},
     }

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
-from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn
 
@@ -103,7 +102,8 @@ class TapeSession:
 
     `waiting` counts the calls that wait for the world, `touched` is the stamp of the stack's last
     sign of life, `unprompted` the bytes of frames since the stack last heard from the tape, `fault`
-    the last error it got. A resumed run has passed the `answer` once that entry was played.
+    the last error it got; `context` makes a context for the task that drives the run. A resumed
+    run has passed the `answer` once that entry was played.
     """
 
     def __init__(
@@ -123,6 +123,7 @@ class TapeSession:
         self.unprompted = 0
         self.trace = NodeTimes()
         self.stamp = stamp or exchange.stamp
+        self.context = exchange.context
         self.touched = self.stamp()
         self._exchange = exchange
         self._tape = exchange.tape
@@ -139,10 +140,6 @@ class TapeSession:
         """Bundle the ports through which this run's stack reaches the world."""
         ports: Any = {name: port(self) for name, port in _PORTS.items()}
         return Effects(**ports, trace=self.trace, rehearsal=not self._records)
-
-    def context(self) -> Context:
-        """Make a context for the task that drives the run."""
-        return self._exchange.context()
 
     def fence(self) -> None:
         """Refuse every further call: another run has taken over."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from contract.model import ModelInfo
@@ -22,13 +23,13 @@ from effects.tape import Exchange, NodeTimes, Policy, Tape, TapeSession
 from effects.tools.fake import ScriptedTools
 
 
+@dataclass(slots=True)
 class CountedPort:
     """Any port, with every call noted as (`port.operation`, site) before it is made."""
 
-    def __init__(self, name: str, port: object, made: list[tuple[str, str]]) -> None:
-        self._name = name
-        self._port = port
-        self._made = made
+    _name: str
+    _port: object
+    _made: list[tuple[str, str]]
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._port, name)
