@@ -77,6 +77,10 @@ async def test_a_whole_reply_is_stored_under_a_fresh_id(stack: str) -> None:
     The usage that comes after the finish reason is on the tape.
     """
     played = await play(stack, Case(BODY, answers=((Chunk(text="yes", finish="stop"), USAGE),)))
+    question, _ = played.world.conversations.turns
+    assert question == Turn(
+        message_id="m", role="user", content="hi", chat_id="c", user_id="u", user_name="N"
+    )
     assert reply(played) == Turn(
         message_id="id-1",
         role="assistant",
@@ -85,6 +89,7 @@ async def test_a_whole_reply_is_stored_under_a_fresh_id(stack: str) -> None:
         user_id="u",
         reply_to="m",
     )
+    assert lock_key("m") == "msg_lock:m"  # the name is shared by a fleet
     assert await played.world.locks.acquire("x", lock_key("m"), 1)
     stream = next(entry for entry in played.tape if entry.op == "stream")
     assert b'"total_tokens":7' in bytes(stream.items[-1])

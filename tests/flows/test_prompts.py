@@ -82,13 +82,6 @@ def test_prompts_of_a_companion_render_alike(
         assert old[name](values) == new[name](values)
 
 
-def test_dates_are_of_the_configured_zone() -> None:
-    """A minute before midnight in UTC is the next day in Shanghai."""
-    there = parameters(NOW, "Asia/Shanghai", None)
-    assert there == {"current_date": "2026-02-01", "current_time": "07:59:58"}
-    assert "2026-02-01" in CHAT[0][0](there)
-
-
 @pytest.mark.virtual
 async def test_a_missing_prompt_file_is_reported_and_the_default_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture

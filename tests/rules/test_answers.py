@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,68 +22,66 @@ def assembled(
     return assembly.calls(round_number, taken)
 
 
-def test_a_call_in_one_piece() -> None:
-    """As small models send it."""
-    assert assembled(ToolCallDelta(0, "c1", "dice", '{"n":1}')) == (
-        ToolCall("c1", "dice", '{"n":1}'),
-    )
+D, C = ToolCallDelta, ToolCall
 
 
-def test_no_pieces_are_no_calls() -> None:
-    """A plain answer."""
-    assert assembled() == ()
+@pytest.mark.parametrize(
+    ("deltas", "calls"),
+    [
+        pytest.param((), (), id="a plain answer"),
+        pytest.param(
+            (D(0, "c1", "dice", '{"n":1}'),), (C("c1", "dice", '{"n":1}'),), id="in one piece"
+        ),
+        pytest.param(
+            (D(0, "c1", "di"), D(0, "", "ce", '{"n"'), D(0, arguments=":1}")),
+            (C("c1", "dice", '{"n":1}'),),
+            id="pieces of one index add up",
+        ),
+        pytest.param(
+            (D(0, "c1", "dice", "{"), D(0, "c1", "", "}")),
+            (C("c1", "dice", "{}"),),
+            id="an id repeated with every piece counts once",
+        ),
+        pytest.param(
+            (
+                D(3, "c3", "late"),
+                D(0, "c0", "early"),
+                D(3, arguments="{}"),
+                D(0, arguments="[]"),
+            ),
+            (C("c0", "early", "[]"), C("c3", "late", "{}")),
+            id="in index order, with a gap",
+        ),
+        pytest.param(
+            (D(0, "a", "x", '{"n":'), D(1, "b", "y")),
+            (C("a", "x", '{"n":'), C("b", "y", "")),
+            id="broken arguments are the tool's to refuse",
+        ),
+    ],
+)
+def test_pieces_are_put_together(
+    deltas: tuple[ToolCallDelta, ...], calls: tuple[ToolCall, ...]
+) -> None:
+    """Each index is one call, as the model wrote it."""
+    assert assembled(*deltas) == calls
 
 
-def test_pieces_of_one_index_add_up() -> None:
-    """Id and name come first, the arguments in shreds."""
-    assert assembled(
-        ToolCallDelta(0, "c1", "di"),
-        ToolCallDelta(0, "", "ce", '{"n"'),
-        ToolCallDelta(0, arguments=":1}"),
-    ) == (ToolCall("c1", "dice", '{"n":1}'),)
-
-
-def test_an_id_repeated_with_every_piece_counts_once() -> None:
-    """Some providers send it again and again."""
-    assert assembled(ToolCallDelta(0, "c1", "dice", "{"), ToolCallDelta(0, "c1", "", "}")) == (
-        ToolCall("c1", "dice", "{}"),
-    )
-
-
-def test_calls_come_in_index_order_whatever_came_first() -> None:
-    """Interleaved, backwards, with a gap."""
-    assert assembled(
-        ToolCallDelta(3, "c3", "late"),
-        ToolCallDelta(0, "c0", "early"),
-        ToolCallDelta(3, arguments="{}"),
-        ToolCallDelta(0, arguments="[]"),
-    ) == (ToolCall("c0", "early", "[]"), ToolCall("c3", "late", "{}"))
-
-
-def test_a_missing_id_is_made_of_round_and_index() -> None:
-    """The same on both stacks and on every replay."""
-    calls = assembled(ToolCallDelta(0, "", "a"), ToolCallDelta(1, "", "b"), round_number=2)
-    assert [call.id for call in calls] == ["call_2_0", "call_2_1"]
-
-
-def test_a_duplicate_id_is_replaced() -> None:
-    """Two calls of one round, or a call of an earlier round."""
-    calls = assembled(ToolCallDelta(0, "same", "a"), ToolCallDelta(1, "same", "b"))
-    assert [call.id for call in calls] == ["same", "call_0_1"]
-    calls = assembled(ToolCallDelta(0, "same", "a"), round_number=1, taken=("same",))
-    assert [call.id for call in calls] == ["call_1_0"]
-
-
-def test_an_id_of_our_own_form_from_the_model_does_not_clash() -> None:
-    """A provider that numbers its calls as we do must not make two of one id."""
-    calls = assembled(ToolCallDelta(0, "call_0_1", "a"), ToolCallDelta(1, "", "b"))
-    assert len({call.id for call in calls}) == 2
-
-
-def test_arguments_stay_as_the_model_wrote_them() -> None:
-    """Broken JSON and none at all is for the tool to refuse."""
-    calls = assembled(ToolCallDelta(0, "a", "x", '{"n":'), ToolCallDelta(1, "b", "y"))
-    assert [call.arguments for call in calls] == ['{"n":', ""]
+@pytest.mark.parametrize(
+    ("given_ids", "round_number", "taken", "ids"),
+    [
+        pytest.param(("", ""), 2, (), ["call_2_0", "call_2_1"], id="missing"),
+        pytest.param(("same", "same"), 0, (), ["same", "call_0_1"], id="twice in a round"),
+        pytest.param(("same",), 1, ("same",), ["call_1_0"], id="of an earlier round"),
+        pytest.param(("call_0_1", ""), 0, (), ["call_0_1", "call_0_1_"], id="our own form"),
+    ],
+)
+def test_every_call_has_an_id_of_its_own(
+    given_ids: tuple[str, ...], round_number: int, taken: tuple[str, ...], ids: list[str]
+) -> None:
+    """Made of round and index: the same on both stacks and on every replay."""
+    deltas = [D(index, call_id, "a") for index, call_id in enumerate(given_ids)]
+    calls = assembled(*deltas, round_number=round_number, taken=taken)
+    assert [call.id for call in calls] == ids
 
 
 IDS = st.sampled_from(["", "a", "b", "call_0_0", "call_0_1", "call_0_1_"])

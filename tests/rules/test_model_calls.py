@@ -18,7 +18,6 @@ from contract.stores import Turn
 from rules.model_calls import (
     NO_NAME,
     acceptable_messages,
-    message_of,
     prompt_messages,
     tool_answer,
     tool_round,
@@ -27,31 +26,16 @@ from rules.model_calls import (
 CALL = ToolCall("call_0_0", "dice", "{}")
 
 
-def user(content: str, name: str | None = None) -> Turn:
-    """Build a user's turn."""
-    return Turn(message_id="m", role="user", content=content, user_name=name)
-
-
-def test_a_users_text_carries_their_name() -> None:
-    """Without a name it is just the text."""
-    assert message_of(user("Hi", "小明")) == UserMessage("[小明]: Hi")
-    assert message_of(user("Hi")) == UserMessage("Hi")
-
-
-def test_a_stored_reply_is_an_assistant_message() -> None:
-    """It carries no name, for any user."""
-    turn = Turn(message_id="m", role="assistant", content="Hello", user_name="ann")
-    assert message_of(turn) == AssistantMessage("Hello")
-
-
 def test_a_conversation_is_system_history_and_current() -> None:
-    """In this order."""
-    reply = Turn(message_id="r", role="assistant", content="b")
-    assert prompt_messages("S", [user("a"), reply], user("c", "ann")) == (
+    """In this order; a user's text carries their name, a stored reply none."""
+    first = Turn(message_id="m1", role="user", content="a")
+    reply = Turn(message_id="m2", role="assistant", content="b", user_name="ann")
+    named = Turn(message_id="m3", role="user", content="c", user_name="小明")
+    assert prompt_messages("S", [first, reply], named) == (
         SystemMessage("S"),
         UserMessage("a"),
         AssistantMessage("b"),
-        UserMessage("[ann]: c"),
+        UserMessage("[小明]: c"),
     )
 
 

@@ -11,32 +11,25 @@ from rules import prompts
 from rules.prompts import parameters
 
 NOW = datetime(2026, 12, 31, 23, 30, 5, tzinfo=UTC)
+SUMMER = datetime(2026, 7, 1, 12, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("zone", "date", "time"),
+    ("now", "zone", "date", "time"),
     [
-        ("UTC", "2026-12-31", "23:30:05"),
-        ("Asia/Shanghai", "2027-01-01", "07:30:05"),
-        ("America/New_York", "2026-12-31", "18:30:05"),
-        ("Asia/Kolkata", "2027-01-01", "05:00:05"),
+        (NOW, "UTC", "2026-12-31", "23:30:05"),
+        (NOW, "Asia/Shanghai", "2027-01-01", "07:30:05"),
+        (NOW, "America/New_York", "2026-12-31", "18:30:05"),
+        (NOW, "Asia/Kolkata", "2027-01-01", "05:00:05"),
+        (SUMMER, "America/New_York", "2026-07-01", "08:00:00"),
+        (NOW.astimezone(timezone(timedelta(hours=9))), "UTC", "2026-12-31", "23:30:05"),
     ],
 )
-def test_date_and_time_are_those_of_the_zone(zone: str, date: str, time: str) -> None:
-    """Across midnight and New Year, and with half hours."""
-    assert parameters(NOW, zone, None) == {"current_date": date, "current_time": time}
-
-
-def test_daylight_saving_is_kept() -> None:
-    """A summer's day in New York is four hours behind."""
-    summer = datetime(2026, 7, 1, 12, 0, tzinfo=UTC)
-    assert parameters(summer, "America/New_York", None)["current_time"] == "08:00:00"
-
-
-def test_a_clock_of_another_zone_is_understood() -> None:
-    """Only the moment counts."""
-    elsewhere = NOW.astimezone(timezone(timedelta(hours=9)))
-    assert parameters(elsewhere, "UTC", None) == parameters(NOW, "UTC", None)
+def test_date_and_time_are_those_of_the_zone(
+    now: datetime, zone: str, date: str, time: str
+) -> None:
+    """Across midnight and New Year, in summer, with half hours, and of a clock elsewhere."""
+    assert parameters(now, zone, None) == {"current_date": date, "current_time": time}
 
 
 def test_what_a_request_sends_overrides_and_adds() -> None:
@@ -49,28 +42,30 @@ def test_what_a_request_sends_overrides_and_adds() -> None:
     }
 
 
-def test_the_notices_are_the_documented_ones() -> None:
-    """Word for word."""
-    assert prompts.ending_notice("content_filter", {}) == "赤尾有点不想讨论这个话题呢~"
-    assert prompts.ending_notice("length", {}) == "(后续内容被截断)"
+FILTERED, CUT = "赤尾有点不想讨论这个话题呢~", "(后续内容被截断)"
 
 
-@pytest.mark.parametrize("finish", ["stop", "tool_calls", "", "something_new"])
-def test_a_reply_that_ended_by_itself_gets_no_notice(finish: str) -> None:
-    """Also for unknown finish reasons, and with any overrides."""
-    assert prompts.ending_notice(finish, {finish: "odd"}) == ""
+@pytest.mark.parametrize(
+    ("finish", "overrides", "notice"),
+    [
+        ("content_filter", {}, FILTERED),
+        ("content_filter", {"length": "(cut)"}, FILTERED),
+        ("length", {}, CUT),
+        ("length", {"length": "(cut)"}, "(cut)"),
+        ("length", {"length": ""}, ""),
+        *((finish, {finish: "odd"}, "") for finish in ("stop", "tool_calls", "", "something_new")),
+    ],
+)
+def test_a_reply_that_ended_early_gets_its_notice(
+    finish: str, overrides: dict[str, str], notice: str
+) -> None:
+    """Word for word, unless configured; a reply that ended by itself gets none."""
+    assert prompts.ending_notice(finish, overrides) == notice
 
 
 def test_every_text_can_be_configured() -> None:
     """What the options take is what there is."""
     assert prompts.DEFAULTS.keys() == TEXT_NAMES
-
-
-def test_a_text_can_be_overridden_by_its_name() -> None:
-    """With an empty one as well; the others stay."""
-    assert prompts.ending_notice("length", {"length": "(cut)"}) == "(cut)"
-    assert prompts.ending_notice("length", {"length": ""}) == ""
-    assert prompts.text("content_filter", {"length": "(cut)"}) == "赤尾有点不想讨论这个话题呢~"
 
 
 def test_an_unknown_text_is_a_mistake_of_ours() -> None:
