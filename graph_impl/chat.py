@@ -39,12 +39,12 @@ from contract.stores import Turn
 from graph_impl import rounds
 from graph_impl.engine import Graph, RunContext, add_nodes, run
 from graph_impl.rounds import Plain, plain, plains
-from graph_impl.templates import FOLDER, Render, system_prompt
+from graph_impl.templates import FOLDER, system_prompt
 from rules import chat as rules
 from rules.answers import ModelAnswer
 from rules.conversation import store_reply
-from rules.model_calls import prompt_messages, tool_answer, tool_round
-from rules.prompts import ending_notice, parameters
+from rules.model_calls import tool_answer, tool_round
+from rules.prompts import Render, ending_notice
 
 
 class ChatState(TypedDict, total=False):
@@ -178,15 +178,12 @@ async def _initialize(_: ChatState, runtime: Chat) -> ChatState:
 
 
 async def _prompt_generation(state: ChatState, runtime: Chat) -> Ready:
-    """Lay out the conversation: system prompt, earlier turns, the user's message; offer tools."""
+    """Lay out the conversation, and list the tools to offer."""
     context, turn = runtime.context, _turn(state)
-    effects, options = context.effects, context.options
     try:
-        now = await effects.clock.now("prompt")
-        values = parameters(now, options.timezone, context.request.body.prompt_params)
-        earlier = await rules.earlier_turns(turn, options, effects)
-        messages = prompt_messages(context.render(values), earlier, turn)
-        tools = await effects.tools.list("offer") if context.model.enable_tools else ()
+        messages, tools = await rules.lay_out(
+            context.request, context.model, context.effects, turn, context.render
+        )
     except EffectFailed as failure:
         return _fail(failure)
     return Command(update={"messages": plains(messages), "tools": plains(tools)}, goto="model_call")

@@ -36,15 +36,15 @@ from contract.stores import Turn
 from graph_impl import rounds
 from graph_impl.engine import Graph, RunContext, add_nodes, ask_human, end_on_failure, run
 from graph_impl.rounds import Plain, RoundState, plain, plains
-from graph_impl.templates import FOLDER, Render, system_prompt
+from graph_impl.templates import FOLDER, system_prompt
 from rules import companion as rules
 from rules import memories, questions
-from rules.conversation import store_reply, window
+from rules.conversation import store_reply
 from rules.emotion import feel
 from rules.images import Picture, picture
 from rules.memories import Fact
-from rules.model_calls import prompt_messages, tool_answer
-from rules.prompts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
+from rules.model_calls import tool_answer
+from rules.prompts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT, Render
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,13 @@ async def _reasoning(
         context,
         "reasoning",
         context.request.options,
-        lay_out=lambda: _prompt(state, context),
+        lay_out=lambda: rules.lay_out(
+            context.request,
+            context.effects,
+            (*context.earlier, context.turn),
+            (msgspec.convert(state["emotion"], Emotion), state["memories"]),
+            context.prompts["system"],
+        ),
         event=CompanionText,
     )
     if update is None:
@@ -164,22 +170,6 @@ async def _reasoning(
         return Command(goto="__end__")
     todo = _round(update["prompt"], runtime)
     return Command(update=update, goto="tools" if todo.before else "human")
-
-
-async def _prompt(state: MessageState, context: CompanionContext) -> RoundState:
-    """Lay out the conversation and the tools as the model is first called with them."""
-    effects, request, earlier = context.effects, context.request, context.earlier
-    options = request.options
-    now = await effects.clock.now("prompt")
-    emotion = msgspec.convert(state["emotion"], Emotion)
-    values = rules.prompt(now, request, emotion, state["memories"], earlier)
-    system = context.prompts["system"](values)
-    history = window(earlier, options.history_tokens)
-    offered = await effects.tools.list("offer") if options.enable_tools else ()
-    return {
-        "prompt": plains(prompt_messages(system, history, context.turn)),
-        "tools": plains(questions.offer(offered, asking=options.ask_human)),
-    }
 
 
 async def _tools(state: MessageState, runtime: Companion) -> Command[Literal["reasoning", "human"]]:

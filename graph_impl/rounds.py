@@ -99,7 +99,7 @@ async def open_round(
     site: str,
     parameters: RoundParameters,
     *,
-    lay_out: Callable[[], Awaitable[RoundState]],
+    lay_out: Callable[[], Awaitable[model_calls.Layout]],
     event: Callable[[str], Event],
 ) -> tuple[ModelAnswer, RoundState | None]:
     """Call the model once, sending its text as events on the way.
@@ -107,8 +107,10 @@ async def open_round(
     Returns the answer, and the update that begins a round of tools; None after the last answer.
     `lay_out` gives the prompt and the tools the first call is made with.
     """
-    first = not state["prompt"]
-    known = await lay_out() if first else state
+    first, known = not state["prompt"], state
+    if first:
+        messages, tools = await lay_out()
+        known = {"prompt": plains(messages), "tools": plains(tools)}
     call, answer = model_call(parameters, known["prompt"], known["tools"]), ModelAnswer()
     async for chunk in context.effects.model.stream(site, call):
         if text := answer.add(chunk):

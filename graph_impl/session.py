@@ -36,13 +36,13 @@ from contract.ports import Effects
 from contract.stores import Turn
 from graph_impl import rounds
 from graph_impl.engine import Graph, RunContext, add_nodes, end_on_failure, run
-from graph_impl.rounds import Plain, RoundState, plain, plains
-from graph_impl.templates import FOLDER, Render, system_prompt
+from graph_impl.rounds import Plain, RoundState, plain
+from graph_impl.templates import FOLDER, system_prompt
 from graph_impl.threads import Threads
 from rules import session as rules
-from rules.conversation import store_reply, window
-from rules.model_calls import prompt_messages, tool_answer
-from rules.prompts import SESSION_PROMPT
+from rules.conversation import store_reply
+from rules.model_calls import tool_answer
+from rules.prompts import SESSION_PROMPT, Render
 from rules.session import SessionTurnRequest
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,13 @@ async def _process(
         context,
         "reply",
         context.request.options,
-        lay_out=lambda: _prompt(state, context),
+        lay_out=lambda: rules.lay_out(
+            context.request,
+            context.effects,
+            (*context.earlier, context.turn),
+            state["memories"],
+            context.render,
+        ),
         event=lambda text: SessionText(TextData(text)),
     )
     if update:
@@ -102,16 +108,6 @@ async def _process(
     reply = await _store_reply(context, state["text"] + answer.text)
     stored = {"messages": [_message(reply)], "usage": plain(answer.usage), "reply": plain(reply)}
     return Command(update=stored, goto="extract_memory")
-
-
-async def _prompt(state: SessionState, context: SessionContext) -> RoundState:
-    """Lay out the conversation and the tools as the model is first called with them."""
-    options = context.request.options
-    values = {"system_prompt": options.system_prompt, "memories": state["memories"]}
-    history = window(context.earlier, options.history_tokens)
-    messages = prompt_messages(context.render(values), history, context.turn)
-    tools = await context.effects.tools.list("offer") if options.enable_tools else ()
-    return {"prompt": plains(messages), "tools": plains(tools)}
 
 
 async def _store_reply(context: SessionContext, text: str) -> Turn:

@@ -9,13 +9,12 @@ from pathlib import Path
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 
 from contract.flows.chat import PromptValue
-from rules.prompts import DEFAULT_SYSTEM_PROMPT
+from rules.prompts import DEFAULT_SYSTEM_PROMPT, Render
 
 log = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).parent / "prompts"
 
-Render = Callable[[Mapping[str, PromptValue]], str]
 RenderChat = Callable[[Mapping[str, object]], list[str]]
 
 

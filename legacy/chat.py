@@ -21,16 +21,15 @@ from contract.flows.chat import (
     ToolFeedback,
     failed,
 )
-from contract.model import Chunk, Message, ModelCall, ToolCall, ToolResult, ToolSpec
+from contract.model import Chunk, ToolCall, ToolResult
 from contract.ports import Effects
-from contract.stores import Turn
 from legacy import rounds
-from legacy.templates import FOLDER, Render, system_prompt
+from legacy.templates import FOLDER, system_prompt
 from rules import chat as rules
 from rules.answers import ModelAnswer
 from rules.conversation import store_reply
-from rules.model_calls import prompt_messages, question, tool_answer, tool_round
-from rules.prompts import ending_notice, parameters
+from rules.model_calls import question, tool_answer, tool_round
+from rules.prompts import ending_notice
 
 DIAGRAM = """graph TD;
 	__start__ --> initialize;
@@ -98,31 +97,6 @@ class Output:
             yield frame
 
 
-class ChatReply:
-    """One request on its way to a stored reply."""
-
-    def __init__(self, request: Request[ChatRequest, ChatOptions], effects: Effects) -> None:
-        self.body = request.body
-        self.options = request.options
-        self.effects = effects
-        self.model = rules.settings(request.body, request.options)
-        self.messages: tuple[Message, ...] = ()
-        self.tools: tuple[ToolSpec, ...] = ()
-
-    async def lay_out(self, turn: Turn, render: Render) -> None:
-        """Lay out the conversation, and list the tools to offer."""
-        now = await self.effects.clock.now("prompt")
-        system = render(parameters(now, self.options.timezone, self.body.prompt_params))
-        earlier = await rules.earlier_turns(turn, self.options, self.effects)
-        self.messages = prompt_messages(system, earlier, turn)
-        self.tools = await self.effects.tools.list("offer") if self.model.enable_tools else ()
-
-    def call(self, round_number: int) -> ModelCall:
-        """Build the call of the model that opens a round."""
-        last = round_number >= self.model.max_tool_iterations
-        return question(self.model, self.messages, self.tools, last=last)
-
-
 def chat(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
     render = system_prompt("chat_system.j2", prompts)
@@ -130,22 +104,20 @@ def chat(prompts: Path = FOLDER) -> Flow:
     async def flow(
         request: Request[ChatRequest, ChatOptions], effects: Effects
     ) -> AsyncIterator[ChatEvent]:
-        reply, output, node = (
-            ChatReply(request, effects),
-            Output(request.options),
-            effects.trace.node,
-        )
+        model = rules.settings(request.body, request.options)
+        output, node = Output(request.options), effects.trace.node
         answer = ModelAnswer()
         with node("initialize"):
-            turn = await rules.admit(request, reply.model, effects)
+            turn = await rules.admit(request, model, effects)
         yield Accept()
         yield StartReply()
         try:
             with node("prompt_generation"):
-                await reply.lay_out(turn, render)
-            for round_number in range(reply.model.max_tool_iterations + 1):
+                messages, tools = await rules.lay_out(request, model, effects, turn, render)
+            for round_number in range(model.max_tool_iterations + 1):
                 with node("model_call"):
-                    call, answer = reply.call(round_number), ModelAnswer()
+                    last = round_number >= model.max_tool_iterations
+                    call, answer = question(model, messages, tools, last=last), ModelAnswer()
                     async for chunk in effects.model.stream("reply", call):
                         answer.add(chunk)
                         for frame in output.take(chunk):
@@ -154,16 +126,16 @@ def chat(prompts: Path = FOLDER) -> Flow:
                 if not calls:
                     break
                 with node("tool_execution"):
-                    reply.messages += (tool_round(answer.text, calls),)
-                    for tool in calls:
-                        for frame in output.feedback(tool):
+                    messages += (tool_round(answer.text, calls),)
+                    for one in calls:
+                        for frame in output.feedback(one):
                             yield frame
                     async with rounds.started_tools(effects, calls) as running:
-                        for tool, task in zip(calls, running, strict=True):
+                        for one, task in zip(calls, running, strict=True):
                             result = await task
-                            reply.messages += (tool_answer(tool, result),)
+                            messages += (tool_answer(one, result),)
                             output.at = max(output.at, result.at)
-                            for frame in output.feedback(tool, result):
+                            for frame in output.feedback(one, result):
                                 yield frame
             with node("output_processing"):
                 output.content += ending_notice(answer.finish, request.options.texts)

@@ -13,25 +13,24 @@ from contract.flows.companion import (
     CompanionDone,
     CompanionEvent,
     CompanionText,
-    Emotion,
     ImageTurn,
     failed,
 )
 from contract.flows.session import lock_key
 from contract.human import Form
-from contract.model import Message, ToolResult, ToolSpec
+from contract.model import ToolResult
 from contract.ports import Effects
 from contract.stores import Turn
 from legacy import rounds
-from legacy.templates import FOLDER, Render, system_prompt
+from legacy.templates import FOLDER, system_prompt
 from rules import companion as rules
 from rules import memories, questions
 from rules.answers import ModelAnswer
-from rules.conversation import store_reply, window
+from rules.conversation import store_reply
 from rules.emotion import feel
 from rules.images import Picture, picture
-from rules.model_calls import prompt_messages, question, tool_answer, tool_round
-from rules.prompts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
+from rules.model_calls import question, tool_answer, tool_round
+from rules.prompts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT, Render
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +77,6 @@ class CompanionTurn:
         self, request: rules.CompanionRequest, effects: Effects, prompts: Mapping[str, Render]
     ) -> None:
         self.request = request
-        self.options = request.options
         self.effects = effects
         self.prompts = prompts
         self.text = ""
@@ -89,17 +87,6 @@ class CompanionTurn:
         """Add a piece to the reply; returns its event."""
         self.text += content
         return CompanionText(content)
-
-    async def lay_out(
-        self, turn: Turn, emotion: Emotion, recollection: str
-    ) -> tuple[tuple[Message, ...], tuple[ToolSpec, ...]]:
-        """Lay out the conversation; returns its messages and the tools to offer."""
-        now, options = await self.effects.clock.now("prompt"), self.options
-        values = rules.prompt(now, self.request, emotion, recollection, self.earlier)
-        history = window(self.earlier, options.history_tokens)
-        messages = prompt_messages(self.prompts["system"](values), history, turn)
-        offered = await self.effects.tools.list("offer") if options.enable_tools else ()
-        return messages, questions.offer(offered, asking=options.ask_human)
 
     async def open_question(self, form: Form, kind: str) -> str:
         """Store a question; raises `EffectFailed` where that cannot be done."""
@@ -140,7 +127,7 @@ def companion(prompts: Path = FOLDER) -> Flow:
 
 async def _message(visit: CompanionTurn, turn: Turn) -> Events:
     """Answer a message: emotion, memories, then rounds of model and tools."""
-    effects, options, node = visit.effects, visit.options, visit.effects.trace.node
+    effects, options, node = visit.effects, visit.request.options, visit.effects.trace.node
     with node("emotion"):
         emotion = feel(visit.request.body.message)
         yield emotion
@@ -148,7 +135,10 @@ async def _message(visit: CompanionTurn, turn: Turn) -> Events:
         recollection = rules.memories_text(
             await rounds.recalled(effects, rules.recall(visit.request))
         )
-    messages, tools = await visit.lay_out(turn, emotion, recollection)
+    turns, known = (*visit.earlier, turn), (emotion, recollection)
+    messages, tools = await rules.lay_out(
+        visit.request, effects, turns, known, visit.prompts["system"]
+    )
     for round_number in range(options.max_tool_iterations + 1):
         with node("reasoning"):
             last = round_number >= options.max_tool_iterations

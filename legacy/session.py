@@ -18,15 +18,14 @@ from contract.flows.session import (
     failed,
     lock_key,
 )
-from contract.model import Message, ModelCall, ToolSpec, Usage
+from contract.model import Usage
 from contract.ports import Effects
-from contract.stores import Turn
 from legacy import rounds
-from legacy.templates import FOLDER, Render, system_prompt
+from legacy.templates import FOLDER, system_prompt
 from rules import session as rules
 from rules.answers import ModelAnswer
-from rules.conversation import store_reply, window
-from rules.model_calls import prompt_messages, question, tool_answer, tool_round
+from rules.conversation import store_reply
+from rules.model_calls import question, tool_answer, tool_round
 from rules.prompts import SESSION_PROMPT
 from rules.session import SessionTurnRequest
 
@@ -42,58 +41,28 @@ DIAGRAM = """graph TD;
 """
 
 
-class SessionTurn:
-    """One turn of a session."""
-
-    def __init__(self, request: SessionTurnRequest, effects: Effects) -> None:
-        self.request = request
-        self.options = request.options
-        self.effects = effects
-        self.session = rules.session_of(request)
-        self.new = False
-        self.earlier: tuple[Turn, ...] = ()
-        self.messages: tuple[Message, ...] = ()
-        self.tools: tuple[ToolSpec, ...] = ()
-
-    async def lay_out(self, turn: Turn, render: Render, memories: str) -> None:
-        """Lay out the conversation, and list the tools to offer."""
-        system = render({"system_prompt": self.options.system_prompt, "memories": memories})
-        history = window(self.earlier, self.options.history_tokens)
-        self.messages = prompt_messages(system, history, turn)
-        if self.options.enable_tools:
-            self.tools = await self.effects.tools.list("offer")
-
-    def call(self, round_number: int) -> ModelCall:
-        """Build the call of the model that opens a round."""
-        last = round_number >= self.options.max_tool_iterations
-        return question(self.options, self.messages, self.tools, last=last)
-
-    async def store(self, turn: Turn, text: str) -> Turn:
-        """Store the answer and release the session."""
-        reply = await store_reply(self.effects, turn, text)
-        await self.effects.locks.release("session", lock_key(self.session))
-        return reply
-
-
 def session(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
     render = system_prompt("session_system.j2", prompts, SESSION_PROMPT)
 
     async def flow(request: SessionTurnRequest, effects: Effects) -> AsyncIterator[SessionEvent]:
-        talk, node = SessionTurn(request, effects), effects.trace.node
+        options, node = request.options, effects.trace.node
+        session_id = rules.session_of(request)
         with node("admission"):
-            turn, talk.earlier, talk.new = await rules.admit(request, effects)
-        if talk.new:
-            yield SessionCreated(SessionData(talk.session))
+            turn, earlier, new = await rules.admit(request, effects)
+        if new:
+            yield SessionCreated(SessionData(session_id))
         yield Thinking()
-        text, usage = "", Usage()
+        turns, text, usage = (*earlier, turn), "", Usage()
         try:
             with node("recall_memory"):
-                found = await rounds.recalled(effects, rules.recall(request, new=talk.new))
-            await talk.lay_out(turn, render, rules.memories_text(found))
-            for round_number in range(request.options.max_tool_iterations + 1):
+                found = await rounds.recalled(effects, rules.recall(request, new=new))
+            memories = rules.memories_text(found)
+            messages, tools = await rules.lay_out(request, effects, turns, memories, render)
+            for round_number in range(options.max_tool_iterations + 1):
                 with node("process"):
-                    call, answer = talk.call(round_number), ModelAnswer()
+                    last = round_number >= options.max_tool_iterations
+                    call, answer = question(options, messages, tools, last=last), ModelAnswer()
                     async for chunk in effects.model.stream("reply", call):
                         if piece := answer.add(chunk):
                             yield SessionText(TextData(piece))
@@ -102,18 +71,19 @@ def session(prompts: Path = FOLDER) -> Flow:
                 if not calls:
                     break
                 with node("tools"):
-                    talk.messages += (tool_round(answer.text, calls),)
+                    messages += (tool_round(answer.text, calls),)
                     async with rounds.started_tools(effects, calls) as running:
-                        for tool, task in zip(calls, running, strict=True):
-                            talk.messages += (tool_answer(tool, await task),)
-            reply = await talk.store(turn, text)
+                        for one, task in zip(calls, running, strict=True):
+                            messages += (tool_answer(one, await task),)
+            reply = await store_reply(effects, turn, text)
+            await effects.locks.release("session", lock_key(session_id))
         except EffectFailed as failure:
             yield failed(failure.fault.code)
             return
         yield rules.done(reply, usage)
         with node("extract_memory"):
             try:
-                await rules.learn(request, effects, (*talk.earlier, turn), reply)
+                await rules.learn(request, effects, turns, reply)
             except EffectFailed as failure:
                 log.warning("nothing is learnt: %s", failure.fault.code)
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, TemplateNotFound, select_autoescape
 
-from contract.flows.chat import PromptValue
-from rules.prompts import DEFAULT_SYSTEM_PROMPT
+from rules.prompts import DEFAULT_SYSTEM_PROMPT, Render
 
 log = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).parent / "prompts"
-
-Render = Callable[[Mapping[str, PromptValue]], str]
 
 
 def system_prompt(name: str, folder: Path = FOLDER, default: str = DEFAULT_SYSTEM_PROMPT) -> Render:

@@ -10,7 +10,8 @@ from contract.flows.chat import ChatOptions, ChatRequest, ModelOverrides
 from contract.ports import Effects
 from contract.stores import Turn
 from rules.conversation import window
-from rules.model_calls import check_model
+from rules.model_calls import Layout, check_model, prompt_messages
+from rules.prompts import Render, parameters
 
 
 class ChatModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +57,7 @@ def sent(body: ChatRequest, content: str) -> Turn:
     )
 
 
-async def earlier_turns(turn: Turn, options: ChatOptions, effects: Effects) -> tuple[Turn, ...]:
+async def _earlier_turns(turn: Turn, options: ChatOptions, effects: Effects) -> tuple[Turn, ...]:
     """Read the earlier turns of the same chat, within the token budget."""
     if turn.chat_id is None or not options.history_limit:
         return ()
@@ -64,6 +65,20 @@ async def earlier_turns(turn: Turn, options: ChatOptions, effects: Effects) -> t
         "history", turn.chat_id, before=turn.message_id, limit=options.history_limit
     )
     return window(turns, options.history_tokens)
+
+
+async def lay_out(
+    request: Request[ChatRequest, ChatOptions],
+    model: ChatModel,
+    effects: Effects,
+    turn: Turn,
+    render: Render,
+) -> Layout:
+    """Lay out the conversation: system prompt, earlier turns, the user's message; list tools."""
+    options, now = request.options, await effects.clock.now("prompt")
+    system = render(parameters(now, options.timezone, request.body.prompt_params))
+    messages = prompt_messages(system, await _earlier_turns(turn, options, effects), turn)
+    return messages, await effects.tools.list("offer") if model.enable_tools else ()
 
 
 async def admit(

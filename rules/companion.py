@@ -30,13 +30,14 @@ from contract.model import (
 )
 from contract.ports import Effects
 from contract.stores import MemoryEntry, Recall, Turn
+from rules import questions
 from rules.answers import read_text
 from rules.conversation import lock_session, summary, window
 from rules.images import Picture
 from rules.intent import snippet
 from rules.memories import Fact, as_list, confident_facts, memory_form, remember
-from rules.model_calls import check_model, tool_answer
-from rules.prompts import parameters
+from rules.model_calls import Layout, check_model, prompt_messages, tool_answer
+from rules.prompts import Render, parameters
 
 CompanionRequest: TypeAlias = Request[Any, CompanionOptions]
 
@@ -133,6 +134,24 @@ def prompt(
         "working_memory": summary(earlier, tool_output),
         "memories": memories,
     }
+
+
+async def lay_out(
+    request: CompanionRequest,
+    effects: Effects,
+    turns: Sequence[Turn],
+    known: tuple[Emotion, str],
+    render: Render,
+) -> Layout:
+    """Lay out the conversation, the newest of its turns last; list the tools to offer.
+
+    `known` is the message's emotion, and the memories as they stand in the prompt.
+    """
+    options, (*earlier, turn) = request.options, turns
+    system = render(prompt(await effects.clock.now("prompt"), request, *known, earlier))
+    messages = prompt_messages(system, window(earlier, options.history_tokens), turn)
+    offered = await effects.tools.list("offer") if options.enable_tools else ()
+    return messages, questions.offer(offered, asking=options.ask_human)
 
 
 def memories_text(memories: Iterable[MemoryEntry]) -> str:

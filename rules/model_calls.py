@@ -23,6 +23,9 @@ from contract.model import (
 from contract.ports import Effects
 from contract.stores import Turn
 
+Layout = tuple[tuple[Message, ...], tuple[ToolSpec, ...]]
+"""The messages of a conversation, and the tools to offer."""
+
 NO_NAME: Final = "invalid_tool_name"
 """Replaces a name that a model invented and no provider accepts."""
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 from zoneinfo import ZoneInfo
 
 from contract.flows.chat import PromptValue
+
+Render = Callable[[Mapping[str, PromptValue]], str]
+"""Renders a prompt with its parameters."""
 
 CONTENT_FILTER: Final = "content_filter"
 LENGTH: Final = "length"

@@ -20,7 +20,8 @@ from contract.stores import MemoryEntry, Recall, Turn
 from rules.answers import read_text
 from rules.conversation import lock_session, window
 from rules.memories import as_list, confident_facts, remember
-from rules.model_calls import check_model
+from rules.model_calls import Layout, check_model, prompt_messages
+from rules.prompts import Render
 
 SessionTurnRequest = Request[SessionRequest, SessionOptions]
 """What a flow is request for a turn."""
@@ -96,6 +97,20 @@ def recall(request: SessionTurnRequest, *, new: bool) -> Recall | None:
         limit=options.recall_limit,
         except_session=session_of(request),
     )
+
+
+async def lay_out(
+    request: SessionTurnRequest,
+    effects: Effects,
+    turns: Sequence[Turn],
+    memories: str,
+    render: Render,
+) -> Layout:
+    """Lay out the conversation, the newest of its turns last; list the tools to offer."""
+    options, (*earlier, turn) = request.options, turns
+    system = render({"system_prompt": options.system_prompt, "memories": memories})
+    messages = prompt_messages(system, window(earlier, options.history_tokens), turn)
+    return messages, await effects.tools.list("offer") if options.enable_tools else ()
 
 
 def memories_text(memories: Iterable[MemoryEntry]) -> str:
