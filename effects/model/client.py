@@ -41,6 +41,7 @@ class ProviderClient:
     def __init__(self, provider: Provider) -> None:
         self._connections = DefaultAioHttpClient(
             trust_env=provider.trust_env,
+            follow_redirects=False,  # it would send the prompt to wherever the answer says
             timeout=httpx2.Timeout(None, connect=provider.limits.connect),
             limits=httpx2.Limits(
                 max_connections=1_000,

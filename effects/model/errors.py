@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final
@@ -46,8 +47,12 @@ _TRANSIENT: Final = frozenset(
 )
 
 
-def status_fault(status: int, headers: Mapping[str, str], error: object) -> Fault:
+def status_fault(
+    status: int, headers: Mapping[str, str], error: object, now: datetime | None = None
+) -> Fault:
     """Name the fault of an error response; `error` is its body's `error`, decoded if it was JSON.
+
+    `now` is when it came, for a date to wait until where the response has no date of its own.
 
     `data` may hold `status`, the provider's `code` and `type`, `request_id`, and `retry_after` in
     seconds. The provider's sentence is read but never stored: it may quote prompts and keys.
@@ -55,7 +60,7 @@ def status_fault(status: int, headers: Mapping[str, str], error: object) -> Faul
     facts: Facts = {"status": status, **_facts(error)}
     if request_id := _word(headers.get("x-request-id")):
         facts["request_id"] = request_id
-    if (seconds := retry_after(headers)) is not None:
+    if (seconds := retry_after(headers, now)) is not None:
         facts["retry_after"] = seconds
     code, retryable = _code_of(status, error)
     return Fault(code, retryable, facts)
@@ -84,15 +89,18 @@ def in_band_fault(error: object) -> Fault:
     return Fault("model_error", transient, facts)
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds a provider asks to wait: RFC 9110, 10.2.3, and OpenAI's milliseconds."""
+def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """Return the seconds a provider asks to wait: RFC 9110, 10.2.3, and OpenAI's milliseconds.
+
+    A date counts from the response's own `Date`, else from `now`.
+    """
     if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
     requested = headers.get("retry-after")
     if requested is None:
         return None
     seconds = _number(requested)
-    return _seconds_between(headers.get("date"), requested) if seconds is None else seconds
+    return _seconds_until(requested, headers.get("date"), now) if seconds is None else seconds
 
 
 def unreachable(error: BaseException) -> Fault:
@@ -112,6 +120,8 @@ def _code_of(status: int, error: object) -> tuple[FaultCode, bool]:
         return "model_context_length", False
     if status == HTTPStatus.NOT_FOUND and "model_not_found" in words:
         return "unknown_model", False
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+        return "model_unavailable", False  # redirects are not followed; they lead there each time
     if _is_transient(status):
         return _BY_STATUS.get(status, "model_unavailable"), _UNPAID.isdisjoint(words)
     return _BY_STATUS.get(status, "model_bad_request"), False
@@ -174,12 +184,13 @@ def _number(value: str | None) -> float | None:
     return number if 0 <= number < float("inf") else None
 
 
-def _seconds_between(sent: str | None, until: str) -> float | None:
-    if sent is None:
-        return None
+def _seconds_until(until: str, sent: str | None, now: datetime | None) -> float | None:
     try:
-        return max(
-            0.0, (parsedate_to_datetime(until) - parsedate_to_datetime(sent)).total_seconds()
+        start = now if sent is None else parsedate_to_datetime(sent)
+        return (
+            None
+            if start is None
+            else max(0.0, (parsedate_to_datetime(until) - start).total_seconds())
         )
     except (ValueError, TypeError):
         return None

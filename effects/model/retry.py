@@ -48,8 +48,8 @@ _REMEDIES: Final[Mapping[FaultCode, Remedy]] = {
 class RescuePolicy:
     """How often each model is called for one answer, and the waits in between, in seconds.
 
-    Waits are drawn from 0 to `first_wait`, doubled each time. A provider that asks for more than
-    `longest_wait` is not waited for.
+    Waits are drawn from half of `first_wait` to the whole, doubled each time. A provider that asks
+    for more than `longest_wait` is not waited for.
     """
 
     attempts: int = 3
@@ -249,14 +249,17 @@ class Rescue:
         return RetryAfter(wait)
 
     def _wait(self, fault: Fault) -> float:
-        """Draw a wait: full jitter on an exponential back-off, after what the provider asks for."""
+        """Draw a wait: equal jitter on an exponential back-off, after what the provider asks for.
+
+        Full jitter draws from nothing: three attempts of a limited provider took 0.16 s.
+        """
         policy, draw = self._means.policy, self._means.draw
         doubled = policy.first_wait * 2.0 ** min(self._attempts_here - 1, _MAX_DOUBLINGS)
         requested = fault.data.get("retry_after")
         if isinstance(requested, int | float):
             # All clients got the same number: not all of them at one moment.
             return requested + max(LEAST_WAIT, draw() * min(policy.first_wait, requested))
-        return max(LEAST_WAIT, draw() * min(policy.longest_wait, doubled))
+        return max(LEAST_WAIT, (1 + draw()) / 2 * min(policy.longest_wait, doubled))
 
     def _next_model(self, now: float) -> CallModel | GiveUp:
         return self.next(now) if self._move() else self._give_up()

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 import aiohttp
@@ -278,6 +279,7 @@ async def _respond(client: ModelClient, body: bytes, deadlines: StreamDeadlines)
         raise EffectFailed(unreachable(error)) from error
     if not response.is_success:
         error_body = error_in(response.content)
-        raise EffectFailed(status_fault(response.status_code, response.headers, error_body))
+        now = datetime.now(UTC)
+        raise EffectFailed(status_fault(response.status_code, response.headers, error_body, now))
     deadlines.answered = True
     return response

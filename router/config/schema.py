@@ -552,7 +552,9 @@ class RescueSettings(Section):
     attempts: Annotated[int, Field(ge=1, le=10)] = _key(
         "calls of each model for one answer, at most", 3
     )
-    first_wait_seconds: Seconds = _key("waits are drawn from 0 to this, doubled each time", 0.5)
+    first_wait_seconds: Seconds = _key(
+        "waits are drawn from half of this to the whole, doubled each time", 0.5
+    )
     longest_wait_seconds: Seconds = _key("a provider that demands a longer one is given up", 10.0)
     breaker_window_seconds: Seconds = 30.0
     breaker_calls: Positive = _key("fewer calls in the window open no breaker", 10)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from contract.errors import Fault, FaultCode
@@ -35,7 +37,7 @@ TOO_LONG = "This model's maximum context length is 8192 tokens, you asked for 90
         (409, None, "model_unavailable", True),
         (429, {"message": "too many tokens per minute"}, "model_rate_limited", True),
         (429, {"code": "insufficient_quota"}, "model_rate_limited", False),
-        (307, None, "model_bad_request", False),
+        (307, None, "model_unavailable", False),
         (500, {"message": TOO_LONG}, "model_unavailable", True),
         (503, "busy", "model_unavailable", True),
         (529, {"type": "overloaded_error"}, "model_unavailable", True),
@@ -88,6 +90,14 @@ def test_small_facts_are_kept_and_sentences_are_not() -> None:
 def test_retry_after_in_seconds(headers: dict[str, str], seconds: float | None) -> None:
     """A number, milliseconds, or a date measured against the provider's own clock."""
     assert retry_after(headers) == seconds
+
+
+def test_a_date_counts_from_now_where_the_response_has_none() -> None:
+    """Few small servers send a `Date`."""
+    now = datetime(2026, 11, 21, 21, tzinfo=UTC)
+    headers = {"retry-after": "Sat, 21 Nov 2026 21:00:30 GMT"}
+    assert retry_after(headers, now) == 30.0
+    assert status_fault(429, headers, None, now).data["retry_after"] == 30.0
 
 
 def test_how_long_to_wait_is_a_fact() -> None:

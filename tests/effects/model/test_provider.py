@@ -249,6 +249,15 @@ ANSWERS: dict[str, tuple[Answer, dict[str, float], list[str], Fault | None]] = {
         f"refused with {body!r}": (refusing(503, body), {}, [], unavailable(status=503))
         for body in (b"", b"<html>", b"[]", b'{"error":null}', b'"text"', b"\xff")
     },
+    **{
+        f"a redirect by {status}, which is not followed": (
+            refusing(status, b"", location="/v1/chat/completions"),
+            {},
+            [],
+            Fault("model_unavailable", retryable=False, data={"status": status}),
+        )
+        for status in (301, 302, 307, 308)
+    },
     "reset before the headers": (reset, {}, [], unavailable(cause="ServerDisconnectedError")),
     "no HTTP": (ssh, {}, [], unavailable(cause="BadStatusLine")),
     "no answer at all": (Wire.gone, {"first_byte": SOON}, [], timeout("first_byte", SOON)),

@@ -85,12 +85,11 @@ def story(
 
 
 def test_back_off_doubles_and_is_drawn() -> None:
-    """Full jitter: from nothing to the whole."""
+    """Equal jitter: from half to the whole, so that no attempts follow each other at once."""
     policy = replace(POLICY, attempts=6, longest_wait=4)
-    for draw in (1, 0.5):
+    for draw in (1, 0.5, 0):
         told = story(way(SMALL, policy=policy, draw=draw), [BUSY] * 5)
-        assert told[1::2] == [draw * seconds for seconds in (1, 2, 4, 4, 4)]
-    assert story(way(SMALL, draw=0), [BUSY])[1] == LEAST_WAIT
+        assert told[1::2] == [(1 + draw) / 2 * seconds for seconds in (1, 2, 4, 4, 4)]
 
 
 def test_few_attempts_then_the_next_model_then_the_original_fault() -> None:
@@ -126,7 +125,7 @@ def test_no_wait_reaches_beyond_the_total_limit() -> None:
 def test_a_500_is_asked_once_more() -> None:
     """Then the next model."""
     broken = Fault("model_unavailable", retryable=True, data={"status": 500})
-    told = ["small", 0.5, "small", "large", 0.5, "large", "model_unavailable"]
+    told = ["small", 0.75, "small", "large", 0.75, "large", "model_unavailable"]
     assert story(way(SMALL, LARGE), [broken] * 4) == told
 
 
@@ -143,9 +142,9 @@ def test_an_answer_that_breaks_is_begun_anew(code: FaultCode) -> None:
     """By the next model, or once more by the same; before anything was said it is asked again."""
     fault = Fault(code, retryable=True)
     assert story(way(SMALL, LARGE), [fault], "something") == ["small", "large"]
-    again = ["small", 0.5, "small", code]
+    again = ["small", 0.75, "small", code]
     assert story(way(SMALL), [fault, fault], "something") == again
-    assert story(way(SMALL, LARGE), [fault]) == ["small", 0.5, "small"]
+    assert story(way(SMALL, LARGE), [fault]) == ["small", 0.75, "small"]
     assert story(way(SMALL, LARGE), [fault], "too_much") == ["small", code]
 
 
