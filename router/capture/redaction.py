@@ -279,9 +279,14 @@ class _Source:
 
     def rewrite(self, dictionary: Dictionary) -> None:
         """Write pseudonyms into the trees, and those that changed into `raws`."""
-        if not any(map(dictionary.possible, self.search)):
+        if not self.paths and not any(map(dictionary.possible, self.search)):
             return
-        trees = [at for at in range(len(self.raws)) if dictionary.possible(self.raw_of(at))]
+        # What a path leads to goes however it is written: 1e5 is learned as 100000.0.
+        trees = [
+            tree
+            for tree in range(len(self.raws))
+            if dictionary.possible(self.raw_of(tree)) or (self.paths and self.paths_into(tree))
+        ]
         changed: list[tuple[Spot, str]] = []
         for spot in self._spots(trees):
             text = spot.text

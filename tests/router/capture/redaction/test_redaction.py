@@ -169,6 +169,14 @@ def test_a_path_takes_what_is_streamed_below_it() -> None:
     assert ex.content(found.frames[0][1]).startswith("<value:")
 
 
+def test_a_number_at_a_path_goes_however_it_is_written() -> None:
+    """A service behind an address writes JSON of its own."""
+    record = ex.run(frames=['data: {"step":"SEND","content":"","salary":1e5}\n\n'])
+    (found,) = ex.redactor("frames.SEND.salary").exchange([record], ex.GROWING)
+    assert "1e5" not in found.frames[0][1]
+    assert "<salary:" in found.frames[0][1]
+
+
 def test_arguments_in_history_stay_valid_json() -> None:
     """What a model wrote comes back in the next call's messages."""
     arguments = '{"to":"li.lei@example.com","tel":13812345678,"s":"a\\"b"}'
