@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Protocol
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import DownloadColumn, TimeRemainingColumn
+from rich.progress import DownloadColumn, ProgressColumn, TimeRemainingColumn
 from rich.table import Table
 
-from compare.layers.prompt_sources import PromptMap
 from compare.noise import read_noise
 from compare.report import Report
 from compare.report.changes import (
@@ -28,7 +27,7 @@ from compare.report.document import with_noise, with_sources
 from compare.report.formats import percent
 from compare.verdict import Label
 from contract.errors import visible
-from cutover.cli.terminal import bar, print_written, refusals, tables
+from cutover.cli.terminal import bar, print_outcome, print_written, refusals, tables
 from cutover.files import write_whole
 from cutover.flows import SPECS, flows_at
 from cutover.reports import (
@@ -175,34 +174,24 @@ def diff(
             comparison = CaptureComparison(
                 places[0], chunking.value, *accepted, processes, again, known
             )
-        output = ReportOutput(out, formats or list(Format), prompt_map_at(prompts))
-        status = _compare(comparison, output, console)
-    raise typer.Exit(status)
+        sources = prompt_map_at(prompts)
+        if out is None:
+            raise NoPlaceForReport
+        report = compared(comparison, console, DownloadColumn(), TimeRemainingColumn())
+        if noise:
+            with console.status("measuring noise"):
+                report = with_noise(report, read_noise(places[0], tuple(noise), SPECS))
+        report = with_sources(report, sources)
+        _print(report, write_report(report, out, formats or list(Format)), tables())
+    raise typer.Exit(status_of(report))
 
 
-class ReportOutput(NamedTuple):
-    """Where a report goes, in which formats, with which map of prompts."""
-
-    out: Path | None
-    formats: list[Format]
-    prompts: PromptMap
-
-
-def _compare(comparison: Comparison, output: ReportOutput, console: Console) -> int:
-    """Compare, write the report and return the exit status."""
-    if output.out is None:
-        raise NoPlaceForReport
-    with bar(console, DownloadColumn(), TimeRemainingColumn()) as shown:
+def compared(comparison: Comparison, console: Console, *columns: ProgressColumn) -> Report:
+    """Compare under a progress bar that ends with these columns, and sum the pairs up."""
+    with bar(console, *columns) as shown:
         task = shown.add_task("comparing", total=comparison.size)
         tally = comparison.tally(lambda count: shown.advance(task, count))
-    report = report_on(comparison, tally)
-    if isinstance(comparison, CaptureComparison) and comparison.again:
-        with console.status("measuring noise"):
-            noise = read_noise(comparison.captures, comparison.again, SPECS)
-        report = with_noise(report, noise)
-    report = with_sources(report, output.prompts)
-    _print(report, write_report(report, output.out, output.formats), tables())
-    return status_of(report)
+    return report_on(comparison, tally)
 
 
 def status_of(report: Report) -> int:
@@ -219,9 +208,7 @@ def status_read(status: int, counts: ReadCounts) -> int:
 
 def _print(report: Report, written: list[Path], console: Console) -> None:
     verdict = report.verdict
-    console.print(f"[bold {COLOURS[verdict.label]}]{verdict.sentence}[/]", highlight=False)
-    for reason in verdict.reasons:
-        console.print(f"  {escape(visible(reason))}", highlight=False)
+    print_outcome(verdict.sentence, COLOURS[verdict.label], verdict.reasons, console)
     if report.clusters:
         table = _empty_table("share", "layer", "what", "where", "id")
         for cluster in report.clusters[:CLUSTERS_PRINTED]:
@@ -249,9 +236,7 @@ def report_against(older: Path, newer: Path, out: Path | None, console: Console)
     Raises `ReportUnreadable`.
     """
     found = against(read_report(older), read_report(newer))
-    console.print(f"[bold {_TREND_COLOURS[found.trend]}]{found.trend}[/]", highlight=False)
-    for reason in found.reasons:
-        console.print(f"  {escape(visible(reason))}", highlight=False)
+    print_outcome(found.trend, _TREND_COLOURS[found.trend], found.reasons, console)
     if any(change.turn != "same" for change in found.changes):
         console.print(_changes(found))
     print_written(_write_changes(found, out) if out is not None else (), console)

@@ -16,7 +16,7 @@ from compare.noise import Noise, read_noise
 from compare.noise.control import control_text
 from compare.noise.study import MARGIN, Reading, flags_text, p_value_text, reading_text, study_text
 from compare.report.markdown import noise_markdown
-from cutover.cli.terminal import print_written, refusals
+from cutover.cli.terminal import print_outcome, print_written, refusals
 from cutover.files import write_whole
 from cutover.flows import SPECS
 
@@ -74,9 +74,8 @@ def _write(found: Noise, out: Path) -> list[Path]:
 
 def _print(found: Noise, written: list[Path], console: Console) -> None:
     study = found.study
-    console.print(f"[bold {_COLOURS[study.reading]}]{study.reading}[/]", highlight=False)
-    for line in (study_text(study), control_text(found.control)):
-        console.print(f"  {escape(line)}", highlight=False)
+    lines = study_text(study), control_text(found.control)
+    print_outcome(study.reading, _COLOURS[study.reading], lines, console)
     for reason, count in study.left_out.items():
         console.print(f"  [dim]{count:,} left out: {escape(reason)}[/]", highlight=False)
     if study.judgements:

@@ -11,14 +11,27 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from compare.report import Report
 from compare.verdict import Label
 from contract.errors import visible
-from cutover.cli.diff import CLUSTERS_PRINTED, COLOURS, EXIT, UNREADABLE, status_of, status_read
-from cutover.cli.terminal import bar, print_written, refusals, tables
+from cutover.cli.diff import (
+    CLUSTERS_PRINTED,
+    COLOURS,
+    EXIT,
+    UNREADABLE,
+    compared,
+    status_of,
+    status_read,
+)
+from cutover.cli.terminal import bar, print_outcome, print_written, refusals, tables
 from cutover.replay import (
     Counts,
     PlayOptions,
@@ -31,7 +44,6 @@ from cutover.replay import (
 from cutover.reports import (
     CaptureComparison,
     Format,
-    report_on,
     rules_at,
     waivers_at,
     write_report,
@@ -120,7 +132,7 @@ def replay_captures(
 
 
 def _replayed(plan: ReplayPlan, console: Console) -> Counts:
-    with _bar(console) as shown:
+    with bar(console, *_columns()) as shown:
         task = shown.add_task("replaying", total=1.0)
 
         def show(reached: ReplayProgress) -> None:
@@ -137,16 +149,13 @@ def _compared(plan: ReplayPlan, console: Console) -> Report:
     processes = max(1, plan.processes)
     accepted = rules_at(None), waivers_at(None)
     comparison = CaptureComparison(str(plan.out), "ignore", *accepted, processes)
-    with _bar(console) as shown:
-        task = shown.add_task("comparing", total=comparison.size)
-        tally = comparison.tally(lambda count: shown.advance(task, count))
-    report = report_on(comparison, tally)
+    report = compared(comparison, console, *_columns())
     write_report(report, plan.out / REPORT, list(Format))
     return report
 
 
-def _bar(console: Console) -> Progress:
-    return bar(console, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+def _columns() -> tuple[ProgressColumn, ...]:
+    return TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
 
 
 def _label(counts: Counts, report: Report | None) -> Label:
@@ -160,9 +169,8 @@ def _label(counts: Counts, report: Report | None) -> Label:
 def _print(plan: ReplayPlan, counts: Counts, report: Report | None, console: Console) -> None:
     label = _label(counts, report)
     headline = report.verdict.sentence if report is not None else label
-    console.print(f"[bold {COLOURS[label]}]{escape(visible(headline))}[/]", highlight=False)
-    for reason in report.verdict.reasons if report is not None else ():
-        console.print(f"  {escape(visible(reason))}", highlight=False)
+    reasons = report.verdict.reasons if report is not None else ()
+    print_outcome(headline, COLOURS[label], reasons, console)
     console.print(_table(counts))
     for cluster in report.clusters[:CLUSTERS_PRINTED] if report is not None else ():
         place = f"{cluster.flow} {cluster.path}"

@@ -50,6 +50,13 @@ def bar(console: Console, *columns: ProgressColumn) -> Progress:
     )
 
 
+def print_outcome(headline: str, colour: str, reasons: Iterable[str], console: Console) -> None:
+    """Print an outcome in its colour, and its reasons below it."""
+    console.print(f"[bold {colour}]{escape(visible(headline))}[/]", highlight=False)
+    for reason in reasons:
+        console.print(f"  {escape(visible(reason))}", highlight=False)
+
+
 def print_written(paths: Iterable[Path], console: Console) -> None:
     """Print the files that were written."""
     for path in paths:
