@@ -154,7 +154,7 @@ class ServerConnection(HttpToolsProtocol):
             WRITE_NOW: {"call": self.write_body_now},
             ON_DISCONNECT: {"call": self.on_disconnect},
         }
-        self._start_head_timer()
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_timed_out)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Call back the application, if it asked for that."""
@@ -201,16 +201,14 @@ class ServerConnection(HttpToolsProtocol):
             cycle: Any = self.cycle  # None before the first request
             # After its response a client may send empty lines, or a body that is not read.
             if self._in_head or cycle.response_complete:
-                self._start_head_timer()
-
-    def _start_head_timer(self) -> None:
-        """Drop a client that sends bytes but no whole head: uvicorn keeps it for ever."""
-        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_timed_out)
+                self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_timed_out)
 
     def _head_timed_out(self) -> None:
+        """Drop a client that sends bytes but no whole head: uvicorn keeps it for ever."""
         cycle: Any = self.cycle  # None before the first request
         if cycle is not None and not cycle.response_complete:
-            self._start_head_timer()  # it is being answered: its next head is not due yet
+            # It is being answered: its next head is not due yet.
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_timed_out)
         else:
             self.transport.close()  # once everything is sent
 
