@@ -20,8 +20,7 @@ from effects.tape import Signal, TapeSession
 from router.config.capabilities import powers_at
 from router.config.schema import RemoteStackSettings
 from router.problems import word
-from router.remote.endpoint import Endpoint, endpoint_url
-from router.remote.headers import returned
+from router.remote.endpoint import Endpoint, endpoint_url, returned
 from router.remote.http1 import Answer, AnswerLost, Client, ConnectTimedOut, Unreachable
 from router.serving.run import Frame, Run, RunRequest
 from router.stack import Headers, IncomingRequest, Powers, RunOutcome, StackName, header_of

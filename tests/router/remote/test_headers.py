@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.remote.headers import forwarded, returned
+from router.remote.endpoint import forwarded, returned
 from router.stack import Headers, IncomingRequest
 
 
