@@ -77,8 +77,9 @@ def decompressed(
     """
     frames = _Frames(url, begins, retained)
     for piece in pieces:
-        yield from frames.feed(piece)
-    yield from frames.flush()
+        yield from frames.walk(piece)
+    # A frame without its end is torn, but may hide a whole one.
+    yield from frames.walk(b"", ended=True)
 
 
 class _Frames:
@@ -94,23 +95,17 @@ class _Frames:
         self._begins = begins
         self._kept = bytearray()
         self._lost = False
-        self._stream: _Stream | None = None
+        # Of a frame too long to be kept: what decompresses it, and where it begins.
+        self._stream: tuple[zstandard.ZstdDecompressionObj, int] | None = None
         self._context = zstandard.ZstdDecompressor()
 
-    def feed(self, piece: bytes) -> Iterator[Batch | Damage]:
+    def walk(self, piece: bytes, *, ended: bool = False) -> Iterator[Batch | Damage]:
         self._kept += piece
-        yield from self._walk(ended=False)
-
-    def flush(self) -> Iterator[Batch | Damage]:
-        """End the file: a frame without its end is torn, but may hide a whole one."""
-        yield from self._walk(ended=True)
-
-    def _walk(self, *, ended: bool) -> Iterator[Batch | Damage]:
         while self._kept:
             if self._lost and not self._found():
                 return
             if self._stream is not None:
-                yield from self._streamed(self._stream, ended=ended)
+                yield from self._streamed(*self._stream, ended=ended)
                 continue
             try:
                 end = frame_end(self._kept)
@@ -122,7 +117,7 @@ class _Frames:
             elif ended:
                 yield from self._torn("it does not end")
             elif len(self._kept) > self._retained:
-                self._stream = _Stream(self._context, self._begins)
+                self._stream = self._context.decompressobj(), self._begins
             else:
                 return
 
@@ -165,24 +160,26 @@ class _Frames:
         except zstandard.ZstdError:
             return b""
 
-    def _streamed(self, stream: _Stream, *, ended: bool) -> Iterator[Batch | Damage]:
+    def _streamed(
+        self, stream: zstandard.ZstdDecompressionObj, begins: int, *, ended: bool
+    ) -> Iterator[Batch | Damage]:
         """Decompress a frame too long to be kept, as it comes."""
         piece = bytes(self._kept)
         self._drop(len(piece))
         try:
-            data, rest = stream.feed(piece)
+            data = stream.decompress(piece)
         except zstandard.ZstdError as trouble:
-            yield self._damage(str(trouble), stream.begins)
+            yield self._damage(str(trouble), begins)
             self._back(piece)
-            self._drop(1 if self._begins == stream.begins else 0)
+            self._drop(1 if self._begins == begins else 0)
             self._lost = True
             return
         if data:
-            yield Batch(stream.begins, data)
-        if stream.ended:
-            self._back(rest)
+            yield Batch(begins, data)
+        if stream.eof:
+            self._back(stream.unused_data)
         elif ended:
-            yield self._damage("it does not end", stream.begins)
+            yield self._damage("it does not end", begins)
 
     def _back(self, rest: bytes) -> None:
         """End a stream and put back what does not belong to it."""
@@ -210,19 +207,3 @@ class _Frames:
     def _damage(self, why: str, begins: int | None = None) -> Damage:
         at = self._begins if begins is None else begins
         return Damage("torn", self._url, f"batch at byte {at}: {why}")
-
-
-class _Stream:
-    """Decompresses one frame piece by piece."""
-
-    def __init__(self, context: zstandard.ZstdDecompressor, begins: int) -> None:
-        self.begins = begins
-        self._object = context.decompressobj()
-
-    @property
-    def ended(self) -> bool:
-        return self._object.eof
-
-    def feed(self, piece: bytes) -> tuple[bytes, bytes]:
-        """Return what comes out, and the bytes behind the frame."""
-        return self._object.decompress(piece), self._object.unused_data

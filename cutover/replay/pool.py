@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import Pipe, get_context, parent_process
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Self, assert_never
+from typing import IO, Self
 
 from contract.errors import CutoverError
 from cutover.flows import SPECS
@@ -69,26 +69,16 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """The stacks are loaded, in this process."""
+class Report:
+    """A worker's stacks are loaded and its loop runs; `run` names a run that begins.
+
+    By its exchange and its stack.
+    """
 
     pid: int
+    run: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
-    """The loop runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Began:
-    """A run begins."""
-
-    exchange: str
-    stack: str
-
-
-Report = Ready | Beat | Began
 NewExecutor = Callable[[Terms, "Connection[Report, Report]"], Executor]
 """Makes an executor with one process, in which `start` is called with these arguments."""
 
@@ -214,15 +204,8 @@ class _Worker:
             while self._reports.poll():
                 report: Report = self._reports.recv()
                 self._heard = time.monotonic()
-                match report:
-                    case Ready(pid):
-                        self._pid, self._patience = pid, patience
-                    case Beat():
-                        pass
-                    case Began(exchange, stack):
-                        self.run = exchange, stack
-                    case _:
-                        assert_never(report)
+                self._pid, self._patience = report.pid, patience
+                self.run = report.run or self.run
 
     @property
     def silent(self) -> bool:
@@ -256,7 +239,7 @@ class _Process:
         self._replayer = Replayer(terms.sides, terms.options, SPECS)
         # Never closed: that would wait for a task that ignores its cancellation.
         self._loop = asyncio.new_event_loop()
-        reports.send(Ready(os.getpid()))
+        reports.send(Report(os.getpid()))
 
     def replay(self, job: PartJob) -> PartResult:
         result = self._loop.run_until_complete(self._replay(job))
@@ -266,7 +249,9 @@ class _Process:
     async def _replay(self, job: PartJob) -> PartResult:
         beating = asyncio.create_task(self._beat(), name="beat")
         try:
-            return await replay_part(job, self._replayer, self._began)
+            return await replay_part(
+                job, self._replayer, lambda *run: self._reports.send(Report(os.getpid(), run))
+            )
         finally:
             beating.cancel()
             faulthandler.cancel_dump_traceback_later()
@@ -275,10 +260,7 @@ class _Process:
         while True:
             faulthandler.dump_traceback_later(self._patience, exit=True, file=self._log)
             await asyncio.sleep(BEAT)
-            self._reports.send(Beat())
-
-    def _began(self, exchange: str, stack: str) -> None:
-        self._reports.send(Began(exchange, stack))
+            self._reports.send(Report(os.getpid()))
 
 
 _process: list[_Process] = []
