@@ -45,9 +45,8 @@ _TEXT_FRAMES = 1_000
 """Frames in which the first text is looked for."""
 
 
-def new_exchange_id() -> str:
-    """Make an id for an exchange."""
-    return secrets.token_hex(16)
+new_exchange_id: Callable[[], str] = partial(secrets.token_hex, 16)
+"""Returns a new id for an exchange."""
 
 
 @dataclass(slots=True, eq=False)

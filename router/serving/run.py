@@ -78,7 +78,8 @@ class Backpressure:
 
     `unsent_limit` is None where frames are not taken one by one, as a shadow's. The tape goes on
     recording meanwhile, and so do its other readers. `total_limit` returns how many bytes may be
-    produced in all; it is called again when its last answer is used up.
+    produced in all; it is called again when its last answer is used up. `due` is whether the run
+    must `yield_turn` after the frame it has just added.
     """
 
     __slots__ = (
@@ -89,6 +90,7 @@ class Backpressure:
         "_tape_session",
         "_total_limit",
         "_unsent_limit",
+        "due",
         "produced",
         "unsent",
         "waiting",
@@ -101,7 +103,7 @@ class Backpressure:
         total_limit: Callable[[], int] | None = None,
     ) -> None:
         self.produced = self.unsent = 0
-        self.waiting = False
+        self.waiting = self.due = False
         self._unsent_limit = sys.maxsize if unsent_limit is None else unsent_limit
         self._total_limit = total_limit
         self._allowed = sys.maxsize if total_limit is None else 0
@@ -114,6 +116,7 @@ class Backpressure:
         self.produced += size
         self.unsent += size
         self._since += 1
+        self.due = self._since >= TURN_FRAMES or self.unsent > self._unsent_limit
         if self.produced > self._allowed and self._total_limit is not None:
             self._allowed = self._total_limit()
             if self.produced > self._allowed:
@@ -136,14 +139,9 @@ class Backpressure:
         """Whether more bytes wait to be taken than may."""
         return self.unsent > self._unsent_limit
 
-    @property
-    def due(self) -> bool:
-        """Whether the run must `yield_turn` now."""
-        return self._since >= TURN_FRAMES or self.unsent > self._unsent_limit
-
     async def yield_turn(self) -> None:
         """Yield to the event loop, and wait while too much has not been taken."""
-        self._since = 0
+        self._since, self.due = 0, False
         if not self.exceeded:
             await self._tape_session.give_way()
             return

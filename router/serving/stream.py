@@ -215,7 +215,8 @@ class ServedStream:
                 return False
         if not self._closed and self.exchange.close_if_idle():
             self._closed = True
-            self._drop_unread()
+            if self.exchange.tape.usage.frames_overflowed:
+                self._drop_unread()
         return self._closed
 
     def _close_soon(self) -> asyncio.Task[None]:
@@ -235,12 +236,13 @@ class ServedStream:
         for run in self.runs:
             if not await run.wait_stopped(STOP_SECONDS):
                 log.error("%s %s does not end; it is left behind", run.role, run.stack)
-        self._drop_unread()
+        if self.exchange.tape.usage.frames_overflowed:
+            self._drop_unread()
         await self.exchange.close()
 
     def _drop_unread(self) -> None:
         """Drop also the frames that a client which stopped reading never got."""
-        if self.exchange.tape.usage.frames_overflowed and self.runs:
+        if self.runs:
             self.run.drop(len(self.run.frames) - 1)
 
     def _start(self, stack: Stack, role: Role) -> None:
@@ -327,15 +329,16 @@ class ServedStream:
         What goes out is counted as sent.
         """
         frames, first = run.frames, self._position
-        last, size = first + 1, len(frames[first].data)
+        piece = [frames[first].data]
+        last, size = first + 1, len(piece[0])
         while last < len(frames) and size + len(frames[last].data) <= PIECE_BYTES:
+            piece.append(frames[last].data)
             size += len(frames[last].data)
             last += 1
         self._position = last
         if self._prefix is not None or self._answer is not None:
-            piece = self._unsent(run, first, last)
+            piece = self._unsent(run, first, piece)
         else:
-            piece = [frame.data for frame in frames[first:last]]
             self._last = run, last - 1
         if piece:
             self._count_sent(run)
@@ -365,26 +368,27 @@ class ServedStream:
         run.backpressure.take(len(data))
         return True
 
-    def _unsent(self, run: Run, first: int, last: int) -> list[bytes]:
+    def _unsent(self, run: Run, first: int, frames: list[bytes]) -> list[bytes]:
         """Return what of some frames the client does not have: after a takeover, or a pause."""
         piece: list[bytes] = []
-        for position in range(first, last):
-            data: bytes | None = run.frames[position].data
+        for position, frame in enumerate(frames, first):
+            data: bytes | None = frame
             if self._prefix is not None:
                 try:
-                    data = self._prefix.feed(run.frames[position].data)
+                    data = self._prefix.feed(frame)
                 except PrefixMismatch:
                     run.outcome = _MISMATCH  # also where it has completed in its own eyes
                     break
-                if data is not None and not self._announced:
-                    self._announced = True
-                    run.skipped = position
-                    piece += self._announcement()
             elif position < run.before_pause:
                 data, self._last = None, (run, position)
-            if data is not None:
-                piece.append(data)
-                self._last = run, position
+            if data is None:
+                continue
+            if self._prefix is not None and not self._announced:
+                self._announced = True
+                run.skipped = position
+                piece += self._announcement()
+            piece.append(data)
+            self._last = run, position
         return piece
 
     def _announcement(self) -> list[bytes]:
