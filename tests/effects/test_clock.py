@@ -1,4 +1,4 @@
-"""Clocks: the machine's and the one moved by hand."""
+"""Clocks and ids: the machine's, and those that tests can foretell."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from contract.ports import Ids
 from effects.clock import ManualClock, SystemClock
+from effects.ids import CountingIds, RandomIds
 
 
 @pytest.mark.parametrize("clock", [SystemClock(), ManualClock()], ids=["system", "manual"])
@@ -34,3 +36,18 @@ async def test_a_manual_clock_takes_any_zone() -> None:
     """A start in another zone is the same moment, told in UTC."""
     start = datetime(2026, 11, 5, 8, 0, tzinfo=timezone(timedelta(hours=8)))
     assert (await ManualClock(start).now("a")).isoformat() == "2026-11-05T00:00:00+00:00"
+
+
+@pytest.mark.parametrize("ids", [RandomIds(), CountingIds()], ids=["random", "counting"])
+async def test_no_identifier_comes_twice(ids: Ids) -> None:
+    """A thousand are a thousand, short and printable."""
+    made = [await ids.new("final_message") for _ in range(1_000)]
+    assert len(set(made)) == len(made)
+    assert all(0 < len(one) <= 64 and one.isascii() and one.isprintable() for one in made)
+
+
+async def test_counted_identifiers_can_be_foretold() -> None:
+    """Two counters with one prefix give the same row, whatever the site."""
+    left, right = CountingIds("m"), CountingIds("m")
+    assert [await left.new("a"), await left.new("b")] == ["m-1", "m-2"]
+    assert [await right.new("b"), await right.new("a")] == ["m-1", "m-2"]

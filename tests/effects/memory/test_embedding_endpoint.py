@@ -17,6 +17,11 @@ from tests.support.embedding_server import KEY, Answer, Noted, endpoint, hashing
 pytestmark = pytest.mark.sockets
 
 
+def embedded(*numbers: bytes) -> Answer:
+    """Answer with one vector of these numbers."""
+    return saying(200, b'{"data": [{"index": 0, "embedding": [%b]}]}' % b",".join(numbers))
+
+
 async def fault(embedder: EndpointEmbedder, *texts: str) -> Fault:
     """Ask, and give the fault."""
     with pytest.raises(EffectFailed) as failed:
@@ -65,23 +70,25 @@ async def test_what_passes_is_asked_again(
 
 
 @pytest.mark.parametrize(
-    ("answer", "code"),
+    ("answer", "code", "reason"),
     [
-        (saying(401, b"{}"), "model_auth"),
-        (saying(400, b'{"error": {"message": "bad"}}'), "model_bad_request"),
-        (saying(200, b"<html>"), "model_error"),
-        (saying(200, b'{"data": []}'), "model_error"),
-        (saying(200, b'{"data": [{"index": 1, "embedding": []}]}'), "model_error"),
-        (saying(200, b'{"data": [{"index": 0, "embedding": ["x"]}]}'), "model_error"),
-        (hashing(32), "model_error"),
+        (saying(401, b"{}"), "model_auth", None),
+        (saying(400, b'{"error": {"message": "bad"}}'), "model_bad_request", None),
+        (saying(200, b"<html>"), "model_error", "no embeddings"),
+        (embedded(b'"x"'), "model_error", "no embeddings"),
+        (saying(200, b'{"data": []}'), "model_error", "indices"),
+        (saying(200, b'{"data": [{"index": 1, "embedding": []}]}'), "model_error", "indices"),
+        (hashing(32), "model_error", "dimensions"),
+        (embedded(*[b"1e300"] * 64), "model_error", "numbers"),  # beyond 32 bits is infinite
     ],
 )
-async def test_what_stays_is_a_fault_at_once(answer: Answer, code: str) -> None:
+async def test_what_stays_is_a_fault_at_once(answer: Answer, code: str, reason: str | None) -> None:
     """A retry would end the same."""
     noted = Noted()
     async with endpoint(answer, noted) as embedder:
         failed = await fault(embedder)
     assert (failed.code, noted.waits, len(noted.requests)) == (code, [], 1)
+    assert failed.data.get("reason") == reason
 
 
 async def test_other_dimensions_are_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -90,13 +97,6 @@ async def test_other_dimensions_are_named(caplog: pytest.LogCaptureFixture) -> N
         failed = await fault(embedder)
     assert failed.data == {"reason": "dimensions", "sent": 32, "configured": 64}
     assert "it sends 32 dimensions and [embeddings] dimensions is 64" in caplog.text
-
-
-async def test_numbers_that_are_none_are_refused() -> None:
-    """Beyond 32 bits is infinite."""
-    row = {"index": 0, "embedding": [1e300] * 64}
-    async with endpoint(saying(200, msgspec.json.encode({"data": [row]}))) as embedder:
-        assert (await fault(embedder)).data == {"reason": "numbers"}
 
 
 async def test_an_endpoint_that_is_down_rests() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
@@ -14,14 +15,15 @@ pytestmark = pytest.mark.virtual
 
 QUIET = 5.0
 ATTEMPT = 10.0
-"""How long the one who is silent lets an attempt wait."""
+"""How long a silent server lets a probe wait."""
 
 
 class Server:
-    """Answers, or lets everybody wait in vain."""
+    """Answers, or lets every call wait in vain."""
 
     def __init__(self) -> None:
         self.silent = True
+        self.swallows = False
         self.failure: Exception = OSError()
         self.asked: list[float] = []
 
@@ -29,7 +31,8 @@ class Server:
         """Wait for an answer."""
         self.asked.append(now())
         if self.silent:
-            await asyncio.sleep(ATTEMPT)
+            with suppress(*[asyncio.CancelledError] * self.swallows):
+                await asyncio.sleep(ATTEMPT)
             raise self.failure
 
 
@@ -38,107 +41,92 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def spared_after(server: Server) -> OutageGuard:
-    """Make one who has answered, and then let a call wait in vain."""
-    spared = OutageGuard("memory", server.ask, quiet=QUIET, monotonic=now)
-    spared.answered()
+@pytest.fixture
+def server() -> Server:
+    """Return a server that is silent."""
+    return Server()
+
+
+@pytest.fixture
+async def guard(server: Server) -> AsyncIterator[OutageGuard]:
+    """Return the guard of a server that has answered, and has been quiet since."""
+    guard = OutageGuard("memory", server.ask, quiet=QUIET, monotonic=now)
+    guard.answered()
     await asyncio.sleep(QUIET)
-    spared.silent("memory_unavailable")
-    return spared
+    yield guard
+    await guard.aclose()
 
 
-async def test_who_said_nothing_is_spared_until_it_answers(
-    caplog: pytest.LogCaptureFixture,
+async def test_a_silent_server_is_skipped_until_it_answers(
+    server: Server, guard: OutageGuard, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is asked in the background, one at a time and with pauses; each change is told once."""
-    server = Server()
+    """It is asked in the background, one at a time and with pauses; each change is logged once."""
+    began = now()
     with caplog.at_level(logging.INFO, "effects.circuit_breaker"):
-        spared = await spared_after(server)
-        began = now()
         for _ in range(3):
-            assert spared.fault == f"memory_unavailable; {CONSEQUENCE}"
-            spared.silent("memory_unavailable")  # calls that had begun before
+            guard.silent("memory_unavailable")  # two of them had begun before
+            assert guard.fault == f"memory_unavailable; {CONSEQUENCE}"
             await asyncio.sleep(ATTEMPT)
         assert [at - began for at in server.asked] == [0, 12, 24]
         server.silent = False
         await asyncio.sleep(ATTEMPT)
-    assert spared.fault is None
+    assert guard.fault is None
     assert PROBE_SECONDS == 2.0
     assert len(server.asked) == 4, "and is left alone now that it answers"
     assert [one.levelname for one in caplog.records] == ["WARNING", "INFO"]
-    await spared.aclose()
 
 
-async def test_who_answers_others_is_merely_busy() -> None:
+async def test_a_server_that_answers_others_is_merely_busy(
+    server: Server, guard: OutageGuard
+) -> None:
     """Calls that wait in vain for a connection say nothing of a server that is at work."""
-    server = Server()
-    spared = OutageGuard("memory", server.ask, quiet=QUIET, monotonic=now)
     for _ in range(5):
-        spared.answered()
+        guard.answered()
         await asyncio.sleep(QUIET - 1)
-        spared.silent("memory_unavailable")
-    assert spared.fault is None
+        guard.silent("memory_unavailable")
+    assert guard.fault is None
     assert server.asked == []
 
 
-async def test_who_never_answered_is_not_spared() -> None:
+async def test_a_server_that_never_answered_is_not_skipped(server: Server) -> None:
     """Opening it fails."""
-    server = Server()
-    spared = OutageGuard("memory", server.ask, quiet=QUIET, monotonic=now)
+    guard = OutageGuard("memory", server.ask, quiet=QUIET, monotonic=now)
     await asyncio.sleep(QUIET)
-    spared.silent("memory_unavailable")
-    assert spared.fault is None
+    guard.silent("memory_unavailable")
+    assert guard.fault is None
 
 
-async def test_an_answer_to_a_call_under_way_ends_it() -> None:
+async def test_an_answer_to_a_call_under_way_ends_it(server: Server, guard: OutageGuard) -> None:
     """It had begun before; no further probe is due."""
-    server = Server()
-    spared = await spared_after(server)
+    guard.silent("memory_unavailable")
     await asyncio.sleep(1)
-    spared.answered()
-    assert spared.fault is None
+    guard.answered()
+    assert guard.fault is None
     await asyncio.sleep(2 * ATTEMPT)
     assert len(server.asked) == 1
-    await spared.aclose()
 
 
-async def test_whatever_an_attempt_ends_in_there_is_another() -> None:
+async def test_whatever_a_probe_ends_in_there_is_another(
+    server: Server, guard: OutageGuard
+) -> None:
     """An unforeseen error does not keep it skipped for ever."""
-    server = Server()
     server.failure = ZeroDivisionError()
-    spared = await spared_after(server)
+    guard.silent("memory_unavailable")
     await asyncio.sleep(ATTEMPT)
     server.silent = False
     await asyncio.sleep(ATTEMPT)
-    assert spared.fault is None
-    await spared.aclose()
+    assert guard.fault is None
 
 
-async def test_closed_it_asks_no_more() -> None:
-    """A probe under way ends, and none begins."""
-    server = Server()
-    spared = await spared_after(server)
-    await asyncio.sleep(0)
-    await spared.aclose()
-    spared.silent("memory_unavailable")
-    await asyncio.sleep(2 * ATTEMPT)
-    assert len(server.asked) == 1
-    await spared.aclose()
-
-
-async def test_closed_it_ends_whoever_swallows_the_cancellation() -> None:
-    """As a pool of connections may, when it comes together with its answer."""
-    server = Server()
-
-    async def ask() -> None:
-        with suppress(asyncio.CancelledError):
-            await server.ask()
-        raise server.failure
-
-    spared = OutageGuard("memory", ask, quiet=QUIET, monotonic=now)
-    spared.answered()
-    await asyncio.sleep(QUIET)
-    spared.silent("memory_unavailable")
+@pytest.mark.parametrize("swallows", [False, True])
+async def test_closing_ends_the_probe(
+    server: Server, guard: OutageGuard, *, swallows: bool
+) -> None:
+    """One under way ends, also where a pool swallows its cancellation; none begins."""
+    server.swallows = swallows
+    guard.silent("memory_unavailable")
     await asyncio.sleep(1)
-    await spared.aclose()
+    await guard.aclose()
+    guard.silent("memory_unavailable")
+    await asyncio.sleep(2 * ATTEMPT)
     assert len(server.asked) == 1
