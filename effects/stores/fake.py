@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import assert_never
 
 import msgspec
@@ -56,7 +57,8 @@ class MemoryConversations:
     ) -> tuple[Turn, ...]:
         """Read up to `limit` turns stored before a message, oldest first."""
         check_ids(chat_id, before)
-        return _recent(self._before(chat_id, before), limit)
+        earlier = takewhile(lambda turn: turn.message_id != before, self._turns.values())
+        return _recent([turn for turn in earlier if turn.chat_id == chat_id], limit)
 
     async def erase(self, subject: DataSubject) -> ErasedTurns:
         """Remove a subject's turns and the replies to them."""
@@ -77,15 +79,6 @@ class MemoryConversations:
                 return subject.value in {turn.user_id, asked.user_id if asked else None}
             case _:
                 assert_never(subject.kind)
-
-    def _before(self, chat_id: str, before: str) -> list[Turn]:
-        earlier: list[Turn] = []
-        for turn in self._turns.values():
-            if turn.message_id == before:
-                break
-            if turn.chat_id == chat_id:
-                earlier.append(turn)
-        return earlier
 
 
 def _recent(turns: Sequence[Turn], limit: int) -> tuple[Turn, ...]:

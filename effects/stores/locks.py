@@ -209,12 +209,10 @@ class LeasedLocks:
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-    except TimeoutError:
-        return False
-    return True
+    return event.is_set()
 
 
 async def _end(holds: Iterable[_Hold]) -> None:

@@ -32,33 +32,34 @@ def no_renewals() -> bool:
 
 @pytest.fixture(params=["process", *KINDS])
 async def owner(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Owner]:
-    """Return a function that makes owners of one set of locks."""
+    """Return a function that makes owners of one set of locks, in one process and another."""
     async with AsyncExitStack() as stack:
-        root: AnyLocks
+        leases: Leases
         match request.param:
-            case "process":
-                root = ProcessLocks()
-            case "memory":
-                root = LeasedLocks.over(MemoryLeases(time.monotonic))
+            case "process" | "memory":
+                leases = MemoryLeases(time.monotonic)
             case "redis":
                 url: str = request.getfixturevalue("redis_url")
-                root = LeasedLocks.over(RedisLeases(url, prefix=f"test:{uuid4().hex}:"))
+                leases = RedisLeases(url, prefix=f"test:{uuid4().hex}:")
             case _:
                 leases = await stack.enter_async_context(SqlLeases.open(tmp_path / "locks"))
-                root = LeasedLocks.over(leases)
+        roots: list[AnyLocks] = [LeasedLocks.over(leases) for _ in range(2)]
+        if request.param == "process":
+            roots = [ProcessLocks()]
         owners: list[AnyLocks] = []
 
         def another() -> AnyLocks:
-            owners.append(root.for_exchange())
+            owners.append(roots[len(owners) % len(roots)].for_exchange())
             return owners[-1]
 
         yield another
-        for one in [*owners, root]:
+        assert [root.fault for root in roots] == [None] * len(roots)
+        for one in [*owners, *roots]:
             await one.aclose()
 
 
 async def test_a_held_lock_is_refused_at_once(owner: Owner) -> None:
-    """To another exchange of the same process, and to its owner: locks do not nest."""
+    """To another exchange, of this process or another, and to its owner: locks do not nest."""
     first, second = owner(), owner()
     assert await first.acquire("lock", "msg_lock:1", 60.0)
     assert not await second.acquire("lock", "msg_lock:1", 60.0)
@@ -223,19 +224,6 @@ async def test_a_lease_is_extended_from_now_on(leases: Shared[Leases]) -> None:
 def processes(leases: MemoryLeases) -> tuple[LeasedLocks, LeasedLocks]:
     """Return the locks of two processes that share leases."""
     return LeasedLocks.over(leases, loop_time), LeasedLocks.over(leases, loop_time)
-
-
-@pytest.mark.virtual
-async def test_two_processes_share_a_lock() -> None:
-    """What one holds the other cannot take, and no fault is reported."""
-    here, there = processes(MemoryLeases(loop_time))
-    owner = here.for_exchange()
-    assert await owner.acquire("lock", "k", 60.0)
-    assert not await there.for_exchange().acquire("lock", "k", 60.0)
-    await owner.release("end", "k")
-    assert await there.acquire("lock", "k", 60.0)
-    assert (here.fault, there.fault) == (None, None)
-    await there.aclose()
 
 
 @pytest.mark.virtual
