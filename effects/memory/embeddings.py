@@ -91,16 +91,8 @@ class _Answer(msgspec.Struct):
 _answer = msgspec.json.Decoder(_Answer)
 
 
-def encode(model: str, texts: Sequence[str], dimensions: int = 0) -> bytes:
-    """Encode a request; with `dimensions` for shorter vectors."""
-    return msgspec.json.encode(_Wanted(model, texts, dimensions))
-
-
-def decode(body: bytes, texts: int, dimensions: int) -> Vectors:
-    """Read the vectors of so many texts, in the order of the texts.
-
-    Raises `EffectFailed` (`model_error`) where the answer is anything else.
-    """
+def _decode(body: bytes, texts: int, dimensions: int) -> Vectors:
+    """Read the vectors of so many texts, in their order; raises `EffectFailed` (`model_error`)."""
     try:
         found = sorted(_answer.decode(body).data, key=lambda one: one.index)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -175,7 +167,8 @@ class EndpointEmbedder:
         await self._clients.want(())
 
     async def _batch(self, texts: Sequence[str]) -> Vectors:
-        body = encode(self.name, texts, self.dimensions if self._shortened else 0)
+        dimensions = self.dimensions if self._shortened else 0
+        body = msgspec.json.encode(_Wanted(self.name, texts, dimensions))
         ends = total_deadline(self._entry.provider.limits, _now())
         rescue = Rescue(self._entry, {}, self._means, ends.when)
         step: RetryStep = rescue.next(_now())
@@ -201,7 +194,7 @@ class EndpointEmbedder:
         """Call once, and record the result with the breaker."""
         result: Result = "ignored"
         try:
-            vectors = decode(await self._answer(body, ends), texts, self.dimensions)
+            vectors = _decode(await self._answer(body, ends), texts, self.dimensions)
         except EffectFailed as failed:
             result = "failure" if blames_provider(failed.fault) else "ignored"
             return failed.fault
