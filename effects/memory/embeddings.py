@@ -141,7 +141,6 @@ class EndpointEmbedder:
         dimensions: int,
         *,
         shortened: bool = False,
-        policy: RescuePolicy = POLICY,
         draw: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -150,7 +149,7 @@ class EndpointEmbedder:
         self._entry = entry
         self._shortened = shortened
         self._clients = ClientPool([entry.provider])
-        self._means = RescueMeans(policy, ProviderBreakers(policy.breaker), draw)
+        self._means = RescueMeans(POLICY, ProviderBreakers(POLICY.breaker), draw)
         self._sleep = sleep
 
     async def embed(self, texts: Sequence[str]) -> Vectors:

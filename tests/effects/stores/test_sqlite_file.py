@@ -1,4 +1,4 @@
-"""A store's SQLite file in trouble: locked by another process, removed, replaced, out of reach."""
+"""A store's SQLite file in trouble: locked, removed, replaced, out of reach, half committed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from contract.errors import EffectFailed
 from contract.stores import Turn
 from effects.stores import SqlConversations
-from effects.stores.sqlite import SqliteDatabase
+from effects.stores.sqlite import SqliteDatabase, transaction
 from effects.stores.tables import Schema
 
 BUSY_MS = 40
@@ -224,3 +224,39 @@ async def test_a_link_that_leads_elsewhere_leaves_a_whole_file(tmp_path: Path) -
     for one, texts in ((path, ["named", "again"]), (other, ["linked"])):
         with closing(sqlite3.connect(one)) as connection:
             assert [text for (text,) in connection.execute("SELECT text FROM notes")] == texts
+
+
+@pytest.fixture
+def connection() -> Iterator[sqlite3.Connection]:
+    """Give two tables, one of whose promises is only looked at when a transaction is committed."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("CREATE TABLE named (name TEXT PRIMARY KEY)")
+        connection.execute(
+            "CREATE TABLE names (name TEXT REFERENCES named DEFERRABLE INITIALLY DEFERRED)"
+        )
+        yield connection
+
+
+def test_what_cannot_be_committed_is_undone(connection: sqlite3.Connection) -> None:
+    """Left open, it would be in the way of all that follow."""
+    with (
+        pytest.raises(sqlite3.IntegrityError, match="FOREIGN KEY"),
+        transaction(connection),
+    ):
+        connection.execute("INSERT INTO names VALUES ('a')")
+    with transaction(connection):
+        connection.execute("INSERT INTO named VALUES ('b')")
+    assert connection.execute("SELECT * FROM names").fetchall() == []
+
+
+def test_an_error_that_ends_the_transaction_is_told_as_it_is(
+    connection: sqlite3.Connection,
+) -> None:
+    """That there is nothing to undo any more is not what went wrong."""
+    connection.execute("INSERT INTO named VALUES ('a')")
+    with (
+        pytest.raises(sqlite3.IntegrityError, match="UNIQUE"),
+        transaction(connection),
+    ):
+        connection.execute("INSERT OR ROLLBACK INTO named VALUES ('a')")
