@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -198,11 +199,10 @@ class CaptureWriter:
         That takes less time than a change of threads; tapes take longer, and so do texts in which
         something may have to be redacted.
         """
-        try:
+        with suppress(Exception):  # the thread meets it again, and counts it
             redacted = self._redactor.at_once(records, self._specs[records[0].flow].decoder)
-        except Exception:  # noqa: BLE001 - the thread meets it again, and counts it
-            return None
-        return None if redacted is None else _packed(redacted)
+            return None if redacted is None else _packed(redacted)
+        return None
 
     def _hand_over(self) -> None:
         """Queue the packed exchanges for the thread."""
@@ -304,8 +304,8 @@ class _Batch:
             self._sweep = now + _SWEEP_SECONDS
             try:
                 self.store.expire()
-            except Exception as error:  # noqa: BLE001 (nothing may end the thread)
-                log.error("captures: old files stay: %s", type(error).__name__)  # noqa: TRY400 - a path is enough of a trace
+            except (OSError, ValueError, OverflowError) as error:
+                self._log("old files stay", error)
 
     def write(self) -> None:
         """Store everything, a batch per folder."""
@@ -327,7 +327,10 @@ class _Batch:
     def drop(self, why: Dropped, count: int, error: Exception) -> None:
         """Count a loss; the error is named only: its text could quote the data."""
         self.dropped[why] += count
-        log.error("captures: %d dropped (%s): %s", count, why, type(error).__name__)
+        self._log(f"{count} dropped ({why})", error)
+
+    def _log(self, what: str, error: Exception) -> None:
+        log.error("captures: %s: %s", what, type(error).__name__)
 
 
 def _packed(records: Sequence[RunRecord]) -> Packed:

@@ -95,8 +95,11 @@ class Watchdog:
             self.pulse.beat = self._monotonic()
             handle = loop.call_later(self.pulse.limit / _LOOKS, beat)
 
+        def stop() -> None:
+            handle.cancel()
+
         beat()
-        return lambda: handle.cancel()  # noqa: PLW0108 - the handle of then, not of now
+        return stop
 
     def _watch(self, thread: int) -> None:
         while not self._stop.wait(self.pulse.limit / _LOOKS):

@@ -140,12 +140,7 @@ def books(house: House, mix: Mix) -> None:
     assert not any("shadow" in role and "fallback" in role for role in roles)
     if mix.shadow == 0:
         assert ledger.total("not_sampled") == len(mix.clients)
-    assert house.router.settings().limits.total_bytes == left(house)
-
-
-def left(house: House) -> int:
-    """Return what is left of the common budget of tapes."""
-    return house.router._budget.left  # noqa: SLF001 - not public
+    assert house.router.settings().limits.total_bytes == house.router.bytes_left
 
 
 @pytest.mark.slow

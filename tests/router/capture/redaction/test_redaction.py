@@ -339,8 +339,8 @@ def found(tree: Json, paths: Paths) -> list[tuple[str, str]]:
     return [(spot.pointed, spot.text) for spot in spots if spot.pointed]
 
 
-@given(trees, some_paths, st.booleans())
-def test_what_is_left_out_leads_nowhere(tree: Json, paths: Paths, plain: bool) -> None:  # noqa: FBT001 - drawn
+@given(tree=trees, paths=some_paths, plain=st.booleans())
+def test_what_is_left_out_leads_nowhere(tree: Json, paths: Paths, *, plain: bool) -> None:
     """Whether names are written as they are or in escapes."""
     left = reachable(paths, json.dumps(tree, ensure_ascii=plain).encode())
     assert found(tree, left) == found(tree, paths)
