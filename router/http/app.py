@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -52,32 +53,34 @@ class _Application(FastAPI):
     def __init__(self, flows: Mapping[str, FlowEndpoint], origins: Sequence[str]) -> None:
         super().__init__(title="cutover", docs_url=None, redoc_url=None)
         self.state.document = {}
-        self._shared: ASGIApp = self._answer
+        self._shared: ASGIApp = super().__call__
+        self._flows: dict[str, ASGIApp] = {
+            path: ServerErrorMiddleware(endpoint, handler=_problem)
+            for path, endpoint in flows.items()
+        }
         if origins:
-            self._shared = CORSMiddleware(
-                self._answer,
+            shared = partial(
+                CORSMiddleware,
                 allow_origins=origins,
                 allow_methods=("GET", "POST", "DELETE"),
                 allow_headers=("*",),
                 allow_credentials="*" not in origins,
                 expose_headers=("retry-after", EXCHANGE_HEADER),
             )
-        self._flows = {
-            path: ServerErrorMiddleware(endpoint, handler=_problem)
-            for path, endpoint in flows.items()
-        }
+            self._shared = shared(self._shared)
+            self._flows = {path: shared(flow) for path, flow in self._flows.items()}
         for path, endpoint in flows.items():
             self.router.routes.append(Route(path, endpoint, methods=["POST"]))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; pages of other origins may ask for all but the operations."""
-        own = scope["type"] == "http" and scope["path"].startswith(_OWN_PATHS)
-        await (self._answer if own else self._shared)(scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        posted = scope["type"] == "http" and scope["method"] == "POST"
-        flow = self._flows.get(scope["path"]) if posted else None
-        await (flow or super().__call__)(scope, receive, send)
+        answer = self._shared
+        if scope["type"] == "http":
+            if scope["path"].startswith(_OWN_PATHS):
+                answer = super().__call__
+            elif scope["method"] == "POST":
+                answer = self._flows.get(scope["path"], answer)
+        await answer(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document."""
