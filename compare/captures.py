@@ -88,7 +88,7 @@ def compare_captures(
     parts = [part for segment in segments for part in stretches(segment)]
     wanted = min(processes_for(segments) if processes is None else processes, len(parts))
     total = Tally()
-    if wanted < 2 or not can_share(question):  # noqa: PLR2004 (several)
+    if wanted <= 1 or not can_share(question):
         for part in parts:
             total.merge(compare_part(part, question, on_bytes))
         return total

@@ -68,7 +68,7 @@ def sides_of(control: str, candidate: str) -> Sides:
 def pair_of(exchange: Exchange) -> Pair | Unpaired:
     """Choose the runs to compare, or say why there are none."""
     runs = _chosen(exchange)
-    if len(runs) < 2:  # noqa: PLR2004 (a pair)
+    if len(runs) <= 1:
         return Unpaired(ONE_RUN)
     sides = _sides(runs)
     if sides is None:

@@ -146,7 +146,7 @@ def live_runs(runs: Iterable[RunRecord]) -> LiveRuns | TooFew:
     )
     if not graph:
         return TooFew("graph was played the model's answers")
-    if len(legacy) < 2:  # noqa: PLR2004 (a pair)
+    if len(legacy) <= 1:
         return TooFew("legacy did not ask the model twice")
     return LiveRuns(legacy, graph)
 

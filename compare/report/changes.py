@@ -108,11 +108,14 @@ def _changes(older: Report, newer: Report) -> tuple[CauseChange, ...]:
     before = {(cluster.flow, cluster.id): cluster for cluster in older.clusters}
     after = {(cluster.flow, cluster.id): cluster for cluster in newer.clusters}
     pairs = older.counts.pairs, newer.counts.pairs
-    keys = list(before | after)
-    p_values = [fisher((_hits(before.get(key)), _hits(after.get(key))), pairs) for key in keys]
+    shown = before | after
+    hits = [(_hits(before.get(key)), _hits(after.get(key))) for key in shown]
+    p_values = [fisher(counts, pairs) for counts in hits]
     found = [
-        _change(before.get(key), after.get(key), pairs, p, real=real)
-        for key, p, real in zip(keys, p_values, holm(p_values), strict=True)
+        _change(cluster, counts, pairs, p, real=real)
+        for cluster, counts, p, real in zip(
+            shown.values(), hits, p_values, holm(p_values), strict=True
+        )
     ]
     return tuple(
         sorted(
@@ -133,15 +136,15 @@ def _hits(cluster: ClusterReport | None) -> int:
 
 
 def _change(
-    before: ClusterReport | None,
-    after: ClusterReport | None,
+    shown: ClusterReport,
+    hits: tuple[int, int],
     pairs: tuple[int, int],
     p: float,
     *,
     real: bool,
 ) -> CauseChange:
     """Name what became of a cause; new and gone are so, even by chance."""
-    older, newer = _hits(before), _hits(after)
+    older, newer = hits
     shares = older / pairs[0], newer / pairs[1]
     turn: Turn = "same"
     if not older:
@@ -150,9 +153,7 @@ def _change(
         turn = "gone"
     elif real:
         turn = "grown" if shares[1] > shares[0] else "shrunk"
-    shown = after or before
-    assert shown is not None  # noqa: S101 (a key of one of the two)
-    low, high = difference_interval((older, newer), pairs)
+    low, high = difference_interval(hits, pairs)
     return CauseChange(
         id=shown.id,
         flow=shown.flow,
@@ -168,7 +169,7 @@ def _change(
         low=low,
         high=high,
         chance=not real,
-        waived=after.waived if after else False,
+        waived=shown.waived and bool(newer),
     )
 
 

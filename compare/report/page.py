@@ -101,7 +101,7 @@ def _environment() -> Environment:
         "duration": duration,
         "moment": moment,
         "percent": percent,
-        "shortened": _value,
+        "shortened": lambda value, whole: value if whole else shortened(value, VALUE_BEYOND),
     }
     environment.globals |= {
         "WHOLE": WHOLE,
@@ -155,10 +155,6 @@ def _near(rows: tuple[Row, ...]) -> tuple[Row, ...]:
     """Keep the rows around the first divergence."""
     first = next((k for k, row in enumerate(rows) if row.mark != "same"), 0)
     return rows[max(0, first - NEAR) : first + NEAR]
-
-
-def _value(value: str, whole: bool) -> str:  # noqa: FBT001 (a filter's argument in a template)
-    return value if whole else shortened(value, VALUE_BEYOND)
 
 
 def words(finding: Finding, *, whole: bool) -> list[Piece]:
