@@ -27,6 +27,8 @@ AT_ONCE: Final = 16_384
 """Bytes from which a write is not delayed: flow control is to notice a slow client in time."""
 
 _TOO_LARGE: Final = 431
+_LINE_ENDS: Final = 4
+"""Bytes of a header that are neither name nor value: `: ` and the end of its line."""
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 
 
@@ -89,6 +91,13 @@ class _TooMuch(CutoverError):
         super().__init__("a client sends more than a request consists of")
 
 
+class _HostUnclear(CutoverError):
+    """A request has no host, or several (RFC 9112, 3.2)."""
+
+    def __init__(self) -> None:
+        super().__init__("a request has no host, or several")
+
+
 class _UnknownLength(int):
     """The length of a body that ends with its connection: never exceeded, never missed."""
 
@@ -137,6 +146,8 @@ class ServerConnection(HttpToolsProtocol):
     """A head that frames the body the parser has not read after an upgrade; empty otherwise."""
     _beside = 0
     """Bytes since the last that belonged to a body, or ended a request."""
+    _head = 0
+    """Bytes of the head that is read: its address and its headers."""
     _too_large = False
     _lost = False
     _in_head = True
@@ -176,6 +187,12 @@ class ServerConnection(HttpToolsProtocol):
         super().on_message_begin()
         self.scope["extensions"] = self._extensions
         self._in_head = True
+        self._head = 0
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the address."""
+        self._grow(len(url))
+        super().on_url(url)
 
     def write_body_now(self, body: bytes) -> bool:
         """Send a piece of the response's body; False where it cannot be sent at once.
@@ -220,10 +237,18 @@ class ServerConnection(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header, or a trailer."""
+        self._grow(len(name) + len(value) + _LINE_ENDS)
         if len(self.headers) >= MOST_HEADERS:
             self._too_large = True
             raise _TooMuch
         super().on_header(name, value)
+
+    def _grow(self, size: int) -> None:
+        # By itself: a head that comes in one piece with its end would not be beside anything.
+        self._head += size
+        if self._head > MOST_HEAD:
+            self._too_large = True
+            raise _TooMuch
 
     def on_headers_complete(self) -> None:
         """Begin to serve, or wait until the requests before it are served."""
@@ -231,6 +256,9 @@ class ServerConnection(HttpToolsProtocol):
         if self.framing:
             self.framing = b""
             return
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+            raise _HostUnclear
         super().on_headers_complete()
         if self.parser.should_upgrade():
             self.framing = _framing(self.headers)

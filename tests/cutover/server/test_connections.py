@@ -77,7 +77,7 @@ MANY = b"".join(b"x-%d: y\r\n" % number for number in range(MOST_HEADERS - 3))
         GET + LAST,
         GET + MANY + LAST,
         GET + b"x: " + b"y" * (MOST_HEAD - 200) + b"\r\n" + LAST,
-        b"POST / HTTP/1.1\r\ncontent-length: 300000\r\n" + LAST + b"x" * 300_000,
+        b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 300000\r\n" + LAST + b"x" * 300_000,
         CHUNKED.replace(b"\r\n\r\n", b"\r\n" + LAST) + b"1\r\nx\r\n" * 50_000 + b"0\r\n\r\n",
         (GET + b"\r\n") * MOST_WAITING + GET + LAST,
     ],
@@ -89,16 +89,49 @@ async def test_what_requests_are_made_of_is_taken(sent: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(b"GET / HTTP/1.1\r\n\r\n", id="none"),
+        pytest.param(GET + b"host: other\r\n\r\n", id="two"),
+        pytest.param(GET + b"host: h\r\n\r\n", id="twice the same"),
+    ],
+)
+async def test_a_request_names_one_host(head: bytes) -> None:
+    """Else two servers of a chain may read different ones."""
+    said = await answer(head)
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert b"read" not in said
+
+
+async def test_an_old_request_may_name_no_host() -> None:
+    """HTTP/1.0 knows none."""
+    assert (await answer(b"GET / HTTP/1.0\r\n\r\n")).endswith(b"read")
+
+
+@pytest.mark.parametrize(
     "sent",
     [
         b"GET /" + b"x" * MOST_HEAD,
+        b"GET /" + b"x" * MOST_HEAD + b" HTTP/1.1\r\nhost: h\r\n\r\n",
+        GET + b"x: " + b"y" * MOST_HEAD + b"\r\n\r\n",
+        GET + b"x: " + b"y" * 50_000 + b"\r\nz: " + b"y" * 50_000 + b"\r\n\r\n",
         GET + b"x: " + b"y" * MOST_HEAD,
         GET + MANY + b"a: b\r\n" * 10,
         CHUNKED + b"0\r\nx: " + b"y" * MOST_HEAD,
         CHUNKED + b"0\r\n" + MANY + b"a: b\r\n" * 10,
         CHUNKED + b"1;" + b"y" * MOST_HEAD,
     ],
-    ids=["line", "header", "headers", "trailer", "trailers", "chunk"],
+    ids=[
+        "line",
+        "whole line",
+        "whole",
+        "two headers",
+        "header",
+        "headers",
+        "trailer",
+        "trailers",
+        "chunk",
+    ],
 )
 async def test_a_head_without_end_is_refused(sent: bytes) -> None:
     """Also behind a body; the parser alone would keep all of it.

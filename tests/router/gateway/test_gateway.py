@@ -318,7 +318,8 @@ async def test_a_caller_that_does_not_read_is_given_up() -> None:
         async with opened(model, registry, send_seconds=0.25) as url:
             host, port = url.removeprefix("http://").split(":")
             body = json.dumps(STREAMED).encode()
-            head = f"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: {len(body)}\r\n\r\n"
+            head = "POST /v1/chat/completions HTTP/1.1\r\nhost: h\r\n"
+            head += f"content-length: {len(body)}\r\n\r\n"
             with socket.create_connection((host, int(port))) as client:
                 client.sendall(head.encode() + body)
                 async with asyncio.timeout(PATIENCE_S):
