@@ -30,47 +30,40 @@ async def recorded(*texts: str) -> tuple[World, Exchange]:
     return it.world, it.exchange
 
 
-@pytest.mark.parametrize(
-    ("recording", "calls", "played"),
-    [
-        pytest.param("one two", "one two", "exact ONE, exact TWO", id="exact"),
-        pytest.param(
-            "one two three",
-            "one zwei three",
-            "exact ONE, nearest TWO, exact THREE",
-            id="a changed prompt gets the answer of the same ordinal",
-        ),
-        pytest.param(
-            "one two three",
-            "three one two",
-            "exact THREE, exact ONE, exact TWO",
-            id="order is not part of the key",
-        ),
-        pytest.param(
-            "one two three",
-            "two zwei three",
-            "exact TWO, nearest ONE, exact THREE",
-            id="the first unplayed call when the ordinal is taken",
-        ),
-        pytest.param("one two three", "one drei", "exact ONE, nearest TWO", id="a skipped call"),
-        pytest.param("one two three", "one", "exact ONE", id="calls that no run made are unplayed"),
-        pytest.param(
-            "one two",
-            "one one two",
-            "exact ONE, nearest ONE, exact TWO",
-            id="a call made twice in a row gets its answer once more",
-        ),
-        pytest.param(
-            "one two", "one one one", "exact ONE, nearest ONE, nearest TWO", id="but not twice more"
-        ),
-        pytest.param(
-            "one two three",
-            "one two one",
-            "exact ONE, exact TWO, nearest THREE",
-            id="a call repeated after another stands in the place of the next",
-        ),
-    ],
-)
+NEAREST = {
+    "exact": ("one two", "one two", "exact ONE, exact TWO"),
+    "a changed prompt gets the answer of the same ordinal": (
+        "one two three",
+        "one zwei three",
+        "exact ONE, nearest TWO, exact THREE",
+    ),
+    "order is not part of the key": (
+        "one two three",
+        "three one two",
+        "exact THREE, exact ONE, exact TWO",
+    ),
+    "the first unplayed call when the ordinal is taken": (
+        "one two three",
+        "two zwei three",
+        "exact TWO, nearest ONE, exact THREE",
+    ),
+    "a skipped call": ("one two three", "one drei", "exact ONE, nearest TWO"),
+    "calls that no run made are unplayed": ("one two three", "one", "exact ONE"),
+    "a call made twice in a row gets its answer once more": (
+        "one two",
+        "one one two",
+        "exact ONE, nearest ONE, exact TWO",
+    ),
+    "but not twice more": ("one two", "one one one", "exact ONE, nearest ONE, nearest TWO"),
+    "a call repeated after another stands in the place of the next": (
+        "one two three",
+        "one two one",
+        "exact ONE, exact TWO, nearest THREE",
+    ),
+}
+
+
+@pytest.mark.parametrize(("recording", "calls", "played"), NEAREST.values(), ids=NEAREST)
 async def test_nearest_plays(recording: str, calls: str, played: str) -> None:
     """A shadow gets an answer for each call, and touches nothing outside."""
     world, exchange = await recorded(*recording.split())
