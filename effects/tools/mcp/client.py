@@ -141,19 +141,6 @@ class AnswerTooLong(httpx2.StreamError):
         super().__init__(f"longer than {MAX_ANSWER_BYTES} bytes")
 
 
-class BoundedTransport(httpx2.AsyncHTTPTransport):
-    """Aborts answers that are too long; a stream of events may be of any length."""
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request."""
-        response = await super().handle_async_request(request)
-        stream = response.stream
-        events = response.headers.get("content-type", "").startswith(_EVENTS)
-        if isinstance(stream, httpx2.AsyncByteStream) and not events:
-            response.stream = BoundedStream(stream)
-        return response
-
-
 class BoundedStream(httpx2.AsyncByteStream):
     """A body of which `MAX_ANSWER_BYTES` are read."""
 
@@ -172,6 +159,14 @@ class BoundedStream(httpx2.AsyncByteStream):
     async def aclose(self) -> None:
         """Close the connection's side."""
         await self._stream.aclose()
+
+
+async def bound_answer(response: httpx2.Response) -> None:
+    """Abort an answer that is too long; a stream of events may be of any length."""
+    stream = response.stream
+    events = response.headers.get("content-type", "").startswith(_EVENTS)
+    if isinstance(stream, httpx2.AsyncByteStream) and not events:
+        response.stream = BoundedStream(stream)
 
 
 class LineLogger(asyncio.Protocol):
@@ -383,5 +378,8 @@ def _http(server: McpServer) -> httpx2.AsyncClient:
         headers["authorization"] = f"Bearer {token}"
     limits = httpx2.Timeout(server.connect, read=max(READ_SECONDS, server.timeout))
     return httpx2.AsyncClient(
-        headers=headers, timeout=limits, transport=BoundedTransport(), trust_env=False
+        headers=headers,
+        timeout=limits,
+        trust_env=False,
+        event_hooks={"response": [bound_answer]},
     )
