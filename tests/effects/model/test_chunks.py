@@ -275,17 +275,15 @@ def test_everything_a_call_can_say() -> None:
         tool_choice="none",
         json_object=True,
     )
-    said = body(call)
-    assert said["temperature"] == 0.0
-    assert said["max_tokens"] == 10
-    assert said["tools"] == [
-        {
-            "type": "function",
-            "function": {"name": "add", "description": "Adds.", "parameters": schema},
-        }
-    ]
-    assert said["tool_choice"] == "none"
-    assert said["response_format"] == {"type": "json_object"}
+    function = {"name": "add", "description": "Adds.", "parameters": schema}
+    assert body(call) == {
+        **body(ModelCall(model_id="ours", messages=call.messages)),
+        "temperature": 0.0,
+        "max_tokens": 10,
+        "tools": [{"type": "function", "function": function}],
+        "tool_choice": "none",
+        "response_format": {"type": "json_object"},
+    }
 
 
 def test_a_conversation_with_tools_keeps_its_order() -> None:

@@ -22,6 +22,7 @@ from effects.model import (
     Provider,
     Secret,
 )
+from effects.model.errors import Facts
 from effects.model.stream import StreamAssembler, read_answer, total_deadline
 from tests.support.loopback_provider import (
     CALL,
@@ -63,22 +64,21 @@ def test_an_entry_tells_what_a_stack_may_know() -> None:
     )
 
 
-def test_an_unknown_id_names_the_nearest() -> None:
+@pytest.mark.parametrize(
+    ("known", "asked", "data"),
+    [
+        (["gpt-4.1"], "gpt-41", {"model_id": "gpt-41", "nearest": "gpt-4.1"}),
+        ([], "gpt-41", {"model_id": "gpt-41"}),
+        # One of megabytes takes seconds to compare: the beginning is looked at.
+        (["m" * 100], "m" * 1_000, {"model_id": "m" * 100, "nearest": "m" * 100}),
+    ],
+)
+def test_an_unknown_id_names_the_nearest(known: list[str], asked: str, data: Facts) -> None:
     """As a fact of the fault."""
+    registry = ModelRegistry([replace(ENTRY, model_id=one) for one in known])
     with pytest.raises(EffectFailed) as caught:
-        ModelRegistry([ENTRY]).entry("gpt-41")
-    assert caught.value.fault.data == {"model_id": "gpt-41", "nearest": "gpt-4.1"}
-    with pytest.raises(EffectFailed) as caught:
-        ModelRegistry().entry("gpt-41")
-    assert caught.value.fault.data == {"model_id": "gpt-41"}
-
-
-def test_of_an_unknown_id_the_beginning_is_looked_at() -> None:
-    """A caller of the gateway may send one of megabytes: to compare all of it takes seconds."""
-    long = replace(ENTRY, model_id="m" * 100)
-    with pytest.raises(EffectFailed) as caught:
-        ModelRegistry([long]).entry("m" * 1_000)
-    assert caught.value.fault.data == {"model_id": "m" * 100, "nearest": "m" * 100}
+        registry.entry(asked)
+    assert caught.value.fault.data == data
 
 
 async def test_an_id_is_registered_once() -> None:

@@ -201,16 +201,8 @@ def test_what_chunks_came_in_is_kept() -> None:
     ]
     assert raw_of(TEXT, b"[DONE]", TEXT) == [RawChunk(text="Hi", raw=(TEXT,))]
     assert raw_of(TEXT, b'{"error":{"code":"x"}}') == [RawChunk(text="Hi", raw=(TEXT,))]
-
-
-def test_a_half_held_back_comes_at_the_end() -> None:
-    """A half of a character that was held back."""
-    half = rb'{"choices":[{"delta":{"content":"\ud83d"}}]}'
+    half = rb'{"choices":[{"delta":{"content":"\ud83d"}}]}'  # held back until the end
     assert raw_of(half, b"[DONE]") == [RawChunk(text="\ufffd", raw=(half,))]
-
-
-def test_a_chunk_goes_without_what_it_came_in() -> None:
-    """All it says stays."""
     assert RawChunk(at=3, text="Hi", model="m", raw=(TEXT,)).plain() == Chunk(3, "Hi", model="m")
 
 
