@@ -17,8 +17,7 @@ from effects.model.errors import Facts
 from router.gateway import Gateway, add_gateway
 from router.http.app import create_app
 from tests.support.deployment import listening
-from tests.support.loopback_provider import registry_of
-from tests.support.misbehaving_providers import NO_WAIT, Heard
+from tests.support.misbehaving_providers import NO_WAIT, Heard, rescuing
 from tests.support.router_world import House, Rules
 from tests.support.tool_replies import CASE
 
@@ -57,15 +56,12 @@ async def through_the_gateway(
     entries: Sequence[ModelEntry], policy: RescuePolicy = NO_WAIT
 ) -> AsyncIterator[GatewayCaller]:
     """Call through the gateway."""
-    waits: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        waits.append(seconds)
-
-    async with registry_of(*entries) as registry:
-        model = RescuingModel(registry, policy, draw=lambda: 1.0, sleep=sleep)
-        async with opened(model, registry) as url, client_of(url) as client:
-            yield GatewayCaller(model, waits, client, url)
+    async with (
+        rescuing(entries, policy) as (registry, model, waits),
+        opened(model, registry) as url,
+        client_of(url) as client,
+    ):
+        yield GatewayCaller(model, waits, client, url)
 
 
 @asynccontextmanager

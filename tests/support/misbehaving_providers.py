@@ -9,7 +9,7 @@ from typing import Protocol
 
 from contract.errors import Fault
 from contract.model import Chunk, Usage
-from effects.model import ModelEntry, RescuePolicy, RescuingModel
+from effects.model import ModelEntry, ModelRegistry, RescuePolicy, RescuingModel
 from tests.support.loopback_provider import (
     CALL,
     Answer,
@@ -66,15 +66,15 @@ class PortCaller:
 @asynccontextmanager
 async def rescuing(
     entries: Sequence[ModelEntry], policy: RescuePolicy
-) -> AsyncIterator[tuple[RescuingModel, list[float]]]:
-    """Open the port on these entries; its waits are noted instead of waited."""
+) -> AsyncIterator[tuple[ModelRegistry, RescuingModel, list[float]]]:
+    """Open a registry and the port on it; its waits are noted instead of waited."""
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
     async with registry_of(*entries) as registry:
-        yield RescuingModel(registry, policy, draw=lambda: 1.0, sleep=sleep), waits
+        yield registry, RescuingModel(registry, policy, draw=lambda: 1.0, sleep=sleep), waits
 
 
 @asynccontextmanager
@@ -82,7 +82,7 @@ async def through_the_port(
     entries: Sequence[ModelEntry], policy: RescuePolicy = NO_WAIT
 ) -> AsyncIterator[PortCaller]:
     """Call through the port."""
-    async with rescuing(entries, policy) as (model, waits):
+    async with rescuing(entries, policy) as (_, model, waits):
         yield PortCaller(model, waits)
 
 
