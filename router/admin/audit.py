@@ -141,9 +141,8 @@ class History:
         self, who: str, what: str, before: object, after: object, version: str = ""
     ) -> bool:
         """Record one change; False where that value was in force already."""
-        values = {what: _text(after)}
-        assumed = {what: _text(before)}
-        return bool(await self._file.run(_note, self._stamp(who, version), values, assumed))
+        stamp = self._stamp(who, version)
+        return bool(await self._file.run(_note, stamp, what, _text(before), _text(after)))
 
     async def follow(
         self,
@@ -214,18 +213,10 @@ def _text(value: object) -> str:
     return _encoder.encode(value).decode()
 
 
-def _note(
-    connection: sqlite3.Connection,
-    stamp: _Stamp,
-    values: Mapping[str, str],
-    assumed: Mapping[str, str],
-) -> int:
+def _note(connection: sqlite3.Connection, stamp: _Stamp, what: str, before: str, after: str) -> int:
     with transaction(connection):
-        known = {}
-        for what in values:
-            row = connection.execute(_KNOWN, (what,)).fetchone()
-            known[what] = row[0] if row else assumed[what]
-        return _record(connection, stamp, known, values)
+        row = connection.execute(_KNOWN, (what,)).fetchone()
+        return _record(connection, stamp, {what: row[0] if row else before}, {what: after})
 
 
 def _follow(
