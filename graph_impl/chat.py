@@ -138,11 +138,6 @@ class ChatContext(RunContext):
     model: rules.ChatModel
     render: Render
 
-    @property
-    def options(self) -> ChatOptions:
-        """The deployment's options."""
-        return self.request.options
-
     async def send(self, sent: _Sent) -> Draft:
         """Send the frames of a step; return the draft after it."""
         draft, frames = sent
@@ -192,11 +187,12 @@ async def _prompt_generation(state: ChatState, runtime: Chat) -> Ready:
 async def _model_call(state: ChatState, runtime: Chat) -> Answered:
     """Call the model once, sending its text on the way."""
     context, draft, answer = runtime.context, _draft(state), ModelAnswer()
+    options = context.request.options
     call = rounds.model_call(context.model, state["messages"], state["tools"])
     try:
         async for chunk in context.effects.model.stream("reply", call):
             answer.add(chunk)
-            draft, frames = _take(draft, chunk, context.options)
+            draft, frames = _take(draft, chunk, options)
             if frames:
                 await context.sink.send(*frames)
     except EffectFailed as failure:
@@ -212,7 +208,7 @@ async def _model_call(state: ChatState, runtime: Chat) -> Answered:
 async def _tool_execution(state: ChatState, runtime: Chat) -> Ready:
     """Run the round's calls side by side; show and remember them in index order."""
     context, draft, messages = runtime.context, _draft(state), []
-    calls, options = rounds.calls_of(state["messages"]), context.options
+    calls, options = rounds.calls_of(state["messages"]), context.request.options
     for call in calls:
         draft = await context.send(_feedback(draft, _status(call), options))
     try:
@@ -237,10 +233,10 @@ async def _output_processing(state: ChatState, runtime: Chat) -> ChatState:
     """Append the notice of an early end, send what the client lacks and store the reply."""
     context, draft = runtime.context, _draft(state)
     if "failure" in state:
-        return {"draft": plain(await context.send(_flush(draft, context.options)))}
-    notice = ending_notice(state["finish"], context.options.texts)
+        return {"draft": plain(await context.send(_flush(draft, context.request.options)))}
+    notice = ending_notice(state["finish"], context.request.options.texts)
     whole = replace(draft, content=draft.content + notice)
-    draft = await context.send(_flush(whole, context.options))
+    draft = await context.send(_flush(whole, context.request.options))
     try:
         await store_reply(context.effects, _turn(state), draft.content)
     except EffectFailed as failure:
@@ -258,7 +254,7 @@ async def _cleanup(state: ChatState, runtime: Chat) -> ChatState:
         except EffectFailed as error:
             failure = error.fault.code
     content = _draft(state).content
-    ending = Success(content) if failure is None else failed(context.options, failure)
+    ending = Success(content) if failure is None else failed(context.request.options, failure)
     await context.sink.send(ending, End())
     return {}
 

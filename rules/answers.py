@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from contract.model import (
@@ -11,7 +11,6 @@ from contract.model import (
     Message,
     ModelCall,
     ToolCall,
-    ToolCallDelta,
     Usage,
 )
 from contract.ports import Effects
@@ -20,65 +19,53 @@ EARLY_ENDINGS: Final = frozenset({"content_filter", "length"})
 """Finish reasons after which a round's tool calls, cut short, are not run."""
 
 
-class ToolCallAssembly:
-    """Collects pieces by index."""
-
-    __slots__ = ("_pieces",)
-
-    def __init__(self) -> None:
-        self._pieces: dict[int, list[str]] = {}
-
-    def add(self, deltas: Iterable[ToolCallDelta]) -> None:
-        """Take the pieces of one chunk; the id counts once, name and arguments add up."""
-        for delta in deltas:
-            piece = self._pieces.setdefault(delta.index, ["", "", ""])
-            piece[0] = piece[0] or delta.id
-            piece[1] += delta.name
-            piece[2] += delta.arguments
-
-    def calls(self, round_number: int, taken: Collection[str] = ()) -> tuple[ToolCall, ...]:
-        """Return the calls in index order; a missing or already `taken` id becomes our own."""
-        seen = set(taken)
-        calls: list[ToolCall] = []
-        for index, (call_id, name, arguments) in sorted(self._pieces.items()):
-            unique = call_id
-            if not call_id or call_id in seen:
-                unique = f"call_{round_number}_{index}"
-            while unique in seen:  # the model may use our form, too
-                unique += "_"
-            seen.add(unique)
-            calls.append(ToolCall(unique, name, arguments))
-        return tuple(calls)
-
-
 class ModelAnswer:
-    """An answer as it comes, chunk by chunk."""
+    """An answer as it comes, chunk by chunk; tool calls are put together by their index."""
 
-    __slots__ = ("_assembly", "finish", "text", "usage")
+    __slots__ = ("_pieces", "finish", "text", "usage")
 
     def __init__(self) -> None:
         self.text = ""
         self.finish = ""
         self.usage = Usage()
-        self._assembly = ToolCallAssembly()
+        self._pieces: dict[int, list[str]] = {}
 
     def add(self, chunk: Chunk) -> str:
-        """Take a chunk in; return its text."""
+        """Take a chunk in; return its text.
+
+        Of a tool call the id counts once, name and arguments add up.
+        """
         if chunk.finish:
             self.finish = chunk.finish
         if chunk.usage is not None:
             self.usage += chunk.usage
-        if chunk.tool_calls:
-            self._assembly.add(chunk.tool_calls)
+        for delta in chunk.tool_calls:
+            piece = self._pieces.setdefault(delta.index, ["", "", ""])
+            piece[0] = piece[0] or delta.id
+            piece[1] += delta.name
+            piece[2] += delta.arguments
         self.text += chunk.text
         return chunk.text
 
     def calls(self, question: ModelCall) -> tuple[ToolCall, ...]:
-        """Return the calls of the whole answer; none where the question allowed none."""
+        """Return the calls of the whole answer, in index order; none if the question allowed none.
+
+        A missing id, or one of an earlier call, becomes our own.
+        """
         if question.tool_choice != "auto" or self.finish in EARLY_ENDINGS:
             return ()
         rounds = rounds_of(question.messages)
-        return self._assembly.calls(len(rounds), {call.id for calls in rounds for call in calls})
+        seen = {call.id for calls in rounds for call in calls}
+        calls: list[ToolCall] = []
+        for index, (call_id, name, arguments) in sorted(self._pieces.items()):
+            unique = call_id
+            if not call_id or call_id in seen:
+                unique = f"call_{len(rounds)}_{index}"
+            while unique in seen:  # the model may use our form, too
+                unique += "_"
+            seen.add(unique)
+            calls.append(ToolCall(unique, name, arguments))
+        return tuple(calls)
 
 
 async def read_text(effects: Effects, site: str, call: ModelCall) -> str:
@@ -88,5 +75,8 @@ async def read_text(effects: Effects, site: str, call: ModelCall) -> str:
 
 def rounds_of(messages: Iterable[Message]) -> list[tuple[ToolCall, ...]]:
     """Return the calls of each round of tools so far."""
-    said = (message for message in messages if isinstance(message, AssistantMessage))
-    return [message.tool_calls for message in said if message.tool_calls]
+    return [
+        message.tool_calls
+        for message in messages
+        if isinstance(message, AssistantMessage) and message.tool_calls
+    ]

@@ -45,28 +45,6 @@ def lock_key(message_id: str) -> str:
     return f"msg_lock:{message_id}"
 
 
-def sent(body: ChatRequest, content: str) -> Turn:
-    """Build the turn a request with content brings."""
-    return Turn(
-        message_id=body.message_id,
-        role="user",
-        content=content,
-        chat_id=body.chat_id,
-        user_id=body.user_id,
-        user_name=body.user_name,
-    )
-
-
-async def _earlier_turns(turn: Turn, options: ChatOptions, effects: Effects) -> tuple[Turn, ...]:
-    """Read the earlier turns of the same chat, within the token budget."""
-    if turn.chat_id is None or not options.history_limit:
-        return ()
-    turns = await effects.conversations.history(
-        "history", turn.chat_id, before=turn.message_id, limit=options.history_limit
-    )
-    return window(turns, options.history_tokens)
-
-
 async def lay_out(
     request: Request[ChatRequest, ChatOptions],
     model: ChatModel,
@@ -74,10 +52,18 @@ async def lay_out(
     turn: Turn,
     render: Render,
 ) -> Layout:
-    """Lay out the conversation: system prompt, earlier turns, the user's message; list tools."""
+    """Lay out the conversation: system prompt, earlier turns, the user's message; list tools.
+
+    The earlier turns are those of the same chat, within the token budget.
+    """
     options, now = request.options, await effects.clock.now("prompt")
     system = render(parameters(now, options.timezone, request.body.prompt_params))
-    messages = prompt_messages(system, await _earlier_turns(turn, options, effects), turn)
+    earlier: tuple[Turn, ...] = ()
+    if turn.chat_id is not None and options.history_limit:
+        earlier = await effects.conversations.history(
+            "history", turn.chat_id, before=turn.message_id, limit=options.history_limit
+        )
+    messages = prompt_messages(system, window(earlier, options.history_tokens), turn)
     return messages, await effects.tools.list("offer") if model.enable_tools else ()
 
 
@@ -95,7 +81,14 @@ async def admit(
         if found is None:
             raise Refused(404, "unknown_message", "no message with this message_id is stored")
         return found
-    turn = sent(body, body.content)
+    turn = Turn(
+        message_id=body.message_id,
+        role="user",
+        content=body.content,
+        chat_id=body.chat_id,
+        user_id=body.user_id,
+        user_name=body.user_name,
+    )
     if not await conversations.put("message", turn):
         detail = "this message_id belongs to a different message"
         raise Refused(409, "message_conflict", detail)

@@ -39,21 +39,16 @@ def window(turns: Sequence[Turn], budget: int) -> tuple[Turn, ...]:
     return tuple(reversed(kept))
 
 
-def reply_turn(message_id: str, turn: Turn, content: str) -> Turn:
-    """Build the turn a finished answer leaves in the store."""
-    return Turn(
-        message_id=message_id,
+async def store_reply(effects: Effects, turn: Turn, content: str) -> Turn:
+    """Store a finished answer under a fresh id; returns its turn."""
+    reply = Turn(
+        message_id=await effects.ids.new("reply"),
         role="assistant",
         content=content,
         chat_id=turn.chat_id,
         user_id=turn.user_id,
         reply_to=turn.message_id,
     )
-
-
-async def store_reply(effects: Effects, turn: Turn, content: str) -> Turn:
-    """Store a finished answer under a fresh id; returns its turn."""
-    reply = reply_turn(await effects.ids.new("reply"), turn, content)
     await effects.conversations.put("reply", reply)
     return reply
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from typing import Final, Protocol
 
 from msgspec.structs import replace
@@ -65,23 +65,22 @@ def acceptable_messages(
     A reply without text is left out; an invalid name of a call that was not `offered` is replaced
     by `NO_NAME`. The call is run, and shown, by the name it was made with.
     """
-    found = tuple(named for message in messages for named in _accepted(message, offered))
+    accepted: list[Message] = []
+    for message in messages:
+        if not isinstance(message, AssistantMessage):
+            accepted.append(message)
+        elif message.tool_calls:
+            calls = [
+                call
+                if _NAME.fullmatch(call.name) or call.name in offered
+                else replace(call, name=NO_NAME)
+                for call in message.tool_calls
+            ]
+            accepted.append(replace(message, tool_calls=tuple(calls)))
+        elif message.content and message.content.strip():
+            accepted.append(message)
+    found = tuple(accepted)
     return messages if found == messages else found
-
-
-def _accepted(message: Message, offered: Collection[str]) -> Iterator[Message]:
-    if not isinstance(message, AssistantMessage):
-        yield message
-    elif message.tool_calls:
-        calls = [
-            call
-            if _NAME.fullmatch(call.name) or call.name in offered
-            else replace(call, name=NO_NAME)
-            for call in message.tool_calls
-        ]
-        yield replace(message, tool_calls=tuple(calls))
-    elif message.content and message.content.strip():
-        yield message
 
 
 class ModelParameters(Protocol):

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.model import ToolCall, ToolCallDelta
-from rules.answers import EARLY_ENDINGS, ToolCallAssembly
-
-
-def assembled(
-    *deltas: ToolCallDelta, round_number: int = 0, taken: tuple[str, ...] = ()
-) -> tuple[ToolCall, ...]:
-    """Put pieces together, one chunk each."""
-    assembly = ToolCallAssembly()
-    for delta in deltas:
-        assembly.add((delta,))
-    return assembly.calls(round_number, taken)
-
+from contract.model import AssistantMessage, Chunk, ModelCall, ToolCall, ToolCallDelta
+from rules.answers import EARLY_ENDINGS, ModelAnswer
 
 D, C = ToolCallDelta, ToolCall
+
+
+def assembled(*deltas: ToolCallDelta, earlier: tuple[str, ...] = ()) -> tuple[ToolCall, ...]:
+    """Put pieces together, one chunk each, behind earlier rounds of a call each."""
+    answer = ModelAnswer()
+    for delta in deltas:
+        answer.add(Chunk(tool_calls=(delta,)))
+    return answer.calls(asked(earlier))
+
+
+def asked(earlier: Collection[str] = ()) -> ModelCall:
+    """Ask with tools, behind rounds that called with these ids."""
+    rounds = tuple(AssistantMessage(None, (C(call_id, "t", "{}"),)) for call_id in earlier)
+    return ModelCall(model_id="m", messages=rounds, tool_choice="auto")
 
 
 @pytest.mark.parametrize(
@@ -67,21 +71,20 @@ def test_pieces_are_put_together(
 
 
 @pytest.mark.parametrize(
-    ("given_ids", "round_number", "taken", "ids"),
+    ("given_ids", "earlier", "ids"),
     [
-        pytest.param(("", ""), 2, (), ["call_2_0", "call_2_1"], id="missing"),
-        pytest.param(("same", "same"), 0, (), ["same", "call_0_1"], id="twice in a round"),
-        pytest.param(("same",), 1, ("same",), ["call_1_0"], id="of an earlier round"),
-        pytest.param(("call_0_1", ""), 0, (), ["call_0_1", "call_0_1_"], id="our own form"),
+        pytest.param(("", ""), ("a", "b"), ["call_2_0", "call_2_1"], id="missing"),
+        pytest.param(("same", "same"), (), ["same", "call_0_1"], id="twice in a round"),
+        pytest.param(("same",), ("same",), ["call_1_0"], id="of an earlier round"),
+        pytest.param(("call_0_1", ""), (), ["call_0_1", "call_0_1_"], id="our own form"),
     ],
 )
 def test_every_call_has_an_id_of_its_own(
-    given_ids: tuple[str, ...], round_number: int, taken: tuple[str, ...], ids: list[str]
+    given_ids: tuple[str, ...], earlier: tuple[str, ...], ids: list[str]
 ) -> None:
     """Made of round and index: the same on both stacks and on every replay."""
     deltas = [D(index, call_id, "a") for index, call_id in enumerate(given_ids)]
-    calls = assembled(*deltas, round_number=round_number, taken=taken)
-    assert [call.id for call in calls] == ids
+    assert [call.id for call in assembled(*deltas, earlier=earlier)] == ids
 
 
 IDS = st.sampled_from(["", "a", "b", "call_0_0", "call_0_1", "call_0_1_"])
@@ -96,16 +99,15 @@ def test_any_interleaving_gives_the_same_calls_with_ids_of_their_own(
     wanted: dict[int, tuple[str, str]], taken: set[str], order: Random
 ) -> None:
     """Arguments cut into characters and dealt out in any order of indices."""
-    assembly, whole = ToolCallAssembly(), ToolCallAssembly()
     shreds = {index: list(arguments) for index, (_, arguments) in wanted.items()}
-    for index, (call_id, arguments) in wanted.items():
-        assembly.add((ToolCallDelta(index, call_id, "tool"),))
-        whole.add((ToolCallDelta(index, call_id, "tool", arguments),))
-    while left := [index for index, pieces in shreds.items() if pieces]:
+    pieces = [D(index, call_id, "tool") for index, (call_id, _) in wanted.items()]
+    whole = [D(index, call_id, "tool", rest) for index, (call_id, rest) in wanted.items()]
+    while left := [index for index, shred in shreds.items() if shred]:
         index = order.choice(left)
-        assembly.add((ToolCallDelta(index, arguments=shreds[index].pop(0)),))
-    calls = assembly.calls(0, taken)
-    assert calls == whole.calls(0, taken)
+        pieces.append(D(index, arguments=shreds[index].pop(0)))
+    earlier = tuple(sorted(taken))
+    calls = assembled(*pieces, earlier=earlier)
+    assert calls == assembled(*whole, earlier=earlier)
     ids = [call.id for call in calls]
     assert len(set(ids)) == len(ids)
     assert not taken & set(ids)

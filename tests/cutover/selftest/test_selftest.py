@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from compare.findings import LAYERS
-from contract.model import Chunk
+from contract.model import Chunk, ModelCall
 from cutover.cli import app
 from cutover.selftest.cases import Answer, case
 from cutover.selftest.equal_pairs import Alarm, Alarms, compare_equal_pairs, jittered, recut
@@ -26,7 +26,7 @@ from cutover.selftest.trials import (
     encode_outcome,
 )
 from cutover.wiring.stacks import load_stacks
-from rules.answers import ToolCallAssembly
+from rules.answers import ModelAnswer
 
 STACKS = load_stacks()
 LEGACY, GRAPH = STACKS["legacy"], STACKS["graph"]
@@ -69,13 +69,13 @@ def test_a_stack_without_a_fault_is_missed(bench: Bench) -> None:
 def content(answer: Answer) -> tuple[object, ...]:
     """Return what an answer says, wherever it is cut."""
     chunks = [step for step in answer if isinstance(step, Chunk)]
-    assembly = ToolCallAssembly()
+    calls = ModelAnswer()
     for chunk in chunks:
-        assembly.add(chunk.tool_calls)
+        calls.add(Chunk(tool_calls=chunk.tool_calls))
     return (
         "".join(chunk.text for chunk in chunks),
         "".join(chunk.reasoning for chunk in chunks),
-        assembly.calls(0),
+        calls.calls(ModelCall(model_id="m", messages=(), tool_choice="auto")),
         [chunk.finish for chunk in chunks if chunk.finish],
         [chunk.usage for chunk in chunks if chunk.usage],
     )
