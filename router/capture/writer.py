@@ -117,7 +117,8 @@ class CaptureWriter:
         size = sum([_size(record) for record in records])
         if not self._reserve(size):
             return "dropped"
-        packed = None if size > LONGEST else self._packed_at_once(records)
+        short = size <= LONGEST and not records[0].tape
+        packed = self._packed_at_once(records) if short else None
         if packed is None:
             self._jobs.put(partial(self._take, partial(self._pack, tuple(records)), size))
             return "queued"
@@ -194,10 +195,10 @@ class CaptureWriter:
         return False
 
     def _packed_at_once(self, records: Sequence[RunRecord]) -> Packed | None:
-        """Pack a short exchange of remote stacks; None for any other.
+        """Pack a short exchange of remote stacks; None where something may have to be redacted.
 
-        That takes less time than a change of threads; tapes take longer, and so do texts in which
-        something may have to be redacted.
+        That takes less time than a change of threads; texts to be searched take longer, as do
+        tapes.
         """
         with suppress(Exception):  # the thread meets it again, and counts it
             redacted = self._redactor.at_once(records, self._specs[records[0].flow].decoder)
