@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -36,21 +35,6 @@ QUIET_S = 0.3
 SETTLE_S = 1.2
 
 
-@dataclass(slots=True)
-class Costs:
-    """Processor milliseconds per request, round by round, by server."""
-
-    rounds: dict[str, list[float]] = field(default_factory=dict)
-
-    def add(self, name: str, milliseconds: float) -> None:
-        """Add a round."""
-        self.rounds.setdefault(name, []).append(milliseconds)
-
-    def pairs(self, control: str, name: str) -> list[tuple[float, float]]:
-        """Return the rounds of two servers, side by side."""
-        return list(zip(self.rounds[control], self.rounds[name], strict=True))
-
-
 async def measure(effort: Effort) -> list[BenchRow]:
     """Measure all three in turn."""
     with ExitStack() as stack:
@@ -64,19 +48,20 @@ async def measure(effort: Effort) -> list[BenchRow]:
         async with client(IN_FLIGHT) as session:
             same = await same_bytes(session, servers)
             costs = await _rounds(session, servers, effort)
-    return rows(costs.rounds, same=same, requests=effort.requests)
+    return rows(costs, same=same, requests=effort.requests)
 
 
 async def _rounds(
     session: aiohttp.ClientSession, servers: Sequence[BenchServer], effort: Effort
-) -> Costs:
-    chance, costs = random.Random(SEED), Costs()
+) -> dict[str, list[float]]:
+    """Return the processor milliseconds per request of each server, round by round."""
+    chance = random.Random(SEED)
+    costs: dict[str, list[float]] = {server.name: [] for server in servers}
     for server in servers:
         await keep_asking(session, server, effort.requests // 2, IN_FLIGHT)
     for number in range(effort.rounds):
         for server in chance.sample(servers, len(servers)):
-            cost = await cost_of(session, server, effort.requests)
-            costs.add(server.name, cost)
+            costs[server.name].append(await cost_of(session, server, effort.requests))
         effort.advance("capacity", (number + 1) / effort.rounds)
     return costs
 
@@ -111,8 +96,7 @@ async def same_bytes(session: aiohttp.ClientSession, servers: Sequence[BenchServ
 
 def rows(rounds: Mapping[str, Sequence[float]], *, same: bool, requests: int) -> list[BenchRow]:
     """Put the rounds into rows."""
-    costs = Costs({name: list(values) for name, values in rounds.items()})
-    count = len(costs.rounds["plain"])
+    count = len(rounds["plain"])
     how = (
         f"{CHUNKS}-chunk answers at zero delay, {IN_FLIGHT} in flight, processor time of the "
         f"server process by the kernel's clock; {count} rounds of {requests} requests, order "
@@ -120,10 +104,11 @@ def rows(rounds: Mapping[str, Sequence[float]], *, same: bool, requests: int) ->
     )
     found = [
         reported(f"chat.{name}.cpu_per_request", median(values), "ms", f"median round; {how}")
-        for name, values in costs.rounds.items()
+        for name, values in rounds.items()
     ]
     for name, target in TARGETS.items():
-        ratio = bootstrap(costs.pairs("plain", name), ratio_of_medians)
+        pairs = list(zip(rounds["plain"], rounds[name], strict=True))
+        ratio = bootstrap(pairs, ratio_of_medians)
         method = (
             f"requests per processor second over the plain endpoint's, median of the rounds' "
             f"ratios, 95 % [{ratio.low:.2f}, {ratio.high:.2f}] by bootstrap over rounds; {how}"

@@ -13,9 +13,8 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from tempfile import TemporaryDirectory
@@ -50,15 +49,9 @@ POSTGRES = os.environ.get("CUTOVER_BENCH_POSTGRES", "")
 LONGEST_S = 30.0
 
 
-@dataclass(slots=True)
-class Times:
-    """Milliseconds of every turn, by who took it."""
-
-    turns: dict[str, list[float]] = field(default_factory=dict)
-
-    def of(self, name: str) -> float:
-        """Return the tenth percentile: other work makes a turn longer, never shorter."""
-        return sorted(self.turns[name])[len(self.turns[name]) // 10]
+def typical(milliseconds: Sequence[float]) -> float:
+    """Return the tenth percentile: other work makes a turn longer, never shorter."""
+    return sorted(milliseconds)[len(milliseconds) // 10]
 
 
 async def turn(stack: LocalStack, world: World, name: str) -> float:
@@ -85,16 +78,16 @@ class TurnBroken(CutoverError):
         super().__init__(f"{stack!r} did not answer a turn")
 
 
-async def times(threads: Threads, sessions: int) -> Times:
-    """Hold sessions on all three, turn by turn."""
+async def times(threads: Threads, sessions: int) -> dict[str, list[float]]:
+    """Hold sessions on all three, turn by turn; return the milliseconds of each one's turns."""
     kept = LocalStack("graph", {"session": session(threads=threads)}, "")
     stacks = {"kept": kept, "bare": LocalStack("graph", GRAPH, ""), "legacy": LEGACY_STACK}
-    found = Times({name: [] for name in stacks})
+    found: dict[str, list[float]] = {name: [] for name in stacks}
     worlds = {name: World(says(*ANSWERED)) for name in stacks}
     for number in range(sessions):
         for _ in range(TURNS):
             for name, stack in stacks.items():
-                found.turns[name].append(await turn(stack, worlds[name], f"s-{number}"))
+                found[name].append(await turn(stack, worlds[name], f"s-{number}"))
     return found
 
 
@@ -108,13 +101,13 @@ async def rows(
     found = await times(threads, sessions)
     per_session = (await size()) / sessions
     how = (
-        f"tenth percentile of {len(found.turns['kept'])} turns of sessions of {TURNS}, with "
+        f"tenth percentile of {len(found['kept'])} turns of sessions of {TURNS}, with "
         "threads and without, taking turns: neighbours on the machine make a turn longer"
     )
     kept = [
         at_most(
             f"checkpoint.{name}.per_turn",
-            found.of("kept") - found.of("bare"),
+            typical(found["kept"]) - typical(found["bare"]),
             "ms",
             TARGETS_MS[name],
             f"{how}; keeping and tidying included; documents: memory 1 ms, SQLite 5 ms",
@@ -130,8 +123,8 @@ async def rows(
     return kept if name != "memory" else [*kept, *_engine(found, how)]
 
 
-def _engine(found: Times, how: str) -> list[BenchRow]:
-    switch = found.of("bare") - found.of("legacy")
+def _engine(found: Mapping[str, Sequence[float]], how: str) -> list[BenchRow]:
+    switch = typical(found["bare"]) - typical(found["legacy"])
     began = time.perf_counter()
     for _ in range(COMPILES):
         build(None)
