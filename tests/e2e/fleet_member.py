@@ -21,6 +21,7 @@ import msgspec
 from contract.flows.chat import CHAT, Accept, ChatRequest, End, StartReply, Success
 from cutover.wiring.router import assemble_router
 from effects.stores import SqlPins
+from router.capture.writer import CaptureCounts
 from router.config.loader import load_settings
 from router.config.schema import Settings
 from router.http.body import BodyMemory
@@ -29,7 +30,6 @@ from router.router import Router
 from router.routing import lookup
 from router.routing.pins import Pins
 from router.serving.stack import LocalStack
-from tests.support.router_world import CapturedCounts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -54,7 +54,7 @@ class Assigned(msgspec.Struct, frozen=True):
 class Discarded:
     """Captures that keep nothing."""
 
-    counts: Any = field(default_factory=CapturedCounts)
+    counts: Any = field(default_factory=CaptureCounts)
 
     def put(self, records: Sequence[Any]) -> None:
         """Drop the lines of an exchange."""

@@ -102,14 +102,21 @@ async def router_process(
 ) -> AsyncIterator[RouterProcess]:
     """Start `cutover serve`; whatever happens, its process ends."""
     (folder / "cutover.toml").write_text(configuration(folder, provider, setup), "utf-8")
+    environ = {KEY: PLANTED_KEY, **setup.environ}
+    async with configured_router(folder, environ, *arguments) as router:
+        yield router
+
+
+@asynccontextmanager
+async def configured_router(
+    folder: Path, environ: Mapping[str, str], *arguments: str
+) -> AsyncIterator[RouterProcess]:
+    """Start `cutover serve` on the configuration in a folder; whatever happens, it ends."""
     out = folder / "out"
     out.unlink(missing_ok=True)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
-    process = context.Process(
-        target=serve,
-        args=(folder, ("--port", "0", *arguments), {KEY: PLANTED_KEY, **setup.environ}),
-    )
+    process = context.Process(target=serve, args=(folder, ("--port", "0", *arguments), environ))
     process.start()
     child = RouterChild(process)
     try:

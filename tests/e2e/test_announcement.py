@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from loadtests.processes import child_environment
+from tests.e2e.processes import configured_router
+from tests.support.deployment import until
 from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
@@ -47,10 +49,14 @@ def test_who_starts_it_beside_its_file_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_flows_nobody_has_are_not_named(tmp_path: Path) -> None:
+async def test_flows_nobody_has_are_not_named(tmp_path: Path) -> None:
     """They would not answer."""
     (tmp_path / "cutover.toml").write_bytes(DECLARED.read_bytes())
-    said = started_and_stopped(tmp_path)
+    async with configured_router(tmp_path, {}) as router:
+        await until(lambda: "Started server process" in (tmp_path / "log").read_text("utf-8"))
+        router.child.send_signal(signal.SIGINT)
+        assert await router.child.wait() == 0
+    said = (tmp_path / "out").read_text("utf-8") + (tmp_path / "log").read_text("utf-8")
     assert "  /api/support  support: ramp\n" in said
     assert "/chat/sse" not in said
     assert "WARNING cutover.wiring.composition" not in said
