@@ -197,13 +197,7 @@ def test_arguments_sent_as_an_object_become_its_text() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"",
-        b"nope",
-        b"[]",
-        b'"text"',
-        b"1",
-        b'{"choices":',
-        b'{"choices":{}}',
+        *(b"", b"nope", b"[]", b'"text"', b"1", b'{"choices":', b'{"choices":{}}'),
         b"[" * 5000,
         b'{"choices":[{"delta":{"content":' + b"[" * 5000 + b"]" * 5000 + b"}}]}",
         b'{"usage":NaN,"choices":[]}',

@@ -50,8 +50,7 @@ def test_the_rest_goes_out_and_nothing_twice() -> None:
 
 def test_nothing_was_said() -> None:
     """Then there is nothing to put anything behind."""
-    assert SentAnswer().splice() is None
-    assert SentAnswer().extent == "nothing"
+    assert (SentAnswer().splice(), SentAnswer().extent) == (None, "nothing")
 
 
 @pytest.mark.parametrize(

@@ -153,13 +153,7 @@ def test_a_call_still_open_when_it_was_written_down_is_cut_when_it_is_read() -> 
 @pytest.mark.parametrize(
     "line",
     [
-        b"",
-        b"\n",
-        b"{",
-        b"[]",
-        b"{}",
-        b'{"v":1}',
-        b"\xff\xfe",
+        *(b"", b"\n", b"{", b"[]", b"{}", b'{"v":1}', b"\xff\xfe"),
         encode_run(RUN)[:-2],
         encode_run(RUN).replace(b'"v":1', b'"v":2'),
         encode_run(RUN).replace(b'"v":1', b'"v":"1"'),
