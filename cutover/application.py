@@ -134,14 +134,11 @@ def _faults(
         "shared_state": services.state_sync,
         "locks": services.live.locks,
         "event_loop": watchdog,
+        "captures": services.captures,
         **services.stores,
     }
     current = {part: getattr(source, "fault", None) for part, source in sources.items()}
-    faults = services.faults | {part: fault for part, fault in current.items() if fault}
-    if dropped := services.captures.counts.dropped:
-        reasons = ", ".join(f"{count} {why}" for why, count in dropped.items())
-        faults["captures"] = f"exchanges dropped since the start: {reasons}"
-    return faults
+    return services.faults | {part: fault for part, fault in current.items() if fault}
 
 
 class _ModelUpdater:

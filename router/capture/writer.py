@@ -97,6 +97,7 @@ class CaptureWriter:
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._not_sampled = 0
         self._refused: Counter[Dropped] = Counter()
+        self._refused_at = -math.inf
         # What was queued, and what the thread has taken of it; the loop counts the one, the thread
         # the other.
         self._queued = self._queued_bytes = 0
@@ -136,6 +137,15 @@ class CaptureWriter:
             return "dropped"
         self._jobs.put(partial(self._take, partial(self._pack_feedback, record), 0))
         return "queued"
+
+    @property
+    def fault(self) -> str | None:
+        """What was dropped, where nothing has been stored since; None where captures work."""
+        if max(self._refused_at, self._batch.dropped_at) <= self._batch.stored_at:
+            return None
+        dropped = self.counts.dropped.items()
+        reasons = ", ".join(f"{count} {why}" for why, count in dropped)
+        return f"no exchange was stored since the last was dropped; since the start: {reasons}"
 
     @property
     def counts(self) -> CaptureCounts:
@@ -185,14 +195,18 @@ class CaptureWriter:
         waiting = self._queued - self._taken
         waiting_bytes = self._queued_bytes - self._taken_bytes
         if self._closing is not None:
-            self._refused["closed"] += 1
+            self._refuse("closed")
         elif waiting and (waiting >= self._captures.queue or waiting_bytes + size > QUEUE_BYTES):
-            self._refused["queue_full"] += 1
+            self._refuse("queue_full")
         else:
             self._queued += 1
             self._queued_bytes += size
             return True
         return False
+
+    def _refuse(self, why: Dropped) -> None:
+        self._refused[why] += 1
+        self._refused_at = time.monotonic()
 
     def _packed_at_once(self, records: Sequence[RunRecord]) -> Packed | None:
         """Pack a short exchange of remote stacks; None where something may have to be redacted.
@@ -280,6 +294,7 @@ class _Batch:
         self._sweep = time.monotonic() if captures.keep_days else math.inf
         self.written = self.lines = self.batches = self.bytes = 0
         self.dropped: Counter[Dropped] = Counter()
+        self.stored_at = self.dropped_at = -math.inf
 
     def seconds_left(self) -> float | None:
         """Return the time until `tend` is due; None while it is not."""
@@ -317,6 +332,7 @@ class _Batch:
             except Exception as error:  # noqa: BLE001 (stores elsewhere have errors of their own)
                 self.drop("disk", count, error)
                 continue
+            self.stored_at = time.monotonic()
             self.written += count
             self.lines += len(lines)
             self.batches += 1
@@ -328,6 +344,7 @@ class _Batch:
     def drop(self, why: Dropped, count: int, error: Exception) -> None:
         """Count a loss; the error is named only: its text could quote the data."""
         self.dropped[why] += count
+        self.dropped_at = time.monotonic()
         self._log(f"{count} dropped ({why})", error)
 
     def _log(self, what: str, error: Exception) -> None:

@@ -18,7 +18,8 @@ SMALL_BYTES: Final = 65_536
 class BodyMemory:
     """Reserves memory for the large bodies that are being read, or served.
 
-    `count_shed` is called with the problem of a request that finds no memory, and returns it.
+    `count_shed` is called with the problem of a request that finds no memory or takes too long, and
+    returns it.
     """
 
     def __init__(
@@ -48,7 +49,8 @@ class BodyMemory:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise Problem(408, "slow_body", "the body did not arrive in time") from None
+            slow = Problem(408, "slow_body", "the body did not arrive in time")
+            raise self.count_shed(slow) from None
 
     async def _read(self, receive: Receive, most: int, most_reserved: int) -> bytes:
         pieces: list[bytes] = []

@@ -133,8 +133,12 @@ async def test_a_disk_that_refuses_is_counted(
     writer.put([a_run("a")])
     await writer.flush()
     assert writer.counts.dropped == {"disk": 1}
+    assert (writer.fault or "").endswith("since the start: 1 disk")
     blocked.unlink()
     writer.put([a_run("b")])
+    await writer.flush()
+    assert not writer.fault  # it works again, and the count stays
+    assert writer.counts.dropped == {"disk": 1}
     await writer.aclose()
     assert [one.exchange for one in runs(tmp_path)] == ["b"]
     assert "1 dropped (disk)" in caplog.text

@@ -123,7 +123,7 @@ async def test_readiness_is_told_while_captures_are_dropped(place: Deployment) -
     ready = await place.get("/readyz")
     assert ready["captures"]["dropped"] == {"closed": 1}
     assert ready["status"] == "degraded"
-    assert ready["faults"] == {"captures": "exchanges dropped since the start: 1 closed"}
+    assert ready["faults"]["captures"].endswith("; since the start: 1 closed")
 
 
 async def test_no_model_is_a_fault_from_the_start(tmp_path: Path) -> None:

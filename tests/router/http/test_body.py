@@ -75,10 +75,17 @@ async def test_one_is_not_too_large_and_all_are_not() -> None:
 @pytest.mark.virtual
 async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
     """What has come of it takes no room any more."""
-    memory, loop = BodyMemory(lambda: SETTINGS), asyncio.get_running_loop()
+    shed: list[Problem] = []
+
+    def count(problem: Problem) -> Problem:
+        shed.append(problem)
+        return problem
+
+    memory, loop = BodyMemory(lambda: SETTINGS, count), asyncio.get_running_loop()
     began = loop.time()
     with pytest.raises(Problem) as refused:
         await memory.read(declaring(0), coming(b"x" * SMALL_BYTES, b"x", whole=False), MOST)
     assert (refused.value.status, refused.value.code) == (408, "slow_body")
+    assert shed == [refused.value]
     assert loop.time() - began == pytest.approx(LIMITS.body_seconds)
     assert memory.reserved == 0
