@@ -14,7 +14,7 @@ same interrupt.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from traceback import clear_frames
@@ -35,8 +35,7 @@ from langgraph.types import Command, Durability, StreamMode, interrupt
 from contract.errors import EffectFailed, Fault
 from contract.flow import Event
 from contract.ports import Effects
-from graph_impl.repeats import RepeatedSink, Repetition
-from graph_impl.sink import Sink
+from graph_impl.repeats import Repetition
 
 Builder = StateGraph[Any, Any, Any, Any]
 Graph = CompiledStateGraph[Any, Any, Any, Any]
@@ -46,6 +45,66 @@ HUMAN: Final = "human"
 """Name of the node that waits for a human, in the graphs that have one."""
 
 _INTERRUPT: Final = "__interrupt__"
+_END: Final = object()
+_AHEAD: Final = 32
+"""Events that may wait for the reader before the node that adds one waits too."""
+
+
+class Sink:
+    """Where the nodes of one run put their events."""
+
+    __slots__ = ("queue",)
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def send(self, *events: Event) -> None:
+        """Hand events over; return once the reader has come back from the last."""
+        for event in events:
+            self._put(event)
+        await self.drained()
+
+    async def push(self, event: Event) -> None:
+        """Hand over one of many events; after the last of them, await `drained`.
+
+        Pieces of text that arrive together are handed over together: a switch between node and
+        reader for each piece costs more than all the work on it.
+        """
+        self._put(event)
+        if self.queue.qsize() >= _AHEAD:
+            await self.drained()
+
+    async def drained(self) -> None:
+        """Wait until the reader has come back from all events, however slow it is."""
+        await self.queue.join()
+
+    def close(self, _: asyncio.Task[Any]) -> None:
+        """Mark the end of the events."""
+        self.queue.put_nowait(_END)
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Yield the events until the sink is closed."""
+        while (event := await self.queue.get()) is not _END:
+            yield event
+            self.queue.task_done()  # only now: with an event in hand the reader may still leave
+
+    def _put(self, event: Event) -> None:
+        self.queue.put_nowait(event)
+
+
+class RepeatedSink(Sink):
+    """A sink that drops the events the execution before has sent."""
+
+    __slots__ = ("_repetition",)
+
+    def __init__(self, sink: Sink, repetition: Repetition) -> None:
+        self.queue = sink.queue  # the same events for the same reader
+        self._repetition = repetition
+
+    def _put(self, event: Event) -> None:
+        self._repetition.sent += 1
+        if self._repetition.sent > self._repetition.dropping:
+            super()._put(event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

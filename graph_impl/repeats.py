@@ -12,9 +12,7 @@ from functools import partial
 from typing import Any
 
 from contract.errors import CutoverError
-from contract.flow import Event
 from contract.ports import Effects
-from graph_impl.sink import Sink
 
 _NOT_EFFECTS = {"trace", "rehearsal"}
 
@@ -49,21 +47,6 @@ class Repetition:
                 return made
         self._made.append(_Call(key, start))
         return self._made[-1]
-
-
-class RepeatedSink(Sink):
-    """A sink that drops the events the execution before has sent."""
-
-    __slots__ = ("_repetition",)
-
-    def __init__(self, sink: Sink, repetition: Repetition) -> None:
-        self.queue = sink.queue  # the same events for the same reader
-        self._repetition = repetition
-
-    def _put(self, event: Event) -> None:
-        self._repetition.sent += 1
-        if self._repetition.sent > self._repetition.dropping:
-            super()._put(event)
 
 
 class _Call:
