@@ -144,7 +144,10 @@ class CircuitBreaker:
         ):
             return None
         if self._until is None:
-            return self._record_closed(result, now)
+            if result == "ignored":
+                return None
+            self._window.add(now, failed=result == "failure")
+            return self._open(now) if result == "failure" and self._failed_enough(now) else None
         self.running -= permit is not None and self.running > 0
         if result == "failure":
             return self._open(now)
@@ -176,16 +179,9 @@ class CircuitBreaker:
         self._probed = now
         return True
 
-    def _record_closed(self, result: Result, now: float) -> State | None:
-        if result == "ignored":
-            return None
-        failed = result == "failure"
-        self._window.add(now, failed=failed)
-        if not failed:
-            return None
+    def _failed_enough(self, now: float) -> bool:
         calls, failures = self._window.totals(now)
-        enough = calls >= self._policy.calls and failures >= self._policy.ratio * calls
-        return self._open(now) if enough else None
+        return calls >= self._policy.calls and failures >= self._policy.ratio * calls
 
     def _open(self, now: float) -> State:
         self._until = now + self._policy.rest

@@ -18,7 +18,7 @@ from typing import IO, Any
 import fsspec
 import msgspec
 
-from compare.input.batches import Batch, decompressed
+from compare.input.batches import decompressed
 from compare.input.damage import ILLEGIBLE, Damage
 from compare.input.files import files_below, no_file, on_disk
 from contract.flow import FlowSpec
@@ -217,7 +217,8 @@ class SegmentEdit:
 def _batches(file: IO[bytes], path: str) -> Iterator[list[bytes] | None]:
     """Yield the whole lines of each batch; None where something is damaged or cut off."""
     pieces = iter(lambda: file.read(_PIECE), b"")
-    for _, parts in groupby(decompressed(pieces, path), key=_batch_of):
+    found = decompressed(pieces, path)
+    for _, parts in groupby(found, lambda part: None if isinstance(part, Damage) else part.begins):
         data = bytearray()
         for part in parts:
             if isinstance(part, Damage):
@@ -228,10 +229,6 @@ def _batches(file: IO[bytes], path: str) -> Iterator[list[bytes] | None]:
         yield [bytes(line) + b"\n" for line in lines]
         if rest:
             yield None
-
-
-def _batch_of(part: Batch | Damage) -> int | None:
-    return part.begins if isinstance(part, Batch) else None
 
 
 _PACKED = ".jsonl.zst"

@@ -43,6 +43,7 @@ def test_every_error_writes_its_own_sentence(error: CutoverError, sentence: str)
     """And all of them have the one root."""
     assert str(error) == sentence
     assert isinstance(error, CutoverError)
+    assert isinstance(error, ImportError) == isinstance(error, MissingExtra)
 
 
 def test_the_data_of_a_fault_stays_out_of_the_sentence() -> None:
