@@ -175,47 +175,6 @@ async def test_what_a_new_turn_has_passed_by_can_be_finished_but_not_given_back(
     assert await pauses.claim("h2", "x2", 60.0) == "expired"
 
 
-async def test_what_waits_is_listed_without_what_it_holds(
-    pauses: PauseStore, clock: ManualClock
-) -> None:
-    """Oldest first, with the size of its tape."""
-    await answered(pauses, clock)
-    clock.advance(1.0)
-    await pauses.open(paused(clock, "h2", None))
-    await pauses.open(paused(clock, "h3"))
-    await pauses.expire("h3")
-    first, second = await pauses.waiting()
-    assert (first.hitl_id, first.flow, first.stack, first.session_id, first.state) == (
-        "h1",
-        "companion",
-        "legacy",
-        "s1",
-        "answered",
-    )
-    assert (first.expires_at - first.created_at, first.size >= 6) == (HOUR, True)
-    assert (second.hitl_id, second.session_id, second.state) == ("h2", None, "open")
-    clock.advance(HOUR)
-    assert await pauses.waiting() == ()
-
-
-async def test_what_is_pending_is_listed(pauses: PauseStore, clock: ManualClock) -> None:
-    """Oldest first, of one session or of all, without tapes."""
-    for number, session in enumerate(("s1", "s2", "s1"), 1):
-        await pauses.open(paused(clock, f"h{number}", session))
-        clock.advance(1.0)
-    listed = await pauses.pending()
-    assert [pause.hitl_id for pause in listed] == ["h1", "h2", "h3"]
-    assert all(not pause.tape and pause.question for pause in listed)
-    assert [pause.hitl_id for pause in await pauses.pending("s1")] == ["h1", "h3"]
-    assert [pause.hitl_id for pause in await pauses.pending(flow="companion")] == ["h1", "h2", "h3"]
-    assert await pauses.pending("s1", flow="ops") == ()
-    await pauses.respond("h1", YES)
-    await pauses.claim("h1", "x1", 60.0)
-    assert [pause.state for pause in await pauses.pending("s1")] == ["claimed", "open"]
-    await pauses.finish("h1", "x1")
-    assert [pause.hitl_id for pause in await pauses.pending("s1")] == ["h3"]
-
-
 @pytest.mark.parametrize("hostile", ["a\0b", "\ud800"], ids=["nul", "surrogate"])
 async def test_text_no_store_can_keep_is_a_fault(
     pauses: PauseStore, clock: ManualClock, hostile: str
