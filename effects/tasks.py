@@ -2,7 +2,7 @@
 
 asyncio lets `SystemExit` and `KeyboardInterrupt` out of any task, through the loop: one call of
 `sys.exit` in a task of a stack would end every stream there is. (A callback given to the loop
-itself cannot be wrapped: there `cutover.server.shutdown` lets the loop go on.)
+itself cannot be wrapped: there `cutover.server.serve` lets the loop go on.)
 """
 
 from __future__ import annotations

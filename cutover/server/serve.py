@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import uvicorn
+import uvloop
 from fastapi import FastAPI
 
 from contract.errors import CutoverError
 from cutover.application import application, in_force
 from cutover.server.connections import ServerConnection
-from cutover.server.shutdown import run_until_closed
 from cutover.server.sockets import listen, shared_listeners
 from cutover.server.workers import Supervisor, WorkerChannel
 from cutover.wiring.addresses import WorkerGroup, resolve_stores
@@ -31,10 +35,14 @@ from router.gateway import WorkerPeers
 from router.router import Router
 from router.telemetry.instruments import FOLDER
 
+log = logging.getLogger(__name__)
+
 FAILURE_FRAME_SECONDS = 5
 """What a client gets to read the failure frames of a stream that was ended at the deadline."""
 CLOSING_SECONDS = 10.0
 """What a worker may need beyond its streams: for captures, stores and connections."""
+EXIT_SECONDS = 3.0
+"""What tasks and threads get to end once everything else is closed."""
 _KEEP_ALIVE_SECONDS = 75
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # A chat creates about a thousand objects, few of which live on: 700, the default, is met in each.
@@ -210,3 +218,71 @@ def map_large_allocations() -> bool:
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc only
     return mallopt is not None and bool(mallopt(_M_MMAP_THRESHOLD, _LARGE))
+
+
+def run_until_closed(
+    main: Coroutine[Any, Any, None],
+    seconds: float = EXIT_SECONDS,
+    end: Callable[[int], object] = os._exit,
+) -> None:
+    """Run a coroutine on uvloop and raise what it raises; then end the process if need be.
+
+    A task that ignores its cancellation would keep the loop running, a tool's blocked thread the
+    interpreter: after `seconds` `end` is called instead.
+    """
+    before = set(threading.enumerate())
+    timers: list[threading.Timer] = []
+
+    def remaining_threads() -> list[threading.Thread]:
+        return [one for one in threading.enumerate() if one not in before and not one.daemon]
+
+    def abandon(what: str) -> None:
+        log.error("the process ends while these are still running: %s", what)
+        logging.shutdown()
+        end(0)
+
+    def abandon_tasks(loop: asyncio.AbstractEventLoop, main: asyncio.Task[object] | None) -> None:
+        names = sorted(task.get_name() for task in asyncio.all_tasks(loop) - {main})
+        abandon(f"tasks: {', '.join(names)}")
+
+    async def closing() -> None:
+        try:
+            await main
+        finally:
+            arguments = asyncio.get_running_loop(), asyncio.current_task()
+            timer = threading.Timer(seconds, abandon_tasks, arguments)
+            timer.daemon = True
+            timer.start()
+            timers.append(timer)
+
+    try:
+        run_through_system_exits(closing())
+    finally:
+        for timer in timers:
+            timer.cancel()
+        deadline = time.monotonic() + seconds
+        for thread in remaining_threads():
+            thread.join(max(deadline - time.monotonic(), 0.0))
+        if blocked := remaining_threads():
+            abandon(f"threads: {', '.join(thread.name for thread in blocked)}")
+
+
+def run_through_system_exits(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end although callbacks on the loop raise `SystemExit`.
+
+    Tasks are contained where they are created (`effects/tasks.py`); what a stack schedules by
+    `call_soon` is not, and asyncio lets its `SystemExit` out. Only that callback is lost.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        task = runner.get_loop().create_task(main)
+
+        async def wait() -> None:
+            await task
+
+        while not task.done():
+            try:
+                runner.run(wait())
+            except SystemExit:
+                if task.done():
+                    raise
+                log.exception("a callback asked for the end of the process")

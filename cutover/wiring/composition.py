@@ -37,9 +37,7 @@ from cutover.wiring.sessions import StoredSessions
 from cutover.wiring.stacks import open_stacks, refuse_missing_flows
 from cutover.wiring.telemetry import Metrics, open_metrics, open_tracing
 from cutover.wiring.tools import open_tool_servers, tool_servers
-from effects.clock import SystemClock
-from effects.human import NoHuman
-from effects.ids import RandomIds
+from effects.local import NoHuman, RandomIds, SystemClock
 from effects.model import ModelEntry, ModelRegistry, RescuingModel
 from effects.stores.shadow_replies import ShadowReplies
 from effects.tape import NodeTimes

@@ -12,9 +12,7 @@ from contract.model import ModelInfo
 from contract.operations import OPERATIONS
 from contract.ports import Effects
 from contract.stores import Turn
-from effects.clock import ManualClock
-from effects.human import ScriptedHuman
-from effects.ids import CountingIds
+from effects.local import CountingIds, ManualClock, ScriptedHuman
 from effects.memory import InMemoryMemory
 from effects.model import Script, ScriptedModel, Step, says
 from effects.stores import ProcessLocks

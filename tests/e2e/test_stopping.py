@@ -13,7 +13,7 @@ import pytest
 from contract.flow import Event
 from contract.flows.chat import End
 from contract.records import decode_run
-from cutover.server.shutdown import EXIT_SECONDS
+from cutover.server.serve import EXIT_SECONDS
 from loadtests.simulator import running
 from router.serving.stack import LocalStack
 from router.stack import StackName

@@ -16,7 +16,7 @@ from contract.human import (
     values,
 )
 from contract.ports import Human
-from effects.human import NoHuman, ScriptedHuman
+from effects.local import NoHuman, ScriptedHuman
 
 FORM = Form(
     "记忆",

@@ -14,7 +14,7 @@ from contract.errors import Fault
 from contract.flow import FlowSpec, Request
 from contract.flows.chat import CHAT, ChatOptions, ChatRequest
 from contract.model import ModelCall
-from effects.clock import ManualClock
+from effects.local import ManualClock
 from effects.model import Fail, Hang, Script, Step, Wait
 from effects.model.chunks import encode_call
 from effects.model.errors import status_fault

@@ -15,7 +15,7 @@ from contract.model import Chunk, ModelCall, ToolCallDelta, ToolResult, UserMess
 from contract.stores import MemoryEntry, Turn
 from cutover.selftest.cases import Answer as Said
 from cutover.selftest.cases import FailingConversations, by_round
-from effects.human import ScriptedHuman
+from effects.local import ScriptedHuman
 from effects.memory import InMemoryMemory
 from effects.model import Fail, ScriptedModel, Step, Wait
 from effects.testing import World

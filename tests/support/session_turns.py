@@ -12,7 +12,7 @@ from contract.flows.session import SESSION, SessionOptions, SessionRequest, lock
 from contract.model import Chunk, ModelCall, ModelInfo, ToolCallDelta, ToolResult
 from contract.stores import MemoryEntry, Recall, Turn
 from cutover.selftest.cases import WRITES, Answer, FailingConversations, FailingLookup, by_round
-from effects.ids import CountingIds
+from effects.local import CountingIds
 from effects.memory import InMemoryMemory
 from effects.model import ScriptedModel, Step
 from effects.stores import MemoryConversations

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from cutover.server.shutdown import run_until_closed
+from cutover.server.serve import run_until_closed
 
 
 class Process:

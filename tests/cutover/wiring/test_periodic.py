@@ -10,7 +10,7 @@ import pytest
 from contract.errors import EffectFailed, Fault
 from contract.stores import Turn
 from cutover.wiring.periodic import PERIOD, drop_unknown, following, periodic, sweeping
-from effects.clock import ManualClock
+from effects.local import ManualClock
 from effects.stores import MemoryConversations, MemoryPauses, Pause, Swept
 from effects.stores.shadow_replies import ShadowReplies
 from effects.stores.values import DataSubject, SubjectKind

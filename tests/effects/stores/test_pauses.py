@@ -13,7 +13,7 @@ import pytest
 
 from contract.errors import EffectFailed
 from contract.human import Form, FormField, HumanAnswer, OpenQuestion
-from effects.clock import ManualClock
+from effects.local import ManualClock
 from effects.stores import MemoryPauses, Pause, PauseStore, SqlPauses
 from effects.stores.pauses.aes import AesEncryption
 from tests.support.postgres import PLACES, empty_place

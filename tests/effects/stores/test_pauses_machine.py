@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from contract.human import Form, HumanAnswer, OpenQuestion
-from effects.clock import ManualClock
+from effects.local import ManualClock
 from effects.stores import MemoryPauses, Pause, PauseStore, SqlPauses, Waiting
 from tests.support.postgres import own_schema
 

@@ -12,7 +12,7 @@ from contract import ports
 from contract.human import Form, HumanAnswer, OpenQuestion
 from contract.operations import OPERATIONS, Operation
 from contract.stores import MemoryEntry, Recall
-from effects.human import ScriptedHuman
+from effects.local import ScriptedHuman
 from effects.model import says
 from effects.tape import Tape
 from effects.testing import World

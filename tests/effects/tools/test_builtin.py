@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from contract.model import ToolCall, ToolResult
 from contract.stores import MemoryEntry
-from effects.clock import ManualClock
+from effects.local import ManualClock
 from effects.memory import InMemoryMemory
 from effects.tools import BadArguments, ToolRegistry, builtin_tools
 from effects.tools.builtin import MAX_BITS, calculate

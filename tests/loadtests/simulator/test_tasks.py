@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effects.clock import ManualClock
+from effects.local import ManualClock
 from effects.memory import InMemoryMemory
 from effects.tools import builtin_tools
 from effects.tools.units import unit

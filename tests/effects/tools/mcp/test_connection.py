@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from contract.model import ToolCall, ToolResult
-from effects.clock import ManualClock
+from effects.local import ManualClock
 from effects.tape import Exchange, TapeSession
 from effects.testing import World
 from effects.tools import builtin_tools

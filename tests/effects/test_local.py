@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from contract.ports import Ids
-from effects.clock import ManualClock, SystemClock
-from effects.ids import CountingIds, RandomIds
+from effects.local import CountingIds, ManualClock, RandomIds, SystemClock
 
 
 @pytest.mark.parametrize("clock", [SystemClock(), ManualClock()], ids=["system", "manual"])
