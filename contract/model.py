@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -111,6 +111,18 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: Literal["auto", "none", "required"] | None = None
     json_object: bool = False
+    whole: ClassVar[bool] = False
+
+
+class WholeModelCall(ModelCall, frozen=True, kw_only=True, omit_defaults=True):
+    """A call whose caller uses no part of the answer before the whole; on the tape it is equal."""
+
+    whole: ClassVar[bool] = True
+
+
+def as_whole(call: ModelCall) -> WholeModelCall:
+    """Return the same call by a caller that waits for the whole answer."""
+    return WholeModelCall(**{name: getattr(call, name) for name in ModelCall.__struct_fields__})
 
 
 class PassedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -123,6 +135,13 @@ class PassedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     model_id: str
     messages: Any
     more: dict[str, Any] = {}
+    whole: ClassVar[bool] = False
+
+
+class WholePassedCall(PassedCall, frozen=True, kw_only=True, omit_defaults=True):
+    """A passed call whose client gets the answer in one piece; on the tape it is equal."""
+
+    whole: ClassVar[bool] = True
 
 
 class LookUp(msgspec.Struct, frozen=True):

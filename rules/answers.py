@@ -12,6 +12,7 @@ from contract.model import (
     ModelCall,
     ToolCall,
     Usage,
+    as_whole,
 )
 from contract.ports import Effects
 
@@ -70,7 +71,8 @@ class ModelAnswer:
 
 async def read_text(effects: Effects, site: str, call: ModelCall) -> str:
     """Call the model and return the whole text of its answer."""
-    return "".join([chunk.text async for chunk in effects.model.stream(site, call)])
+    answer = effects.model.stream(site, as_whole(call))
+    return "".join([chunk.text async for chunk in answer])
 
 
 def rounds_of(messages: Iterable[Message]) -> list[tuple[ToolCall, ...]]:

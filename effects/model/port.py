@@ -51,7 +51,7 @@ from effects.model.retry import (
     RetryStep,
     blames_provider,
 )
-from effects.model.splice import AnswerMismatch, SentAnswer
+from effects.model.splice import AnswerMismatch, Extent, SentAnswer
 from effects.model.stream import RawAssembler, StreamAssembler, read_answer, total_deadline
 
 Rescued = Literal["retried", "failed_over", "spliced", "not_spliced", "given_up"]
@@ -145,7 +145,8 @@ class RescuingModel:
     async def stream(self, site: str, call: ModelCall | PassedCall) -> AsyncGenerator[Chunk, None]:
         """Call models until one answers; raises `EffectFailed` when there is no answer to be had.
 
-        A call that is passed on is answered in `RawChunk`s, but for those a splice has cut.
+        A call that is passed on is answered in `RawChunk`s, but for those a splice has cut. Of a
+        whole call nothing is yielded before the answer is complete: until then another may serve.
         Closing the generator, or cancelling the task that reads it, drops everything at once.
         """
         now = asyncio.get_running_loop().time
@@ -154,6 +155,7 @@ class RescuingModel:
         ends = total_deadline(named.provider.limits, now())
         rescue = Rescue(named, self._registry.entries, self._means, ends.when)
         sent = SentAnswer()
+        held: list[Chunk] = []
         failed: _Attempt | None = None
         step: RetryStep = rescue.next(now())
         while True:
@@ -165,6 +167,7 @@ class RescuingModel:
             entry, splice = step.entry, sent.splice()
             by = "" if entry.model_id == call.model_id else entry.model_id
             attempt = _Attempt(entry)
+            held.clear()
             try:
                 body = encode_call(call, entry.model)
                 assembler = RawAssembler() if raw else StreamAssembler()
@@ -174,10 +177,14 @@ class RescuingModel:
                     # would pay for that.
                     async for piece in pieces:
                         chunks = piece if splice is None else splice.feed(piece)
-                        sent.note(chunks)
+                        if not call.whole:
+                            sent.note(chunks)
                         if by and chunks:
                             chunks[0] = msgspec.structs.replace(chunks[0], by=by)
                             by = ""
+                        if call.whole:
+                            held += chunks
+                            continue
                         for chunk in chunks:
                             yield chunk
                     if splice is not None:
@@ -198,13 +205,17 @@ class RescuingModel:
             if attempt.outcome == _COMPLETED:
                 if splice is not None and failed is not None:
                     self._count(failed, "spliced", entry.model_id)
+                for chunk in held:
+                    yield chunk
                 return
-            failed, step = attempt, self._after(rescue, attempt, sent)
+            # A broken answer that was held back is called for again as one that was sent is.
+            extent = "something" if held else sent.extent
+            failed, step = attempt, self._after(rescue, attempt, extent)
 
-    def _after(self, rescue: Rescue, attempt: _Attempt, sent: SentAnswer) -> RetryStep:
+    def _after(self, rescue: Rescue, attempt: _Attempt, extent: Extent) -> RetryStep:
         """Decide what follows a failed attempt; count and log it."""
         fault, entry = attempt.fault, attempt.entry
-        step = rescue.mismatched() if fault is None else rescue.failed(fault, _now(), sent.extent)
+        step = rescue.mismatched() if fault is None else rescue.failed(fault, _now(), extent)
         rescued: Rescued
         match step:
             case RetryAfter(seconds):

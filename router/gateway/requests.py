@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from contract.errors import CutoverError, EffectFailed, FaultCode, TapeMiss
-from contract.model import PassedCall
+from contract.model import PassedCall, WholePassedCall
 from effects.tape import canonical
 from router.problems import Problem
 
@@ -172,7 +172,8 @@ def read_request(body: bytes) -> CompletionRequest:
     more = {name: raw for name, raw in fields.items() if name not in _NOT_MORE}
     if options:
         more["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
-    call = PassedCall(model_id=model, messages=messages, more=more)
+    form = PassedCall if stream else WholePassedCall
+    call = form(model_id=model, messages=messages, more=more)
     return CompletionRequest(call, stream, bool(usage))
 
 

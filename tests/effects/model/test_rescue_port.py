@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 
-from contract.model import Chunk
+from contract.model import Chunk, as_whole
 from effects.model import AttemptLine, BreakerPolicy, RescuePolicy, RescuingModel
+from effects.tape import TapeSession, canonical
+from effects.tape.exchange import model_exchange
+from rules.answers import read_text
 from tests.support.loopback_provider import CALL, Wire, refusing, registry_of, serving, whole
-from tests.support.misbehaving_providers import NO_WAIT, reset, saying, silence, through_the_port
+from tests.support.misbehaving_providers import (
+    NO_WAIT,
+    pair,
+    reset,
+    saying,
+    silence,
+    through_the_port,
+)
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
@@ -74,6 +87,37 @@ async def test_whoever_leaves_a_probe_lets_the_next_one_try() -> None:
             assert await anext(stream) == Chunk(text="Hel", model="loop-1")
             await stream.aclose()
     assert model.counts.attempts == {AttemptLine("m", "loopback", "loop-1", "left"): 3}
+
+
+@asynccontextmanager
+async def unlike() -> AsyncIterator[RescuingModel]:
+    """Open a model that breaks off, and whose fallback begins with other words."""
+    async with (
+        serving(saying("Hey", then=reset)) as one,
+        serving(saying("Hello")) as other,
+        through_the_port(pair(one, other)) as caller,
+    ):
+        yield caller.model
+
+
+async def test_a_whole_answer_is_held_until_it_is_complete() -> None:
+    """A caller that waits for the whole gets the second answer, however it begins."""
+    async with unlike() as model:
+        chunks = await whole(model.stream("reply", as_whole(CALL)))
+    assert "".join(chunk.text for chunk in chunks) == "Hello"
+    assert chunks[0].by == "spare"
+    assert model.counts.rescues == {"failed_over": 1}
+
+
+async def test_a_flow_that_reads_a_whole_text_is_rescued() -> None:
+    """On the tape the call is the same as any other; only the fallback's answer stands there."""
+    async with unlike() as model:
+        exchange = model_exchange(model, time.monotonic, 0)
+        read = await read_text(TapeSession(exchange, "serving").effects(), "reply", CALL)
+    assert read == "Hello"
+    [entry] = exchange.tape.record()
+    assert bytes(entry.args) == canonical(CALL)
+    await exchange.close()
 
 
 async def test_a_changed_policy_holds_for_the_next_answer() -> None:

@@ -344,6 +344,15 @@ async def test_a_cut_answer_in_one_piece_is_an_error(house: House) -> None:
     assert got.events[2:] == [{"step": "FAILED", "code": "model_truncated"}, {"step": "END"}]
 
 
+async def test_a_whole_answer_need_not_continue_a_broken_one(house: House) -> None:
+    """Tape and client have the fallback's answer alone; streamed, the same is `another answer`."""
+    house.service.in_pieces = False
+    row = Row(OTHER, "Hello, spare", (1, 1), {"failed_over": 1}, tokens=14)
+    got = await house.ask(row.model, row.first, SPARE)
+    _client(row, got)
+    _record(row, await house.last())
+
+
 async def test_a_client_that_leaves_takes_the_provider_along(house: House) -> None:
     """Through the router, the service and the gateway."""
     asked, left = asyncio.Event(), asyncio.Event()

@@ -144,6 +144,32 @@ async def sdk(place: Place, key: str = "none") -> AsyncIterator[AsyncOpenAI]:
         yield client
 
 
+@pytest.mark.parametrize(
+    "cut",
+    [{"content": "Hey"}, {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "add"}}]}],
+    ids=["another text", "a tool call"],
+)
+async def test_a_whole_answer_is_the_fallbacks_where_the_first_broke(cut: dict[str, Any]) -> None:
+    """Nothing was sent of the broken answer, so that the second need not continue it."""
+
+    async def broken(wire: Wire) -> None:
+        await wire.head()
+        await wire.events(said("loop-1", cut))
+        wire.reset()
+
+    spare = saying("Hello you", model="loop-2", usage=2)
+    async with placed(broken, spare) as place, sdk(place) as client:
+        answer = await client.chat.completions.create(**HELLO)
+        status, body = await place.post(HELLO)
+    assert (answer.choices[0].message.content, answer.model) == ("Hello you", "loop-2")
+    assert answer.choices[0].message.tool_calls is None
+    assert status == 200
+    assert json.loads(body)["choices"][0]["message"] == {
+        "role": "assistant",
+        "content": "Hello you",
+    }
+
+
 def tool_call() -> Answer:
     """Answer with two calls of tools, in pieces."""
     pieces = [
