@@ -290,6 +290,18 @@ async def test_a_refusal_is_never_a_fallback(assigned: StackName) -> None:
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
+async def test_leaving_after_the_last_frame_is_no_cancel(assigned: StackName) -> None:
+    """The reply is stored, the shadow runs."""
+    whole = await undisturbed(assigned)
+    async with house(assigned, FLOWS[assigned], shadow=100) as made:
+        served = await made.ask(leaves_after=len(whole))
+        assert not served.stream.disconnected
+        assert made.states == {"compared(equal)": 1}
+        assert made.router.counts.disconnected == 0
+        nothing_twice(made)
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
 async def test_leaving_before_the_first_frame_is_no_failure(assigned: StackName) -> None:
     """No stack is blamed, no fallback starts."""
     slow = Tripwire(0, dawdle(5.0), done=False).flow(FLOWS[assigned])
