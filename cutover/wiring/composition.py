@@ -38,6 +38,7 @@ from cutover.wiring.stacks import open_stacks, refuse_missing_flows
 from cutover.wiring.telemetry import Metrics, open_metrics, open_tracing
 from cutover.wiring.tools import open_tool_servers, tool_servers
 from effects.local import NoHuman, RandomIds, SystemClock
+from effects.loop_time import counted_loop_time
 from effects.model import ModelEntry, ModelRegistry, RescuingModel
 from effects.stores.shadow_replies import ShadowReplies
 from effects.tape import NodeTimes
@@ -121,6 +122,7 @@ async def open_services(
     entries = model_entries(first, environ)
     servers = tool_servers(first.tools, environ)
     async with AsyncExitStack() as stack:
+        stack.enter_context(counted_loop_time())
         observers = open_tracing(first.tracing, environ, stack)
         known = stacks or await open_stacks(first.stacks, stack, stores.checkpoints)
         flows = flows_of(first)

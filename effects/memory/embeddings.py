@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from contract.errors import EffectFailed, Fault
 from effects.circuit_breaker import BreakerPolicy, Result
+from effects.loop_time import limit_at, loop_now
 from effects.model import ClientPool, ProviderBreakers, RescuePolicy
 from effects.model.errors import error_in, status_fault
 from effects.model.retry import CallModel, GiveUp, Rescue, RescueMeans, RetryAfter, blames_provider
@@ -168,20 +169,20 @@ class EndpointEmbedder:
     async def _batch(self, texts: Sequence[str]) -> Vectors:
         dimensions = self.dimensions if self._shortened else 0
         body = msgspec.json.encode(_Wanted(self.name, texts, dimensions))
-        ends = total_deadline(self._entry.provider.limits, _now())
+        ends = total_deadline(self._entry.provider.limits, loop_now())
         rescue = Rescue(self._entry, {}, self._means, ends.when)
-        step: RetryStep = rescue.next(_now())
+        step: RetryStep = rescue.next(loop_now())
         while True:
             match step:
                 case CallModel():
                     answer = await self._attempt(step, body, len(texts), ends)
                     if not isinstance(answer, Fault):
                         return answer
-                    step = rescue.failed(answer, _now(), "nothing")
+                    step = rescue.failed(answer, loop_now(), "nothing")
                     log.warning("embeddings of %r: %s%s", self.name, answer.code, _lengths(answer))
                 case RetryAfter(seconds):
                     await self._sleep(seconds)
-                    step = rescue.next(_now())
+                    step = rescue.next(loop_now())
                 case GiveUp(fault):
                     raise EffectFailed(fault)
                 case _:
@@ -201,10 +202,10 @@ class EndpointEmbedder:
             result = "success"
             return vectors
         finally:
-            self._means.breakers.of(ask.entry).record(ask.permit, result, _now())
+            self._means.breakers.of(ask.entry).record(ask.permit, result, loop_now())
 
     async def _answer(self, body: bytes, ends: CallDeadline) -> bytes:
-        limit = asyncio.timeout_at(ends.when)
+        limit = limit_at(ends.when)
         try:
             async with limit, self._clients.lease(self._entry.provider) as client:
                 response = await client.ask(body, "embeddings")
@@ -233,7 +234,3 @@ def _lengths(fault: Fault) -> str:
 def _unreachable(error: Exception) -> Fault:
     """Name the failure by its class: its text may hold addresses."""
     return Fault("model_unavailable", retryable=True, data={"cause": type(error).__name__})
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

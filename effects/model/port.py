@@ -37,6 +37,7 @@ from contract.model import (
 )
 from contract.ports import Effects, Model
 from effects.circuit_breaker import Result
+from effects.loop_time import loop_now
 from effects.model.chunks import encode_call
 from effects.model.registry import ModelEntry, ModelRegistry
 from effects.model.retry import (
@@ -136,7 +137,7 @@ class RescuingModel:
 
     def breaker_states(self) -> list[ProviderBreakerState]:
         """Return the state of all breakers now, ordered by provider and model."""
-        return self.breakers.states(_now())
+        return self.breakers.states(loop_now())
 
     async def lookup(self, site: str, model_id: str) -> ModelInfo:
         """Return what is registered; raises `EffectFailed` (`unknown_model`)."""
@@ -149,7 +150,7 @@ class RescuingModel:
         whole call nothing is yielded before the answer is complete: until then another may serve.
         Closing the generator, or cancelling the task that reads it, drops everything at once.
         """
-        now = asyncio.get_running_loop().time
+        now = loop_now
         raw = isinstance(call, PassedCall)
         named = self._registry.entry(call.model_id)
         ends = total_deadline(named.provider.limits, now())
@@ -215,7 +216,7 @@ class RescuingModel:
     def _after(self, rescue: Rescue, attempt: _Attempt, extent: Extent) -> RetryStep:
         """Decide what follows a failed attempt; count and log it."""
         fault, entry = attempt.fault, attempt.entry
-        step = rescue.mismatched() if fault is None else rescue.failed(fault, _now(), extent)
+        step = rescue.mismatched() if fault is None else rescue.failed(fault, loop_now(), extent)
         rescued: Rescued
         match step:
             case RetryAfter(seconds):
@@ -258,10 +259,6 @@ class _Attempt:
     outcome: str = "left"
     result: Result = "ignored"
     fault: Fault | None = None
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class LimitedModel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -17,6 +16,7 @@ import msgspec
 from contract.errors import EffectFailed, Fault, FaultCode
 from contract.model import Chunk, RawChunk, Usage
 from contract.wire.sse import SseDecoder, SseEvent
+from effects.loop_time import limit_at, loop_now
 from effects.model.chunks import CallIndexes, Halves, SplitChunk, chunk_of, decode_event
 from effects.model.errors import error_in, in_band_fault, status_fault, unreachable
 from effects.model.registry import Limits, ModelClient, ModelEntry, ModelRegistry
@@ -216,7 +216,7 @@ async def read_answer(
     the whole must have ended. Raises `EffectFailed` where the answer is not whole, always after
     all that came of it.
     """
-    now = asyncio.get_running_loop().time
+    now = loop_now
     deadlines = StreamDeadlines(entry.provider.limits, now(), ends)
     async with registry.clients.lease(entry.provider) as client:
         response = await _respond(client, body, deadlines)
@@ -252,7 +252,7 @@ async def _next_piece(
     if assembler.fault is not None:
         return None
     deadline = deadlines.next()
-    limit = asyncio.timeout_at(deadline.when)
+    limit = limit_at(deadline.when)
     try:
         async with limit:
             return await anext(pieces, None)
@@ -268,7 +268,7 @@ async def _next_piece(
 async def _respond(client: ModelClient, body: bytes, deadlines: StreamDeadlines) -> httpx2.Response:
     """Send the request; return the response when its headers have come, its body unread."""
     deadline = deadlines.next()
-    limit = asyncio.timeout_at(deadline.when)
+    limit = limit_at(deadline.when)
     try:
         async with limit:
             response = await client.ask(body)

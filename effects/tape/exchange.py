@@ -19,6 +19,7 @@ from contract.errors import CutoverError, EffectFailed, Fault, Paused
 from contract.operations import HUMAN_ANSWER, LOCK_ACQUIRE, LOCK_RELEASE, TOOLS_RUN, Operation
 from contract.ports import Effects, Model
 from contract.stores import Acquire, Release, Released
+from effects.loop_time import limit
 from effects.tape.tape import Entry, Tape
 from effects.tasks import ANYTHING, CANCELLED, contain, exchange_context
 
@@ -261,12 +262,12 @@ class Exchange:
 
     async def _within_deadline(self, call: Awaitable[Any]) -> Any:
         seconds = self._write_seconds
-        limit = asyncio.timeout(seconds)
+        deadline = limit(seconds)
         try:
-            async with limit:
+            async with deadline:
                 return await call
         except TimeoutError:
-            if not limit.expired():
+            if not deadline.expired():
                 raise  # the adapter's own
             raise EffectFailed(Fault("deadline", data={"seconds": seconds})) from None
 

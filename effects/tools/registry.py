@@ -15,6 +15,7 @@ import msgspec
 
 from contract.errors import CutoverError
 from contract.model import ToolCall, ToolErrorCode, ToolResult, ToolSpec
+from effects.loop_time import limit
 from effects.tasks import ANYTHING, CANCELLED
 from effects.tools.tool import BadArguments, Tool, ToolContext
 
@@ -106,7 +107,7 @@ class ToolRegistry:
             arguments = one.read(call.arguments.strip() or "{}")
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return ToolResult(error="bad_arguments")
-        scope = asyncio.timeout(min(one.timeout, self._longest))
+        scope = limit(min(one.timeout, self._longest))
         try:
             async with scope:
                 answer = await self._perform(one, arguments)

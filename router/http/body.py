@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
 from starlette.types import Receive, Scope
 
+from effects.loop_time import limit
 from router.config.schema import Settings
 from router.problems import Problem
 
@@ -42,7 +42,7 @@ class BodyMemory:
         declared = dict(scope["headers"]).get(b"content-length", b"").lstrip(b"0")
         if declared.isdigit() and int(declared) > most:
             raise _too_large(most)
-        deadline = asyncio.timeout(limits.body_seconds)
+        deadline = limit(limits.body_seconds)
         try:
             async with deadline:
                 return await self._read(receive, most, limits.body_bytes)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from starlette.types import Message, Receive, Scope, Send
 
 from contract.errors import CutoverError
+from effects.loop_time import loop_now
 
 ABORT: Final = "cutover.abort"
 """Scope extension: its `call` drops the connection without waiting for anything."""
@@ -91,18 +92,18 @@ async def timed_send(send: Send, seconds: float) -> AsyncIterator[Send]:
 
     async def timed(message: Message) -> None:
         nonlocal since
-        since = loop.time()
+        since = loop_now()
         await send(message)
         since = None
 
     def check() -> None:
         nonlocal timer
-        now = loop.time()
+        now = loop_now()
         due = (now if since is None else since) + seconds
         if now >= due:
-            limit.reschedule(now)
+            limit.reschedule(loop.time())
         else:
-            timer = loop.call_at(due, check)
+            timer = loop.call_later(due - now, check)
 
     timer = loop.call_later(seconds, check)
     try:

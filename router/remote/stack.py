@@ -16,6 +16,7 @@ from contract.errors import Refused
 from contract.flow import Event, FlowSpec
 from contract.records import ErrorRecord, Outcome
 from contract.wire import MAX_FRAME_BYTES, FrameReader, FrameSplitter, FrameTooLarge
+from effects.loop_time import loop_now
 from effects.tape import Signal, TapeSession
 from router.config.capabilities import powers_at
 from router.config.schema import RemoteStackSettings
@@ -124,8 +125,7 @@ class RemoteRun(Run):
         return _PASSED
 
     async def _produce(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._began = self._received = loop.time()
+        self._began = self._received = loop_now()
         self.session.waiting += 1  # its silence is limited here, not by the stall limit
         self._check_limits()
         try:
@@ -194,7 +194,7 @@ class RemoteRun(Run):
         """Take bytes of the stream, in the turn of the loop in which they arrived."""
         if self._over or self.session.fenced:
             return
-        self._received = asyncio.get_running_loop().time()
+        self._received = loop_now()
         frames = self._split.feed(piece)
         if frames:
             self._take(frames)
@@ -203,12 +203,11 @@ class RemoteRun(Run):
 
     async def _await_client(self, answer: Answer) -> None:
         """Pause reading until the client has caught up: that time does not count for the stack."""
-        loop = asyncio.get_running_loop()
-        before = loop.time()
+        before = loop_now()
         answer.pause()
         await self.backpressure.yield_turn()
         answer.resume()
-        self._received = loop.time()
+        self._received = loop_now()
         self._began += self._received - before
 
     def _take(self, pieces: Sequence[bytes]) -> None:
@@ -254,10 +253,10 @@ class RemoteRun(Run):
         )
         if quiet < due:
             code, due = "idle_timeout" if self.frames else "first_event_timeout", quiet
-        if loop.time() < due:
-            self._watch = loop.call_at(due, self._check_limits)
+        if (now := loop_now()) < due:
+            self._watch = loop.call_later(due - now, self._check_limits)
         else:
-            self._fail(code, round(loop.time() - self._began, 3), "timeout")
+            self._fail(code, round(now - self._began, 3), "timeout")
             self._cancel()
 
 

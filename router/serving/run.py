@@ -10,6 +10,7 @@ import logging
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from contract.errors import (
 )
 from contract.flow import Event, FlowSpec, Request
 from contract.records import ErrorRecord, Role
+from effects.loop_time import limit
 from effects.tape import Signal, TapeSession, TooManyCalls
 from effects.tasks import ANYTHING, CANCELLED
 from router.stack import Headers, IncomingRequest, RunOutcome, StackName
@@ -219,10 +221,11 @@ class Run(ABC):
 
     async def wait_stopped(self, seconds: float) -> bool:
         """Wait until its task has ended, at most so long; returns whether it has."""
-        if self._task is None or self._task.done():
-            return True
-        done, _ = await asyncio.wait({self._task}, timeout=seconds)
-        return bool(done)
+        if self._task is not None and not self._task.done():
+            with suppress(TimeoutError):
+                async with limit(seconds):
+                    await asyncio.wait({self._task})
+        return self.stopped
 
     def text_of(self, frame: Frame) -> str | None:
         """Return the text a frame carries, if any."""

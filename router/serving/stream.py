@@ -15,6 +15,7 @@ from typing import Final, assert_never
 from contract.errors import CutoverError
 from contract.records import ErrorRecord, Role
 from contract.wire.sse import comment
+from effects.loop_time import turned
 from effects.tape import Entry, Exchange, Policy, TapeSession
 from router.config.schema import LimitSettings
 from router.context import ExchangeContext
@@ -316,6 +317,8 @@ class ServedStream:
             return
         since = run.session.idle_since()
         idle = 0 if since is None else self.exchange.stamp() - since
+        if idle >= limit:
+            idle = round(turned(idle / 1_000_000) * 1_000_000)
         if idle >= limit:
             run.finish(_STALLED)
         wait = limit if idle >= limit else limit - idle
