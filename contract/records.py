@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+import json
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, cast
 
 import msgspec
 
@@ -160,12 +163,119 @@ class FeedbackRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(RunRecord)
 
+_MARGIN: Final = 500
+"""Levels of nesting left to what reads a record, whose own calls count like levels."""
+_UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
+
 
 def encode_run(record: RunRecord) -> bytes:
-    """Write one run as one line of JSON, newline included."""
-    return _encoder.encode(record) + b"\n"
+    """Write one run as one line of JSON, newline included.
+
+    What breaks the line, or cannot be read again, is written as `writable` makes it.
+    """
+    try:
+        raw = b",".join(raw_values(record))
+        if not _breaks_line(raw) and _readable(raw):
+            return _encoder.encode(record) + b"\n"
+    except _UNREADABLE:
+        pass
+    return _encoder.encode(writable(record)) + b"\n"
 
 
 def decode_run(line: bytes) -> RunRecord:
     """Read one line; raises `msgspec.DecodeError` or `ValidationError` on anything else."""
     return _decoder.decode(line)
+
+
+def raw_values(record: RunRecord) -> Iterator[msgspec.Raw]:
+    """Yield every value of a record that is JSON as it came."""
+    if record.request is not None:
+        yield record.request.body
+        yield record.request.options
+    for entry in record.tape or ():
+        yield entry.args
+        yield from entry.items
+    for play in record.plays:
+        if play.args is not None:
+            yield play.args
+
+
+T = TypeVar("T")
+
+
+def writable(value: T) -> T:
+    """Return a record, or a part of one, that is one line and can be read again.
+
+    JSON on several lines loses its white space. Halves of surrogate pairs and bytes that are no
+    UTF-8 become U+FFFD; JSON that is none, or is nested too deep, becomes
+    `{"unwritable": why, "bytes": size, "digest": hex}`.
+    """
+    made: Any = value
+    match value:
+        case str():
+            made = _text(value)
+        case msgspec.Raw():
+            made = _raw(bytes(value))
+        case tuple():
+            made = tuple(map(writable, value))
+        case dict():
+            made = {writable(key): writable(item) for key, item in value.items()}
+        case msgspec.Struct():
+            names = value.__struct_fields__
+            made = type(value)(**{name: writable(getattr(value, name)) for name in names})
+        case _:
+            pass
+    return cast("T", made)
+
+
+def _raw(raw: bytes) -> msgspec.Raw:
+    if _decodable(raw):
+        return msgspec.Raw(msgspec.json.format(raw, indent=-1) if _breaks_line(raw) else raw)
+    why = "nested too deep"
+    try:
+        repaired = _encoder.encode(_texts(json.loads(raw.decode("utf-8", "replace"), strict=False)))
+        if _decodable(repaired):
+            return msgspec.Raw(repaired)
+    except RecursionError:
+        pass
+    except ValueError:
+        why = "no JSON"
+    digest = blake2b(raw, digest_size=8).hexdigest()
+    return msgspec.Raw(_encoder.encode({"unwritable": why, "bytes": len(raw), "digest": digest}))
+
+
+def _breaks_line(raw: bytes) -> bool:
+    return b"\n" in raw or b"\r" in raw
+
+
+def _readable(raw: bytes) -> bool:
+    """Whether JSON values, with commas between them, can be read deep inside a record."""
+    try:
+        msgspec.json.decode(b"[" * _MARGIN + raw + b"]" * _MARGIN, type=msgspec.Raw)
+        return raw.isascii() or bool(raw.decode())
+    except _UNREADABLE:
+        return False
+
+
+def _decodable(raw: bytes) -> bool:
+    """Whether a value can be read, its numbers, too, deep inside a record."""
+    try:
+        msgspec.json.decode(raw)
+    except _UNREADABLE:
+        return False
+    return _readable(raw)
+
+
+def _text(text: str) -> str:
+    """Put halves of a surrogate pair together; U+FFFD takes the place of one that is alone."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _texts(value: Any) -> Any:
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, list):
+        return list(map(_texts, value))
+    if isinstance(value, dict):
+        return {_text(key): _texts(item) for key, item in value.items()}
+    return value

@@ -5,25 +5,38 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from contract.errors import CutoverError, Fault
-from contract.model import Chunk, RawChunk
+from contract.model import Chunk, OfferedTools, RawChunk
 from contract.operations import OPERATIONS, Operation
-from contract.records import EntryEnd, EntryRecord
+from contract.records import EntryEnd, EntryRecord, writable
 
 FRAMES_FACTOR: Final = 8
 """How many times the limit of a tape the frames stored with it may take."""
 _AHEAD: Final = 1_024
 """Items an overflowed tape holds that its reader has not read; one within its bounds holds all."""
 
-canonical: Final = msgspec.json.Encoder(order="sorted").encode
-"""Encodes arguments once: defaults omitted, keys sorted; snapshot and key in one."""
+_sorted = msgspec.json.Encoder(order="sorted").encode
 _plain = msgspec.json.Encoder()
 _raw_items = msgspec.json.Decoder(tuple[msgspec.Raw, ...])
+
+
+def canonical(arguments: Any) -> bytes:
+    """Encode arguments once, on one line: defaults omitted, keys sorted; snapshot and key in one.
+
+    JSON inside that came on several lines loses its white space: records are lines, and a call must
+    find its entry on a tape that was read.
+    """
+    encoded = _sorted(arguments)
+    if b"\n" in encoded or b"\r" in encoded:
+        with suppress(msgspec.DecodeError, RecursionError):  # what is no JSON stays as it is
+            return msgspec.json.format(encoded, indent=-1)
+    return encoded
 
 
 class UnknownOperation(CutoverError, msgspec.ValidationError):
@@ -144,6 +157,8 @@ class Entry:
         if type(item) is Chunk and not item.tool_calls:
             self._usage.add(48 + len(item.text) + len(item.reasoning))  # no need to encode it
         else:
+            if type(item) is OfferedTools:
+                item = writable(item)  # schemas come from services, and go into prompts
             self._usage.add(len(_plain.encode(item)))
         self.items.append(item)
         self.changed.wake()
@@ -194,9 +209,17 @@ class Entry:
             ended=self.ended,
             end=self.end,
             args=msgspec.Raw(self.args),
-            items=_raw_items.decode(_plain.encode(items)),
+            items=_encoded(items),
             fault=self.fault,
         )
+
+
+def _encoded(items: Sequence[Any]) -> tuple[msgspec.Raw, ...]:
+    """Encode items; JSON inside that is none, or text that is no UTF-8, costs no record."""
+    try:
+        return _raw_items.decode(_plain.encode(items))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return tuple([msgspec.Raw(_plain.encode(writable(item))) for item in items])
 
 
 class Tape:

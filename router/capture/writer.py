@@ -22,7 +22,7 @@ import msgspec
 
 from contract.blobs import LONGEST, without_blobs
 from contract.flow import FlowSpec
-from contract.records import FeedbackRecord, RunRecord, encode_run
+from contract.records import FeedbackRecord, RunRecord, encode_run, writable
 from router.capture.redaction import Redactor
 from router.capture.segments import SegmentStore
 from router.config.patterns import compile_patterns
@@ -268,6 +268,13 @@ class CaptureWriter:
             time.sleep(0)  # hands the interpreter to the loop between two exchanges
 
     def _pack(self, records: Sequence[RunRecord]) -> Packed:
+        try:
+            return self._packed_without_blobs(records)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            # A stack, a tool or a service said what cannot be searched: it is made so that it can.
+            return self._packed_without_blobs(list(map(writable, records)))
+
+    def _packed_without_blobs(self, records: Sequence[RunRecord]) -> Packed:
         redacted = self._redactor.exchange(records, self._specs[records[0].flow].decoder)
         for at, record in enumerate(redacted):
             if _size(record) > LONGEST:

@@ -20,7 +20,17 @@ import msgspec
 import pytest
 import zstandard
 
+from contract.model import (
+    Chunk,
+    ModelCall,
+    NoArguments,
+    OfferedTools,
+    ToolSpec,
+    UserMessage,
+)
+from contract.operations import MODEL_STREAM, TOOLS_LIST
 from contract.records import EntryRecord, FeedbackRecord, RequestRecord, RunRecord, decode_run
+from effects.tape import Tape, canonical
 from router.capture.segments import CapturePlaceRefused, SegmentStore
 from router.capture.writer import CaptureWriter
 from router.config import patterns
@@ -64,6 +74,39 @@ async def test_what_is_put_is_stored(tmp_path: Path) -> None:
     assert path.parent == tmp_path / "flow=chat" / "date=2026-11-18"
     assert (writer.counts.written, writer.counts.lines, writer.counts.waiting) == (2, 4, 0)
     assert writer.counts.bytes == path.stat().st_size
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        b'{\n  "type": "object"\n}',
+        b'{"title": "a\\ud83d", "type": "object"}',
+        b'{"type":',
+        b"[" * 600 + b"]" * 600,
+    ],
+    ids=["several lines", "half a surrogate pair", "torn", "deep"],
+)
+@pytest.mark.parametrize("text", ["", "li.lei@example.com"], ids=["short", "redacted"])
+async def test_what_a_tool_says_of_itself_breaks_no_record(
+    tmp_path: Path, schema: bytes, text: str
+) -> None:
+    """A schema comes from a service: its exchange is one line, and its tape can be played."""
+    tape, tool = Tape(), ToolSpec("search", text, msgspec.Raw(schema))
+    listed = tape.add(TOOLS_LIST, "tools", canonical(NoArguments()), 0)
+    listed.append(OfferedTools((tool,)))
+    call = ModelCall(model_id="m", messages=(UserMessage(text + LONG),), tools=(tool,))
+    asked = tape.add(MODEL_STREAM, "main", canonical(call), 1)
+    asked.append(Chunk(text="Well"))
+    for entry in (listed, asked):
+        entry.close("complete", 2)
+    writer = writer_to(tmp_path)
+    writer.put([msgspec.structs.replace(a_run("a"), tape=tape.record())])
+    await writer.aclose()
+    (found,) = runs(tmp_path)
+    assert found.tape is not None
+    loaded = Tape.load(found.tape)
+    assert loaded.entries[1].items == [Chunk(text="Well")]
+    assert loaded.entries[0].items[0].tools[0].name == "search"
 
 
 async def test_a_batch_is_one_frame(tmp_path: Path) -> None:
