@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import time
 import uuid
 from collections import Counter
@@ -27,6 +26,7 @@ from effects.tape import Budget, Exchange, PauseOrigin, Tape
 from router.capture.recorder import ExchangeRecorder, request_record
 from router.config.schema import Settings
 from router.context import ExchangeContext, LedgerLine, Observer, RouterCounts, Traces, notify
+from router.exchange_ids import ExchangeIds
 from router.problems import Problem
 from router.resume.pauses import Pauses, ResumedPause
 from router.routing.admission import Admission, Admitted
@@ -41,12 +41,9 @@ from router.stack import IncomingRequest, StackName
 log = logging.getLogger(__name__)
 
 _SLICE_SECONDS = 0.25
+_UNKNOWN = "no such exchange was served; its id is the response header x-cutover-exchange"
 _TEXT_FRAMES = 1_000
 """Frames in which the first text is looked for."""
-
-
-new_exchange_id: Callable[[], str] = partial(secrets.token_hex, 16)
-"""Returns a new id for an exchange."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +71,7 @@ class Router:
     gate: IdleGate
     pauses: Pauses | None = None
     observers: Sequence[Observer] = ()
-    exchange_id: Callable[[], str] = new_exchange_id
+    exchange_ids: ExchangeIds = field(default_factory=ExchangeIds)
     wall: Callable[[], float] = time.time
     traces: Traces = field(default_factory=Traces)
     draining: bool = field(default=False, init=False)
@@ -135,7 +132,7 @@ class Router:
         self.admission.check(spec, body, session)
         decision = await self.assigner.decide(spec, body, qa_header, incoming, session)
         request = Request(body, decision.flow.options, path, session)
-        stream = self._begin(spec, self.exchange_id(), request, decision, incoming)
+        stream = self._begin(spec, self.exchange_ids.new(), request, decision, incoming)
         self.shadows.started(stream.context.exchange)
         return stream
 
@@ -150,7 +147,7 @@ class Router:
 
         The stack that is assigned now serves it, wherever it was paused.
         """
-        pauses, exchange = self._pauses(), self.exchange_id()
+        pauses, exchange = self._pauses(), self.exchange_ids.new()
         limit = self.settings().limits.exchange_bytes
         resumed = await pauses.resume(spec, hitl_id, exchange, limit)
         try:
@@ -209,7 +206,12 @@ class Router:
         return [*one.stream.runs, *([shadow] if shadow is not None else [])]
 
     def feedback(self, exchange: str, score: Any, comment: str | None) -> None:
-        """Record a user's feedback, joined to the assigned stack where that is still known."""
+        """Record a user's feedback, joined to the assigned stack where that is still known.
+
+        Raises `Problem` 404 where no router with this one's key drew the id.
+        """
+        if not self.exchange_ids.drawn(exchange):
+            raise Problem(404, "unknown_exchange", _UNKNOWN)
         self.recorder.feedback(exchange, score, comment, int(self.wall() * 1_000_000))
 
     def cut(self) -> None:

@@ -9,8 +9,8 @@ from typing import Final
 from contract.errors import CutoverError
 from router.config.addresses import AUTO, PROCESS, resolve_address
 from router.config.schema import StoreSettings
+from router.exchange_ids import new_exchange_id
 from router.gateway import WorkerPeers
-from router.router import new_exchange_id
 
 _STORES = ("conversations", "memory", "pauses")
 _COORDINATION = ("locks", "pins")

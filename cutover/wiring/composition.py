@@ -48,6 +48,7 @@ from router.capture.writer import CaptureWriter
 from router.config.capabilities import powers_of
 from router.config.schema import CaptureSettings, Settings
 from router.context import Observer
+from router.exchange_ids import ExchangeIds, exchange_key
 from router.resume.pauses import Pauses
 from router.router import Router
 from router.routing.pins import Pins
@@ -167,7 +168,7 @@ async def open_services(
             pins=pins,
             observers=[*observers, *_observers(first, recent, metrics)],
             flags=open_flags(settings, environ, stack),
-            exchange_id=workers.exchange_id,
+            exchange_ids=ExchangeIds(exchange_key(first.captures.path, key), workers.exchange_id),
             pauses=Pauses(pauses, first.pauses.keep_seconds, time.time),
             replies=replies,
         )

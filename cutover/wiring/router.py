@@ -11,8 +11,9 @@ from effects.stores import MemoryPins, ShadowReplies
 from router.capture.recorder import Captures, ExchangeRecorder
 from router.config.schema import Settings
 from router.context import Observer, Price
+from router.exchange_ids import ExchangeIds
 from router.resume.pauses import Pauses
-from router.router import Router, new_exchange_id
+from router.router import Router
 from router.routing.admission import Admission
 from router.routing.assignment import Assigner
 from router.routing.flags import Flagged
@@ -39,7 +40,7 @@ def assemble_router(
     pauses: Pauses | None = None,
     observers: Sequence[Observer] = (),
     price: Price = lambda _answered, _usage: None,
-    exchange_id: Callable[[], str] = new_exchange_id,
+    exchange_ids: ExchangeIds | None = None,
     monotonic: Callable[[], float] = time.perf_counter,
     wall: Callable[[], float] = time.time,
 ) -> Router:
@@ -79,6 +80,6 @@ def assemble_router(
         gate=gate,
         pauses=pauses,
         observers=observers,
-        exchange_id=exchange_id,
+        exchange_ids=exchange_ids or ExchangeIds(),
         wall=wall,
     )

@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 
 _encoder = msgspec.json.Encoder()
 
-_REMEMBERED = 100_000
-"""How many past exchanges feedback can still be joined to in the serving process."""
+_REMEMBERED = 4_096
+"""How many past exchanges feedback can still be joined to in the serving process: about 1 MiB."""
 
 
 class Captures(Protocol):

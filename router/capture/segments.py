@@ -18,6 +18,7 @@ import zstandard
 
 from contract.errors import CutoverError
 from router.config.schema import CaptureSettings
+from router.exchange_ids import KEY_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -80,10 +81,12 @@ class DiskQuota:
         self._used -= size
 
     def _files(self) -> list[tuple[float, int, str]]:
-        """Return time of change, size and path of every file below the root."""
+        """Return time of change, size and path of every file below the root, but for the key."""
         found = []
         for folder, _, names in os.walk(self._root):
             for name in names:
+                if name == KEY_FILE:
+                    continue
                 path = f"{folder}/{name}"
                 with suppress(FileNotFoundError):  # as above
                     facts = os.stat(path)  # noqa: PTH116 - thousands of files, once a segment

@@ -135,7 +135,7 @@ def create_app(
         "/feedback",
         status_code=202,
         response_class=Response,
-        responses={status: answer(status) for status in (400, 408, 413, 422, 500, 503)},
+        responses={status: answer(status) for status in (400, 404, 408, 413, 422, 500, 503)},
         openapi_extra={"requestBody": body_of(Feedback)},
     )(feedback)
     app.get("/healthz")(healthz)

@@ -13,6 +13,7 @@ from contract.flow import Event
 from contract.flows.chat import CHAT, ChatRequest
 from effects.model import Hang
 from effects.testing import VirtualLoop
+from router.problems import Problem
 from router.routing.qa_header import sign
 from router.routing.rollout import bucket
 from router.stack import StackName
@@ -121,15 +122,15 @@ async def test_a_ticket_never_opened_is_settled_too(shadow: int) -> None:
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 async def test_feedback_is_joined_to_the_assigned_stack(assigned: StackName) -> None:
-    """Intention to treat: also where the other one served; an unknown exchange is kept as it is."""
+    """Intention to treat: also where the other one served; an id never drawn is refused."""
     async with house(assigned, after(FLOWS[assigned], 5, crash)) as made:
         served = await made.ask()
         made.router.feedback(served.exchange, -1, "odd")
-        made.router.feedback("unknown", 1, None)
-    joined, lost = made.captured.feedbacks
+        with pytest.raises(Problem, match="404 unknown_exchange"):
+            made.router.feedback("unknown", 1, None)
+    [joined] = made.captured.feedbacks
     assert (joined.assigned, joined.served) == (assigned, made.runs[1].stack)
     assert (joined.score, joined.comment, joined.at) == (-1, "odd", int(WALL * 1_000_000))
-    assert (lost.assigned, lost.served) == (None, None)
 
 
 async def reading(house: House, body: ChatRequest) -> Served:

@@ -53,15 +53,42 @@ async def kept(place: Deployment) -> list[FeedbackRecord]:
 
 
 async def test_feedback_is_joined_to_the_assigned_stack(place: Deployment) -> None:
-    """The exchange's id is in a response header; an unknown one is kept as it is."""
+    """The exchange's id is in a response header."""
     exchange = (await place.ask(HELLO)).headers["x-cutover-exchange"]
-    for given in (exchange, "from-another-process"):
-        body = {"exchange_id": given, "score": 1, "comment": "字 🍅"}
-        assert await send(place, msgspec.json.encode(body)) == (202, None)
-    joined, unknown = await kept(place)
+    body = {"exchange_id": exchange, "score": 1, "comment": "字 🍅"}
+    assert await send(place, msgspec.json.encode(body)) == (202, None)
+    [joined] = await kept(place)
     assert (joined.exchange, joined.assigned, joined.served) == (exchange, "graph", "graph")
     assert (joined.score, joined.comment) == (1, "字 🍅")
-    assert (unknown.exchange, unknown.assigned) == ("from-another-process", None)
+
+
+async def test_feedback_on_an_exchange_nobody_served_is_refused(place: Deployment) -> None:
+    """An id that was made up, or changed in one digit, is no receipt."""
+    exchange = (await place.ask(HELLO)).headers["x-cutover-exchange"]
+    changed = ("1" if exchange[0] == "0" else "0") + exchange[1:]
+    for forged in ("0" * 32, changed, "made-up", "字" * 32):
+        body = {"exchange_id": forged, "score": 1}
+        status, problem = await send(place, msgspec.json.encode(body))
+        assert (status, problem["code"]) == (404, "unknown_exchange")
+        assert "x-cutover-exchange" in problem["detail"]
+    assert await kept(place) == []
+
+
+@pytest.mark.parametrize("configured", [{}, {"PSEUDONYMS": "one key for all hosts"}], ids=repr)
+async def test_feedback_is_taken_by_any_router_with_the_key(
+    tmp_path: Path, configured: dict[str, str]
+) -> None:
+    """Of a worker beside it, or started again: with these captures or with the configured key."""
+    setup = Setup(environ=configured, pseudonym_key_env="PSEUDONYMS" if configured else "")
+    async with deployed(tmp_path, setup) as first:
+        exchange = (await first.ask(HELLO)).headers["x-cutover-exchange"]
+    other = tmp_path / "other" if configured else tmp_path
+    other.mkdir(exist_ok=True)
+    async with deployed(other, setup) as second:
+        body = {"exchange_id": exchange, "score": -1}
+        assert await send(second, msgspec.json.encode(body)) == (202, None)
+        [found] = await kept(second)
+    assert (found.exchange, found.assigned) == (exchange, None)
 
 
 BAD_FEEDBACK = [
@@ -119,7 +146,8 @@ async def test_readiness_tells_stages_and_books(place: Deployment) -> None:
 async def test_readiness_is_told_while_captures_are_dropped(place: Deployment) -> None:
     """Who has lost records must still hear it."""
     await place.services.captures.aclose()
-    assert await send(place, b'{"exchange_id":"e","score":1}') == (202, None)
+    body = {"exchange_id": place.services.router.exchange_ids.new(), "score": 1}
+    assert await send(place, msgspec.json.encode(body)) == (202, None)
     ready = await place.get("/readyz")
     assert ready["captures"]["dropped"] == {"closed": 1}
     assert ready["status"] == "degraded"
@@ -168,7 +196,7 @@ async def test_the_document_is_valid_and_lists_every_route(place: Deployment) ->
         "/api/v1/chat": stream,
         "/api/v1/sessions/{session_id}": {"204", "404", "409", "422", "500", "503"},
         "/api/v1/sessions/{session_id}/messages": {"200", "404", "409", "422", "500", "503"},
-        "/feedback": {"202", "400", "408", "413", "422", "500", "503"},
+        "/feedback": {"202", "400", "404", "408", "413", "422", "500", "503"},
         "/healthz": {"200"},
         "/readyz": {"200", "503"},
     }
