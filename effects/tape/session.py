@@ -182,7 +182,8 @@ class TapeSession:
             await self.give_way()
         self._check()
         self.touched = self.stamp()
-        self.unprompted = 0
+        if operation.kind != "instant":  # a clock prompts nothing
+            self.unprompted = 0
         if entry.end != "complete":
             self._raise_end(entry)
         return entry.items[0]

@@ -9,9 +9,10 @@ import asyncio
 import logging
 import sys
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -36,6 +37,17 @@ log = logging.getLogger(__name__)
 
 TURN_FRAMES = 32
 """Frames after which a run yields to the event loop, whatever its stack awaits."""
+REPEATED_UNPROMPTED: Final = 256
+"""Repeated frames of a stack between two results from the tape: more is a loop."""
+REPEATED_A_SECOND: Final = 1_000
+"""Repeated frames in a second of a stack that plays no tape: no model writes as fast."""
+BURST_FRAMES: Final = 16_384
+"""Frames that may come at once, as those of a long answer that was there already do."""
+FRAMES_A_SECOND: Final = 2_000
+"""Frames allowed beyond a burst, for each second of a run."""
+RUNAWAY: Final = ErrorRecord("runaway")
+_RECENT_FRAMES: Final = 8
+_SECOND_US: Final = 1_000_000
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -69,10 +81,58 @@ class RunRequest(msgspec.Struct, frozen=True):
 
 
 class RanAway(CutoverError):
-    """A stack produces frames without end."""
+    """A stack produces frames without end; `size` counts bytes or frames, as `what` says."""
 
-    def __init__(self, size: int, why: str) -> None:
-        super().__init__(f"{size} bytes of frames {why}")
+    def __init__(self, size: int, why: str, what: str = "bytes of frames") -> None:
+        super().__init__(f"{size} {what} {why}")
+
+
+class FrameFlood:
+    """Finds out a stack in a loop by its frames: they repeat, or come faster than any model writes.
+
+    `start` is the position of the first frame of the stretch in which repeated frames are counted:
+    of those since the stack last heard from the tape where it plays one, else of one second.
+    """
+
+    __slots__ = ("_allowed", "_began", "_in_stretch", "_recent", "repeated", "start")
+
+    def __init__(self, *, in_stretch: bool) -> None:
+        self.start = self.repeated = 0
+        self._in_stretch = in_stretch
+        self._allowed = REPEATED_UNPROMPTED if in_stretch else REPEATED_A_SECOND
+        self._recent: deque[bytes] = deque(maxlen=_RECENT_FRAMES)
+        self._began = 0
+
+    def add(self, frames: Sequence[Frame], position: int, age: int, *, prompted: bool) -> None:
+        """Take frames, the first of them at `position`; raises `RanAway`.
+
+        `age` is the time since the run began in microseconds, `prompted` whether the stack has
+        heard from the tape since its last frame.
+        """
+        if prompted if self._in_stretch else age >= self._began + _SECOND_US:
+            self.start, self.repeated, self._began = position, 0, age
+        recent = self._recent
+        for frame in frames:
+            if frame.data in recent:
+                self.repeated += 1
+            else:
+                recent.append(frame.data)
+        if self.repeated > self._allowed:
+            raise RanAway(self.repeated, "in a row repeat others", "frames")
+        if self._in_stretch:
+            position, age = position - self.start, age - self._began
+        count = position + len(frames)
+        if count > BURST_FRAMES and count > BURST_FRAMES + FRAMES_A_SECOND * age / _SECOND_US:
+            raise RanAway(count, f"came within {age // 1_000} ms", "frames")
+
+    def without_repeated(self, sent: Sequence[bytes]) -> list[bytes]:
+        """Return the frames a client has, those left out that the stretch repeated."""
+        kept, recent = list(sent[: self.start]), deque[bytes](maxlen=_RECENT_FRAMES)
+        for data in sent[self.start :]:
+            if data not in recent:
+                recent.append(data)
+                kept.append(data)
+        return kept
 
 
 class Backpressure:
@@ -168,10 +228,13 @@ class Run(ABC):
     of its own the client did not get because of that, `before_pause` how many were sent before the
     pause this exchange resumes from. `complete`: the terminal frame is there. `reported`: the
     stream itself reports a failure. `on_frames` is offered frames that came together; it returns
-    whether it has taken them.
+    whether it has taken them. `flood` finds out a stack in a loop, `in_stretch`: between two
+    results from the tape.
     """
 
-    def __init__(self, request: RunRequest, session: TapeSession) -> None:
+    def __init__(
+        self, request: RunRequest, session: TapeSession, *, in_stretch: bool = False
+    ) -> None:
         self.request = request
         self.spec = request.spec
         self.role = request.role
@@ -187,6 +250,7 @@ class Run(ABC):
         self.headers: Headers = ()
         self.began, self.ended = session.touched, 0
         self.on_frames: Callable[[], bool] | None = None
+        self.flood = FrameFlood(in_stretch=in_stretch)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -273,9 +337,13 @@ class Run(ABC):
         self.session.touch()
         if not self.session.fenced:
             self.backpressure.add(size)
+            prompted, position = not self.session.unprompted, len(self.frames)
             self.session.add_frame(size)
             self.frames += frames
             self.complete = last
+            if not last and self.role != "shadow":
+                age, position = self.session.touched - self.began, position - self.sent
+                self.flood.add(frames, position, age, prompted=prompted)
             if self.on_frames is None or not self.on_frames():
                 self.changed.wake()
 
@@ -311,7 +379,7 @@ class Run(ABC):
                 record = ErrorRecord(error.code, "TapeMiss")
             case RanAway() | TooManyCalls():
                 log.error("%s %s: %s", self.stack, self.spec.name, error)
-                record = ErrorRecord("runaway")
+                record = RUNAWAY
             case GrammarViolated():
                 log.error("%s %s: %s", self.stack, self.spec.name, error)
                 record = ErrorRecord("grammar", error.got)

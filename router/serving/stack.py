@@ -72,7 +72,7 @@ class LocalRun(Run):
     def __init__(
         self, request: RunRequest, session: TapeSession, flow: Flow, *, strict: bool
     ) -> None:
-        super().__init__(request, session)
+        super().__init__(request, session, in_stretch=True)
         self._flow = flow
         self._check = GrammarCheck(request.spec.grammar) if strict else None
 

@@ -20,7 +20,7 @@ from effects.tape import Entry, Exchange, Policy, TapeSession
 from router.config.schema import LimitSettings
 from router.context import ExchangeContext
 from router.serving.prefix import FramePrefix, PrefixMismatch, TextPrefix, text_prefix
-from router.serving.run import Frame, Run, RunRequest
+from router.serving.run import RUNAWAY, Frame, Run, RunRequest
 from router.serving.stack import Stack
 from router.stack import RunOutcome
 
@@ -296,6 +296,8 @@ class ServedStream:
     def _repeatable(self, failed: Run, fallback: Stack) -> FramePrefix | TextPrefix | None:
         """Return what the fallback has to repeat, and is checked against; None if it cannot."""
         sent = [frame.data for frame in failed.frames[: self._position]]
+        if failed.outcome is not None and failed.outcome.error == RUNAWAY:
+            sent = failed.flood.without_repeated(sent)
         match fallback.powers.repeats(self.primary.powers):
             case "frames":
                 return FramePrefix(sent)

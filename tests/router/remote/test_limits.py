@@ -127,6 +127,8 @@ ENDINGS: dict[str, tuple[list[tuple[float, bytes]], float, str, str, float]] = {
         "",
         10,
     ),
+    "a loop": ([(1, ACCEPT), *[(0, SEND)] * 5_000], 0, "failed", "runaway", 1),
+    "a loop in large pieces": ([(1, ACCEPT), (0, SEND * 5_000)], 0, "failed", "runaway", 1),
     "no end": ([(1, ACCEPT), *[(1, SEND)] * 30], 0, "timeout", "total_timeout", 20),
     "a response that goes on": ([(1, END), *[(0.1, COMMENT)] * 99], 0, "completed", "", 1),
 }

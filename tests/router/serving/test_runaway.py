@@ -14,7 +14,13 @@ from contract.flow import Event, Flow
 from contract.flows.chat import Accept, Send, StartReply
 from contract.ports import Effects
 from effects.tape import CALL_OVERHEAD, MAX_CALL_BYTES
-from router.serving.run import TURN_FRAMES
+from router.serving.run import (
+    REPEATED_UNPROMPTED,
+    TURN_FRAMES,
+    Frame,
+    FrameFlood,
+    RanAway,
+)
 from router.serving.stack import UNPROMPTED_LIMIT
 from router.stack import StackName
 from tests.support.router_world import House, Rules
@@ -27,11 +33,27 @@ PIECE = "x" * 20_000
 
 
 async def endless(_request: object, _effects: object) -> AsyncIterator[Event]:
-    """Yield for ever, and await nothing."""
+    """Yield for ever what is new each time, and await nothing."""
     yield Accept()
     yield StartReply()
-    while True:
-        yield Send(PIECE)
+    for number in count():
+        yield Send(PIECE + "y" * number)
+
+
+def looping(flow: Flow, events: int, seconds: float) -> Flow:
+    """Let a flow say its latest event for ever, so many seconds apart, asking for the time."""
+
+    async def looped(request: Any, effects: Effects) -> AsyncIterator[Event]:
+        async with aclosing(cast("AsyncGenerator[Event]", flow(request, effects))) as inner:
+            latest = [await anext(inner) for _ in range(events)]
+            for event in latest:
+                yield event
+            while True:
+                await asyncio.sleep(seconds)
+                await effects.clock.now("again")
+                yield latest[-1]
+
+    return looped
 
 
 async def asking(_request: object, effects: Effects) -> AsyncIterator[Event]:
@@ -103,6 +125,54 @@ async def test_a_stack_that_goes_on_for_ever_has_failed(flow: Flow, assigned: St
     else:
         assert 100 < len(run.plays) <= MAX_CALL_BYTES // CALL_OVERHEAD
         assert turns > len(run.plays) // TURN_FRAMES
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+@pytest.mark.parametrize(("events", "seconds"), [(3, 0.0), (5, 0.0), (5, 0.01), (9, 0.1)])
+async def test_a_stack_that_repeats_itself_is_taken_over(
+    assigned: StackName, events: int, seconds: float
+) -> None:
+    """The client gets a few hundred frames again, then the rest of its stream."""
+    whole = await undisturbed(assigned)
+    loops = looping(FLOWS[assigned], events, seconds)
+    async with both(assigned, loops, FLOWS[other(assigned)]) as made:
+        served = await made.ask()
+        first, second = made.runs
+    assert (first.outcome, first.error and first.error.code) == ("failed", "runaway")
+    assert (second.outcome, second.sent) == ("completed", len(first.frames))
+    again = len(served.wire) - len(whole)
+    assert 0 < again <= REPEATED_UNPROMPTED + 1
+    assert served.wire == [*whole[:events], *whole[events - 1 : events] * again, *whole[events:]]
+
+
+def frames(*texts: str) -> list[Frame]:
+    """Make frames of texts."""
+    return [Frame(0, text.encode(), Accept()) for text in texts]
+
+
+def test_words_that_a_model_says_again_and_again_are_no_loop() -> None:
+    """Each was prompted; of a stack that plays no tape as many a second as no model writes."""
+    taped, remote = FrameFlood(in_stretch=True), FrameFlood(in_stretch=False)
+    for number in range(20_000):
+        taped.add(frames("ha"), number, number, prompted=True)
+    for number in range(50_000):
+        remote.add(frames("ha"), number, number * 1_002, prompted=False)
+    with pytest.raises(RanAway, match="repeat"):
+        remote.add(frames("ha") * 1_010, 50_000, 50_100_000, prompted=False)
+
+
+def test_frames_come_no_faster_than_any_model_writes() -> None:
+    """A long answer may come at once; what goes on so is a loop, though no frame is like another.
+
+    A remote stack may come in pieces of many frames.
+    """
+    for flood in (FrameFlood(in_stretch=True), FrameFlood(in_stretch=False)):
+        flood.add(frames(*map(str, range(16_000))), 0, 0, prompted=True)
+        for second in range(1, 100):
+            added = frames(*map(str, range(2_000)))
+            flood.add(added, 14_000 + 2_000 * second, second * 1_000_000, prompted=False)
+        with pytest.raises(RanAway, match="came within 100000 ms"):
+            flood.add(frames(*map(str, range(500))), 217_000, 100_000_000, prompted=False)
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
