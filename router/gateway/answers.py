@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -34,20 +35,25 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 class Writer:
-    """Writes the chunks of one answer as events' data; `usage` where the client asked for it."""
+    """Writes the chunks of one answer as events' data; `usage` where the client asked for it.
+
+    It is `empty` until the first chunk.
+    """
 
     def __init__(self, answer_id: str, created: int, model: str, *, usage: bool) -> None:
         self._head = {"id": answer_id, "object": "chat.completion.chunk", "created": created}
         self._model = model
         self._usage = usage
         self._began = False
+        self.empty = True
 
     def write(self, chunk: Chunk) -> list[bytes]:
         """Return the data of the events that carry a chunk."""
+        self.empty = False
         self._model = chunk.model or self._model
         if isinstance(chunk, RawChunk) and chunk.raw:
             self._began = True
-            return [data for data in chunk.raw if self._usage or not _only_usage(chunk, data)]
+            return [data for data in chunk.raw if self._usage or not _only_usage(data)]
         return [_ENCODER.encode(frame_event) for frame_event in self._made_up(chunk)]
 
     def _made_up(self, chunk: Chunk) -> list[dict[str, Any]]:
@@ -73,8 +79,13 @@ def frame_event(data: bytes) -> bytes:
     return b"data: " + data.replace(b"\n", b"\ndata: ") + b"\n\n"
 
 
-def _only_usage(chunk: Chunk, data: bytes) -> bool:
-    if chunk.usage is None:
+_NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*(?:\[\s*\]|null)')
+
+
+def _only_usage(data: bytes) -> bool:
+    """Whether an event holds the usage alone; a provider may repeat it, which no chunk shows."""
+    # Most events hold `"usage": null`: those with a choice are not decoded again.
+    if b'"usage"' not in data or (b'"choices"' in data and not _NO_CHOICES.search(data)):
         return False
     event = decode_event(data)
     return bool(event.get("usage")) and not event.get("choices")

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from contract.errors import CutoverError
+from contract.errors import CutoverError, EffectFailed, Fault
 from contract.model import Chunk, PassedCall
 from contract.operations import MODEL_STREAM
 from effects.model import ModelRegistry, RescuingModel
@@ -187,7 +187,9 @@ async def _send_answer(
         # No [DONE]: a client that ignores errors inside a stream sees that it is cut.
         await send({"type": "http.response.body", "body": frame_event(failed.body())})
         return
-    if request.stream:
+    if writer.empty:
+        await _refuse(send, refusal_of(EffectFailed(Fault("model_truncated"))))
+    elif request.stream:
         await send({"type": "http.response.body", "body": DONE})
     else:
         await send_whole(send, 200, (_JSON,), whole.body())

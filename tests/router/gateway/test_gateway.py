@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 from openai import AsyncOpenAI, AuthenticationError, BadRequestError, NotFoundError
 
+from contract.model import Chunk
 from effects.model import RescuingModel
 from tests.support.gateways import MOST_BYTES, client_of, opened
 from tests.support.loopback_provider import (
@@ -97,6 +98,60 @@ async def test_usage_goes_only_to_who_asked_for_it() -> None:
         assert await place.post(STREAMED) == (200, b"".join(map(sse, ODD[:-1])) + DONE)
         [request] = place.provider.requests
     assert request.body["stream_options"] == {"include_usage": True}
+
+
+USED = {"usage": counted(3)}
+CHOICE_AND_USAGE = {**said("loop-1", {}, finish_reason="stop"), **USED}
+
+
+@pytest.mark.parametrize(
+    "usages",
+    [
+        [CHOICE_AND_USAGE, {**said("loop-1", {}), "choices": [], **USED}],
+        [CHOICE_AND_USAGE, {"id": "chatcmpl-1", **USED}],
+        [{**CHOICE_AND_USAGE, "usage": counted(1)}, {"choices": None, **USED}],
+    ],
+    ids=["twice the same", "without choices", "other counts"],
+)
+async def test_usage_that_is_repeated_goes_only_to_who_asked(usages: list[Any]) -> None:
+    """Naive clients read `choices[0]` of every event."""
+    texts = [json.dumps(one).encode() for one in (said("loop-1", {"content": "Hi"}), *usages)]
+    async with placed(events(*texts)) as place, sdk(place) as client:
+        assert await place.post(STREAMED) == (200, b"".join(map(sse, texts[:-1])) + DONE)
+        asked = {**STREAMED, "stream_options": {"include_usage": True}}
+        assert await place.post(asked) == (200, b"".join(map(sse, texts)) + DONE)
+        stream = await client.chat.completions.create(**STREAMED)
+        deltas = [chunk.choices[0].delta.content async for chunk in stream]
+    assert deltas == ["Hi", None]
+
+
+class Empty(RescuingModel):
+    """Says nothing the first time, as a stream of `[DONE]` alone does, and `Hi` from then on."""
+
+    asked = 0
+
+    async def stream(self, _site: str, _call: object) -> AsyncGenerator[Chunk, None]:
+        """Answer."""
+        self.asked += 1
+        for text in () if self.asked == 1 else ("Hi",):
+            yield Chunk(text=text, finish="stop")
+
+
+@pytest.mark.parametrize("body", [HELLO, STREAMED], ids=["whole", "streamed"])
+async def test_an_answer_without_a_chunk_is_an_error(body: dict[str, Any]) -> None:
+    """It has a status of its own, and its connection serves the next request."""
+    async with (
+        registry_of() as registry,
+        opened(Empty(registry), registry) as url,
+        aiohttp.TCPConnector(limit=1) as one,
+        aiohttp.ClientSession(connector=one) as session,
+    ):
+        path = f"{url}/v1/chat/completions"
+        async with session.post(path, json=body) as response:
+            failed = await response.json()
+        async with session.post(path, json=body) as answered:
+            assert (answered.status, b"Hi" in await answered.read()) == (200, True)
+    assert (response.status, failed["error"]["code"]) == (502, "model_truncated")
 
 
 async def test_what_a_splice_cuts_is_made_up() -> None:
