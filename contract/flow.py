@@ -117,6 +117,15 @@ class AnswerEndpoint:
     answer: Callable[[Any], HumanAnswer]
 
 
+# No lambdas as defaults: a flow goes to worker processes.
+def _no_answer(_body: object) -> None:
+    return None
+
+
+def _no_events(_options: object, _last: Event | None) -> Sequence[Event]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class ContinueEndpoint:
     """Where a paused exchange is resumed; `answer` reads one that comes with the request."""
@@ -124,7 +133,7 @@ class ContinueEndpoint:
     path: str
     request: type[msgspec.Struct]
     hitl_id: Callable[[Any], str]
-    answer: Callable[[Any], HumanAnswer | None] = lambda _body: None
+    answer: Callable[[Any], HumanAnswer | None] = _no_answer
 
 
 class PassedEvent(Event, frozen=True):
@@ -161,7 +170,7 @@ class FlowSpec:
     failure: Callable[[Any, str, Event | None], Sequence[Event]]
     encode: Callable[[Event], bytes]
     route_keys: Mapping[str, str]
-    suspended: Callable[[Any, Event | None], Sequence[Event]] = lambda _options, _last: ()
+    suspended: Callable[[Any, Event | None], Sequence[Event]] = _no_events
     extra_requests: Mapping[str, type[msgspec.Struct]] = field(default_factory=dict)
     body_limits: Mapping[str, int] = field(default_factory=dict)
     answer_endpoint: AnswerEndpoint | None = None

@@ -175,9 +175,11 @@ def _print(plan: ReplayPlan, counts: Counts, report: Report | None, console: Con
     for cluster in report.clusters[:CLUSTERS_PRINTED] if report is not None else ():
         place = f"{cluster.flow} {cluster.path}"
         cause = f"{cluster.layer}: {cluster.title}, {place} ({cluster.exchanges:,})"
-        console.print(f"  {escape(visible(cause))}", highlight=False)
+        console.print(f"  {escape(visible(cause))}", highlight=False, soft_wrap=True)
     for name in counts.named:
-        console.print(f"  [dim]passed over {escape(visible(name))}[/]", highlight=False)
+        console.print(
+            f"  [dim]passed over {escape(visible(name))}[/]", highlight=False, soft_wrap=True
+        )
     where = plan.out / REPORT / "report.html" if report is not None else plan.out
     print_written([where], console)
 
