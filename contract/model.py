@@ -205,10 +205,13 @@ class Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
 class RawChunk(Chunk, frozen=True, omit_defaults=True):
     """A chunk with the data of the events it came in, for clients that get those unchanged.
 
-    Events that carry nothing stand with the next chunk that does. `raw` is never recorded.
+    Events that carry nothing stand with the next chunk that does. `unread`: the events say
+    something that no field of the chunk holds, or not as it was (audio, a refusal). Neither is
+    recorded.
     """
 
     raw: tuple[bytes, ...] = ()
+    unread: bool = False
 
     def plain(self) -> Chunk:
         """Return the chunk without the events it came in."""

@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from contract.model import (
     ToolCallDelta,
     Usage,
 )
+from effects.model.shapes import NO_SPEECH, SPEECH, UNFINISHED
 
 REPLACEMENT: Final = "\ufffd"
 """Stands for what a model wrote that is no text."""
@@ -93,7 +94,7 @@ def _message(message: Message) -> object:
 
 
 class WireDelta(msgspec.Struct):
-    """What a choice adds."""
+    """What a choice adds, in the fields that most deltas have; `read_other` reads the others."""
 
     content: Any = None
     reasoning_content: Any = None
@@ -117,6 +118,7 @@ class WireChunk(msgspec.Struct):
     model: Any = None
     usage: Any = None
     error: Any = None
+    x_groq: Any = None
 
     @property
     def choice(self) -> WireChoice | None:
@@ -135,30 +137,82 @@ class _OnlyError(msgspec.Struct):
     error: Any
 
 
+class _OtherChoice(msgspec.Struct):
+    index: Any = None
+    delta: dict[str, Any] | None = None
+
+
+class _OtherChunk(msgspec.Struct):
+    choices: list[_OtherChoice]
+
+
 _decode: Final = msgspec.json.Decoder(WireChunk).decode
+_decode_other: Final = msgspec.json.Decoder(_OtherChunk).decode
+
+
+@dataclass(slots=True, eq=False)
+class _OpenCall:
+    """What is known of a tool call: id and name, and whether its arguments may have ended."""
+
+    id: str
+    name: str
+    closed: bool = False
+
+    def ends_before(self, call_id: str, name: str, arguments: str) -> bool:
+        """Whether a piece under the same index opens another call.
+
+        Only a piece with a name does: vLLM gave each piece of one call an id of its own.
+        """
+        if not name:
+            return False
+        if call_id and self.id:
+            return call_id != self.id
+        return bool(self.name) and (
+            name != self.name or (self.closed and arguments.lstrip().startswith("{"))
+        )
 
 
 @dataclass(slots=True, eq=False)
 class CallIndexes:
-    """Finds the index of a tool-call delta that comes without one."""
+    """Finds the index of each piece of a tool call, whatever index it comes with, if any.
 
+    Gemini and Ollama gave all parallel calls index 0; others give none.
+    """
+
+    _calls: dict[int, _OpenCall] = field(default_factory=dict)
     _by_id: dict[str, int] = field(default_factory=dict)
+    _given: dict[int, int] = field(default_factory=dict)
     _last: int = 0
-    _next: int = 0
 
-    def of(self, index: object, call_id: str) -> int:
-        """Return the given index; else the one of that id, a fresh one for a new id, the last."""
-        if type(index) is int:  # `true` is none, and could not be read from a tape again
-            found = index
-        elif call_id:
-            found = self._by_id.get(call_id, self._next)
+    def of(self, index: object, call_id: str, name: str = "", arguments: str = "") -> int:
+        """Return the index of the call that a piece belongs to; a piece that opens one a new one.
+
+        That is the given index unless another call has it; without one, that of the id, or of the
+        last piece.
+        """
+        given = index if type(index) is int else None  # `true` is none, nor can a tape hold it
+        if given is not None:
+            at = self._given.get(given)
         else:
-            found = self._last
+            at = self._by_id.get(call_id) if call_id else self._last
+        call = None if at is None else self._calls.get(at)
+        if at is None or call is None:
+            at = given if given is not None and given not in self._calls else self._fresh()
+        elif call.ends_before(call_id, name, arguments):
+            at = self._by_id.get(call_id, self._fresh())
+        call = self._calls.setdefault(at, _OpenCall(call_id, name))
+        call.id, call.name = call.id or call_id, call.name or name
+        if arguments:
+            call.closed = arguments.rstrip().endswith("}")
         if call_id:
-            self._by_id.setdefault(call_id, found)
-        self._last = found
-        self._next = max(self._next, found + 1)
-        return found
+            self._by_id.setdefault(call_id, at)
+        if given is not None:
+            self._given[given] = at
+        self._last = at
+        return at
+
+    def _fresh(self) -> int:
+        return max(self._calls, default=-1) + 1
 
 
 def decode_event(data: bytes) -> WireChunk | None:
@@ -183,6 +237,7 @@ def chunk_of(
     if choice is not None:
         if choice.finish_reason is not None:
             finish = _text(choice.finish_reason)
+            finish = "" if finish in UNFINISHED else finish
         if (delta := choice.delta) is not None:
             content = delta.content
             text, reasoning = (content, "") if isinstance(content, str) else _texts(content)
@@ -193,9 +248,56 @@ def chunk_of(
             if delta.tool_calls:
                 listed = delta.tool_calls if isinstance(delta.tool_calls, list) else []
                 deltas = tuple(_delta(one, calls) for one in listed if isinstance(one, dict))
-    usage = _usage(wire.usage) if wire.usage else None
+    counts = wire.usage or (wire.x_groq.get("usage") if isinstance(wire.x_groq, dict) else None)
+    usage = _usage(counts) if counts else None
     model = "" if wire.model == known_model else _text(wire.model)
     return Chunk(0, text, reasoning, deltas, finish, usage, model)
+
+
+class OtherSpeech(NamedTuple):
+    """What a delta says in fields that few deltas have; `unread`: something no chunk holds."""
+
+    text: str = ""
+    reasoning: str = ""
+    unread: bool = False
+
+
+def read_other(data: bytes) -> OtherSpeech | None:
+    """Read the fields of an event's delta that `WireDelta` has not; None where they say nothing.
+
+    For events in which those it has are empty: reading an event twice costs as much as once.
+    """
+    try:
+        try:
+            chunk = _decode_other(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            value = json.loads(data.decode("utf-8", "surrogateescape"))
+            chunk = msgspec.convert(value, _OtherChunk)
+    except (ValueError, RecursionError):
+        return None
+    delta = next((choice.delta for choice in chunk.choices if not choice.index), None) or {}
+    said = {name: delta[name] for name in delta if name not in NO_SPEECH and _says(delta[name])}
+    if not said:
+        return None
+    tracks: dict[str, str] = {"text": "", "reasoning": ""}
+    unread = False
+    for name, value in said.items():
+        track, _ = SPEECH.get(name, ("unread", ()))
+        unread = unread or track not in tracks
+        if track in tracks:
+            tracks[track] = tracks[track] or _texts(value)[0]
+    return OtherSpeech(tracks["text"].replace("\0", REPLACEMENT), tracks["reasoning"], unread)
+
+
+def _says(value: object) -> bool:
+    """Whether there is a text anywhere in it."""
+    if isinstance(value, dict):
+        return any(map(_says, value.values()))
+    return (
+        any(map(_says, value))
+        if isinstance(value, list)
+        else isinstance(value, str) and value != ""
+    )
 
 
 def _decode_split(data: bytes) -> WireChunk | None:
@@ -230,9 +332,9 @@ def _texts(content: object) -> tuple[str, str]:
     if isinstance(content, str):
         return content, ""
     text = reasoning = ""
-    for part in content if isinstance(content, list) else ():
+    for part in content if isinstance(content, list) else (content,):
         if isinstance(part, dict):
-            text += _text(part.get("text"))
+            text += _text(part.get("text")) or _text(part.get("summary"))
             thinking = part.get("thinking")
             reasoning += thinking if isinstance(thinking, str) else _texts(thinking)[0]
     return text, reasoning
@@ -245,8 +347,9 @@ def _delta(delta: dict[str, object], calls: CallIndexes) -> ToolCallDelta:
     arguments = fields.get("arguments")
     if isinstance(arguments, dict):  # some servers send the object itself instead of its text
         arguments = json.dumps(arguments)
-    index = calls.of(delta.get("index"), call_id)
-    return ToolCallDelta(index, call_id, _text(fields.get("name")), _text(arguments))
+    name, written = _text(fields.get("name")), _text(arguments)
+    index = calls.of(delta.get("index"), call_id, name, written)
+    return ToolCallDelta(index, call_id, name, written)
 
 
 def _usage(usage: object) -> Usage | None:

@@ -7,50 +7,21 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from http import HTTPStatus
 from typing import Final
 
-from contract.errors import Fault, FaultCode
+from contract.errors import Fault
+from effects.model.shapes import BUSY, ERRORS, OF_THE_REQUEST, ErrorShape
 
 Facts = dict[str, str | int | float | bool | None]
 
 _WORD: Final = re.compile(r"[\w.:/-]{1,64}", re.ASCII)
-_POLICY: Final = frozenset(
-    {
-        "content_filter",
-        "content_policy",
-        "content_policy_violation",
-        "moderation_blocked",
-        "responsibleaipolicyviolation",
-    }
-)
-_BY_STATUS: Final[Mapping[int, FaultCode]] = {
-    HTTPStatus.UNAUTHORIZED: "model_auth",
-    HTTPStatus.PAYMENT_REQUIRED: "model_rate_limited",
-    HTTPStatus.FORBIDDEN: "model_auth",
-    HTTPStatus.TOO_MANY_REQUESTS: "model_rate_limited",
-}
-_REQUEST_ERRORS: Final = frozenset(
-    {
-        HTTPStatus.BAD_REQUEST,
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-    }
-)
-_UNPAID: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
-_TOO_LONG: Final = re.compile(
-    r"context.?(length|window)|maximum context|(prompt|input) is too long|too many tokens",
-    re.IGNORECASE,
-)
-_TRANSIENT: Final = frozenset(
-    {"overloaded_error", "rate_limit_error", "rate_limit_exceeded", "server_error", "timeout"}
-)
+_NAMES: Final = ("code", "type", "status", "error_type")
 
 
 def status_fault(
     status: int, headers: Mapping[str, str], error: object, now: datetime | None = None
 ) -> Fault:
-    """Name the fault of an error response; `error` is its body's `error`, decoded if it was JSON.
+    """Name the fault of an error response; `error` is what `error_in` found in its body.
 
     `now` is when it came, for a date to wait until where the response has no date of its own.
 
@@ -62,31 +33,47 @@ def status_fault(
         facts["request_id"] = request_id
     if (seconds := retry_after(headers, now)) is not None:
         facts["retry_after"] = seconds
-    code, retryable = _code_of(status, error)
-    return Fault(code, retryable, facts)
+    shape = _shape_of(status, _words(error), error)
+    if shape is None:
+        return Fault("model_bad_request", data=facts)
+    return Fault(shape.fault, shape.retryable, facts)
 
 
 def error_in(body: bytes) -> object:
-    """Return the error of a response's body: its `error`, all its JSON, or its text."""
+    """Return the error of a response's body or an event's data: an object, or text.
+
+    It stands under `error`, in a list (Gemini), or is all there is; a text under `error` becomes
+    the `message` among the fields beside it (TGI, xAI).
+    """
     text = body.decode("utf-8", "replace")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return value.get("error", value) if isinstance(value, dict) else value
+    if isinstance(value, list) and value:
+        value = value[0]
+    if not isinstance(value, dict):
+        return value
+    error = value.get("error", value)
+    return {**value, "message": error} if isinstance(error, str) else error
+
+
+def is_error(data: bytes) -> bool:
+    """Whether an event without choices is an error that no field `error` holds."""
+    value = error_in(data)
+    return isinstance(value, dict) and "error" in (value.get("object"), value.get("type"))
 
 
 def in_band_fault(error: object) -> Fault:
     """Name the fault of an error that came inside a stream of status 200."""
     facts = _facts(error)
-    words = {word.lower() for word in _words(error)}
-    if _violates_policy(error, words):
-        return Fault("model_content_policy", data=facts)
-    if "context_length_exceeded" in words:
-        return Fault("model_context_length", data=facts)
+    words = _words(error)
     status = _status_in(facts.get("code"))
-    transient = _is_transient(status) if status else not _TRANSIENT.isdisjoint(facts.values())
-    return Fault("model_error", transient, facts)
+    shape = _shape_of(status, words, error)
+    if shape is not None and shape.fault in OF_THE_REQUEST:
+        return Fault(shape.fault, data=facts)
+    busy = shape is not None and shape.retryable if status else not words.isdisjoint(BUSY)
+    return Fault("model_error", busy, facts)
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
@@ -111,49 +98,22 @@ def unreachable(error: BaseException) -> Fault:
     return Fault("model_unavailable", retryable=True, data={"cause": type(error).__name__})
 
 
-def _code_of(status: int, error: object) -> tuple[FaultCode, bool]:
-    """Return the fault's code, and whether calling again could help."""
-    words = {word.lower() for word in _words(error)}
-    if status < HTTPStatus.INTERNAL_SERVER_ERROR and _violates_policy(error, words):
-        return "model_content_policy", False
-    if status in _REQUEST_ERRORS and _too_long(error, words):
-        return "model_context_length", False
-    if status == HTTPStatus.NOT_FOUND and "model_not_found" in words:
-        return "unknown_model", False
-    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-        return "model_unavailable", False  # redirects are not followed; they lead there each time
-    if _is_transient(status):
-        return _BY_STATUS.get(status, "model_unavailable"), _UNPAID.isdisjoint(words)
-    return _BY_STATUS.get(status, "model_bad_request"), False
-
-
-def _is_transient(status: int) -> bool:
-    return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in {
-        HTTPStatus.REQUEST_TIMEOUT,
-        HTTPStatus.CONFLICT,
-        HTTPStatus.TOO_EARLY,
-        HTTPStatus.TOO_MANY_REQUESTS,
-    }
-
-
-def _violates_policy(error: object, words: set[str]) -> bool:
-    if not _POLICY.isdisjoint(words):
-        return True
-    metadata = error.get("metadata") if isinstance(error, dict) else None
-    return isinstance(metadata, dict) and "flagged_input" in metadata
-
-
-def _too_long(error: object, words: set[str]) -> bool:
+def _shape_of(status: int, words: set[str], error: object) -> ErrorShape | None:
     message = error.get("message") if isinstance(error, dict) else error
-    matches = isinstance(message, str) and _TOO_LONG.search(message) is not None
-    return matches or "context_length_exceeded" in words
+    sentence = message if isinstance(message, str) else ""
+    return next((shape for shape in ERRORS if shape.matches(status, words, sentence)), None)
 
 
-def _words(error: object) -> list[str]:
-    if not isinstance(error, dict):
-        return []
-    own = [word for name in ("code", "type") if (word := _word(error.get(name)))]
-    return own + _words(error.get("innererror"))
+def _words(error: object) -> set[str]:
+    """Return the codes and types of an error, in lower case."""
+    words: set[str] = set()
+    while isinstance(error, dict):
+        words |= {word.lower() for name in _NAMES if (word := _word(error.get(name)))}
+        metadata = error.get("metadata")
+        if isinstance(metadata, dict):
+            words |= {"flagged_input"} & metadata.keys()
+        error = error.get("innererror")
+    return words
 
 
 def _facts(error: object) -> Facts:

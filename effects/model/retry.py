@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, Literal, assert_never
+from typing import Final, assert_never
 
 import msgspec
 
-from contract.errors import Fault, FaultCode
+from contract.errors import Fault
 from effects.circuit_breaker import BreakerPolicy, CircuitBreaker, Permit, State
 from effects.model.errors import Facts
 from effects.model.registry import ModelEntry
+from effects.model.shapes import REMEDIES, Remedy
 from effects.model.splice import Extent
 
 LEAST_WAIT: Final = 0.05
@@ -20,28 +21,6 @@ LEAST_WAIT: Final = 0.05
 _MAX_DOUBLINGS: Final = 20
 _ATTEMPTS_AFTER_500: Final = 2
 _BREAKER: Final = BreakerPolicy()
-
-Remedy = Literal["again", "move", "restart", "larger", "stop"]
-"""What a fault calls for.
-
-`again`: the same model after a wait, then the next one. `move`: the next model. `restart`: the
-next model or, where there is none, the same one once more. `larger`: a model with a larger
-context. `stop`: nothing could help.
-"""
-
-_REMEDIES: Final[Mapping[FaultCode, Remedy]] = {
-    "model_rate_limited": "again",
-    "model_unavailable": "again",
-    "model_truncated": "again",
-    "model_error": "again",
-    "model_timeout_idle": "again",
-    # The limit is what the operator lets a user wait for a sign; no user waits for it twice.
-    "model_timeout_first_byte": "move",
-    "model_timeout_first_token": "move",
-    "model_auth": "move",
-    "unknown_model": "move",
-    "model_context_length": "larger",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +41,7 @@ def remedy(fault: Fault, extent: Extent) -> Remedy:
     """Return what a fault calls for, after so much of the answer was sent."""
     if extent == "too_much":
         return "stop"
-    found = _REMEDIES.get(fault.code, "stop")
+    found = REMEDIES.get(fault.code, "stop")
     if found != "again":
         return found
     if not fault.retryable:
@@ -72,7 +51,7 @@ def remedy(fault: Fault, extent: Extent) -> Remedy:
 
 def blames_provider(fault: Fault) -> bool:
     """Whether a fault is about the provider's health, rather than the request."""
-    return fault.code in _REMEDIES and fault.code != "model_context_length"
+    return fault.code in REMEDIES and fault.code != "model_context_length"
 
 
 @dataclass(frozen=True, slots=True)

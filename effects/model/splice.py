@@ -9,10 +9,12 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from contract.errors import CutoverError
-from contract.model import Chunk, ToolCallDelta
+from contract.model import Chunk, RawChunk, ToolCallDelta
 
 MAX_CHUNKS: Final = 50_000
-"""Chunks of an answer that are stored for comparison; beyond, it is not rescued once it began."""
+"""Chunks of an answer that are stored for comparison; beyond, it is not rescued once it began.
+
+Nor is one that said what chunks do not hold: it cannot be compared."""
 
 Extent = Literal["nothing", "something", "too_much"]
 
@@ -44,7 +46,8 @@ class SentAnswer:
 
     def note(self, chunks: Sequence[Chunk]) -> None:
         """Note chunks that are sent."""
-        if len(self._chunks) < MAX_CHUNKS:
+        unread = any(isinstance(chunk, RawChunk) and chunk.unread for chunk in chunks)
+        if len(self._chunks) < MAX_CHUNKS and not (unread or self._many):
             self._chunks += chunks
         else:
             self._chunks.clear()

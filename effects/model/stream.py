@@ -17,9 +17,18 @@ from contract.errors import EffectFailed, Fault, FaultCode
 from contract.model import Chunk, RawChunk, Usage
 from contract.wire.sse import SseDecoder, SseEvent
 from effects.loop_time import limit_at, loop_now
-from effects.model.chunks import CallIndexes, Halves, SplitChunk, chunk_of, decode_event
-from effects.model.errors import error_in, in_band_fault, status_fault, unreachable
+from effects.model.chunks import (
+    CallIndexes,
+    Halves,
+    OtherSpeech,
+    SplitChunk,
+    chunk_of,
+    decode_event,
+    read_other,
+)
+from effects.model.errors import error_in, in_band_fault, is_error, status_fault, unreachable
 from effects.model.registry import Limits, ModelClient, ModelEntry, ModelRegistry
+from effects.model.shapes import INTERRUPTED
 
 DRAIN_SECONDS: Final = 0.05
 """How long the connection may take to end after `[DONE]`; ended in time, it is used again."""
@@ -30,6 +39,7 @@ MAX_EVENT_BYTES: Final = 4 << 20
 # The transport lets aiohttp's errors through where it has no name for them, as for bad HTTP.
 BROKEN: Final = (httpx2.RequestError, aiohttp.ClientError)
 _DONE: Final = b"[DONE]"
+_JSON_STARTS: Final = frozenset({b"{", b"["})
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +68,8 @@ class StreamDeadlines:
     """Which limit holds at each stage of a stream, decided without a clock.
 
     The call was made at `start` and must have ended as `ends` says. `answered` is set when the
-    response's headers have come, `heard` with each of its bytes, `spoke` once the model has
-    written anything.
+    response's headers have come, `heard` when the model said something: bytes and comments keep
+    a connection open and say nothing of the model. `spoke` is set with the first of it.
     """
 
     limits: Limits
@@ -96,13 +106,17 @@ class StreamDeadlines:
 class StreamAssembler:
     """Turns the bytes of one response, cut anywhere, into chunks; sans I/O.
 
+    Some providers answer a request for a stream with one JSON object, an answer or an error:
+    `flush` reads that.
+
     What repeats earlier chunks (model, finish reason, usage) is left out, and a chunk that would
     carry nothing is not made. `fault` is set by an error inside the stream; what comes after it,
-    or after `[DONE]`, is ignored. `malformed` counts events that were passed over.
+    or after `[DONE]`, is ignored. `spoken` counts events in which the model said something,
+    `malformed` those that were passed over.
     """
 
     done: bool = False
-    spoke: bool = False
+    spoken: int = 0
     fault: Fault | None = None
     malformed: int = 0
     _sse: SseDecoder = field(default_factory=SseDecoder)
@@ -110,23 +124,32 @@ class StreamAssembler:
     _halves: Halves = field(default_factory=Halves)
     _bytes: int = 0
     _event_bytes: int = 0
+    _object: list[bytes] | None = None
     _model: str = ""
     _finish: str = ""
     _usage: Usage | None = None
 
     @property
     def complete(self) -> bool:
-        """Whether the answer is whole: a finish reason or `[DONE]` has come, and no error."""
-        return self.fault is None and (self.done or bool(self._finish))
+        """Whether the answer is whole: a finish reason has come, and no error.
+
+        `[DONE]` proves nothing: servers send it, too, behind an answer that broke off.
+        """
+        return self.fault is None and bool(self._finish)
 
     def feed(self, piece: bytes) -> list[Chunk]:
         """Take the next bytes; return the chunks they complete."""
         chunks: list[Chunk] = []
+        if not self._bytes and piece.lstrip()[:1] in _JSON_STARTS:
+            self._object = []
         self._bytes += len(piece)
         self._event_bytes += len(piece)
         endless = self._bytes > MAX_BYTES or self._event_bytes > MAX_EVENT_BYTES
         if endless and not self.done and self.fault is None:
             self.fault = Fault("model_error", data={"type": "endless"})
+            return chunks
+        if self._object is not None:
+            self._object.append(piece)
             return chunks
         for event in self._sse.feed(piece):
             self._event_bytes = 0
@@ -136,6 +159,12 @@ class StreamAssembler:
             if chunk is not None:
                 chunks.append(chunk)
         return chunks
+
+    def flush(self) -> list[Chunk]:
+        """Return the chunk of an answer that was no stream; the response has ended."""
+        data, self._object = b"".join(self._object or ()), None
+        chunk = self._read(event_of_object(data)) if data and self.fault is None else None
+        return [] if chunk is None else [chunk]
 
     def end(self) -> Fault | None:
         """Take the end of the connection; return what is wrong with the stream, if anything."""
@@ -148,25 +177,38 @@ class StreamAssembler:
             self.done = True
             return self._news(self._halves.join(Chunk(), last=True)) if self._halves.held else None
         wire = decode_event(event.data)
+        if event.event == "error":
+            self.fault = in_band_fault(error_in(event.data))
+            return None
         if wire is None:
             self.malformed += 1
             return None
         choice = wire.choice
         error = wire.error or (choice.error if choice is not None else None)
-        if error or event.event == "error":
-            self.fault = in_band_fault(error)
+        if error or (wire.choices is None and is_error(event.data)):
+            self.fault = in_band_fault(error if isinstance(error, dict) else error_in(event.data))
             return None
-        if choice is not None and choice.finish_reason == "error":
-            self.fault = Fault("model_error", data={"type": "finish_reason"})
+        if choice is not None and choice.finish_reason in INTERRUPTED:
+            facts = {"type": "finish_reason", "finish_reason": choice.finish_reason}
+            self.fault = Fault("model_error", retryable=True, data=facts)
             return None
         try:
             chunk = chunk_of(wire, choice, self._calls, self._model)
+            silent = not (chunk.text or chunk.reasoning or chunk.tool_calls)
+            other = read_other(event.data) if silent and choice is not None else None
         except RecursionError:  # nested just not too deep to be decoded
             self.malformed += 1
             return None
+        if other is not None:
+            chunk = self._with_other(chunk, other)
         if self._halves.held or isinstance(wire, SplitChunk):
             chunk = self._halves.join(chunk)
         return self._news(chunk)
+
+    def _with_other(self, chunk: Chunk, other: OtherSpeech) -> Chunk:
+        if not (other.text or other.reasoning):
+            self.spoken += 1
+        return msgspec.structs.replace(chunk, text=other.text, reasoning=other.reasoning)
 
     def _news(self, chunk: Chunk) -> Chunk | None:
         """Return what the chunk adds to earlier ones; None if that is nothing."""
@@ -177,7 +219,7 @@ class StreamAssembler:
             self._usage = usage or self._usage
             chunk = msgspec.structs.replace(chunk, finish=finish, usage=usage)
         if chunk.text or chunk.reasoning or chunk.tool_calls:
-            self.spoke = True
+            self.spoken += 1
         elif not chunk.finish and chunk.usage is None:
             return None
         self._model = chunk.model or self._model
@@ -189,6 +231,7 @@ class RawAssembler(StreamAssembler):
     """Stores with each chunk the data of the events it came in."""
 
     _raw: list[bytes] = field(default_factory=list)
+    _unread: bool = False
 
     def _read(self, event: SseEvent) -> Chunk | None:
         malformed = self.malformed
@@ -197,10 +240,31 @@ class RawAssembler(StreamAssembler):
             if self.fault is not None or self.malformed > malformed:
                 return None
             self._raw.append(event.data)
-        if chunk is None and not (self.done and self._raw):
+        if chunk is None and not (self._unread or (self.done and self._raw)):
             return None
         raw, self._raw = tuple(self._raw), []
-        return RawChunk(**({} if chunk is None else msgspec.structs.asdict(chunk)), raw=raw)
+        unread, self._unread = self._unread, False
+        fields = {} if chunk is None else msgspec.structs.asdict(chunk)
+        return RawChunk(**fields, raw=raw, unread=unread)
+
+    def _with_other(self, chunk: Chunk, other: OtherSpeech) -> Chunk:
+        self._unread = True
+        return super()._with_other(chunk, other)
+
+
+def event_of_object(data: bytes) -> SseEvent:
+    """Return a body that is one JSON object as the one event of a stream: messages are deltas."""
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return SseEvent(data)
+    choices = value.get("choices") if isinstance(value, dict) else None
+    if not isinstance(choices, list):
+        return SseEvent(data, event="error")
+    for choice in choices:
+        if isinstance(choice, dict) and "delta" not in choice:
+            choice["delta"] = choice.pop("message", None)
+    return SseEvent(msgspec.json.encode({**value, "object": "chat.completion.chunk"}))
 
 
 async def read_answer(
@@ -227,10 +291,14 @@ async def read_answer(
         try:
             async with aclosing(pieces):
                 while (piece := await _next_piece(pieces, deadlines, assembler)) is not None:
+                    spoken = assembler.spoken
                     chunks = assembler.feed(piece)
-                    deadlines.heard, deadlines.spoke = now(), assembler.spoke
+                    if assembler.spoken > spoken:
+                        deadlines.heard, deadlines.spoke = now(), True
                     if assembler.complete:
                         deadlines.finished(now(), done=assembler.done)
+                    yield chunks
+                if chunks := assembler.flush():
                     yield chunks
         finally:
             await response.aclose()
@@ -249,7 +317,7 @@ async def _next_piece(
     pieces: AsyncGenerator[bytes, None], deadlines: StreamDeadlines, assembler: StreamAssembler
 ) -> bytes | None:
     """Wait for bytes; None when no more will come or, of this answer, matter."""
-    if assembler.fault is not None:
+    if assembler.fault is not None or (assembler.done and not assembler.complete):
         return None
     deadline = deadlines.next()
     limit = limit_at(deadline.when)

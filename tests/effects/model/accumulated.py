@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import openai
+from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletionChunk
 
 from contract.errors import EffectFailed
@@ -70,8 +71,11 @@ async def of_the_sdk(chunks: AsyncIterator[ChatCompletionChunk]) -> Accumulated:
 
 def _add_parsed(chunk: ChatCompletionChunk, sum_: Accumulated) -> None:
     sum_.model = chunk.model or sum_.model
-    if chunk.usage is not None:
-        usage = chunk.usage
+    usage = chunk.usage
+    by_groq = (chunk.model_extra or {}).get("x_groq") or {}
+    if usage is None and "usage" in by_groq:  # a field of its own, which the SDK has no name for
+        usage = CompletionUsage.model_validate(by_groq["usage"])
+    if usage is not None:
         sum_.usage = Usage(usage.prompt_tokens, usage.completion_tokens, usage.total_tokens)
     for choice in chunk.choices[:1]:
         sum_.finish = choice.finish_reason or sum_.finish

@@ -32,7 +32,7 @@ TOO_LONG = "This model's maximum context length is 8192 tokens, you asked for 90
         (403, "no", "model_auth", False),
         (402, {"code": 402}, "model_rate_limited", False),
         (404, {"code": "model_not_found"}, "unknown_model", False),
-        (404, "<html>", "model_bad_request", False),
+        (404, "<html>", "model_unavailable", False),
         (408, None, "model_unavailable", True),
         (409, None, "model_unavailable", True),
         (429, {"message": "too many tokens per minute"}, "model_rate_limited", True),

@@ -77,7 +77,7 @@ def truncated(malformed: int = 0) -> Fault:
 
 HI = delta(content="Hi")
 VERDICTS: dict[str, tuple[bytes, str, Fault | None, int]] = {
-    "done without a finish reason is complete": (stream(HI, DONE), "Hi", None, 0),
+    "done without a finish reason is a truncation": (stream(HI, DONE), "Hi", truncated(), 0),
     "a finish reason without done is complete": (stream(HI, finish()), "Hi", None, 0),
     "nothing is a truncation": (b"", "", truncated(), 0),
     "text alone is a truncation": (stream(HI), "Hi", truncated(), 0),
@@ -89,7 +89,12 @@ VERDICTS: dict[str, tuple[bytes, str, Fault | None, int]] = {
         None,
         1,
     ),
-    "comments are no chunks": (stream(b": PROCESSING\n\n", HI, DONE), "Hi", None, 0),
+    "comments are no chunks": (
+        stream(b": PROCESSING\n\n", HI, finish(), DONE),
+        "Hi",
+        None,
+        0,
+    ),
     # Recorded from a provider that stopped at a token limit.
     "an error after the finish reason": (
         stream(HI, finish("length"), {"error": {"code": 400}}, DONE),
@@ -97,7 +102,7 @@ VERDICTS: dict[str, tuple[bytes, str, Fault | None, int]] = {
         Fault("model_error", data={"code": 400}),
         0,
     ),
-    "nothing after done counts": (stream(HI, DONE, HI, b"data: x"), "Hi", None, 0),
+    "nothing after done counts": (stream(HI, finish(), DONE, HI, b"data: x"), "Hi", None, 0),
 }
 
 
@@ -105,7 +110,7 @@ VERDICTS: dict[str, tuple[bytes, str, Fault | None, int]] = {
 def test_the_verdict_on_a_stream(
     body: bytes, text: str, fault: Fault | None, malformed: int
 ) -> None:
-    """Text alone proves nothing, and neither finish reason nor `[DONE]` is sent by all."""
+    """Neither text nor `[DONE]` proves that it is whole: the finish reason does."""
     chunks, found, count = assembled(body)
     assert ("".join(chunk.text for chunk in chunks), found, count) == (text, fault, malformed)
 
@@ -242,7 +247,7 @@ def test_a_half_comes_at_the_end_of_a_stream_that_does_not_finish() -> None:
     """Also where `[DONE]` is all that comes, and in the arguments of a call."""
     said = rb'{"content":"a\ud83d","tool_calls":[{"index":2,"function":{"arguments":"b\ud83d"}}]}'
     chunks, fault, _ = assembled(b'data: {"choices":[{"delta":%b}]}\n\n' % said, DONE)
-    assert fault is None
+    assert fault == truncated()
     assert [chunk.text for chunk in chunks] == ["a", "\ufffd"]
     calls = [call for chunk in chunks for call in chunk.tool_calls]
     assert [(call.index, call.arguments) for call in calls] == [(2, "b"), (2, "\ufffd")]
