@@ -167,7 +167,7 @@ def main() -> None:
 
 
 def fuzz(reader: FuzzedReader, inputs: int, seed: int = SEED) -> list[BenchRow]:
-    """Give a reader so many damaged inputs; an input that it fails on is named in its row."""
+    """Feed a reader so many damaged inputs; an input that it fails on is named in its row."""
     chance = random.Random(f"{seed} {reader.name}")
     failed: list[str] = []
     signal.signal(signal.SIGALRM, _hung)

@@ -36,7 +36,7 @@ def files_below(system: Any, root: str) -> Mapping[str, Mapping[str, Any]]:
 
 
 def no_file(path: str | os.PathLike[str]) -> str:
-    """Say of something on this host that it is not read, "" for files and folders.
+    """Return why something on this host is not read, "" for files and folders.
 
     Raises `OSError`.
     """

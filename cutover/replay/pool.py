@@ -69,7 +69,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class WorkerReport:
     """A worker's stacks are loaded and its loop runs; `run` names a run that begins.
 
     By its exchange and its stack.
@@ -79,11 +79,11 @@ class Report:
     run: tuple[str, str] | None = None
 
 
-NewExecutor = Callable[[Terms, "Connection[Report, Report]"], Executor]
+NewExecutor = Callable[[Terms, "Connection[WorkerReport, WorkerReport]"], Executor]
 """Makes an executor with one process, in which `start` is called with these arguments."""
 
 
-def process_executor(terms: Terms, reports: Connection[Report, Report]) -> Executor:
+def process_executor(terms: Terms, reports: Connection[WorkerReport, WorkerReport]) -> Executor:
     """Return an executor with one process of this machine."""
     return ProcessPoolExecutor(1, get_context("spawn"), start, (terms, reports))
 
@@ -202,7 +202,7 @@ class _Worker:
         """Take the reports there are; `patience` is in seconds, once the stacks are loaded."""
         with suppress(EOFError, OSError):
             while self._reports.poll():
-                report: Report = self._reports.recv()
+                report: WorkerReport = self._reports.recv()
                 self._heard = time.monotonic()
                 self._pid, self._patience = report.pid, patience
                 self.run = report.run or self.run
@@ -231,7 +231,9 @@ class _Worker:
 class _Process:
     """The state of a worker's process."""
 
-    def __init__(self, terms: Terms, reports: Connection[Report, Report], log: IO[str]) -> None:
+    def __init__(
+        self, terms: Terms, reports: Connection[WorkerReport, WorkerReport], log: IO[str]
+    ) -> None:
         self._reports = reports
         self._patience = terms.options.seconds + _ORPHAN
         self._log = log
@@ -239,7 +241,7 @@ class _Process:
         self._replayer = Replayer(terms.sides, terms.options, SPECS)
         # Never closed: that would wait for a task that ignores its cancellation.
         self._loop = asyncio.new_event_loop()
-        reports.send(Report(os.getpid()))
+        reports.send(WorkerReport(os.getpid()))
 
     def replay(self, job: PartJob) -> PartResult:
         result = self._loop.run_until_complete(self._replay(job))
@@ -250,7 +252,7 @@ class _Process:
         beating = asyncio.create_task(self._beat(), name="beat")
         try:
             return await replay_part(
-                job, self._replayer, lambda *run: self._reports.send(Report(os.getpid(), run))
+                job, self._replayer, lambda *run: self._reports.send(WorkerReport(os.getpid(), run))
             )
         finally:
             beating.cancel()
@@ -260,13 +262,13 @@ class _Process:
         while True:
             faulthandler.dump_traceback_later(self._patience, exit=True, file=self._log)
             await asyncio.sleep(BEAT)
-            self._reports.send(Report(os.getpid()))
+            self._reports.send(WorkerReport(os.getpid()))
 
 
 _process: list[_Process] = []
 
 
-def start(terms: Terms, reports: Connection[Report, Report]) -> None:
+def start(terms: Terms, reports: Connection[WorkerReport, WorkerReport]) -> None:
     """Prepare a worker's process: called in it before its first part."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and decides
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
