@@ -56,6 +56,10 @@ class CodeChanged(_Outcome, frozen=True, kw_only=True, tag="code_changed"):
     """Both runs failed or refused, with different codes."""
 
 
+class RefusalChanged(_Outcome, frozen=True, kw_only=True, tag="refusal_changed"):
+    """Both runs refused with one code, but with another HTTP status or another sentence."""
+
+
 class GrammarBroken(Difference, frozen=True, kw_only=True, tag="grammar_broken"):
     """A stream is not one of its flow; `at` is the event's index in that side's stream."""
 
@@ -189,7 +193,7 @@ class CallUnplayed(_Effects, frozen=True, kw_only=True, tag="call_unplayed"):
     """A recorded call neither run asked for."""
 
 
-OutcomeFinding: TypeAlias = OutcomeChanged | CodeChanged
+OutcomeFinding: TypeAlias = OutcomeChanged | CodeChanged | RefusalChanged
 FrameFinding: TypeAlias = (
     FrameDropped | FrameAdded | FrameReplaced | FrameMoved | FrameChanged | ChunksMoved
 )

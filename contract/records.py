@@ -63,10 +63,16 @@ class PlayRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a run did not complete: a stable code, and the kind of failure (an exception's class)."""
+    """Why a run did not complete: a stable code, and the kind of failure (an exception's class).
+
+    A refusal has the HTTP status and the sentence clients get, too; 0 where an earlier version
+    recorded it. The sentence of a remote stack is its whole body where that says more.
+    """
 
     code: str
     kind: str = ""
+    status: int = 0
+    detail: str = ""
 
 
 class OwnHistory(msgspec.Struct, frozen=True, omit_defaults=True):

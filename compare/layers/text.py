@@ -7,12 +7,14 @@ from compare.findings import (
     OutcomeChanged,
     OutcomeFinding,
     ReasoningChanged,
+    RefusalChanged,
     Side,
     TextChanged,
     TextFinding,
     TextLate,
     TextShrank,
     excerpts,
+    shortened,
 )
 from compare.input.pairing import Pair
 from compare.streams.events import EventStream
@@ -30,7 +32,20 @@ def outcome_findings(pair: Pair) -> list[OutcomeFinding]:
     if _code(control) != _code(candidate):
         path = f"{control.outcome}.code"
         return [CodeChanged(path=path, exchange=pair.exchange, legacy=legacy, graph=graph)]
+    if changed := _refused_otherwise(control, candidate):
+        path = f"{control.outcome}.{_code(control)}.{changed}"
+        return [RefusalChanged(path=path, exchange=pair.exchange, legacy=legacy, graph=graph)]
     return []
+
+
+def _refused_otherwise(control: RunRecord, candidate: RunRecord) -> str:
+    """Name what differs of two refusals with one code; "" where an earlier version wrote one."""
+    old, new = control.error, candidate.error
+    if old is None or new is None or not (old.status and new.status):
+        return ""
+    if old.status != new.status:
+        return "status"
+    return "" if old.detail == new.detail else "detail"
 
 
 def _code(run: RunRecord) -> str:
@@ -40,8 +55,10 @@ def _code(run: RunRecord) -> str:
 def _ending(run: RunRecord) -> str:
     if run.error is None:
         return run.outcome
+    status = f"{run.error.status} " if run.error.status else ""
     kind = f", {run.error.kind}" if run.error.kind else ""
-    return f"{run.outcome} ({run.error.code}{kind})"
+    detail = f": {run.error.detail}" if run.error.detail else ""
+    return shortened(f"{run.outcome} ({status}{run.error.code}{kind}{detail})")
 
 
 def text_findings(

@@ -26,6 +26,7 @@ from compare.waivers import NO_WAIVERS, Standing, Waiver, Waivers
 TITLES: Mapping[str, str] = {
     "outcome_changed": "Another outcome",
     "code_changed": "Another error code",
+    "refusal_changed": "Another refusal",
     "grammar_broken": "Stream breaks its grammar",
     "frame_dropped": "Frame missing in {candidate}",
     "frame_added": "Frame only in {candidate}",

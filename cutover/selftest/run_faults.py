@@ -220,6 +220,13 @@ def _half_a_character(events: Events) -> Events:
     return [*events[:6], Send(cut), *events[7:]]
 
 
+def _refused(status: int, detail: str) -> Script:
+    """Refuse before the first event."""
+    error = ErrorRecord("message_locked", status=status, detail=detail)
+    return SOUND.but(spoil=lambda _: [], upset=lambda _: [], outcome="refused", error=error)
+
+
+_BUSY = "this message is being answered already"
 FAILING = SOUND.but(spoil=_late_error, outcome="failed", error=ErrorRecord("model_error"))
 TRUNCATED = SOUND.but(spoil=drop(13), outcome="truncated", error=ErrorRecord("truncated"))
 THINKING = SOUND.but(spoil=_reasoned("要查天气。", "查到了。"))
@@ -261,6 +268,10 @@ BEYOND = _run_faults(
         ("outcome", "outcome_changed"): {"late error": FAILING.but(error=ErrorRecord("reported"))},
         ("outcome", "code_changed"): {
             "other code of one failure": (FAILING.but(error=ErrorRecord("deadline")), FAILING),
+        },
+        ("outcome", "refusal_changed"): {
+            "another status": (_refused(423, _BUSY), _refused(409, _BUSY)),
+            "a reworded refusal": (_refused(409, "try again later"), _refused(409, _BUSY)),
         },
         ("frames", "frame_changed"): {
             "feedback of another tool": SOUND.but(

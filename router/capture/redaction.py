@@ -135,7 +135,12 @@ class _Run:
             if play.args is not None
         }
         self.frames = _Frames(record.frames, decoder, below(paths, "frames"))
+        self._refusal: list[_Source] = []
+        if record.error is not None and record.error.detail:
+            detail = msgspec.Raw(msgspec.json.encode(record.error.detail))
+            self._refusal = [_Source([detail], [()])]
         self.sources = [*self._request, *self._entries.values(), self.frames, *self._plays.values()]
+        self.sources += self._refusal
 
     def redacted(self, dictionary: Dictionary) -> RunRecord:
         """Return the record with pseudonyms."""
@@ -146,6 +151,10 @@ class _Run:
         if request is not None:
             body, options = [source.raws[0] for source in self._request]
             request = replace(request, body=body, options=options)
+        error = record.error
+        if error is not None and self._refusal:
+            detail = msgspec.json.decode(self._refusal[0].raws[0])
+            error = replace(error, detail=detail)
         for at, entry in self._entries.items():
             tape[at] = entry.record()
         for at, source in self._plays.items():
@@ -153,6 +162,7 @@ class _Run:
         return replace(
             record,
             request=request,
+            error=error,
             frames=tuple(zip([at for at, _ in record.frames], self.frames.raws, strict=True)),
             tape=record.tape and tuple(tape),
             plays=tuple(plays),

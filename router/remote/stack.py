@@ -281,10 +281,13 @@ def may_stream(
 class RemoteRefused(Refused):
     """A remote stack refuses a request; `body` is None where it is not for clients."""
 
-    def __init__(self, status: int, code: str, headers: Headers, body: bytes | None) -> None:
+    def __init__(
+        self, status: int, code: str, headers: Headers, body: bytes | None, detail: str = ""
+    ) -> None:
         super().__init__(status, code)
         self.headers = headers
         self.body = body
+        self.detail = detail
 
 
 class _ProblemBody(msgspec.Struct):
@@ -293,7 +296,19 @@ class _ProblemBody(msgspec.Struct):
     code: str = ""
 
 
+class _PlainProblem(msgspec.Struct, forbid_unknown_fields=True):
+    """A problem that says no more than its members of RFC 9457, and a code."""
+
+    detail: str
+    code: str = ""
+    status: int = 0
+    title: str = ""
+    type: str = ""
+    instance: str = ""
+
+
 _problem = msgspec.json.Decoder(_ProblemBody)
+_plain_problem = msgspec.json.Decoder(_PlainProblem)
 
 
 async def _refusal(answer: Answer, headers: Headers) -> RemoteRefused:
@@ -307,4 +322,12 @@ async def _refusal(answer: Answer, headers: Headers) -> RemoteRefused:
         code = _problem.decode(body).code
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         code = ""
-    return RemoteRefused(status, code or word(status), headers, body)
+    return RemoteRefused(status, code or word(status), headers, body, _sentence(body))
+
+
+def _sentence(body: bytes) -> str:
+    """Return the sentence of a problem, the whole body of any other refusal."""
+    try:
+        return _plain_problem.decode(body).detail
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return body.decode("utf-8", "replace")

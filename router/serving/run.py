@@ -368,7 +368,8 @@ class Run(ABC):
     def _failed(self, error: BaseException) -> RunOutcome:
         match error:
             case Refused() if not self.frames:
-                return RunOutcome("refused", error=ErrorRecord(error.code), refusal=error)
+                said = ErrorRecord(error.code, status=error.status, detail=error.detail)
+                return RunOutcome("refused", error=said, refusal=error)
             case Paused():
                 return RunOutcome("paused")
             case TapeCut() | Fenced():

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from contract.flows.chat import ChatRequest
+from contract.records import ErrorRecord
 from tests.support.deployment import Deployment, Setup, deployed
 
 pytestmark = pytest.mark.sockets
@@ -264,5 +265,8 @@ async def test_refusals_are_on_record_and_leave_no_lock(tmp_path: Path) -> None:
             ("serving", "refused"),
             ("shadow", "refused"),
         ]
+        said = "no message with this message_id is stored"
+        told = ErrorRecord("unknown_message", status=404, detail=said)
+        assert [run.error for run in runs] == [told, told]
         assert place.books() == {"compared(equal)": 1}
         assert (await place.ask({"message_id": "m", "content": "Hello"})).status == 200

@@ -83,3 +83,40 @@ def test_another_error_code_is_a_finding_of_the_outcome() -> None:
         for run, code in zip(exchange(), ("model_error", "crash"), strict=True)
     )
     assert causes(findings(control, candidate)) == [("outcome", "code_changed")]
+
+
+BUSY = ErrorRecord("session_busy", status=409, detail="another turn is under way")
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (
+            ErrorRecord("session_busy", status=423, detail=BUSY.detail),
+            "refused.session_busy.status",
+        ),
+        (
+            ErrorRecord("session_busy", status=409, detail="try later"),
+            "refused.session_busy.detail",
+        ),
+        (
+            ErrorRecord("session_busy", status=422, detail="try later"),
+            "refused.session_busy.status",
+        ),
+        (ErrorRecord("session_busy"), None),
+        (BUSY, None),
+    ],
+    ids=["status", "sentence", "both", "recorded by an earlier version", "equal"],
+)
+def test_another_refusal_is_one_finding_of_the_outcome(
+    other: ErrorRecord, expected: str | None
+) -> None:
+    """Clients go by the status, and people read the sentence."""
+    control, candidate = (
+        msgspec.structs.replace(run, outcome="refused", error=error, frames=())
+        for run, error in zip(exchange(), (BUSY, other), strict=True)
+    )
+    found = [one for one in findings(control, candidate) if one.layer == "outcome"]
+    assert [one.path for one in found] == ([expected] if expected else [])
+    if expected:
+        assert found[0].legacy == "refused (409 session_busy: another turn is under way)"

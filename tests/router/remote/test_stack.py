@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from contract.records import ErrorRecord
 from contract.wire.sse import SseDecoder
 from tests.support.deployment import Answer as Got
 from tests.support.deployment import Deployment, Setup, deployed, until
@@ -122,6 +123,18 @@ async def test_a_refusal_passes_and_never_falls_back(
         assert (answer.headers["content-type"], answer.headers["retry-after"]) == (kind, "7")
         run = await place.run()
         assert (run.outcome, run.error and run.error.code) == ("refused", "message_deleted")
+        assert run.error is not None
+        assert (run.error.status, run.error.detail) == (status, PROBLEM.decode())
+
+
+async def test_the_sentence_of_a_plain_problem_is_on_record(tmp_path: Path) -> None:
+    """As that of a stack in this process is, with which it is compared."""
+    problem = b'{"type":"about:blank","status":409,"code":"busy","detail":"Another turn runs."}'
+    said = says(409, problem, b"content-type: application/problem+json")
+    async with house(tmp_path, said) as (place, _):
+        await place.ask(HELLO)
+        run = await place.run()
+        assert run.error == ErrorRecord("busy", status=409, detail="Another turn runs.")
 
 
 @pytest.mark.parametrize(("status", "code"), [(429, "too_many_requests"), (499, "status_499")])

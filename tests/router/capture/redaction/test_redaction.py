@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from contract.errors import Fault
 from contract.model import AssistantMessage, Chunk, ModelCall, ToolCall, ToolMessage
-from contract.records import FeedbackRecord, PlayRecord, RunRecord, decode_run, encode_run
+from contract.records import (
+    ErrorRecord,
+    FeedbackRecord,
+    PlayRecord,
+    RunRecord,
+    decode_run,
+    encode_run,
+)
 from router.capture.redaction import Json, Paths, Redactor, Spot, collect, reachable
 from router.config.patterns import compile_patterns, luhn
 from tests.router.capture.redaction import exchanges as ex
@@ -49,6 +56,9 @@ PLACES: dict[str, RunRecord] = {
     ),
     "frame of a careless encoder": ex.run(
         frames=['data: {"step": "SEND", "content": "li.lei\\u0040example.com"}\n\n']
+    ),
+    "sentence of a refusal": msgspec.structs.replace(
+        ex.run(), outcome="refused", error=ErrorRecord("busy", status=409, detail=f"of {EMAIL}")
     ),
     "answer": ex.run(ex.entry("human", "answer", {}, {"action": "edit", "data": {"to": EMAIL}})),
 }
