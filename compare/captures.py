@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from itertools import islice
 from multiprocessing import get_context
 
 from compare.comparison import Comparer, DialectComparers, rule_hits, ruling_of
+from compare.findings import shortened
 from compare.input.blobs import Blobs
 from compare.input.captures import CapturedExchange, Exchange, exchanges
 from compare.input.damage import CapturesUnreadable, Damage
@@ -33,9 +35,10 @@ from compare.noise.control import ControlChecker, control_pairs, owning_tape
 from compare.rules import NO_RULES, Rules
 from compare.streams.dialects import find_dialect
 from compare.streams.soundness import times_of
-from compare.tally import Tally, count_pair
+from compare.tally import NAME_AT_MOST, Tally, count_pair
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
+from contract.records import RunRecord
 
 WORTH_SHARING = 1 << 23
 """Bytes as stored below which starting processes takes longer than the work."""
@@ -82,22 +85,45 @@ def compare_captures(
 
     `on_bytes` gets the number of bytes read, piece by piece. `processes` None takes as many as are
     worth it; `executor` runs the work instead of processes of our own. However many, the result is
-    the same. Raises `CapturesUnreadable`, `WorkerLost`, `WorkRefused`, `ExpressionTooSlow`.
+    the same; an exchange that is read twice counts once. Raises `CapturesUnreadable`,
+    `WorkerLost`, `WorkRefused`, `ExpressionTooSlow`.
     """
     segments = find_segments(place)
     parts = [part for segment in segments for part in stretches(segment)]
     wanted = min(processes_for(segments) if processes is None else processes, len(parts))
     total = Tally()
     if wanted <= 1 or not can_share(question):
+        once = _Once(total, question)
         for part in parts:
-            total.merge(compare_part(part, question, on_bytes))
+            once.merge(part, compare_part(part, question, on_bytes))
         return total
     with nullcontext(executor) if executor else process_pool(wanted) as pool:
+        once = _Once(total, question)
         for part, tally in share(pool, compare_part, parts, question, AHEAD * wanted):
-            total.merge(tally)
+            once.merge(part, tally)
             if on_bytes is not None:
                 on_bytes(part.size)
     return total
+
+
+class _Once:
+    """Merges the tallies of parts so that an exchange that is in several of them counts once.
+
+    Remembers about 80 bytes for every exchange.
+    """
+
+    def __init__(self, total: Tally, question: Question) -> None:
+        self._total = total
+        self._question = question
+        self._counted: set[int] = set()
+
+    def merge(self, part: CaptureSegment, tally: Tally) -> None:
+        """Take in a part; one with exchanges that are counted already is compared without them."""
+        again = self._counted.intersection(tally.identities)
+        if again:
+            tally = compare_part(part, self._question, counted=again)
+        self._total.merge(tally)
+        self._counted.update(tally.identities)
 
 
 def processes_for(segments: Iterable[CaptureSegment]) -> int:
@@ -161,11 +187,18 @@ def _answer(compare: Compare, part: CaptureSegment, question: Question) -> Tally
 
 
 def compare_part(
-    part: CaptureSegment, question: Question, on_bytes: OnBytes | None = None
+    part: CaptureSegment,
+    question: Question,
+    on_bytes: OnBytes | None = None,
+    *,
+    counted: Iterable[int] = (),
 ) -> Tally:
-    """Compare one segment or stretch of one; one that cannot be read is damage."""
+    """Compare one segment or stretch of one; one that cannot be read is damage.
+
+    `counted` are the identities of exchanges that were read elsewhere.
+    """
     try:
-        return compare_segment(read_lines(part, on_bytes), part.url, question)
+        return compare_segment(read_lines(part, on_bytes), part.url, question, counted)
     except CapturesUnreadable as trouble:
         tally = Tally()
         tally.damaged(Damage("unreadable", part.url, trouble.why))
@@ -173,13 +206,16 @@ def compare_part(
 
 
 def compare_segment(
-    lines: Iterable[CapturedLine | Damage], place: str, question: Question
+    lines: Iterable[CapturedLine | Damage],
+    place: str,
+    question: Question,
+    counted: Iterable[int] = (),
 ) -> Tally:
     """Compare the exchanges of one segment.
 
     Depends on nothing but its arguments, and the long texts stored beside the segment at `place`.
     """
-    comparison = _SegmentComparison(question, Blobs(place))
+    comparison = _SegmentComparison(question, Blobs(place), place, counted)
     for read in exchanges(lines, place):
         if isinstance(read, Damage):
             comparison.tally.damaged(read)
@@ -188,10 +224,20 @@ def compare_segment(
     return comparison.result()
 
 
+def identity_of(runs: Exchange) -> int:
+    """Return 64 bits that tell an exchange, as one set of runs, from others in any process."""
+    name = "\x1f".join((runs[0].exchange, *(f"{run.role} {run.stack}" for run in runs)))
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)
+
+
 class _SegmentComparison:
-    def __init__(self, question: Question, blobs: Blobs) -> None:
+    def __init__(
+        self, question: Question, blobs: Blobs, place: str, counted: Iterable[int]
+    ) -> None:
         self.tally = Tally()
         self._blobs = blobs
+        self._place = place
+        self._counted = set(counted)
         self._checker = ControlChecker(question.flows)
         self._comparers: dict[str, Comparer] = {}
         self._declared: dict[str, DialectComparers] = {}
@@ -205,8 +251,15 @@ class _SegmentComparison:
                 self._comparers[name] = Comparer(spec, question.chunking, ruling)
 
     def exchange(self, exchange: CapturedExchange) -> None:
-        """Take in one exchange."""
+        """Take in one exchange, once."""
+        exchange = self._distinct(exchange)
         tally, first = self.tally, exchange.runs[0]
+        identity = identity_of(exchange.runs)
+        if identity in self._counted:
+            self._duplicate(first, "exchange")
+            return
+        self._counted.add(identity)
+        tally.identities.append(identity)
         tally.exchanges += 1
         tally.seen(first.began)
         comparer = self._comparers.get(first.flow)
@@ -216,17 +269,37 @@ class _SegmentComparison:
             self._check_control(exchange.runs)
         elif first.flow not in self._declared:
             tally.not_comparable.count(f"unknown flow {first.flow!r}")
+            tally.missing += len(exchange.runs) > 1
             return
         pair = pair_of(exchange.runs)
         if isinstance(pair, Unpaired):
             beside = exchange.beside_damage and pair.reason == ONE_RUN
             tally.not_comparable.count(f"{ONE_RUN}, beside damage" if beside else pair.reason)
+            tally.missing += pair.missing
             return
         if comparer is None:
             pair, comparer = self._declared[first.flow].in_normal_form(pair)
             for run in (pair.control, pair.candidate):
                 tally.timed(run, times_of(run.frames, comparer.reader))
         count_pair(tally, pair, comparer, self._restored)
+
+    def _distinct(self, exchange: CapturedExchange) -> CapturedExchange:
+        """Leave out runs that were read twice."""
+        runs = exchange.runs
+        if len({(run.role, run.stack) for run in runs}) == len(runs):
+            return exchange
+        kept: list[RunRecord] = []
+        for run in runs:
+            if run in kept:
+                self._duplicate(run, f"{run.role} run")
+            else:
+                kept.append(run)
+        return exchange._replace(runs=tuple(kept))
+
+    def _duplicate(self, run: RunRecord, what: str) -> None:
+        name = shortened(run.exchange, NAME_AT_MOST)
+        detail = f"{what} of {name!r}" if what != "exchange" else f"exchange {name!r}"
+        self.tally.damaged(Damage("duplicate", self._place, f"{detail} was read before"))
 
     def _check_control(self, runs: Exchange) -> None:
         """Compare legacy runs on one tape, where there are several."""

@@ -16,7 +16,7 @@ from compare.layers.frames import Chunking, frame_findings, script_of
 from compare.layers.grammar import Violation, grammar_findings, violation_of
 from compare.layers.model_calls import MODEL
 from compare.layers.text import outcome_findings, text_findings
-from compare.rules import NO_RULES, Rules, Ruling
+from compare.rules import Rules, Ruling
 from compare.streams.dialects import RecordedDialect
 from compare.streams.events import EventReader, EventStream, read_stream, read_streams
 from compare.streams.normal import NormalStream, TimesMismatch
@@ -198,7 +198,7 @@ class DialectComparers:
 
 def ruling_of(rules: Rules, name: str, wire: Wire) -> Ruling | None:
     """Return the rules of one flow, None where there are none at all."""
-    return None if rules == NO_RULES else Ruling(rules, name, wire)
+    return Ruling(rules, name, wire) if any(rules.numbered()) else None
 
 
 def rule_hits(comparer: Comparer) -> Counter[str]:

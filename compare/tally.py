@@ -14,7 +14,7 @@ from compare.causes import own_answers, own_history
 from compare.clusters import Clusters, exemplar_of
 from compare.comparison import Comparer
 from compare.findings import Finding, TextChanged, shortened
-from compare.input.damage import NAMED_AT_MOST, Damage
+from compare.input.damage import NAMED_AT_MOST, UNBOUNDED, Damage
 from compare.input.pairing import STACKS, Pair, Sides, sides_of
 from compare.noise.control import NO_CHECK, ControlCheck
 from compare.streams.soundness import StreamTimes
@@ -76,7 +76,9 @@ class Tally:
     `bases` counts pairs with a replay by what was compared with what, `alone` pairs of one stack
     by the stack; `control` holds legacy against legacy on one tape. In `own_answers` of the pairs a
     shadow asked the model itself; `drift` counts those with conversations of its own, by how many
-    answers of its own it read and whether texts differ.
+    answers of its own it read and whether texts differ. Of the exchanges that are not comparable,
+    `missing` lack a run they must have. `identities` are those of the exchanges of one part, to
+    count each once; a merged tally has none.
     """
 
     exchanges: int = 0
@@ -85,6 +87,8 @@ class Tally:
     different: int = 0
     equal_by_rules: int = 0
     own_answers: int = 0
+    missing: int = 0
+    identities: array[int] = field(default_factory=_series)
     drift: Counter[tuple[int, bool]] = field(default_factory=Counter)
     rule_hits: Counter[str] = field(default_factory=Counter)
     bases: Kinds = field(default_factory=Kinds)
@@ -103,6 +107,19 @@ class Tally:
         self.damage[damage.kind] += 1
         if len(self.named) < NAMED_AT_MOST:
             self.named.append(damage)
+
+    @property
+    def lost(self) -> int:
+        """Pairs that should be there and are missing, unreadable or duplicated, at least."""
+        return self.missing + sum(self.damage.values())
+
+    @property
+    def lost_share(self) -> float:
+        """The share of the pairs that should be there which is `lost`; 1 where no end is known."""
+        if any(self.damage[kind] for kind in UNBOUNDED):
+            return 1.0
+        due = self.pairs + self.lost
+        return self.lost / due if due else 0.0
 
     def seen(self, began: int) -> None:
         """Note when an exchange began."""
@@ -138,6 +155,7 @@ class Tally:
         self.different += other.different
         self.equal_by_rules += other.equal_by_rules
         self.own_answers += other.own_answers
+        self.missing += other.missing
         self.drift += other.drift
         self.rule_hits += other.rule_hits
         self.damage += other.damage

@@ -6,11 +6,14 @@ from typing import Literal
 
 import msgspec
 
+from compare.input.damage import UNBOUNDED
 from compare.noise.control import control_text
+from compare.rules.table import MISSING_AT_MOST
 from compare.tally import Tally, drift_of, drift_text
 from compare.waivers import NO_WAIVERS, Waivers
 
-Label = Literal["equal", "waived", "different", "no data"]
+Label = Literal["equal", "waived", "different", "incomplete", "no data"]
+NOT_ENOUGH = "not enough read"
 _DAMAGE = "damaged file, batch or line"
 _PLURALS = {_DAMAGE: "damaged files, batches or lines"}
 
@@ -18,7 +21,9 @@ _PLURALS = {_DAMAGE: "damaged files, batches or lines"}
 class Verdict(msgspec.Struct, frozen=True):
     """A label, the reasons, and the label in words; no data is not a pass.
 
-    `waived`: there are differences, and every one of them is waived.
+    `waived`: there are differences, and every one of them is waived. `incomplete`: it would be
+    `equal` or `waived`, but too many of the runs that should be there are missing, unreadable or
+    duplicated.
     """
 
     label: Label
@@ -31,8 +36,21 @@ class Verdict(msgspec.Struct, frozen=True):
         return self.text or self.label
 
 
-def verdict_on(tally: Tally, waivers: Waivers = NO_WAIVERS) -> Verdict:
-    """Decide; what could not be looked at is always among the reasons."""
+def verdict_on(
+    tally: Tally, waivers: Waivers = NO_WAIVERS, missing: float = MISSING_AT_MOST
+) -> Verdict:
+    """Decide; what could not be looked at is always among the reasons.
+
+    No more than the share `missing` of the pairs that should be there may lack in a pass.
+    """
+    found = _found(tally, waivers)
+    if found.label not in {"equal", "waived"} or tally.lost_share <= missing:
+        return found
+    return Verdict("incomplete", (_lost(tally, missing), *found.reasons), NOT_ENOUGH)
+
+
+def _found(tally: Tally, waivers: Waivers) -> Verdict:
+    """Decide on what was read."""
     rest = (*_compared(tally), *_left_out(tally))
     if not tally.pairs:
         reason = "no exchange was found"
@@ -48,6 +66,17 @@ def verdict_on(tally: Tally, waivers: Waivers = NO_WAIVERS) -> Verdict:
         held = len({cluster.id for cluster in waived})
         return Verdict("waived", reasons, f"parity modulo {_counted(held, 'waiver')}")
     return Verdict("different", reasons, "different")
+
+
+def _lost(tally: Tally, missing: float) -> str:
+    if any(tally.damage[kind] for kind in UNBOUNDED):
+        return "how many runs could not be read is unknown: a batch or a file is damaged"
+    due = _counted(tally.pairs + tally.lost, "pair")
+    return (
+        f"{tally.lost:,} of {due} that should be there "
+        f"{'is' if tally.lost == 1 else 'are'} missing, unreadable or duplicated: "
+        f"{_percent(tally.lost_share)}, and {_percent(missing)} may be"
+    )
 
 
 def _different(tally: Tally, waived: int) -> str:
@@ -81,7 +110,11 @@ def _equal(tally: Tally) -> str:
 
 def _compared(tally: Tally) -> list[str]:
     """List what was compared with what, and what the model's own answers leave open."""
-    reasons = [
+    reasons = []
+    if 0 < tally.pairs < tally.exchanges:
+        share = _percent(tally.pairs / tally.exchanges)
+        reasons.append(f"compared: {tally.pairs:,} of {tally.exchanges:,} exchanges ({share})")
+    reasons += [
         f"{_counted(count, 'pair')}: {basis}" for basis, count in sorted(tally.bases.items())
     ]
     if tally.own_answers:
@@ -101,10 +134,17 @@ def _left_out(tally: Tally) -> list[str]:
         f"{_counted(count, 'exchange')} not compared: {reason}"
         for reason, count in sorted(tally.not_comparable.items())
     ]
-    damaged = sum(tally.damage.values())
+    duplicates = tally.damage["duplicate"]
+    damaged = sum(tally.damage.values()) - duplicates
     if damaged:
         reasons.append(f"{_counted(damaged, _DAMAGE)} passed over")
+    if duplicates:
+        reasons.append(f"{_counted(duplicates, 'duplicate')} passed over: each counts once")
     return reasons
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.3g} %"
 
 
 def _counted(count: int, noun: str) -> str:

@@ -23,6 +23,7 @@ VERSION = 1
 Role = Literal["serving", "fallback", "shadow", "replay"]
 Outcome = Literal["completed", "refused", "failed", "truncated", "timeout", "paused", "cancelled"]
 EntryEnd = Literal["complete", "error", "cut", "open"]
+ShadowState = Literal["", "due", "not_sampled", "dropped", "cancelled"]
 How = Literal["live", "exact", "nearest", "missed"]
 
 
@@ -115,6 +116,8 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     since the exchange began. `plays` are on every run's line. `lost_us` is what a fallback cost.
     `sent` counts the frames the client already had when this run took over, or went on after a
     pause of the exchange `resumes`. `history` is that of a shadow with conversations of its own.
+    `shadow`, on the serving run's line, is what became of the exchange's second run: `due` where it
+    was started and must be there, too; "" where the recorder does not say.
     """
 
     v: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]
@@ -137,6 +140,7 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost_us: int = 0
     sent: int = 0
     resumes: str = ""
+    shadow: ShadowState = ""
     history: OwnHistory | None = None
     redacted: bool = False
 

@@ -23,7 +23,7 @@ from contract.human import HumanAnswer
 from contract.ports import Effects
 from effects.model import resolving_effects
 from effects.tape import Budget, Exchange, PauseOrigin, Tape
-from router.capture.recorder import ExchangeRecorder, request_record
+from router.capture.recorder import ExchangeRecorder, request_record, shadow_state
 from router.config.schema import Settings
 from router.context import ExchangeContext, LedgerLine, Observer, RouterCounts, Traces, notify
 from router.exchange_ids import ExchangeIds
@@ -365,7 +365,7 @@ class Router:
         if one.traced:
             self.traces.forget(exchange)
         notify(self.observers, "settled", one.stream.context, line)
-        self.recorder.hand_over(one.stream.context)
+        self.recorder.hand_over(one.stream.context, shadow_state(line))
 
 
 def _set_facts(context: ExchangeContext, stream: ServedStream) -> None:

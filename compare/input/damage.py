@@ -8,8 +8,10 @@ import msgspec
 
 from contract.errors import CutoverError
 
-DamageKind = Literal["torn", "broken", "foreign", "missing", "unreadable"]
+DamageKind = Literal["torn", "broken", "foreign", "missing", "unreadable", "duplicate"]
 NAMED_AT_MOST = 20
+UNBOUNDED: frozenset[DamageKind] = frozenset({"torn", "unreadable"})
+"""Damage that may hold any number of runs."""
 ILLEGIBLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What reading JSON raises of bytes that are none, no text, or nested deeper than can be read."""
 
@@ -19,7 +21,8 @@ class Damage(msgspec.Struct, frozen=True):
 
     `torn`: a batch that does not end or does not decompress; `broken`: a line that is no run;
     `foreign`: a run of another version of the format; `missing`: a long text that was stored apart
-    and is not there; `unreadable`: a file that cannot be read at all.
+    and is not there; `unreadable`: a file that cannot be read at all; `duplicate`: a run or an
+    exchange that was read before, and is counted once.
     """
 
     kind: DamageKind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from compare.input.captures import Exchange
@@ -10,6 +11,14 @@ from contract.records import EntryRecord, Role, RunRecord
 CONTROL = "legacy"
 CANDIDATE = "graph"
 ONE_RUN = "one run only"
+SECOND_RUN_MISSING = "its second run was started and is missing"
+SERVED_RUN_MISSING = "its served run is missing"
+NOT_STARTED: Mapping[str, str] = {
+    "not_sampled": "not sampled",
+    "dropped": "its second run was dropped",
+    "cancelled": "no second run, it was cancelled",
+}
+"""Why an exchange has one run, by what its record says of the second."""
 REPLAY: Role = "replay"
 Sides = tuple[str, str]
 """What control and candidate are called where their streams stand side by side."""
@@ -53,9 +62,10 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Unpaired:
-    """An exchange that is counted, not compared."""
+    """An exchange that is counted, not compared; `missing`: a run it must have is not there."""
 
     reason: str
+    missing: bool = False
 
 
 def sides_of(control: str, candidate: str) -> Sides:
@@ -69,7 +79,7 @@ def pair_of(exchange: Exchange) -> Pair | Unpaired:
     """Choose the runs to compare, or say why there are none."""
     runs = _chosen(exchange)
     if len(runs) <= 1:
-        return Unpaired(ONE_RUN)
+        return _unpaired(exchange)
     sides = _sides(runs)
     if sides is None:
         return Unpaired("both runs of one stack")
@@ -117,6 +127,16 @@ def _sides(runs: Exchange) -> tuple[RunRecord, RunRecord] | None:
         return control, candidate
     first, second, *_ = runs
     return (first, second) if second.role == REPLAY != first.role else None
+
+
+def _unpaired(exchange: Exchange) -> Unpaired:
+    """Say why there is one run: the other is missing, or was never started."""
+    serving = next(iter(_of_role(exchange, "serving")), None)
+    if serving is None:
+        return Unpaired(SERVED_RUN_MISSING, missing=True)
+    if serving.shadow == "due" and len(exchange) == 1:
+        return Unpaired(SECOND_RUN_MISSING, missing=True)
+    return Unpaired(NOT_STARTED.get(serving.shadow, ONE_RUN))
 
 
 def _of_role(exchange: Exchange, role: Role) -> Exchange:

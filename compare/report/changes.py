@@ -189,11 +189,17 @@ def _trend(
         if (held := [change for change in changes if change.turn == turn])
     ]
     reasons = [", ".join(counts) if counts else "no cause in either report"]
+    lacking = [
+        f"the {name} report could not read enough of its captures"
+        for name, report in (("older", older), ("newer", newer))
+        if report.verdict.label == "incomplete"
+    ]
     bad = sum(change.turn in {"new", "grown"} and not change.waived for change in changes)
     if bad:
         causes = "1 cause is" if bad == 1 else f"{bad} causes are"
         reasons = [f"{causes} new or grown and not waived", *reasons]
-    return "worse" if bad else "no worse", (*reasons, *_cautions(older, newer))
+    trend: Trend = "worse" if bad else "no data" if lacking else "no worse"
+    return trend, (*lacking, *reasons, *_cautions(older, newer))
 
 
 def _cautions(older: Report, newer: Report) -> list[str]:

@@ -67,6 +67,7 @@ class PairCounts(msgspec.Struct, frozen=True):
 
     Of the `equal` pairs, `equal_by_rules` are so only under the rules. In `own_answers` of the
     pairs a shadow asked the model itself: what may follow from its answers is not counted.
+    `missing` exchanges lack a run they must have.
     """
 
     exchanges: int
@@ -77,6 +78,7 @@ class PairCounts(msgspec.Struct, frozen=True):
     damaged: dict[str, int]
     equal_by_rules: int = 0
     own_answers: int = 0
+    missing: int = 0
 
 
 class ClusterReport(msgspec.Struct, frozen=True):
@@ -168,7 +170,7 @@ def report_of(
         v=VERSION,
         captures=captures,
         chunking=chunking,
-        verdict=verdict_on(tally, waivers),
+        verdict=verdict_on(tally, waivers, rules.missing),
         counts=PairCounts(
             tally.exchanges,
             tally.pairs,
@@ -178,6 +180,7 @@ def report_of(
             dict(sorted(tally.damage.items())),
             tally.equal_by_rules,
             tally.own_answers,
+            tally.missing,
         ),
         clusters=tuple(_cluster(c, tally.pairs, waivers) for c in tally.clusters.ordered()),
         findings_left_out=tally.clusters.overflow,

@@ -20,7 +20,13 @@ LINES_SHOWN = 8
 QUOTED = 60
 CODE_AT_MOST = 120
 REASON_AT_MOST = 200
-_MARKS: Mapping[Label, str] = {"equal": "✅", "waived": "☑️", "different": "❌", "no data": "⚪"}
+_MARKS: Mapping[Label, str] = {
+    "equal": "✅",
+    "waived": "☑️",
+    "different": "❌",
+    "incomplete": "⚠️",
+    "no data": "⚪",
+}
 _MARKUP = re.compile(r"[\\`*_\[\]<>|~&]")
 
 

@@ -16,6 +16,7 @@ from compare.rules.texts import check_replacement, expression_of
 from contract.declarations import DeclarationRefused, converted, parsed
 from contract.wire.paths import path_fault
 
+MISSING_AT_MOST = 0.01
 RuleLayer = Literal["frames", "text", "effects"]
 
 
@@ -66,12 +67,17 @@ Rule: TypeAlias = Ignore | Replace | Tolerance | Unordered
 
 
 class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All rules of a file; they are applied kind by kind, in this order."""
+    """All rules of a file; they are applied kind by kind, in this order.
+
+    `missing` is the share of the pairs that should be there which may be missing, unreadable or
+    duplicated in captures that pass.
+    """
 
     ignore: tuple[Ignore, ...] = ()
     replace: tuple[Replace, ...] = ()
     unordered: tuple[Unordered, ...] = ()
     tolerance: tuple[Tolerance, ...] = ()
+    missing: float = MISSING_AT_MOST
 
     def numbered(self) -> Iterator[tuple[str, Rule]]:
         """Yield every rule with its key in the file: `ignore[0]` and so on."""
@@ -92,6 +98,8 @@ def read_rules(path: Path) -> Rules:
 def rules_of(text: str, file: str) -> Rules:
     """Read rules from TOML; raises `DeclarationRefused` naming file and key."""
     rules = converted(parsed(text, file), Rules, file)
+    if not 0 <= rules.missing <= 1:
+        raise DeclarationRefused(file, "missing", f"{rules.missing!r} is no share from 0 to 1")
     for key, rule in rules.numbered():
         for name, why in _faults(rule):
             raise DeclarationRefused(file, f"{key}.{name}", why)

@@ -45,14 +45,21 @@ from cutover.reports import (
     write_report,
 )
 
-EXIT: Mapping[Label, int] = {"equal": 0, "waived": 0, "different": 1, "no data": 3}
 UNREADABLE = 2
 DAMAGED = 4
+EXIT: Mapping[Label, int] = {
+    "equal": 0,
+    "waived": 0,
+    "different": 1,
+    "incomplete": DAMAGED,
+    "no data": 3,
+}
 CLUSTERS_PRINTED = 8
 COLOURS: Mapping[Label, str] = {
     "equal": "green",
     "waived": "green",
     "different": "red",
+    "incomplete": "yellow",
     "no data": "yellow",
 }
 TREND_EXIT: Mapping[Trend, int] = {"no worse": 0, "worse": 1, "no data": 3}
@@ -152,8 +159,9 @@ def diff(
     """Compare legacy and graph on captured exchanges, or one report with an older one.
 
     Captures and streams: exit 0: equal or all of it waived, 1: different, 2: unreadable or
-    misused, 3: nothing to compare, 4: equal or waived, but part could not be read. Reports: exit 1
-    when a cause that is not waived is new or has grown, else 0.
+    misused, 3: nothing to compare, 4: equal or waived, but part could not be read, or too many
+    runs are missing or duplicated. Reports: exit 1 when a cause that is not waived is new or has
+    grown, else 0.
     """
     console = Console(stderr=True)
     with refusals(UNREADABLE):
@@ -201,9 +209,10 @@ def status_of(report: Report) -> int:
 
 def status_read(status: int, counts: ReadCounts) -> int:
     """Return the exit status of what was read: a pass of a part is none, nor is one of nothing."""
-    if counts.damaged and not counts.exchanges:
+    unread = set(counts.damaged) - {"duplicate"}  # all of it was read, and counted once
+    if unread and not counts.exchanges:
         return UNREADABLE
-    return DAMAGED if counts.damaged and not status else status
+    return DAMAGED if unread and not status else status
 
 
 def _print(report: Report, written: list[Path], console: Console) -> None:

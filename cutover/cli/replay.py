@@ -20,7 +20,9 @@ from rich.progress import (
 from rich.table import Table
 
 from compare.report import Report
-from compare.verdict import Label
+from compare.rules import Rules
+from compare.verdict import NOT_ENOUGH, Label
+from compare.waivers import Waivers
 from contract.errors import visible
 from cutover.cli.diff import (
     CLUSTERS_PRINTED,
@@ -104,7 +106,7 @@ def replay_captures(
     Interrupted and started again with the same place, it goes on where it stopped.
     The report heeds diff.toml and waivers.toml if they are here. Exit 0: equal or all of it
     waived, 1: different, 2: unreadable or misused, 3: nothing replayed, 4: equal or waived, but
-    part of the captures could not be read.
+    part of the captures could not be read, long texts beside them included.
     """
     here = str(Path.cwd())
     if here not in sys.path:  # a stack may be in the current folder, as with `python -m`
@@ -121,12 +123,15 @@ def replay_captures(
                 processes,
             )
             counts = _replayed(plan, console)
-            report = _compared(plan, console) if counts.replayed and not no_report else None
+            accepted = rules_at(None), waivers_at(None)
+            wanted = counts.replayed and not no_report
+            report = _compared(plan, *accepted, console) if wanted else None
     except KeyboardInterrupt:
         console.print("interrupted: the same command goes on where it stopped")
         raise typer.Exit(INTERRUPTED) from None
-    _print(plan, counts, report, tables())
-    status = EXIT[_label(counts, None)] if report is None else status_of(report)
+    label = _label(counts, report, accepted[0].missing)
+    _print(plan, counts, report, label, tables())
+    status = EXIT[label] if report is None or label == "incomplete" else status_of(report)
     # A pass of captures that could not be read to the last line is none.
     raise typer.Exit(status_read(status, counts))
 
@@ -145,10 +150,9 @@ def _replayed(plan: ReplayPlan, console: Console) -> Counts:
         return replay(plan, show)
 
 
-def _compared(plan: ReplayPlan, console: Console) -> Report:
+def _compared(plan: ReplayPlan, rules: Rules, waivers: Waivers, console: Console) -> Report:
     processes = max(1, plan.processes)
-    accepted = rules_at(None), waivers_at(None)
-    comparison = CaptureComparison(str(plan.out), "ignore", *accepted, processes)
+    comparison = CaptureComparison(str(plan.out), "ignore", rules, waivers, processes)
     report = compared(comparison, console, *_columns())
     write_report(report, plan.out / REPORT, list(Format))
     return report
@@ -158,18 +162,23 @@ def _columns() -> tuple[ProgressColumn, ...]:
     return TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
 
 
-def _label(counts: Counts, report: Report | None) -> Label:
+def _label(counts: Counts, report: Report | None, missing: float) -> Label:
+    label: Label = "different" if counts.different else "equal"
     if report is not None:
-        return report.verdict.label
-    if not counts.replayed:
-        return "no data"
-    return "different" if counts.different else "equal"
+        label = report.verdict.label
+    elif not counts.replayed:
+        label = "no data"
+    passes = label in {"equal", "waived"}
+    return "incomplete" if passes and counts.lost_share > missing else label
 
 
-def _print(plan: ReplayPlan, counts: Counts, report: Report | None, console: Console) -> None:
-    label = _label(counts, report)
-    headline = report.verdict.sentence if report is not None else label
+def _print(
+    plan: ReplayPlan, counts: Counts, report: Report | None, label: Label, console: Console
+) -> None:
     reasons = report.verdict.reasons if report is not None else ()
+    headline = report.verdict.sentence if report is not None else label
+    if label == "incomplete":
+        headline = NOT_ENOUGH
     print_outcome(headline, COLOURS[label], reasons, console)
     console.print(_table(counts))
     for cluster in report.clusters[:CLUSTERS_PRINTED] if report is not None else ():

@@ -18,8 +18,9 @@ import msgspec
 import zstandard
 
 from compare import Damage
+from compare.input.damage import UNBOUNDED
 from contract.errors import CutoverError
-from cutover.replay.parts import Part
+from cutover.replay.parts import BLOB_MISSING, Part
 
 NAME = "replay.journal"
 VERSION = 1
@@ -61,12 +62,14 @@ class Counts(msgspec.Struct):
     """Exchanges: each was `replayed` or `skipped`, each replayed one is `equal` or `different`.
 
     `compared` counts by what was compared with what, `outcomes` by how the replay ended;
-    `damaged` counts lines and batches; `named` lists the first that were passed over.
+    `damaged` counts lines and batches, and as `missing` exchanges whose long texts are not there;
+    `named` lists the first that were passed over. Of the skipped, `unread` could not be read.
     """
 
     exchanges: int = 0
     equal: int = 0
     different: int = 0
+    unread: int = 0
     skipped: dict[str, int] = {}
     compared: dict[str, int] = {}
     outcomes: dict[str, int] = {}
@@ -78,9 +81,22 @@ class Counts(msgspec.Struct):
         """How many were run and compared."""
         return self.equal + self.different
 
-    def skip(self, exchange: str, reason: str) -> None:
+    @property
+    def lost_share(self) -> float:
+        """The share of what should be replayed that could not be read; 1 where no end is known."""
+        if UNBOUNDED & set(self.damaged):
+            return 1.0
+        # What is `missing` is among the unread.
+        lines = sum(count for kind, count in self.damaged.items() if kind != "missing")
+        lost = self.unread + lines
+        return lost / (self.replayed + lost) if lost else 0.0
+
+    def skip(self, exchange: str, reason: str, *, unread: bool = False) -> None:
         """Count an exchange that was not replayed."""
         self.exchanges += 1
+        self.unread += unread
+        if reason == BLOB_MISSING:
+            _add(self.damaged, "missing", 1)
         _add(self.skipped, reason, 1)
         self._name(f"{exchange}: {reason}")
 
@@ -108,6 +124,7 @@ class Counts(msgspec.Struct):
         self.exchanges += other.exchanges
         self.equal += other.equal
         self.different += other.different
+        self.unread += other.unread
         for name in ("skipped", "compared", "outcomes", "damaged"):
             for key, count in getattr(other, name).items():
                 _add(getattr(self, name), key, count)

@@ -21,6 +21,7 @@ from effects.tape import Tape
 
 EXCHANGES = 128
 LINE_BYTES = 1 << 23
+BLOB_MISSING = "a blob is missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +148,10 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """An exchange that is not replayed."""
+    """An exchange that is not replayed; `unread`: what it should hold cannot be read."""
 
     reason: str
+    unread: bool = False
 
 
 def recording_of(
@@ -159,12 +161,12 @@ def recording_of(
     try:
         runs = tuple(with_blobs(run, fetch) for run in exchange if run.role != "replay")
     except BlobMissing:
-        return Skipped("a blob is missing")
+        return Skipped(BLOB_MISSING, unread=True)
     serving = next((run for run in runs if run.role == "serving"), None)
     if serving is None:
-        return Skipped("it has no serving run")
+        return Skipped("it has no serving run", unread=True)
     if serving.flow not in specs:
-        return Skipped(f"unknown flow {serving.flow!r}")
+        return Skipped(f"unknown flow {serving.flow!r}", unread=True)
     if any(run.outcome == "cancelled" for run in runs if run.role in _BY_ROUTER):
         return Skipped("cancelled")
     return _load(specs[serving.flow], runs, serving)
@@ -176,10 +178,10 @@ def _load(spec: FlowSpec, runs: Exchange, serving: RunRecord) -> Recording | Ski
     try:
         request = spec.request_of(serving.request)
     except msgspec.DecodeError:
-        return Skipped("its request is none of today's")
+        return Skipped("its request is none of today's", unread=True)
     try:
         tape = Tape.load(serving.tape)
     except msgspec.DecodeError:
-        return Skipped("its tape is none of today's")
+        return Skipped("its tape is none of today's", unread=True)
     last = next(run for run in reversed(runs) if run.role in _BY_ROUTER)
     return Recording(spec, request, tape, runs, serving, last)

@@ -72,7 +72,7 @@ class Replayer:
             return await self._replay(recording, lost, on_run)
         except Exception as error:
             log.exception("exchange %s cannot be replayed", exchange[0].exchange)
-            return Skipped(f"the replay itself failed: {type(error).__name__}")
+            return Skipped(f"the replay itself failed: {type(error).__name__}", unread=True)
 
     async def _replay(
         self, recording: Recording, lost: Losses, on_run: OnRun
@@ -176,8 +176,8 @@ def _groups(job: PartJob, result: PartResult) -> Iterator[Sequence[Exchange]]:
 
 def _add(exchange: Exchange, replay: Replayed | Skipped, result: PartResult) -> None:
     match replay:
-        case Skipped(reason):
-            result.counts.skip(exchange[0].exchange, reason)
+        case Skipped(reason, unread):
+            result.counts.skip(exchange[0].exchange, reason, unread=unread)
         case Replayed():
             result.lines += map(encode_run, replay.runs)
             result.counts.compare(replay.basis, replay.outcome, equal=replay.equal)

@@ -11,8 +11,8 @@ import msgspec
 
 from contract import operations
 from contract.flow import Request
-from contract.records import VERSION, FeedbackRecord, RequestRecord, RunRecord
-from router.context import Account, ExchangeContext, Price, charge_of
+from contract.records import VERSION, FeedbackRecord, RequestRecord, RunRecord, ShadowState
+from router.context import Account, ExchangeContext, LedgerLine, Price, charge_of
 from router.serving.run import Run
 from router.stack import StackName
 
@@ -113,9 +113,16 @@ class ExchangeRecorder:
         context.records.append(record)
         context.accounts.append(Account(run.began, run.ended, tuple(charges)))
 
-    def hand_over(self, context: ExchangeContext) -> None:
-        """Hand the records of a settled exchange to the captures, and free its tape."""
+    def hand_over(self, context: ExchangeContext, shadow: ShadowState = "") -> None:
+        """Hand the records of a settled exchange to the captures, and free its tape.
+
+        `shadow` is what became of its second run.
+        """
         try:
+            for record in context.records:
+                if record.role == "serving":
+                    # Known only now; nothing else has seen the record yet.
+                    msgspec.structs.force_setattr(record, "shadow", shadow)
             if context.records:
                 self.captures.put(context.records)
         except Exception:
@@ -141,6 +148,15 @@ class ExchangeRecorder:
                 served=served,
             )
         )
+
+
+def shadow_state(line: LedgerLine) -> ShadowState:
+    """Return what the record says of a second run: `due` where it was started to be compared."""
+    match line.state:
+        case "compared" | "failed":
+            return "due"
+        case state:
+            return state
 
 
 def request_record(request: Request[Any, Any]) -> RequestRecord:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
+from random import Random
 from typing import get_args
 
 import fsspec
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +22,7 @@ from compare.report.latency import METRICS
 from compare.tally import KINDS_AT_MOST, NAME_AT_MOST, SERIES_AT_MOST, Tally
 from compare.verdict import verdict_on
 from contract.flows.chat import CHAT
-from contract.records import Role
+from contract.records import Role, RunRecord, ShadowState
 from cutover.selftest.exchanges import Script, batch, exchange, lines, store
 from tests.compare.pairs import tallied_lines
 
@@ -57,6 +61,88 @@ def test_an_exchange_with_one_run_is_counted_not_compared(tmp_path: Path) -> Non
     result = tally(tmp_path)
     assert result.not_comparable == {"one run only": 1}
     assert verdict_on(result).label == "no data"
+
+
+def due(*runs: RunRecord) -> tuple[RunRecord, ...]:
+    """Return an exchange whose record says that its second run was started."""
+    return tuple(msgspec.structs.replace(run, shadow="due") for run in runs)
+
+
+def test_a_second_run_that_was_started_must_be_there(tmp_path: Path) -> None:
+    """An equal rest is no pass where more than one in a hundred are missing."""
+    runs = [due(*exchange(number=n)) for n in range(100)]
+    one, two = (
+        tally(store(tmp_path / str(k), batch(*runs[k:], *(each[:1] for each in runs[:k]))))
+        for k in (1, 2)
+    )
+    assert [(it.pairs, it.missing) for it in (one, two)] == [(99, 1), (98, 2)]
+    assert verdict_on(one).label == verdict_on(two, missing=0.02).label == "equal"
+    verdict = verdict_on(two)
+    assert (verdict.label, verdict.text) == ("incomplete", "not enough read")
+    assert verdict.reasons[0].startswith("2 of 100 pairs that should be there are missing")
+
+
+def test_what_was_not_sampled_or_dropped_is_told_apart(tmp_path: Path) -> None:
+    """It is not missing; the share that was compared is among the reasons."""
+    states: tuple[ShadowState, ...] = ("not_sampled", "not_sampled", "dropped", "cancelled", "")
+    alone = [
+        (msgspec.structs.replace(exchange(number=n)[0], shadow=state),)
+        for n, state in enumerate(states)
+    ]
+    store(tmp_path, batch(*alone, exchange(number=9)))
+    result = tally(tmp_path)
+    assert result.not_comparable == {
+        "not sampled": 2,
+        "its second run was dropped": 1,
+        "no second run, it was cancelled": 1,
+        "one run only": 1,
+    }
+    verdict = verdict_on(result)
+    assert verdict.label == "equal"
+    assert "compared: 1 of 6 exchanges (16.7 %)" in verdict.reasons
+
+
+def test_lines_in_any_order_are_equal_or_not_enough(tmp_path: Path) -> None:
+    """A few pairs that happen to stand together are no pass of all the others."""
+    runs = list(chain.from_iterable(exchange(number=n) for n in range(60)))
+    Random(7).shuffle(runs)
+    store(tmp_path, batch(tuple(runs)))
+    result = tally(tmp_path)
+    label = verdict_on(result).label
+    assert (label, result.pairs) == ("equal", 60) or label in {"incomplete", "no data"}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_exchange_that_is_read_twice_counts_once(tmp_path: Path, processes: int) -> None:
+    """A copy of a segment, of some of its lines, or of one line; each is named."""
+    runs = [exchange(graph=COLD if n < 2 else None, number=n) for n in range(8)]
+    store(tmp_path, batch(*runs), name="a.jsonl.zst")
+    store(tmp_path, batch(*runs[:4], exchange(number=8)), name="b.jsonl.zst")
+    twice = exchange(number=9)
+    store(tmp_path, batch((twice[0], *twice, twice[1])), name="c.jsonl.zst")
+    with ThreadPoolExecutor(2) as threads:
+        executor = threads if processes > 1 else None
+        result = compare_captures(str(tmp_path), ASKED, processes=processes, executor=executor)
+    assert (result.exchanges, result.pairs, result.different) == (10, 10, 2)
+    [cluster] = result.clusters.ordered()
+    assert cluster.exchanges == 2
+    assert dict(result.damage) == {"duplicate": 6}
+    assert [one.detail for one in result.named][::5] == [
+        "exchange 'x-00000' was read before",
+        "shadow run of 'x-00009' was read before",
+    ]
+    assert "6 duplicates passed over: each counts once" in verdict_on(result).reasons
+
+
+def test_a_copy_of_a_segment_is_no_pass(tmp_path: Path) -> None:
+    """Nor is a segment that cannot be read: how much it held is unknown."""
+    for name in ("a", "b"):
+        store(tmp_path, batch(exchange()), name=f"{name}.jsonl.zst")
+    assert verdict_on(tally(tmp_path)).label == "incomplete"
+    store(tmp_path, batch(*(exchange(number=n) for n in range(1, 400))), name="c.jsonl.zst")
+    assert verdict_on(tally(tmp_path)).label == "equal"
+    (tmp_path / "d.jsonl.zst").write_bytes(b"no batch")
+    assert verdict_on(tally(tmp_path)).label == "incomplete"
 
 
 def test_an_empty_folder_is_no_data(tmp_path: Path) -> None:

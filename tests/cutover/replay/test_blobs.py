@@ -16,6 +16,7 @@ from cutover.replay.replayer import Replayed, Replayer
 from cutover.replay.sides import sides_of
 from tests.cutover.replay.conftest import store
 from tests.support.capture_files import runs, segments
+from tests.support.commands import run_command
 from tests.support.planted_faults import PLAIN
 
 LONG = "图" * 30_000
@@ -42,4 +43,20 @@ async def test_an_exchange_whose_blob_is_missing_is_skipped(captures: Path) -> N
     blob.unlink()
     done = await replayer.replay(tuple(runs(captures)), fetch, {}, lambda *_: None)
     assert not isinstance(done, Replayed)
-    assert done == Skipped("a blob is missing")
+    assert done == Skipped("a blob is missing", unread=True)
+
+
+@pytest.mark.slow
+def test_captures_without_their_blobs_are_no_pass(
+    captures: Path, alone: list[list[RunRecord]], tmp_path: Path
+) -> None:
+    """What was replayed beside them is equal, and not enough was read."""
+    (sound,) = alone[PLAIN]
+    store([[msgspec.structs.replace(sound, exchange="sound")]], captures)
+    out = "--stack", "legacy", "--processes", "0", "-o"
+    for blob in (captures / "blobs").iterdir():
+        blob.unlink()
+    for options in ((), ("--no-report",)):
+        status, said = run_command("replay", captures, *out, tmp_path / f"{options}", *options)
+        assert (status, said.splitlines()[0]) == (4, "not enough read")
+        assert "damaged: missing" in said

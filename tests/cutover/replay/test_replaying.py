@@ -149,17 +149,17 @@ async def test_what_cannot_be_replayed_says_why(exchanges: list[list[RunRecord]]
     assert serving.tape is not None
     other = but(serving.request, body=msgspec.Raw(b'{"message_id":7}'))
     foreign = (but(serving.tape[0], op="teleport"), *serving.tape[1:])
-    for runs, reason in (
-        ([shadow], "it has no serving run"),
-        ([but(serving, flow="chit")], "unknown flow 'chit'"),
-        ([but(serving, tape=None)], "no tape"),
-        ([but(serving, request=None)], "no tape"),
-        ([but(serving, outcome="cancelled")], "cancelled"),
-        ([serving, but(shadow, role="fallback", outcome="cancelled")], "cancelled"),
-        ([but(serving, request=other)], "its request is none of today's"),
-        ([but(serving, tape=foreign)], "its tape is none of today's"),
+    for runs, reason, unread in (
+        ([shadow], "it has no serving run", True),
+        ([but(serving, flow="chit")], "unknown flow 'chit'", True),
+        ([but(serving, tape=None)], "no tape", False),
+        ([but(serving, request=None)], "no tape", False),
+        ([but(serving, outcome="cancelled")], "cancelled", False),
+        ([serving, but(shadow, role="fallback", outcome="cancelled")], "cancelled", False),
+        ([but(serving, request=other)], "its request is none of today's", True),
+        ([but(serving, tape=foreign)], "its tape is none of today's", True),
     ):
-        assert await replayed(runs, "legacy") == Skipped(reason)
+        assert await replayed(runs, "legacy") == Skipped(reason, unread)
     assert await replayed([serving], f"{HERE}:EMPTY") == Skipped("stack 'graph' has no flow 'chat'")
 
 
@@ -208,7 +208,7 @@ async def test_what_the_replay_itself_gets_wrong_is_counted(
 
     replayer = Replayer(sides_of("legacy"), PlayOptions(), SPECS)
     done = await replayer.replay(tuple(alone[PLAIN]), none, {}, broken)
-    assert done == Skipped("the replay itself failed: ZeroDivisionError")
+    assert done == Skipped("the replay itself failed: ZeroDivisionError", unread=True)
 
 
 async def test_one_stack_is_enough_where_nothing_is_redacted(

@@ -229,13 +229,23 @@ async def test_only_one_shadow_tails_and_the_rest_replay(mode: Mode) -> None:
     assert len(made.runs) == 18
 
 
+async def test_a_record_says_that_no_second_run_was_due() -> None:
+    """So that a comparison knows what is missing and what never was."""
+    made = House(CASE, Rules(shadow=0))
+    async with made:
+        await made.ask()
+    ((serving,),) = made.captured.batches
+    assert serving.shadow == "not_sampled"
+
+
 async def test_a_full_queue_drops_and_never_waits() -> None:
     """So many wait, the rest is dropped, and written without a shadow."""
     slow = after(FLOWS["graph"], 2, dawdle(50.0))
     async with both("legacy", FLOWS["legacy"], slow, shadow=100, queue=2) as made:
         await crowd(made, 7)
     assert made.states == {"compared(equal)": 2, "dropped(queue_full)": 5}
-    assert sorted(len(batch) for batch in made.captured.batches) == [1] * 5 + [2] * 2
+    told = sorted((len(batch), batch[0].shadow) for batch in made.captured.batches)
+    assert told == [(1, "dropped")] * 5 + [(2, "due")] * 2
 
 
 async def test_a_shadow_that_hangs_holds_up_the_others_no_longer_than_its_time() -> None:
@@ -257,6 +267,7 @@ async def test_the_records_of_an_exchange_come_together_and_read_back(mode: Mode
     (batch,) = made.captured.batches
     assert [decode_run(encode_run(run)) for run in batch] == batch
     serving, shadow = batch
+    assert (serving.shadow, shadow.shadow) == ("due", "")
     assert {run.exchange for run in batch} == {served.exchange}
     assert serving.request is not None
     assert (shadow.request, shadow.tape) == (None, None)
