@@ -185,6 +185,7 @@ class Router:
         one = self._open.pop(stream.context.exchange, None)
         if one is None:
             return
+        self.gate.open = len(self._open)
         stream.context.ended = stream.exchange.stamp()
         loop, context = asyncio.get_running_loop(), stream.exchange.context()
         # `aclose` awaits tasks, not callbacks: while the router drains, all are tasks.
@@ -282,6 +283,7 @@ class Router:
             # Pauses of the same session have been passed by once this turn is answered.
             stream.on_first_frame = partial(self.pauses.expire_others, context)
         self._open[exchange] = self._unsettled[exchange] = one
+        self.gate.open = len(self._open)
         self.counts.requests += 1
         self.counts.bypassed += primary != decision.assignment.stack
         if one.traced:

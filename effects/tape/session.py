@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn
@@ -218,6 +218,10 @@ class TapeSession:
         self.touched = self.stamp()
         if entry.end != "complete":
             self._raise_end(entry)
+
+    def steps(self, run: Callable[[], Coroutine[Any, Any, None]]) -> Coroutine[Any, Any, None]:
+        """Return what the task of a run is made of; a session may look at each of its steps."""
+        return run()
 
     async def give_way(self) -> None:
         """Let other tasks run after each item that was there already.

@@ -256,7 +256,9 @@ class Run(ABC):
     def start(self) -> None:
         """Start the flow in its own task, with a context of its own."""
         self._task = asyncio.get_running_loop().create_task(
-            self._run(), name=f"{self.role} {self.stack}", context=self.session.context()
+            self.session.steps(self._run),
+            name=f"{self.role} {self.stack}",
+            context=self.session.context(),
         )
 
     def finish(self, outcome: RunOutcome) -> None:

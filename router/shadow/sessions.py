@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 import msgspec
@@ -13,7 +14,8 @@ from contract.operations import Operation
 from contract.ports import Model
 from contract.records import OwnHistory
 from effects.stores import ShadowConversation
-from effects.tape import Entry, Exchange, Play, TapeSession, model_exchange
+from effects.tape import Entry, Exchange, Play, Signal, TapeSession, model_exchange
+from effects.tasks import ANYTHING
 
 QUIET_SECONDS = 0.0005
 """After a sign of serving more of it is near for so long: a hop to a thread, a task woken."""
@@ -21,17 +23,59 @@ NAP_SECONDS = 0.001
 """How long to wait before looking again; event loops round timers to milliseconds."""
 PATIENCE_SECONDS = 0.25
 """How long one run waits in all: a loop that is never idle must not starve it."""
+SLICE_SECONDS = 0.02
+"""Of the processor, in one turn of the loop: what a shadow takes beyond is a wait for others."""
+HELD_SECONDS = 0.25
+"""For how long in all shadows may hold the loop so while requests are being served."""
+HELD_SHARE = 0.02
+"""How much of that comes back in each second."""
+
+
+class LoopShare:
+    """For how long shadows may still hold the loop; used up, they wait until it is whole again."""
+
+    def __init__(self) -> None:
+        self.left = HELD_SECONDS
+        self._used_up = False
+        self._at = 0.0
+
+    def take(self, seconds: float, now: float) -> None:
+        """A shadow has held the loop while requests were being served."""
+        self.used_up(now)
+        self.left -= seconds
+        self._used_up = self._used_up or self.left <= 0
+
+    def used_up(self, now: float) -> bool:
+        """Whether no shadow may hold the loop now."""
+        self.left = min(self.left + (now - self._at) * HELD_SHARE, HELD_SECONDS)
+        self._at = now
+        self._used_up = self._used_up and self.left < HELD_SECONDS
+        return self._used_up
 
 
 class IdleGate:
-    """Knows when a request was last being served.
+    """Knows when a request was last being served, and how long shadows kept others waiting.
 
-    Served exchanges get `clock`, and each reading of it is a sign of serving.
+    Served exchanges get `clock`, and each reading of it is a sign of serving; `open` counts them.
+    `processor` is the time that this thread has computed, in seconds.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self.monotonic = monotonic
+        self.processor: Callable[[], float] = time.thread_time
+        self.open = 0
         self._last = float("-inf")
+        self._share = LoopShare()
+
+    def held(self, seconds: float) -> None:
+        """A shadow has computed for so long in one turn of the loop."""
+        if self.open and seconds > SLICE_SECONDS:
+            self._share.take(seconds, self.monotonic())
+
+    @property
+    def used_up(self) -> bool:
+        """Whether served requests have waited for shadows for too long."""
+        return self._share.used_up(self.monotonic())
 
     def clock(self) -> float:
         """Return the time in seconds, for an exchange that is served."""
@@ -52,19 +96,111 @@ class IdleGate:
 
 
 class ShadowSession(TapeSession):
-    """Plays the tape of a served exchange, and leaves the event loop to served requests."""
+    """Plays the tape of a served exchange, and leaves the event loop to served requests.
+
+    `on_used_up`, where it is set, is called when shadows have held the loop for too long.
+    """
 
     def __init__(self, exchange: Exchange, name: str, gate: IdleGate) -> None:
+        self.on_used_up: Callable[[], object] | None = None
+        self._gate = gate
+        self._patience = PATIENCE_SECONDS
+        self._since: float | None = None  # when it began to compute in this turn of the loop
+        self._turn: asyncio.Handle | None = None
+        self._step = self._measured = 0.0
         super().__init__(
             exchange, name, "nearest", stamp=lambda: exchange.stamp_of(gate.monotonic())
         )
-        self._gate = gate
-        self._patience = PATIENCE_SECONDS
+
+    def fence(self) -> None:
+        """Refuse every further call; what it computes from here on is its end."""
+        super().fence()
+        self.on_used_up = None
+
+    def touch(self) -> None:
+        """Note a sign of life, and what it has computed for it."""
+        super().touch()
+        self._measure()
+        self._resume()
 
     async def give_way(self) -> None:
         """Yield to others, for longer while requests are being served."""
+        self._measure()
         await super().give_way()
         self._patience = await self._gate.wait(self._patience)
+        self._resume()
+
+    async def _wait(self, signal: Signal) -> None:
+        self._measure()
+        await super()._wait(signal)
+        self._resume()
+
+    async def steps(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run it, and note what each step of its task computes."""
+        await _Steps(run(), self._step_begins, self._step_ended)
+
+    def _step_begins(self) -> None:
+        self._measure()  # of a task of its own
+        self._measured, self._step = 0.0, self._gate.processor()
+
+    def _step_ended(self) -> None:
+        self._since = None
+        self._hold(self._gate.processor() - self._step - self._measured)
+
+    def _resume(self) -> None:
+        """A task of the stack computes from here to its next wait, or to the end of this turn."""
+        if self.on_used_up is not None:
+            self._since = self._gate.processor()
+            if self._turn is None:
+                self._turn = asyncio.get_running_loop().call_soon(self._turned)
+
+    def _turned(self) -> None:
+        self._turn = None
+        self._measure()
+
+    def _measure(self) -> None:
+        since, self._since = self._since, None
+        if since is not None:
+            seconds = self._gate.processor() - since
+            self._measured += seconds
+            self._hold(seconds)
+
+    def _hold(self, seconds: float) -> None:
+        if self.on_used_up is not None:
+            self._gate.held(seconds)
+            if self._gate.used_up:
+                self.on_used_up()
+
+
+class _Steps:
+    """Awaits a coroutine, and calls a function before and after each of its steps."""
+
+    def __init__(
+        self,
+        awaited: Coroutine[Any, Any, None],
+        begins: Callable[[], None],
+        ended: Callable[[], None],
+    ) -> None:
+        self._awaited = awaited
+        self._begins = begins
+        self._ended = ended
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        step: Callable[[Any], Any] = self._awaited.send
+        value: Any = None
+        while True:
+            self._begins()
+            try:
+                waits_for = step(value)
+            except StopIteration:
+                return
+            finally:
+                self._ended()
+            try:
+                value = yield waits_for
+                step = self._awaited.send
+            except ANYTHING as error:
+                value, step = error, self._awaited.throw
 
 
 class LiveSession(ShadowSession):

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 _TIMED_OUT = RunOutcome("timeout", "stack", ErrorRecord("shadow_timeout"))
 _EVICTED = RunOutcome("cancelled", error=ErrorRecord("evicted"))
+_SHED = RunOutcome("cancelled", error=ErrorRecord("shed"))
+"""It held the loop while requests were being served."""
 _SIZE_RATIO = 4
 """How much more than was served a candidate may produce; past that it has run away."""
 _STOP_SECONDS = 1.0
@@ -208,7 +210,9 @@ class Shadows:
         job = self._jobs.get(exchange)
         if job is None or self.settings().shadow.mode != "tail":
             return
-        if len(self._tailing) < self._at_once and not self._closed and not self.budget.exhausted:
+        busy = self._closed or self.budget.exhausted
+        busy = busy or (job.stack.powers.taped and self.gate.used_up)
+        if len(self._tailing) < self._at_once and not busy:
             self._tailing[exchange] = job
             self._start(job)
 
@@ -358,6 +362,9 @@ class Shadows:
         if job.run is None and self.budget.exhausted:
             self._settle(job, "dropped", "budget")
             return
+        if job.run is None and job.stack.powers.taped and self.gate.used_up:
+            self._settle(job, "dropped", "loop_busy")
+            return
         if job.stack.powers.taped:  # a remote stack computes elsewhere
             await self.gate.wait()
         run = job.run or self._start(job)
@@ -365,6 +372,9 @@ class Shadows:
             run.fence(_TIMED_OUT)
             await run.wait_stopped(_STOP_SECONDS)
         outcome = run.outcome
+        if outcome is _SHED:
+            self._settle(job, "dropped", "loop_busy")
+            return
         if outcome is not None and outcome.kind == "paused":
             # Its stream ends as the served one did, which waits for a human, too.
             last = run.last_event(len(run.frames) - 1) if run.frames else None
@@ -388,6 +398,8 @@ class Shadows:
         )
         # Not strict: what a candidate does wrong is to be seen whole, not cut off.
         job.run = run = job.stack.new_run(request, session, strict=False)
+        if job.stack.powers.taped:  # another computes elsewhere
+            session.on_used_up = partial(run.fence, _SHED)
         run.start()
         return run
 
