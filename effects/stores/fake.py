@@ -209,12 +209,17 @@ class MemoryLeases:
 
 
 class MemoryPins:
-    """Pins in a dictionary: at most `most`, those not read for the longest go first."""
+    """Pins in a dictionary until they end: at most `most`, those unread for longest go first."""
 
     def __init__(self, wall: Callable[[], float] = time.time, *, most: int = 100_000) -> None:
         self._wall = wall
         self._most = most
         self._pins: OrderedDict[str, tuple[Pin, float]] = OrderedDict()
+
+    @property
+    def size(self) -> int:
+        """How many conversations have a pin."""
+        return len(self._pins)
 
     async def hold(self, flow: str, conversation: str, pin: Pin, seconds: float) -> Pin:
         """Return the pin of a conversation, `pin` where it has none; it holds for `seconds`."""
@@ -222,7 +227,7 @@ class MemoryPins:
         stored, until = self._pins.pop(key, (pin, now))
         held = stored if until > now else pin
         self._pins[key] = (held, now + seconds)
-        if len(self._pins) > self._most:
+        while len(self._pins) > self._most or next(iter(self._pins.values()))[1] < now:
             self._pins.popitem(last=False)
         return held
 

@@ -36,6 +36,11 @@ class Pins:
         self._most = most
         self._known: OrderedDict[tuple[str, str], tuple[StackName, float]] = OrderedDict()
 
+    @property
+    def size(self) -> int:
+        """How many conversations are remembered."""
+        return len(self._known)
+
     async def settle(
         self, flow: str, conversation: str, found: Assignment, version: str, seconds: float
     ) -> Assignment:
@@ -62,8 +67,9 @@ class Pins:
         await self.lookup.aclose()
 
     def _remember(self, flow: str, conversation: str, pin: Pin, seconds: float) -> None:
-        until = self._monotonic() + min(FRESH_SECONDS, seconds / 2)
-        self._known[flow, conversation] = (pin.stack, until)
-        self._known.move_to_end((flow, conversation))
-        if len(self._known) > self._most:
-            self._known.popitem(last=False)
+        """Remember a pin; forget those at the front that are no longer fresh."""
+        known, now = self._known, self._monotonic()
+        known[flow, conversation] = (pin.stack, now + min(FRESH_SECONDS, seconds / 2))
+        known.move_to_end((flow, conversation))
+        while len(known) > self._most or next(iter(known.values()))[1] < now:
+            known.popitem(last=False)

@@ -106,6 +106,17 @@ async def test_pins_in_memory_are_bounded() -> None:
     assert await store.hold("chat", "b", LEGACY, 60.0) == LEGACY
 
 
+async def test_pins_in_memory_end() -> None:
+    """Expired ones take no memory once another is held."""
+    clock = Clock()
+    store = MemoryPins(clock)
+    for conversation in range(100):
+        await store.hold("chat", str(conversation), GRAPH, 60.0)
+    clock.now += 61.0
+    await store.hold("chat", "new", GRAPH, 60.0)
+    assert store.size == 1
+
+
 async def test_a_file_of_pins_outlives_its_router_and_loses_expired_ones(
     tmp_path: Path,
 ) -> None:

@@ -176,6 +176,17 @@ async def test_what_is_remembered_has_a_bound() -> None:
     assert shelf.asked == 4
 
 
+async def test_what_is_no_longer_fresh_is_forgotten() -> None:
+    """It would be asked for again in any case: memory levels off long before the bound."""
+    pins = pins_on(Shelf())
+    for conversation in range(100):
+        await settled(pins, str(conversation))
+    assert pins.size == 100
+    await asyncio.sleep(FRESH_SECONDS + 1)
+    await settled(pins, "new")
+    assert pins.size == 1
+
+
 @pytest.mark.parametrize(
     ("broken", "told"),
     [(EffectFailed(Fault("store_unavailable")), "store_unavailable"), (OSError(), "OSError")],
