@@ -247,7 +247,9 @@ def chunk_of(
             text = text.replace("\0", REPLACEMENT)  # no store holds it: the answer would be lost
             if delta.tool_calls:
                 listed = delta.tool_calls if isinstance(delta.tool_calls, list) else []
-                deltas = tuple(_delta(one, calls) for one in listed if isinstance(one, dict))
+                deltas = tuple(
+                    tool_call_delta(one, calls) for one in listed if isinstance(one, dict)
+                )
     counts = wire.usage or (wire.x_groq.get("usage") if isinstance(wire.x_groq, dict) else None)
     usage = _usage(counts) if counts else None
     model = "" if wire.model == known_model else _text(wire.model)
@@ -340,7 +342,8 @@ def _texts(content: object) -> tuple[str, str]:
     return text, reasoning
 
 
-def _delta(delta: dict[str, object], calls: CallIndexes) -> ToolCallDelta:
+def tool_call_delta(delta: dict[str, object], calls: CallIndexes) -> ToolCallDelta:
+    """Read a piece of a tool call, under the index of the call it belongs to."""
     function = delta.get("function")
     fields = function if isinstance(function, dict) else {}
     call_id = _text(delta.get("id"))

@@ -10,7 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from contract.model import Chunk, RawChunk, ToolCallDelta
-from effects.model.chunks import mend
+from effects.model.chunks import CallIndexes, mend, tool_call_delta
+from effects.model.shapes import UNFINISHED
 
 
 def decode_event(data: bytes) -> dict[str, Any]:
@@ -111,7 +112,9 @@ def _call_delta(delta: ToolCallDelta) -> dict[str, Any]:
 
 
 _WHOLE: Final = frozenset({"role", "type", "id", "name", "index"})
-"""Texts that are never split; some providers repeat them with every event."""
+"""Texts that are never split; some providers repeat them with every event, or leave them empty."""
+_PARTS: Final = frozenset({"content", "thinking"})
+"""Lists of parts, of which neighbours of one type are pieces of one; or texts."""
 
 
 class WholeAnswer:
@@ -121,6 +124,7 @@ class WholeAnswer:
         self._head: dict[str, Any] = {}
         self._choice: dict[str, Any] = {"index": 0, "finish_reason": None}
         self._message: dict[str, Any] = {}
+        self._calls = CallIndexes()
 
     def take(self, events: Iterable[bytes]) -> None:
         """Add the data of events; data that is no chunk is ignored."""
@@ -131,8 +135,15 @@ class WholeAnswer:
                 if isinstance(choice, dict) and not choice.get("index"):
                     delta = choice.pop("delta", None)
                     if isinstance(delta, dict):
+                        self._number(delta.get("tool_calls"))
                         _merge(self._message, delta)
                     _merge(self._choice, choice)
+
+    def _number(self, pieces: Any) -> None:
+        """Number pieces of tool calls by the call they belong to: providers may give all 0."""
+        for piece in pieces if isinstance(pieces, list) else ():
+            if isinstance(piece, dict):
+                piece["index"] = tool_call_delta(piece, self._calls).index
 
     def body(self) -> bytes:
         """Return the answer so far."""
@@ -141,6 +152,9 @@ class WholeAnswer:
         if isinstance(calls := message.get("tool_calls"), list):
             message["tool_calls"] = [_whole_call(one) for one in calls if isinstance(one, dict)]
         choice = {**self._choice, "message": message}
+        groq = self._head.get("x_groq")
+        if isinstance(groq, dict) and "usage" in groq:  # in its whole answers it stands as usual
+            self._head.setdefault("usage", groq["usage"])
         answer = {**self._head, "object": "chat.completion", "choices": [choice]}
         try:
             return msgspec.json.encode(answer)
@@ -152,7 +166,10 @@ def _whole_call(call: dict[str, Any]) -> dict[str, Any]:
     """Return a tool call as a whole answer has it: without its index, with arguments."""
     given = call.get("function")
     function = given if isinstance(given, dict) else {}
-    whole = {**call, "function": {**function, "arguments": function.get("arguments") or ""}}
+    arguments = function.get("arguments") or ""
+    if isinstance(arguments, dict):  # as some servers send them
+        arguments = json.dumps(arguments)
+    whole = {**call, "function": {**function, "arguments": arguments}}
     whole.pop("index", None)
     return whole
 
@@ -163,21 +180,34 @@ def _merge(into: dict[str, Any], delta: dict[str, Any]) -> None:
         known = into.get(name)
         if value is None:
             into.setdefault(name, None)
-        elif isinstance(value, str) and isinstance(known, str) and name not in _WHOLE:
-            into[name] = value if name == "finish_reason" else known + value
+        elif name == "finish_reason" and isinstance(value, str):
+            into[name] = known if value in UNFINISHED else value
+        elif isinstance(value, str) and isinstance(known, str):
+            into[name] = (known or value) if name in _WHOLE else known + value
         elif isinstance(value, dict) and isinstance(known, dict):
             _merge(known, value)
+        elif name in _PARTS and (isinstance(value, list) or isinstance(known, list)):
+            into[name] = _joined(_parts(known), _parts(value), parts=True)
         elif isinstance(value, list):
             into[name] = _joined(known if isinstance(known, list) else [], value)
         else:
             into[name] = value
 
 
-def _joined(known: list[Any], more: list[Any]) -> list[Any]:
+def _parts(content: Any) -> list[Any]:
+    """Return a content as the list of its parts."""
+    if isinstance(content, list):
+        return content
+    return [{"type": "text", "text": content}] if content else []
+
+
+def _joined(known: list[Any], more: list[Any], *, parts: bool = False) -> list[Any]:
     """Join lists; elements with an index are pieces of the element of that index."""
     for piece in more:
         index = _index(piece)
         same = next((one for one in known if index is not None and _index(one) == index), None)
+        if parts and index is None and known and _type(known[-1]) == _type(piece) != "":
+            same = known[-1]
         if same is None:
             known.append(piece)
         else:
@@ -187,3 +217,9 @@ def _joined(known: list[Any], more: list[Any]) -> list[Any]:
 
 def _index(piece: Any) -> Any:
     return piece.get("index") if isinstance(piece, dict) else None
+
+
+def _type(part: Any) -> Any:
+    """Return the type of a part that comes in pieces, "" for any other."""
+    name = part.get("type") if isinstance(part, dict) else ""
+    return name if name in {"text", "thinking"} else ""
