@@ -111,6 +111,7 @@ FaultCode = Literal[
     "second_question",
     "pause_outdated",
     "pause_sealed",
+    "outcome_unknown",
     # anything an adapter did not foresee; its text stays in the log
     "adapter_failed",
     "deadline",

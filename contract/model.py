@@ -6,7 +6,9 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-ToolErrorCode = Literal["unknown_tool", "bad_arguments", "tool_failed", "tool_timeout"]
+ToolErrorCode = Literal[
+    "unknown_tool", "bad_arguments", "tool_failed", "tool_timeout", "outcome_unknown"
+]
 
 
 _SCHEME = "request:"

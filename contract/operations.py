@@ -51,7 +51,8 @@ class Operation:
 
     `kind`: a `read` dies with its exchange; a `write`, once started, runs to its deadline;
     an `instant` is answered on the spot, without a task. `tools.run` is a write unless its tool
-    is declared read-only.
+    is declared read-only. `idempotent`: a write that may be made again where its result was lost;
+    of `tools.run` its tool says so.
 
     The method takes a site and the fields of `arguments`, those in `named` by name only, or, if
     `whole`, the struct itself. It returns the attribute `result` of `item`: empty for the item
@@ -64,6 +65,7 @@ class Operation:
     item: type[msgspec.Struct]
     kind: Kind
     streams: bool = False
+    idempotent: bool = False
     whole: bool = False
     named: tuple[str, ...] = ()
     result: str | None = ""
@@ -85,21 +87,35 @@ TOOLS_RUN: Final = Operation("tools", "run", ToolCall, ToolResult, "write", whol
 MEMORY_RECALL: Final = Operation(
     "memory", "recall", Recall, Memories, "read", whole=True, result="entries"
 )
-MEMORY_WRITE: Final = Operation("memory", "write", Remember, Remembered, "write", result="written")
+MEMORY_WRITE: Final = Operation(
+    "memory", "write", Remember, Remembered, "write", idempotent=True, result="written"
+)
 TURN_FIND: Final = Operation("conversations", "find", FindTurn, FoundTurn, "read", result="turn")
-TURN_PUT: Final = Operation("conversations", "put", PutTurn, StoredTurn, "write", result="ok")
+TURN_PUT: Final = Operation(
+    "conversations", "put", PutTurn, StoredTurn, "write", idempotent=True, result="ok"
+)
 _HISTORY: Final = ("before", "limit")
 TURN_HISTORY: Final = Operation(
     "conversations", "history", ReadHistory, FoundTurns, "read", named=_HISTORY, result="turns"
 )
-LOCK_ACQUIRE: Final = Operation("locks", "acquire", Acquire, Acquired, "write", result="held")
+LOCK_ACQUIRE: Final = Operation(
+    "locks", "acquire", Acquire, Acquired, "write", idempotent=True, result="held"
+)
 LOCK_RELEASE: Final = Operation("locks", "release", Release, Released, "instant", result=None)
 CLOCK_NOW: Final = Operation(
     "clock", "now", NoArguments, ClockReading, "instant", result="moment", wrap=ClockReading.of
 )
 IDS_NEW: Final = Operation("ids", "new", NoArguments, NewId, "instant", result="id")
+# A question whose id was lost has been shown to no client: it is asked again, under another one.
 HUMAN_OPEN: Final = Operation(
-    "human", "open", OpenQuestion, OpenedQuestion, "write", whole=True, result="hitl_id"
+    "human",
+    "open",
+    OpenQuestion,
+    OpenedQuestion,
+    "write",
+    idempotent=True,
+    whole=True,
+    result="hitl_id",
 )
 HUMAN_ANSWER: Final = Operation("human", "answer", AwaitAnswer, HumanAnswer, "read")
 

@@ -162,7 +162,7 @@ class Router:
             raise
         resumed.claim.on_lost = partial(stream.abort, CLAIM_LOST)
         try:
-            await resumed.lock(stream.exchange)
+            await pauses.lock(resumed, stream.exchange)
         except BaseException:
             self.close(stream)
             raise
@@ -329,7 +329,7 @@ class Router:
             tape,
             exchange_id=context.exchange,
             write_seconds=write_seconds,
-            may_write=resumed.claim.covers if resumed else None,
+            journal=resumed.claim if resumed else None,
             monotonic=self.gate.clock,
             after=tape.last_stamp if resumed else 0,
         )

@@ -55,15 +55,16 @@ def tool_server(name: str, section: McpServerSettings, environ: Mapping[str, str
         connect=section.connect_seconds,
         allow=frozenset(section.allow) or None,
         deny=frozenset(section.deny),
-        read_only=_read_only(section),
+        read_only=_declared(section.read_only),
+        idempotent=_declared(section.idempotent),
     )
     return server
 
 
-def _read_only(section: McpServerSettings) -> bool | frozenset[str] | None:
-    match section.read_only:
-        case bool(read_only):
-            return read_only
+def _declared(value: bool | tuple[str, ...] | str) -> bool | frozenset[str] | None:  # noqa: FBT001
+    match value:
+        case bool():
+            return value
         case tuple(names):
             return frozenset(names)
         case _:

@@ -1,12 +1,14 @@
 """The tape of an exchange: every effect is performed once, recorded, and played to other runs."""
 
 from effects.tape.exchange import Exchange, OutOfReach, model_exchange
+from effects.tape.journal import Journal
 from effects.tape.resume import (
     PauseOrigin,
     PausingHuman,
     interrupted_tape,
     read_paused,
     resume,
+    unknown_outcomes,
 )
 from effects.tape.session import (
     CALL_OVERHEAD,
@@ -34,6 +36,7 @@ __all__ = [
     "Budget",
     "Entry",
     "Exchange",
+    "Journal",
     "NodeTimes",
     "OutOfReach",
     "PauseOrigin",
@@ -50,4 +53,5 @@ __all__ = [
     "model_exchange",
     "read_paused",
     "resume",
+    "unknown_outcomes",
 ]

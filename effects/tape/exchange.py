@@ -18,8 +18,10 @@ from msgspec.structs import replace
 from contract.errors import CutoverError, EffectFailed, Fault, Paused
 from contract.operations import HUMAN_ANSWER, LOCK_ACQUIRE, LOCK_RELEASE, TOOLS_RUN, Operation
 from contract.ports import Effects, Model
+from contract.records import EntryEnd
 from contract.stores import Acquire, Release, Released
 from effects.loop_time import limit
+from effects.tape.journal import Journal, is_read_only, is_repeatable
 from effects.tape.tape import Entry, Tape
 from effects.tasks import ANYTHING, CANCELLED, contain, exchange_context
 
@@ -31,8 +33,8 @@ class Exchange:
 
     It is open; then `cancel` ends reads and starts nothing more, and `close` sees writes to their
     end and releases the locks. `exchange_id` is what the log shows beside the lines of its tasks.
-    A write, once started, may take `write_seconds` even when no run waits for it; `may_write`, if
-    set, is called before each write: False where another exchange has taken over.
+    A write, once started, may take `write_seconds` even when no run waits for it. A `journal`
+    stores each write before it is made, and its result before a run reads it.
 
     Stamps are whole microseconds since the exchange began; `after` is the last stamp of a tape
     that goes on.
@@ -45,14 +47,14 @@ class Exchange:
         *,
         exchange_id: str = "",
         write_seconds: float = 30.0,
-        may_write: Callable[[], Awaitable[bool]] | None = None,
+        journal: Journal | None = None,
         monotonic: Callable[[], float] = time.perf_counter,
         after: int = 0,
     ) -> None:
         self.tape = Tape() if tape is None else tape
         self._live = live
         self._write_seconds = write_seconds
-        self._may_write = may_write
+        self._journal = journal
         self._monotonic = monotonic
         # One more, so that no rounding of a float can lead back before it.
         self._began = monotonic() - ((after + 1) / 1_000_000 if after else 0)
@@ -80,10 +82,7 @@ class Exchange:
         if self._closing:
             entry.close("cut", self.stamp())
             return entry
-        read = operation.kind == "read"
-        if operation is TOOLS_RUN:  # live tools may say, beyond their port, which change nothing
-            read_only = getattr(self._live.tools, "read_only", None)
-            read = read_only is not None and read_only(arguments.name)
+        read = is_read_only(self._live, operation, arguments)
         pumps = self._reads if read else self._writes
         pump = asyncio.get_running_loop().create_task(
             self._pump(entry, arguments, read=read),
@@ -117,10 +116,11 @@ class Exchange:
             raise
         except ANYTHING as error:  # whatever an adapter raises ends on the tape
             entry = self.tape.add(HUMAN_ANSWER, site, args, self.stamp())
-            self._fail(entry, error)
+            entry.fault = self._fault_of(entry, error)
         else:
             entry = self.tape.add(HUMAN_ANSWER, site, args, self.stamp())
-            self._complete(entry, answer)
+            self._add_result(entry, answer)
+        self._close_entry(entry)
         return entry
 
     async def acquire_locks(self) -> bool:
@@ -201,16 +201,23 @@ class Exchange:
 
     async def _pump(self, entry: Entry, arguments: Any, *, read: bool) -> None:
         contain(partial(_report_exit, entry.operation.label))
-        if not read and self._may_write is not None:
-            allowed = False
-            with suppress(EffectFailed):  # no answer in time
-                allowed = await self._within_deadline(self._may_write())
-            if not allowed:
-                entry.close("cut", self.stamp())
-                return
-        await self._record(entry, arguments)
+        journal = None if read else self._journal
+        if journal is not None and not await self._begin(journal, entry, arguments):
+            entry.close("cut", self.stamp())
+            return
+        await self._record(entry, arguments, journal)
         if entry.operation is LOCK_ACQUIRE and entry.items and entry.items[0].held:
             self._locks.append(arguments.key)
+
+    async def _begin(self, journal: Journal, entry: Entry, arguments: Any) -> bool:
+        entry.begun = not is_repeatable(self._live, entry.operation, arguments)
+        allowed = False
+        try:
+            with suppress(EffectFailed):  # no answer in time
+                allowed = await self._within_deadline(journal.begin(entry))
+        finally:
+            entry.begun = entry.begun and allowed
+        return allowed
 
     def _pump_done(
         self, pumps: set[asyncio.Task[None]], entry: Entry, pump: asyncio.Task[None]
@@ -219,7 +226,7 @@ class Exchange:
         # A pump cancelled before its first step never saw its entry; its readers wait all the same.
         entry.close("cut", self.stamp())
 
-    async def _record(self, entry: Entry, arguments: Any) -> None:
+    async def _record(self, entry: Entry, arguments: Any, journal: Journal | None = None) -> None:
         """Perform the call of an entry, and record what comes of it."""
         operation, live = entry.operation, self._live
         try:
@@ -237,28 +244,38 @@ class Exchange:
             else:
                 call = _call_live(live, operation, entry.site, arguments)
                 result = await (self._within_deadline(call) if operation.kind == "write" else call)
-            self._complete(entry, result)
+            self._add_result(entry, result)
         except CANCELLED:
             entry.close("cut", self.stamp())
             raise
         except ANYTHING as error:  # whatever an adapter raises ends on the tape
-            self._fail(entry, error)
+            entry.fault = self._fault_of(entry, error)
+        # The entry is still open, so that no run reads what the journal does not have.
+        try:
+            if journal is not None:
+                with suppress(EffectFailed):
+                    await self._within_deadline(journal.end(entry))
+        finally:
+            self._close_entry(entry)
 
-    def _complete(self, entry: Entry, item: Any) -> None:
-        stamp = self.stamp()
+    def _add_result(self, entry: Entry, item: Any) -> None:
+        entry.ended = self.stamp()
         if entry.operation is TOOLS_RUN:
-            item = replace(item, at=stamp)
+            item = replace(item, at=entry.ended)
         entry.append(item)
-        entry.close("complete", stamp)
 
-    def _fail(self, entry: Entry, error: BaseException) -> None:
+    def _fault_of(self, entry: Entry, error: BaseException) -> Fault:
+        entry.ended = self.stamp()
         if isinstance(error, EffectFailed):
-            fault = error.fault
-        else:
-            # The text may hold secrets: it goes to the log's traceback, never to the tape.
-            log.error("adapter of %s failed", entry.operation.label, exc_info=error)
-            fault = Fault("adapter_failed", data={"kind": type(error).__name__})
-        entry.close("error", self.stamp(), fault)
+            return error.fault
+        # The text may hold secrets: it goes to the log's traceback, never to the tape.
+        log.error("adapter of %s failed", entry.operation.label, exc_info=error)
+        return Fault("adapter_failed", data={"kind": type(error).__name__})
+
+    def _close_entry(self, entry: Entry) -> None:
+        """Let the runs read what came of a call."""
+        end: EntryEnd = "complete" if entry.fault is None else "error"
+        entry.close(end, entry.ended, entry.fault)
 
     async def _within_deadline(self, call: Awaitable[Any]) -> Any:
         seconds = self._write_seconds

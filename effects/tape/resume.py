@@ -16,13 +16,18 @@ import msgspec
 
 from contract.errors import EffectFailed, Fault, Paused
 from contract.human import AwaitAnswer, HumanAnswer, OpenedQuestion, OpenQuestion
+from contract.model import ToolCall, ToolResult
 from contract.operations import HUMAN_ANSWER, HUMAN_OPEN, TOOLS_RUN
-from contract.records import EntryRecord, RequestRecord
+from contract.records import EntryEnd, EntryRecord, RequestRecord
 from effects.stores import Pause, PauseStore
 from effects.tape.tape import Entry, Tape, canonical
 
-VERSION: Final = 2
-"""Of a stored tape; 1, which had no number, ended in its question."""
+VERSION: Final = 3
+"""Of a stored tape with tools that have begun: code that reads 2 alone would run them again."""
+_ENDED_VERSION: Final = 2
+"""Of one without; 1, which had no number, ended in its question."""
+_OVERFLOWED: Final = b'{"v":0,"overflowed":true}'
+"""Stored in the place of a tape that has outgrown its bounds: what was done is not known."""
 _LEASE: Final = 60.0
 """Seconds for which an answer that came at once is claimed; it is finished right after."""
 
@@ -31,7 +36,8 @@ class PausedTape(msgspec.Struct, frozen=True):
     """What a pause stores as its tape: the request, and every entry so far.
 
     The last entry is the unanswered `human.answer`, open, once the flow waits for it. The tape of
-    a resumed exchange that was interrupted holds the answer in its place, and what came after.
+    a resumed exchange that was interrupted holds the answer in its place, and what came after; an
+    open `tools.run` is one that had begun, and may not be run again.
     """
 
     request: RequestRecord
@@ -134,9 +140,16 @@ class PausingHuman:
             await self._store.replace_tape(self._open, tape)
 
     async def _finish(self, hitl_id: str) -> bool:
-        """Finish a pause whose answer came while the flow runs; False where another run has it."""
+        """Finish a pause whose answer came while the flow runs; False where another run has it.
+
+        Or had it: what that one did is on the tape of the pause alone.
+        """
         owner = self._origin.exchange
         if await self._store.claim(hitl_id, owner, _LEASE) != "claimed":
+            return False
+        pause = await self._store.get(hitl_id)
+        if pause is None or pause.continued:
+            await self._store.release(hitl_id, owner)
             return False
         return await self._store.finish(hitl_id, owner)
 
@@ -160,10 +173,15 @@ class PausingHuman:
 
 
 def read_paused(tape: bytes) -> PausedTape:
-    """Read the tape of a pause, and the request it is of; fault `pause_outdated`."""
+    """Read the tape of a pause, and the request it is of.
+
+    Fault `pause_outdated`; `outcome_unknown` for one that outgrew its bounds before it ended.
+    """
+    if tape == _OVERFLOWED:
+        raise EffectFailed(Fault("outcome_unknown", data={"reason": "size"}))
     try:
         version = msgspec.json.decode(tape, type=_Numbered).v
-        if version in {1, VERSION}:
+        if version in {1, _ENDED_VERSION, VERSION}:
             return msgspec.json.decode(tape, type=PausedTape)
     except msgspec.DecodeError as failure:
         raise _outdated(reason="tape") from failure
@@ -174,7 +192,8 @@ def resume(pause: Pause, answer: HumanAnswer, *, limit: int = 4 << 20) -> tuple[
     """Return a pause's tape with the answer on it, and the answer's entry.
 
     The exchange goes on after the tape's last stamp; its run gets the policy `resume` and the
-    entry. Where the tape was returned with the answer on it, what follows is played as well.
+    entry. Where the tape was returned with the answer on it, what follows is played as well; a tool
+    that had begun results in `outcome_unknown`.
     Fault `pause_outdated` where the tape is not ours, or of a version this code does not read.
     """
     entries, site = read_paused(pause.tape).entries, pause.answer_site
@@ -184,7 +203,7 @@ def resume(pause: Pause, answer: HumanAnswer, *, limit: int = 4 << 20) -> tuple[
         if unanswered == (HUMAN_ANSWER.port, HUMAN_ANSWER.name, "open"):
             entries, site = entries[:-1], last.site
     try:
-        tape = Tape.load(entries, limit=limit)
+        tape = Tape.load(map(_with_outcome, entries), limit=limit)
     except msgspec.DecodeError as failure:
         raise _outdated(reason="entries") from failure
     tape.recording = True
@@ -200,42 +219,73 @@ def resume(pause: Pause, answer: HumanAnswer, *, limit: int = 4 << 20) -> tuple[
 
 
 def interrupted_tape(request: RequestRecord, tape: Tape, answer: Entry) -> bytes:
-    """Encode the tape of a resumed exchange that did not complete, to be returned to its pause.
+    """Encode the tape of a resumed exchange as it is now, to be stored in its pause.
 
-    After the answer only what ended counts as done: the rest is called again, and so is what it
-    failed in last. Before it everything stays, for the flow has been there. Once the exchange is
-    closed no write is missing. Fault `human_unavailable` where the tape has outgrown its bounds:
-    what was done is not known any more, and the pause has to be finished.
+    After the answer what ended counts as done, and what has begun as begun: the rest is called
+    again, and so is what it failed in last. Before it everything stays, for the flow has been
+    there. What was done is not known any more once the tape has outgrown its bounds: what is stored
+    then can be read by `read_paused` no more.
     """
     if tape.overflowed:
-        raise EffectFailed(Fault("human_unavailable", data={"reason": "size"}))
-    last = tape.entries[-1]
-    return _encode(
-        request,
-        tuple(
-            entry.record()
-            for entry in tape.entries
-            if entry.seq <= answer.seq or _is_done(entry, failed=entry is last)
-        ),
-    )
+        return _OVERFLOWED
+    last, entries = tape.entries[-1], list[EntryRecord]()
+    version = _ENDED_VERSION
+    for entry in tape.entries:
+        end = _end_of(entry)
+        if entry.seq <= answer.seq or _is_done(entry, end, failed=entry is last):
+            entries.append(msgspec.structs.replace(entry.record(), end=end))
+        elif entry.begun:
+            version = VERSION
+            entries.append(msgspec.structs.replace(entry.record(), end="open"))
+    return _encode(request, tuple(entries), version)
 
 
-def _encode(request: RequestRecord, entries: tuple[EntryRecord, ...]) -> bytes:
-    return msgspec.json.encode(PausedTape(request, entries, VERSION))
+def unknown_outcomes(paused: PausedTape) -> tuple[ToolCall, ...]:
+    """Return the calls of tools that had begun when their router was killed."""
+    calls = msgspec.json.Decoder(ToolCall)
+    return tuple(calls.decode(record.args) for record in paused.entries if _has_begun(record))
+
+
+def _has_begun(record: EntryRecord) -> bool:
+    return (record.port, record.op, record.end) == (TOOLS_RUN.port, TOOLS_RUN.name, "open")
+
+
+def _with_outcome(record: EntryRecord) -> EntryRecord:
+    """Give a tool that had begun the only result it can have."""
+    if not _has_begun(record):
+        return record
+    result = ToolResult(error="outcome_unknown", at=record.at)
+    items = (msgspec.Raw(msgspec.json.encode(result)),)
+    return msgspec.structs.replace(record, end="complete", ended=record.at, items=items)
+
+
+def _encode(
+    request: RequestRecord, entries: tuple[EntryRecord, ...], version: int = _ENDED_VERSION
+) -> bytes:
+    return msgspec.json.encode(PausedTape(request, entries, version))
 
 
 def _outdated(**data: str | int) -> EffectFailed:
     return EffectFailed(Fault("pause_outdated", data={**data}))
 
 
-def _is_done(entry: Entry, *, failed: bool) -> bool:
+def _end_of(entry: Entry) -> EntryEnd:
+    """Return how an entry has ended; a write with a result has, though no run has read it yet."""
+    if entry.end != "open" or entry.operation.kind != "write":
+        return entry.end
+    if entry.fault is not None:
+        return "error"
+    return "complete" if entry.items else "open"
+
+
+def _is_done(entry: Entry, end: EntryEnd, *, failed: bool) -> bool:
     """Whether a call is never made again.
 
     That an answer could not be read is not for ever; nor is what a flow `failed` in, which it would
     fail in every time. Stores store the same write once; a tool may not.
     """
-    if entry.end != "error":
-        return entry.end == "complete"
+    if end != "error":
+        return end == "complete"
     return entry.operation is TOOLS_RUN or not (failed or entry.operation is HUMAN_ANSWER)
 
 

@@ -134,7 +134,8 @@ class TapeUsage:
 class Entry:
     """One call on the tape: appended to by its pump, read by any number of runs.
 
-    It is the `n`-th call with its key; `seq` counts all calls of the tape.
+    It is the `n`-th call with its key; `seq` counts all calls of the tape. A call that has `begun`
+    may have changed something, and must not be made again.
     """
 
     _usage: TapeUsage  # not the tape: the two would be a reference cycle
@@ -146,6 +147,7 @@ class Entry:
     at: int
     ended: int = 0
     end: EntryEnd = "open"
+    begun: bool = False
     fault: Fault | None = None
     items: list[Any] = field(default_factory=list)
     changed: Signal = field(default_factory=Signal)

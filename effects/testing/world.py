@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from effects.memory import InMemoryMemory
 from effects.model import Script, ScriptedModel, Step, says
 from effects.stores import ProcessLocks
 from effects.stores.fake import MemoryConversations
-from effects.tape import Exchange, NodeTimes, Policy, Tape, TapeSession
+from effects.tape import Exchange, Journal, NodeTimes, Policy, Tape, TapeSession
 from effects.tools.fake import ScriptedTools
 
 
@@ -102,7 +102,7 @@ class World:
         *,
         live: Effects | None = None,
         write: float = 30.0,
-        may_write: Callable[[], Awaitable[bool]] | None = None,
+        journal: Journal | None = None,
         after: int = 0,
     ) -> Exchange:
         """Open an exchange on the running loop's clock; `write` is the seconds a write may take."""
@@ -110,7 +110,7 @@ class World:
             self.effects if live is None else live,
             tape,
             write_seconds=write,
-            may_write=may_write,
+            journal=journal,
             monotonic=asyncio.get_running_loop().time,
             after=after,
         )

@@ -18,7 +18,8 @@ class ScriptedTools:
     `answers` maps a tool's name to its text, or to a whole `ToolResult` (an error, say), or to a
     list of either, used up in order, the last one again and again. `slow` maps a name to seconds
     of loop time. `list_fails` is the fault that `list` raises. Tools named in `writes` are not
-    read-only. A name without an answer is an unknown tool. `calls` holds every call made.
+    read-only, those in `idempotent` may be called again. A name without an answer is an unknown
+    tool. `calls` holds every call made.
     """
 
     def __init__(
@@ -27,6 +28,7 @@ class ScriptedTools:
         *,
         slow: Mapping[str, float] | None = None,
         writes: Iterable[str] = (),
+        idempotent: Iterable[str] = (),
         list_fails: Fault | None = None,
     ) -> None:
         self._answers = {
@@ -35,6 +37,7 @@ class ScriptedTools:
         }
         self._slow = dict(slow or {})
         self._writes = frozenset(writes)
+        self._idempotent = frozenset(idempotent)
         self._list_fails = list_fails
         self.calls: list[ToolCall] = []
 
@@ -46,6 +49,10 @@ class ScriptedTools:
     def read_only(self, name: str) -> bool:
         """Whether calling a tool changes nothing."""
         return name not in self._writes
+
+    def idempotent(self, name: str) -> bool:
+        """Whether the same call may be made again where its result was lost."""
+        return name in self._idempotent
 
     async def list(self, site: str) -> tuple[ToolSpec, ...]:
         """Return the tools, in the order of the table."""

@@ -89,6 +89,11 @@ class ToolRegistry:
         one = self._find(name)
         return one is None or one.read_only
 
+    def idempotent(self, name: str) -> bool:
+        """Whether the same call may be made again where its result was lost."""
+        one = self._find(name)
+        return one is not None and one.idempotent
+
     async def list(self, site: str) -> tuple[ToolSpec, ...]:
         """Return the tools there are."""
         there = dict(self._tools)

@@ -46,7 +46,8 @@ class Tool:
 
     `read` turns the model's text into arguments; `call` gets them with the context and may be a
     coroutine function. `timeout` in seconds. `read_only`: calling it changes nothing anywhere, so
-    it may die with its exchange and be called in a live shadow.
+    it may die with its exchange and be called in a live shadow. `idempotent`: the same call again
+    changes nothing more, so that it is made again where its result was lost.
     """
 
     spec: ToolSpec
@@ -54,6 +55,7 @@ class Tool:
     call: Callable[[Any, ToolContext], object]
     read_only: bool
     timeout: float
+    idempotent: bool = False
 
 
 def tool(
@@ -63,11 +65,12 @@ def tool(
     *,
     read_only: bool,
     timeout: float = DEFAULT_TIMEOUT,
+    idempotent: bool = False,
 ) -> Callable[[Callable[[Arguments, ToolContext], object]], Tool]:
     """Make a tool of the function below; its schema is written from a struct and checked by it."""
     spec = ToolSpec(name, description, parameters(schema_of(arguments)))
     read = msgspec.json.Decoder(arguments).decode
-    return lambda call: Tool(spec, read, call, read_only, timeout)
+    return lambda call: Tool(spec, read, call, read_only, timeout, idempotent)
 
 
 def schema_tool(
@@ -77,6 +80,7 @@ def schema_tool(
     *,
     read_only: bool,
     timeout: float = DEFAULT_TIMEOUT,
+    idempotent: bool = False,
 ) -> Callable[[Callable[[dict[str, Json], ToolContext], object]], Tool]:
     """Make a tool of the function below, with a schema from elsewhere.
 
@@ -85,7 +89,7 @@ def schema_tool(
     """
     spec = ToolSpec(name, description, parameters(schema))
     read = msgspec.json.Decoder(dict[str, Any]).decode
-    return lambda call: Tool(spec, read, call, read_only, timeout)
+    return lambda call: Tool(spec, read, call, read_only, timeout, idempotent)
 
 
 def parameters(schema: Mapping[str, Json]) -> msgspec.Raw:

@@ -598,6 +598,9 @@ class McpServerSettings(Section):
     read_only: bool | Texts | Literal["hints"] = _key(
         "as it says itself; or true, false, or the names of those that are", "hints"
     )
+    idempotent: bool | Texts | Literal["hints"] = _key(
+        "likewise, those that may be called again where a kill lost their result", "hints"
+    )
 
 
 def _with_prefixes(servers: dict[str, McpServerSettings]) -> dict[str, McpServerSettings]:

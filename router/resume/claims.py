@@ -9,13 +9,12 @@ from functools import partial
 
 from contract.errors import EffectFailed
 from effects.stores import ClaimReply, Pause, PauseStore
+from effects.tape import Entry
 
 log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 30.0
 """A claim that is not renewed for so long may be taken by another router."""
-_MARGIN_SECONDS = 5.0
-"""At the end of a lease nothing is begun by it: the clocks of hosts differ."""
 _RENEWALS = 3
 """Per lease: one that fails is made up for."""
 _RETRIES_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -29,8 +28,11 @@ def _no_tape() -> None:
 class Claim:
     """A pause this router resumes; renewed until it is finished or given back.
 
-    `wall` is the clock of the pause store in this process, in seconds. `expires_at` is when the
-    pause would have expired before it was claimed: a later turn of its session changes that.
+    It is the journal of the exchange: each write is on the tape of the pause before it is made,
+    and its result before anything follows from it (docs/decisions/0030).
+
+    `expires_at` is when the pause would have expired before it was claimed: a later turn of its
+    session changes that.
     """
 
     def __init__(
@@ -38,19 +40,16 @@ class Claim:
         store: PauseStore,
         pause: Pause,
         owner: str,
-        wall: Callable[[], float],
         expires_at: float,
     ) -> None:
         self.pause = pause
         self.encode_tape: Callable[[], bytes | None] = _no_tape
-        """Encodes the tape as it is now, stored with each renewal: this process may die."""
+        """Encodes the tape as it is now, stored with each write and renewal."""
         self.on_lost: Callable[[], None] = _no_tape
         """Called once another router may have resumed the pause."""
         self._store = store
         self._owner = owner
-        self._wall = wall
         self._expires_at = expires_at
-        self._until = pause.leased_until - _MARGIN_SECONDS
         self._stored = pause.tape
         self._renewing = asyncio.Lock()
         self._ended = False
@@ -73,13 +72,11 @@ class Claim:
         outdated = pause is None or pause.expires_at != self._expires_at
         return "expired" if outdated else "claimed"
 
-    async def covers(self) -> bool:
-        """Whether something may be begun that must not be done twice.
+    async def begin(self, _entry: Entry, /) -> bool:
+        """Store that a write begins; False where another router may have resumed the pause.
 
-        A process that hung may wake up after its lease, when another router has resumed the pause.
+        A process that hung may wake up after its lease.
         """
-        if self._wall() < self._until:
-            return True
         try:
             held = await self._renew()
         except EffectFailed as failure:
@@ -88,6 +85,13 @@ class Claim:
         if not held:
             self.on_lost()
         return held
+
+    async def end(self, _entry: Entry, /) -> None:
+        """Store the result of a write; where that fails, the next renewal stores it."""
+        try:
+            await self._renew()
+        except EffectFailed as failure:
+            log.warning("pause %s lacks a result: %s", self.hitl_id, failure.fault.code)
 
     async def finish(self) -> None:
         """The exchange has gone on to its end, or to another question."""
@@ -136,14 +140,13 @@ class Claim:
     async def _renew(self) -> bool:
         """Renew it, with the tape so far; returns False where it is lost. Raises `EffectFailed`."""
         async with self._renewing:
-            now, tape = self._wall(), self.encode_tape()
+            tape = self.encode_tape()
             renew = partial(self._store.renew, self.hitl_id, self._owner, LEASE_SECONDS, tape)
             # Ended: the cancellation of the task was not heard. What is given back stays so.
             if not await renew() and (
                 self._ended or not await self._take_again() or not await renew()
             ):
                 return False
-            self._until = now + LEASE_SECONDS - _MARGIN_SECONDS
             self._stored = self._stored if tape is None else tape
             return True
 

@@ -14,6 +14,8 @@ import msgspec
 from contract.errors import EffectFailed
 from contract.flow import FlowSpec, Request
 from contract.human import HumanAnswer, check_answer
+from contract.model import ToolCall
+from contract.records import RequestRecord
 from effects.stores import Pause, PauseStore
 from effects.tape import (
     Entry,
@@ -24,6 +26,7 @@ from effects.tape import (
     interrupted_tape,
     read_paused,
     resume,
+    unknown_outcomes,
 )
 from router.context import ExchangeContext
 from router.problems import Problem
@@ -41,6 +44,11 @@ _PROBLEMS = {
     "finished": (409, "finished", "this pause has been resumed, to the end"),
     "unanswered": (409, "unanswered", "the question has no answer yet"),
     "conflict": (409, "answered_otherwise", "the question has another answer already"),
+    "outcome_unknown": (
+        409,
+        "outcome_unknown",
+        "it outgrew its bounds: what it did is unknown",
+    ),
     "pause_outdated": (409, "pause_outdated", "it was paused by a version that is read no more"),
     "expired": (410, "expired", "this question is not open any more"),
 }
@@ -56,14 +64,24 @@ def _unavailable(failure: EffectFailed) -> Problem:
     return Problem(503, failure.fault.code, "the pauses cannot be reached", retry_after=1)
 
 
+def log_unknown(flow: str, hitl_id: str, tool: str) -> None:
+    """Log that a tool had begun when its router was killed."""
+    log.error("outcome unknown: flow=%s pause=%s tool=%s; it is not run again", flow, hitl_id, tool)
+
+
 @dataclass(frozen=True, slots=True)
 class ResumedPause:
-    """A paused exchange that goes on: its claim, its request, its tape, the answer on that."""
+    """A paused exchange that goes on: its claim, its request, its tape, the answer on that.
+
+    `unknown` are the tools that had begun when an earlier router was killed.
+    """
 
     claim: Claim
     request: Request[Any, Any]
+    stored_request: RequestRecord
     tape: Tape
     answer: Entry
+    unknown: tuple[ToolCall, ...] = ()
 
     @classmethod
     def load(cls, spec: FlowSpec, claim: Claim, limit: int) -> ResumedPause:
@@ -72,22 +90,21 @@ class ResumedPause:
         if pause.answer is None:
             raise _problem()
         try:
-            request = spec.request_of(read_paused(pause.tape).request)
+            paused = read_paused(pause.tape)
+            request, unknown = spec.request_of(paused.request), unknown_outcomes(paused)
             tape, answer = resume(pause, pause.answer, limit=limit)
         except EffectFailed as failure:
             raise _unavailable(failure) from failure
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             problem = _problem("pause_outdated")
             raise problem from error
-        resumed = cls(claim, request, tape, answer)
+        resumed = cls(claim, request, paused.request, tape, answer, unknown)
         claim.encode_tape = resumed.encode_tape
         return resumed
 
-    def encode_tape(self) -> bytes | None:
-        """Encode the tape so far; None where it has outgrown its bounds."""
-        if self.tape.overflowed:
-            return None
-        return interrupted_tape(read_paused(self.claim.pause.tape).request, self.tape, self.answer)
+    def encode_tape(self) -> bytes:
+        """Encode the tape so far."""
+        return interrupted_tape(self.stored_request, self.tape, self.answer)
 
     async def lock(self, exchange: Exchange) -> None:
         """Take the locks again that were held; raises `Problem` 404, 409, 410 or 503."""
@@ -116,11 +133,16 @@ class ResumedPause:
 
 @dataclass(slots=True)
 class Pauses:
-    """The pauses in a store, open for `seconds`; `wall` is in seconds since the epoch."""
+    """The pauses in a store, open for `seconds`; `wall` is in seconds since the epoch.
+
+    `on_unknown` is called, in a thread, with flow, pause and tool where a kill left it unknown what
+    the tool has done.
+    """
 
     store: PauseStore
     seconds: float
     wall: Callable[[], float]
+    on_unknown: Callable[[str, str, str], None] = log_unknown
     _humans: dict[str, PausingHuman] = field(default_factory=dict, init=False)
     _resumed: dict[str, ResumedPause] = field(default_factory=dict, init=False)
 
@@ -162,7 +184,7 @@ class Pauses:
             raise _unavailable(failure) from failure
         if pause is None:
             raise _problem()
-        claim = Claim(self.store, pause, exchange, self.wall, found.expires_at)
+        claim = Claim(self.store, pause, exchange, found.expires_at)
         try:
             resumed = ResumedPause.load(spec, claim, limit)
         except BaseException:
@@ -170,6 +192,13 @@ class Pauses:
             raise
         self._resumed[exchange] = resumed
         return resumed
+
+    async def lock(self, resumed: ResumedPause, exchange: Exchange) -> None:
+        """Lock what it goes on with, as `ResumedPause.lock`; report unknown outcomes."""
+        await resumed.lock(exchange)
+        pause = resumed.claim.pause
+        for call in resumed.unknown:
+            await asyncio.to_thread(self.on_unknown, pause.flow, pause.hitl_id, call.name)
 
     async def release(self, exchange: str) -> None:
         """Release a pause that was not resumed after all; its client is refused."""

@@ -318,8 +318,16 @@ class SdkSession:
             page = await self._client.list_tools(cursor=cursor)
             for tool in page.tools:
                 description = tool.description or tool.title or ""
-                hinted = bool(tool.annotations and tool.annotations.read_only_hint)
-                found.append(ListedTool(tool.name, description, tool.input_schema, hinted))
+                hints = tool.annotations
+                found.append(
+                    ListedTool(
+                        tool.name,
+                        description,
+                        tool.input_schema,
+                        hinted=bool(hints and hints.read_only_hint),
+                        repeatable=bool(hints and hints.idempotent_hint),
+                    )
+                )
             cursor = page.next_cursor
             if cursor is None:
                 break

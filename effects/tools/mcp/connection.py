@@ -70,7 +70,7 @@ class McpConnection:
         """Return a tool of this server, also while the server is away."""
         one = self._tools.get(name)
         if one is None and self._session is None and self._is_ours(name):
-            return self._tool(ToolSpec(name, "", parameters({})), self._absent, read_only=False)
+            return self._tool(ToolSpec(name, "", parameters({})), self._absent)
         return one
 
     async def changed(self) -> None:
@@ -148,12 +148,24 @@ class McpConnection:
             if fault not in known.faults:
                 log.warning("MCP server %r: %s", self._server.name, fault)
         self._tools = {
-            one.spec.name: self._tool(one.spec, partial(self._call, one), read_only=one.read_only)
+            one.spec.name: self._tool(
+                one.spec,
+                partial(self._call, one),
+                read_only=one.read_only,
+                idempotent=one.idempotent,
+            )
             for one in self._offering.offers
         }
 
-    def _tool(self, spec: ToolSpec, call: Callable[..., object], *, read_only: bool) -> Tool:
-        return Tool(spec, _READ, call, read_only, self._server.timeout)
+    def _tool(
+        self,
+        spec: ToolSpec,
+        call: Callable[..., object],
+        *,
+        read_only: bool = False,
+        idempotent: bool = False,
+    ) -> Tool:
+        return Tool(spec, _READ, call, read_only, self._server.timeout, idempotent)
 
     async def _call(self, offer: OfferedTool, arguments: dict[str, Json], _: ToolContext) -> str:
         session = self._session

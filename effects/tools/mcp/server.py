@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from jsonschema.exceptions import SchemaError
 from jsonschema.protocols import Validator
@@ -26,7 +26,8 @@ class McpServer:
     `variables` are given to the command, beside the few every program needs; `token` is sent as a
     bearer token. `allow` (None: all) and `deny` hold the server's own names of tools; what they
     let through is offered with `prefix` in front. `read_only` says which change nothing: all, none,
-    those named, or (None) those the server itself declares so. `timeout` is what one call may
+    those named, or (None) those the server itself declares so; `idempotent` likewise which may be
+    called again where a result was lost. `timeout` is what one call may
     take, `connect` what the server may take to start and to list its tools; seconds.
     """
 
@@ -41,6 +42,7 @@ class McpServer:
     allow: frozenset[str] | None = None
     deny: frozenset[str] = frozenset()
     read_only: bool | frozenset[str] | None = None
+    idempotent: bool | frozenset[str] | None = None
 
 
 class SchemaUnusable(CutoverError):
@@ -71,18 +73,24 @@ MAX_NAME: Final = 64
 MAX_DESCRIPTION: Final = 4_096  # characters
 MAX_SCHEMA_BYTES: Final = 65_536
 
+_Declared: TypeAlias = bool | frozenset[str] | None
+
 _FOREIGN = re.compile(r"[^a-zA-Z0-9_-]")
 _DIGEST_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class ListedTool:
-    """A tool as its server lists it; `hinted` is whether it calls the tool read-only."""
+    """A tool as its server lists it.
+
+    It calls the tool read-only (`hinted`), idempotent (`repeatable`).
+    """
 
     name: str
     description: str
     schema: Mapping[str, Any]
     hinted: bool = False
+    repeatable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +101,7 @@ class OfferedTool:
     spec: ToolSpec
     validator: Validator
     read_only: bool
+    idempotent: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +146,9 @@ def _wanted(server: McpServer, name: str) -> bool:
 
 
 def _unknown_names(server: McpServer, there: Mapping[str, ListedTool]) -> Iterator[str]:
-    named = server.read_only if isinstance(server.read_only, frozenset) else frozenset[str]()
-    for key, names in (("allow", server.allow or ()), ("deny", server.deny), ("read_only", named)):
+    keys = ("allow", "deny", "read_only", "idempotent")
+    for key, declared in ((key, getattr(server, key)) for key in keys):
+        names = declared if isinstance(declared, frozenset) else frozenset[str]()
         for name in sorted(set(names) - there.keys()):
             yield f"{key} names {name!r}, which it does not have"
 
@@ -150,14 +160,12 @@ def _offer(server: McpServer, one: ListedTool) -> OfferedTool:
         raise SchemaUnusable(why=f"longer than {MAX_SCHEMA_BYTES} bytes")
     description = one.description[:MAX_DESCRIPTION]
     spec = ToolSpec(offered_name(server.prefix, one.name), description, encoded)
-    return OfferedTool(one.name, spec, validator, _read_only(server, one))
+    read_only = _declares(server.read_only, one.name, hinted=one.hinted)
+    idempotent = _declares(server.idempotent, one.name, hinted=one.repeatable)
+    return OfferedTool(one.name, spec, validator, read_only, idempotent)
 
 
-def _read_only(server: McpServer, one: ListedTool) -> bool:
-    match server.read_only:
-        case None:
-            return one.hinted
-        case bool(declared):
-            return declared
-        case names:
-            return one.name in names
+def _declares(names: _Declared, name: str, *, hinted: bool) -> bool:
+    if names is None:
+        return hinted
+    return names if isinstance(names, bool) else name in names

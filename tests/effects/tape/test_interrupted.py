@@ -265,5 +265,5 @@ async def test_a_tape_that_outgrew_its_bounds_is_not_given_back() -> None:
     pause = await shell.answered()
     tape, answer = resume(pause, YES, limit=1)
     with pytest.raises(EffectFailed) as failed:
-        interrupted_tape(REQUEST, tape, answer)
-    assert failed.value.fault == Fault("human_unavailable", data={"reason": "size"})
+        read_paused(interrupted_tape(REQUEST, tape, answer))
+    assert failed.value.fault == Fault("outcome_unknown", data={"reason": "size"})

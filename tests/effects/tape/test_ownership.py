@@ -12,6 +12,7 @@ from contract.errors import EffectFailed, Fault, TapeCut
 from contract.model import Chunk, ToolResult
 from contract.stores import StoredTurn
 from effects.model import Fail, Hang, Wait, says
+from effects.tape import Entry
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
 from tests.support.tape_calls import (
@@ -142,19 +143,26 @@ async def test_a_write_that_outlasts_its_deadline_ends_with_the_fault_deadline()
     assert (asyncio.get_running_loop().time(), store.stored) == (3.0, 0)
 
 
+class Refusing:
+    """A journal that lets nothing begin, after some seconds."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._seconds = seconds
+
+    async def begin(self, _entry: Entry, /) -> bool:
+        """Refuse."""
+        await asyncio.sleep(self._seconds)
+        return self._seconds > 0.0
+
+    async def end(self, _entry: Entry, /) -> None:
+        """Store nothing."""
+
+
 async def test_a_write_that_may_not_be_made_is_not_begun() -> None:
     """Neither where that is denied, nor where no answer comes before its deadline."""
-
-    async def denied() -> bool:
-        return False
-
-    async def unanswered() -> bool:
-        await asyncio.sleep(60.0)
-        return True
-
     world = World()
-    for may_write, ended in ((denied, 0.0), (unanswered, 3.0)):
-        async with live(world, write=3.0, may_write=may_write) as it:
+    for journal, ended in ((Refusing(), 0.0), (Refusing(60.0), 3.0)):
+        async with live(world, write=3.0, journal=journal) as it:
             with pytest.raises(TapeCut):
                 await it.effects.conversations.put("message", TURN)
             assert asyncio.get_running_loop().time() == ended

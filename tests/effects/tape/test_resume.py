@@ -232,8 +232,8 @@ async def test_a_question_that_could_not_be_stored_was_not_opened() -> None:
         (b"[]", {"reason": "tape"}),
         (b'{"v":2}', {"reason": "tape"}),
         (b'{"v":"2"}', {"reason": "tape"}),
-        (b'{"v":3,"request":{"body":1,"options":2},"entries":[]}', {"version": 3, "known": 2}),
-        (b'{"v":0}', {"version": 0, "known": 2}),
+        (b'{"v":4,"request":{"body":1,"options":2},"entries":[]}', {"version": 4, "known": 3}),
+        (b'{"v":0}', {"version": 0, "known": 3}),
     ],
 )
 async def test_a_foreign_tape_is_refused(

@@ -141,7 +141,7 @@ async def test_a_claim_is_taken_back_from_whoever_could_not_go_on(hung: Callable
 
 async def test_what_was_done_is_kept_though_somebody_else_had_the_claim() -> None:
     """When the client disconnects, too: the next resumption does not repeat it."""
-    hung = Hung(pays_after=AWAY_FROM, pays_for=RENEWED_AT - 3 - AWAY_FROM)
+    hung = Hung(pays_after=AWAY_FROM - 1, pays_for=RENEWED_AT - 2 - AWAY_FROM)
     reply, hitl_id = await hung.goes_on(hung.other_is_turned_away, leaves=2)
     assert reply.said[-1] == "paid"
     assert (await hung.desk.go_on(hitl_id)).said[-1] == "completed"
