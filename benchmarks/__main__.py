@@ -14,7 +14,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from benchmarks import capacity, disconnect, first_frame, load_truth, shadow, soak
+from benchmarks import capacity, disconnect, first_frame, journal, load_truth, shadow, soak
 from benchmarks.harness import FULL, QUICK, Effort
 from benchmarks.remote import pass_through
 from benchmarks.rows import BenchRow, table
@@ -63,10 +63,11 @@ BENCHES: dict[str, Bench] = {
     "recall": in_process("benchmarks.recall", _recalled),
     "checkpoint": in_process("benchmarks.checkpoint", lambda e: (1 + 2 * e.rounds,)),
     "fuzz": in_process("benchmarks.fuzz", lambda e: (FUZZED[e.rounds > QUICK.rounds],)),
+    "journal": journal.measure,
     "soak": soak.measure,
 }
-LONG = ("fuzz", "soak")
-"""Run only where they are named: a quarter of an hour, an hour."""
+LONG = ("fuzz", "journal", "soak")
+"""Run only where they are named: a quarter of an hour, several minutes, an hour."""
 
 
 def main() -> None:

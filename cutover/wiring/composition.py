@@ -7,6 +7,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from contract.ports import Conversations, Effects, Memory, Model
@@ -43,6 +45,7 @@ from effects.model import ModelEntry, ModelRegistry, RescuingModel
 from effects.stores.shadow_replies import ShadowReplies
 from effects.tape import NodeTimes
 from effects.tools import ToolRegistry, builtin_tools
+from router.admin.audit import AuditLog, Change, now
 from router.admin.pages import RecentExchanges
 from router.capture.writer import CaptureWriter
 from router.config.capabilities import powers_of
@@ -169,7 +172,9 @@ async def open_services(
             observers=[*observers, *_observers(first, recent, metrics)],
             flags=open_flags(settings, environ, stack),
             exchange_ids=ExchangeIds(exchange_key(first.captures.path, key), workers.exchange_id),
-            pauses=Pauses(pauses, first.pauses.keep_seconds, time.time),
+            pauses=Pauses(
+                pauses, first.pauses.keep_seconds, time.time, partial(_audit_unknown, first)
+            ),
             replies=replies,
         )
         try:
@@ -204,6 +209,19 @@ async def _open_state_sync(address: str, router: Router, stack: AsyncExitStack) 
     sync = StateSync(state, breakers, budget, lambda: router.flows)
     await stack.enter_async_context(sync.running())
     return sync
+
+
+def _audit_unknown(settings: Settings, flow: str, hitl_id: str, tool: str) -> None:
+    """Record in the audit that a killed router left the outcome of a tool unknown."""
+    change = Change(
+        at=now(),
+        who="cutover",
+        what="outcome unknown",
+        flow=flow,
+        before={tool: "begun", "pause": hitl_id},
+        after={tool: "outcome_unknown", "pause": hitl_id},
+    )
+    AuditLog(Path(settings.admin.audit_path))(change)
 
 
 def _observers(

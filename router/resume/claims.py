@@ -29,7 +29,7 @@ class Claim:
     """A pause this router resumes; renewed until it is finished or given back.
 
     It is the journal of the exchange: each write is on the tape of the pause before it is made,
-    and its result before anything follows from it (docs/decisions/0030).
+    and its result before anything follows from it (docs/decisions/0031).
 
     `expires_at` is when the pause would have expired before it was claimed: a later turn of its
     session changes that.
