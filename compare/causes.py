@@ -14,6 +14,7 @@ from typing import Final, TypeVar, get_args
 
 import msgspec
 
+from compare.content import recurs
 from compare.findings import (
     CallChanged,
     CallExtra,
@@ -35,15 +36,28 @@ from compare.findings import (
     TextLate,
     TextShrank,
     ToolAdded,
+    ToolArguments,
     ToolDropped,
     WriteChanged,
     signature_of,
 )
 from compare.input.calls import EffectCall
 from compare.input.pairing import Pair
+from compare.layers.text import went_past
 from compare.streams.events import EventStream
 from contract.errors import FaultCode
-from contract.operations import MODEL_STREAM, TURN_FIND, TURN_HISTORY
+from contract.operations import (
+    CLOCK_NOW,
+    HUMAN_OPEN,
+    IDS_NEW,
+    LOCK_RELEASE,
+    MODEL_LOOKUP,
+    MODEL_STREAM,
+    TOOLS_LIST,
+    TURN_FIND,
+    TURN_HISTORY,
+    WRITES,
+)
 from contract.records import OwnHistory, PlayRecord, RunRecord
 
 LIVE_ANSWER: Final = "live answer"
@@ -59,7 +73,21 @@ _HISTORIES: Final = frozenset({TURN_HISTORY.label, TURN_FIND.label})
 # Codes a run's error can have: a frame behind the terminal one counts as a stream without an end.
 _ENDED_BY_GRAMMAR = frozenset({"grammar", "truncated"})
 _UNANSWERED = "tape_miss"
+_LAST_CALLS = WRITES | {LOCK_RELEASE.label, CLOCK_NOW.label, IDS_NEW.label}
+"""What a run may still call once it knows that it will fail."""
 _ARGUMENTS = ".tool_call.arguments"
+_LOOKUPS = (MODEL_LOOKUP.label, TOOLS_LIST.label)
+_VALUES = (
+    FrameChanged
+    | TextChanged
+    | ReasoningChanged
+    | ToolArguments
+    | WriteChanged
+    | CallChanged
+    | ParameterChanged
+    | PromptChanged
+)
+KNOWN_AT_MOST = 64
 _LACKING = CallSkipped | CallExtra | ToolDropped | ToolAdded
 
 F = TypeVar("F", bound=Finding)
@@ -108,6 +136,7 @@ def settle(case: Differences) -> tuple[Finding, ...]:
     case.grammar = [_mark(f, _why_grammar(case, f)) for f in case.grammar]
     case.text = [_mark(f, _why_text(case, f)) for f in case.text]
     case.effects = [_mark(f, _why_effect(case, f)) for f in case.effects]
+    _mark_recurrences(case)
     if not own_answers(case.pair):
         return (*case.outcome, *case.grammar, *case.frames, *case.text, *case.effects)
     # What breaks a grammar is no answer, whatever else is found of the same text.
@@ -122,6 +151,65 @@ def settle(case: Differences) -> tuple[Finding, ...]:
         *(_mark(f, None if isinstance(f, TextShrank) else noise) for f in case.text),
         *(_mark(f, None if before_question(f) else noise) for f in case.effects),
     )
+
+
+def _mark_recurrences(case: Differences) -> None:
+    """Mark what shows the same change again: a value that was sent is stored and quoted, too.
+
+    A question and the frame that shows it are one form; a setting that is looked up, or tools that
+    are not listed, are no setting of the model call.
+    """
+    known: list[tuple[tuple[str, str], Finding, str]] = []
+    forms = _first([f for f in case.frames if isinstance(f, FrameChanged) and _is_form(f.path)])
+    lookup = _first([f for f in case.effects if f.path.startswith(_LOOKUPS)])
+
+    def explained(finding: F) -> F:
+        cause = forms if finding.path.startswith(HUMAN_OPEN.label) else None
+        if cause is None and isinstance(finding, ParameterChanged):
+            cause = lookup
+        if isinstance(finding, _VALUES) and finding.legacy and finding.graph:
+            values = finding.legacy, finding.graph
+            explaining = (
+                by
+                for of, source, by in known
+                # What is written explains no question to the model: that comes before.
+                if (isinstance(finding, WriteChanged) or not isinstance(source, WriteChanged))
+                and recurs(of, *values)
+            )
+            cause = cause or next(explaining, None)
+            if len(known) < KNOWN_AT_MOST:
+                known.append((values, finding, cause or finding.after or signature_of(finding)))
+        return _mark(finding, cause)
+
+    case.text = [explained(finding) for finding in case.text]
+    case.frames = [explained(finding) for finding in case.frames]
+    case.effects = [explained(finding) for finding in case.effects]
+    _follow_to_the_root(case)
+
+
+def _is_form(path: str) -> bool:
+    return path.endswith(".form")
+
+
+def _follow_to_the_root(case: Differences) -> None:
+    """Let what follows from a finding that is no cause itself follow from that one's cause."""
+    every = (*case.outcome, *case.grammar, *case.frames, *case.text, *case.effects)
+    causes = {signature_of(f) for f in every if f.after is None}
+    roots = {signature_of(f): f.after for f in every if f.after is not None}
+
+    def rooted(finding: F) -> F:
+        root, seen = finding.after, set[str]()
+        while root is not None and root not in causes and root not in seen:
+            seen.add(root)
+            root = roots.get(root)
+        if root is None or root == finding.after or root == signature_of(finding):
+            return finding
+        changed: F = msgspec.structs.replace(finding, after=root)
+        return changed
+
+    case.frames = [rooted(finding) for finding in case.frames]
+    case.text = [rooted(finding) for finding in case.text]
+    case.effects = [rooted(finding) for finding in case.effects]
 
 
 def _mark(finding: F, cause: str | None) -> F:
@@ -140,8 +228,8 @@ def _first(findings: Sequence[Finding]) -> str | None:
 
 def _ended_by_world(case: Differences) -> bool:
     """Whether a model failed, or a call was made that is on no tape."""
-    runs = case.pair.control, case.pair.candidate
-    return bool({run.error.code for run in runs if run.error} & _WORLD)
+    codes = {_code(case.pair.control), _code(case.pair.candidate)}
+    return bool(codes & (_WORLD - {_UNANSWERED} if _went_on(case) else _WORLD))
 
 
 def _sent_before_question(case: Differences, finding: FrameFinding) -> bool:
@@ -199,6 +287,8 @@ def _asks(play: PlayRecord) -> bool:
 
 def _why_ended(case: Differences) -> str | None:
     """A run ended because it broke its grammar, or because nothing could answer its call."""
+    if _went_on(case):
+        return None
     for side, run in (("legacy", case.pair.control), ("graph", case.pair.candidate)):
         code = run.error.code if run.error else ""
         if code in _ENDED_BY_GRAMMAR:
@@ -210,6 +300,27 @@ def _why_ended(case: Differences) -> str | None:
             # No tape answers a call that was made under another site, either.
             return _first(missed) or _first([f for f in case.effects if isinstance(f, SiteChanged)])
     return None
+
+
+def _went_on(case: Differences) -> bool:
+    """Whether one run went on where the other had ended: that is the cause of what it did then.
+
+    The tape of a run that ended answers no further call; one that had not come so far when its
+    call was missed left the way before.
+    """
+    runs = case.pair.control, case.pair.candidate
+    for (asking, ended), (asked, answered) in ((runs[::-1], case.calls[::-1]), (runs, case.calls)):
+        if went_past(ended) or _code(ended) in _ENDED_BY_GRAMMAR or not went_past(asking):
+            continue
+        missed = next((k for k, call in enumerate(asked) if call.how == "missed"), len(asked))
+        reached = {call.entry for call in asked[:missed]}
+        if all(call.entry in reached or call.label in _LAST_CALLS for call in answered):
+            return True
+    return False
+
+
+def _code(run: RunRecord) -> str:
+    return run.error.code if run.error else ""
 
 
 def _why_frame(case: Differences, finding: FrameFinding) -> str | None:
@@ -240,7 +351,7 @@ def _forbidden(finding: FrameFinding, broken: GrammarBroken) -> bool:
 
 def _lost_a_piece(case: Differences, finding: FrameFinding, broken: GrammarBroken) -> bool:
     """Whether arguments put together from many frames may lack what stood in an illegible one."""
-    if not isinstance(finding, FrameChanged) or _ARGUMENTS not in finding.path:
+    if not isinstance(finding, FrameChanged) or _ARGUMENTS not in f"{finding.path}{finding.detail}":
         return False
     stream, at = case.graph, finding.at_graph
     if broken.side == "legacy":
@@ -335,6 +446,8 @@ def _broke_off(case: Differences) -> bool:
 def _why_effect(case: Differences, finding: EffectFinding) -> str | None:
     """A run that ended early asks less; a changed reply is stored as it was changed."""
     if case.outcome and isinstance(finding, _LACKING):
+        if _went_on(case):
+            return _first(case.outcome)
         # What a run lacks that ended at a call no tape answers follows from that, too.
         errors = case.pair.control.error, case.pair.candidate.error
         unanswered = any(error is not None and error.code == _UNANSWERED for error in errors)

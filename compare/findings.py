@@ -8,6 +8,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from compare.content import content_class
+
 Layer = Literal["outcome", "grammar", "frames", "text", "effects"]
 LAYERS: tuple[Layer, ...] = ("outcome", "grammar", "frames", "text", "effects")
 Side = Literal["legacy", "graph", "both"]
@@ -19,7 +21,8 @@ _INDEX = re.compile(r"\[\d+\]")
 class Difference(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """What every finding has: where it is, and what stands there on each side (None: nothing).
 
-    `after` is the signature of the finding this one follows from, None for a cause.
+    `after` is the signature of the finding this one follows from, None for a cause. `detail` is
+    what the place holds several of: a field, a tool, the roles of a prompt.
     """
 
     path: str
@@ -27,6 +30,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     legacy: str | None = None
     graph: str | None = None
     after: str | None = None
+    detail: str = ""
 
 
 class _Outcome(Difference, frozen=True, kw_only=True):
@@ -128,9 +132,8 @@ class PromptSource(msgspec.Struct, frozen=True):
 class PromptChanged(_Effects, frozen=True, kw_only=True, tag="prompt_changed"):
     """A message to the model differs, is missing (graph None) or is new (legacy None).
 
-    The path of a cause names the roles of all messages of its prompt that nothing else explains;
-    the first of them is shown, the others are `after` it. `source` is known where there is a map of
-    prompts.
+    The path of a cause names the role of the first message that nothing else explains, its detail
+    those of all; the others are `after` it. `source` is known where there is a map of prompts.
     """
 
     source: PromptSource | None = None
@@ -226,10 +229,47 @@ def general_path(path: str) -> str:
     return _INDEX.sub("[]", path)
 
 
+_BY_CONTENT = (
+    FrameChanged
+    | TextChanged
+    | ReasoningChanged
+    | PromptChanged
+    | ToolArguments
+    | WriteChanged
+    | CallChanged
+)
+
+
+def change_of(finding: Finding) -> str:
+    """Return the class of a finding's change, "" of kinds that say themselves what changed."""
+    if isinstance(finding, _BY_CONTENT):
+        return content_class(finding.legacy, finding.graph)
+    if isinstance(finding, ParameterChanged):
+        # A setting that is ignored is one fault, whatever it was set to.
+        lost = content_class(finding.legacy, finding.graph) == "missing"
+        return "missing" if lost else "value"
+    return ""
+
+
 def signature_of(finding: Finding) -> str:
-    """Return the stable id of (layer, path without indices, kind): 12 hexadecimal digits."""
-    parts = finding.layer, general_path(finding.path), kind_of(finding)
+    """Return the stable id of a finding: 12 hexadecimal digits.
+
+    It is made of layer, path without indices, kind and class of change; the place alone counts
+    where several fields changed, and of an outcome.
+    """
+    kind, change = kind_of(finding), "" if finding.detail else change_of(finding)
+    if finding.layer == "outcome":
+        kind = ""
+    elif isinstance(finding, PromptChanged):
+        change = change_of(finding)
+    parts = finding.layer, general_path(finding.path), kind, change
     return blake2b("\x1f".join(parts).encode(), digest_size=6).hexdigest()
+
+
+def detail_of(finding: Finding) -> str:
+    """Describe what a cause, or what follows from it, changes: detail or place, and class."""
+    what = finding.detail if finding.after is None else general_path(finding.path)
+    return f"{what}: {change_of(finding) or kind_of(finding)}".removeprefix(": ")
 
 
 def shortened(value: str, most: int = VALUE_AT_MOST) -> str:

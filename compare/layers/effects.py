@@ -19,13 +19,15 @@ from compare.findings import (
     ToolOrder,
     WriteChanged,
     WriteOrder,
+    general_path,
     shortened,
     signature_of,
 )
 from compare.input.calls import EffectCall
 from compare.input.pairing import Pair
+from compare.layers.groups import grouped
 from compare.layers.model_calls import MODEL, model_call_findings
-from compare.layers.values import changes
+from compare.layers.values import changes, unset_text
 from contract.operations import TOOLS_RUN, WRITES
 
 TOOL = TOOLS_RUN.label
@@ -108,10 +110,16 @@ def _changed(pair: Pair, old: EffectCall, new: EffectCall) -> list[EffectFinding
     if old.label == TOOL:
         return [*found, _tool_arguments(pair, old, new)]
     kind = WriteChanged if old.label in WRITES else CallChanged
-    return found + [
-        kind(path=f"{old.place}{path}", exchange=pair.exchange, legacy=a, graph=b)
+    made: list[EffectFinding] = [
+        kind(
+            path=f"{old.place}{path}",
+            exchange=pair.exchange,
+            legacy=unset_text(old.label, path) if a is None else a,
+            graph=unset_text(old.label, path) if b is None else b,
+        )
         for path, a, b in changes(old.args, new.args)
     ]
+    return found + grouped(made, old.place)
 
 
 def _tool_arguments(pair: Pair, old: EffectCall, new: EffectCall) -> ToolArguments:
@@ -124,7 +132,8 @@ def _tool_arguments(pair: Pair, old: EffectCall, new: EffectCall) -> ToolArgumen
         paths = {path for path, _, _ in changes(legacy.encode(), graph.encode())}
         path = paths.pop() if len(paths) == 1 else ""
     return ToolArguments(
-        path=f"{old.place}.{tool}{path}",
+        path=old.place,
+        detail=f"{tool}{general_path(path)}",
         exchange=pair.exchange,
         legacy=shortened(legacy),
         graph=shortened(graph),
@@ -137,10 +146,12 @@ def _one_sided(pair: Pair, call: EffectCall, *, skipped: bool) -> EffectFinding:
     shown, missed, exchange = _text(call.args), call.how == "missed", pair.exchange
     if call.label == TOOL:
         tool = tool_name(call)
-        path = f"{call.place}.{tool}"
+        place = call.place
         if skipped:
-            return ToolDropped(path=path, exchange=exchange, legacy=shown, tool=tool)
-        return ToolAdded(path=path, exchange=exchange, graph=shown, tool=tool, missed=missed)
+            return ToolDropped(path=place, exchange=exchange, legacy=shown, tool=tool, detail=tool)
+        return ToolAdded(
+            path=place, exchange=exchange, graph=shown, tool=tool, missed=missed, detail=tool
+        )
     if skipped:
         return CallSkipped(path=call.place, exchange=exchange, legacy=shown)
     return CallExtra(path=call.place, exchange=exchange, graph=shown, missed=missed)

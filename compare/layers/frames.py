@@ -5,6 +5,7 @@ Events of bare text are aligned by how far the text has come, where its cuts cou
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from compare.findings import (
     shortened,
 )
 from compare.input.pairing import Pair
+from compare.layers.groups import grouped
 from compare.layers.values import changes
 from compare.streams.alignment import align
 from compare.streams.events import EventStream
@@ -95,6 +97,7 @@ class _Gaps:
     def findings(self, script: EditScript, chunking: Chunking) -> list[FrameFinding]:
         gaps = script.gaps if chunking == "exact" else self._without_moved_cuts(script.gaps)
         found: list[FrameFinding] = self._take_moves(gaps)
+        found += self._take_fields(gaps)
         for gap in gaps:
             found += self._gap(gap)
         legacy, graph = self._legacy, self._graph
@@ -144,6 +147,25 @@ class _Gaps:
                     found.append(self._finding(FrameMoved, (i, j), event.name, shown))
         return found
 
+    def _take_fields(self, gaps: list[Gap]) -> list[FrameFinding]:
+        """Take out frames of text that one side sent with a field more.
+
+        On the other side they are bare, and stand in no gap where cuts do not count.
+        """
+        texts = [_TextFrames(stream) for stream in (self._legacy, self._graph)]
+        found: list[FrameFinding] = []
+        for gap in gaps:
+            for side, (own, other) in enumerate(((gap.legacy, gap.graph), (gap.graph, gap.legacy))):
+                for at in list(own):
+                    twin = texts[side].bare_twin(at, texts[1 - side])
+                    if twin is None:
+                        continue
+                    own.remove(at)
+                    if twin in other:
+                        other.remove(twin)
+                    found += self._changed(*((twin, at) if side else (at, twin)))
+        return found
+
     def _gap(self, gap: Gap) -> list[FrameFinding]:
         """Pair what has the same name; what is left was dropped, added or replaced."""
         found: list[FrameFinding] = []
@@ -175,10 +197,11 @@ class _Gaps:
             reached = self._legacy.reached[i][0], self._graph.reached[j][0]
             shown = f"{reached[0]} characters", f"{reached[1]} characters"
             return [self._finding(ChunksMoved, (i, j), old.name, shown)]
-        return [
+        made: list[FrameFinding] = [
             self._finding(FrameChanged, (i, j), f"{old.name}{path}", (before, after))
             for path, before, after in changes(old.shape, new.shape)
         ]
+        return grouped(made, f"frames[{i}].{old.name}")
 
     def _replaced(self, i: int, j: int, left: Sequence[int], right: Sequence[int]) -> FrameReplaced:
         shown = _payloads(self._legacy, left), _payloads(self._graph, right)
@@ -204,6 +227,40 @@ class _Gaps:
             at_graph=places[1],
             count=count,
         )
+
+
+class _TextFrames:
+    """The frames of one stream by name and by how far the text has come."""
+
+    def __init__(self, stream: EventStream) -> None:
+        self._stream = stream
+        self._at: dict[Hashable, list[int]] = defaultdict(list)
+        self._bare: dict[str, list[tuple[tuple[int, int], int]]] = defaultdict(list)
+        for k, (event, reached) in enumerate(zip(stream.events, stream.reached, strict=True)):
+            self._at[event.name, reached].append(k)
+            if event.bare:
+                self._bare[event.name].append((reached, k))
+
+    def bare_twin(self, at: int, other: _TextFrames) -> int | None:
+        """Find the bare event of the other stream that an event with fields stands for.
+
+        It has the same name and text, and there are as many such events on either side: what lacks
+        is missing, not changed. A text that was cut otherwise stands for the next cut.
+        """
+        event, reached = self._stream.events[at], self._stream.reached[at]
+        if (
+            event.bare
+            or event.fault is not None
+            or (event.text is None and event.reasoning is None)
+        ):
+            return None
+        own, twins = self._at[event.name, reached], other._at.get((event.name, reached), [])
+        if twins or reached == (self._stream.reached[at - 1] if at else (0, 0)):
+            fits = len(own) == len(twins) and other._stream.events[twins[own.index(at)]].bare
+            return twins[own.index(at)] if fits else None
+        bare = other._bare.get(event.name, [])
+        k = bisect_left(bare, (reached, 0))
+        return bare[k][1] if k < len(bare) else None
 
 
 def _payloads(stream: EventStream, indices: Sequence[int]) -> str:

@@ -6,22 +6,26 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
+from compare.content import NOT_SET
 from compare.findings import (
     EffectFinding,
     ParameterChanged,
     PromptChanged,
+    change_of,
     excerpts,
     shortened,
     signature_of,
 )
 from compare.input.calls import EffectCall
 from compare.input.pairing import Pair
-from compare.layers.values import written
+from compare.layers.values import unset_text, written
 from compare.streams.alignment import align
 from contract.operations import MODEL_STREAM
 
 MODEL = MODEL_STREAM.label
+SETTINGS = "parameters"
 _TOOL_TURNS = frozenset({"assistant", "tool"})
 
 
@@ -64,22 +68,53 @@ def model_call_findings(
             if cause is None:
                 unexplained.append(change)
             else:
-                found.append(_message(pair, old, change, change.role, cause))
+                found.append(_message(pair, old, change, cause))
         found += _unexplained(pair, old, unexplained)
         if unexplained:
             signature = signature_of(found[-len(unexplained)])
             seen |= {change[1:]: signature for change in unexplained}
+        settings: list[ParameterChange] = []
         for parameter in parameter_changes(legacy, graph):
-            changed = ParameterChanged(
-                path=f"{old.place}.{parameter.path}",
-                exchange=pair.exchange,
-                legacy=parameter.legacy,
-                graph=parameter.graph,
-                after=seen.get(parameter),
-            )
-            seen.setdefault(parameter, signature_of(changed))
-            found.append(changed)
+            if parameter in seen:
+                found.append(_parameter(pair, old, parameter, seen[parameter]))
+            else:
+                settings.append(parameter)
+        made = _settings(pair, old, settings)
+        found += made
+        if made:
+            seen |= dict.fromkeys(settings, signature_of(made[0]))
     return found
+
+
+def _settings(
+    pair: Pair, old: EffectCall, changed: Sequence[ParameterChange]
+) -> list[ParameterChanged]:
+    """Name the parameters nothing explains: one finding, whatever else differs beside the first.
+
+    Parameters that are lost are one place: which a request sets is not the fault's.
+    """
+    if not changed:
+        return []
+    first, *others = changed
+    cause = _parameter(pair, old, first, None)
+    if others or change_of(cause) == "missing":
+        names = " ".join(change.path for change in changed)
+        cause = replace(cause, path=f"{old.place}.{SETTINGS}", detail=names)
+    after = signature_of(cause)
+    return [cause, *(_parameter(pair, old, change, after) for change in others)]
+
+
+def _parameter(
+    pair: Pair, old: EffectCall, changed: ParameterChange, after: str | None
+) -> ParameterChanged:
+    unset = unset_text(old.label, changed.path) or NOT_SET
+    return ParameterChanged(
+        path=f"{old.place}.{changed.path}",
+        exchange=pair.exchange,
+        legacy=unset if changed.legacy is None else changed.legacy,
+        graph=unset if changed.graph is None else changed.graph,
+        after=after,
+    )
 
 
 def _unexplained(
@@ -87,19 +122,19 @@ def _unexplained(
 ) -> list[PromptChanged]:
     """Name what nothing explains: one finding for the prompt, whatever else differs after it.
 
-    Its path names every role, for what is accepted of one is not accepted of the others.
+    Its detail names every role, for what is accepted of one is not accepted of the others.
     """
     if not changed:
         return []
     roles = "+".join(dict.fromkeys(change.role for change in changed))
     first, *others = changed
-    cause = _message(pair, old, first, roles, None)
+    cause = replace(_message(pair, old, first, None), detail=roles)
     after = signature_of(cause)
-    return [cause, *(_message(pair, old, change, change.role, after) for change in others)]
+    return [cause, *(_message(pair, old, change, after) for change in others)]
 
 
 def _message(
-    pair: Pair, old: EffectCall, change: MessageChange, roles: str, after: str | None
+    pair: Pair, old: EffectCall, change: MessageChange, after: str | None
 ) -> PromptChanged:
     legacy, graph = change.legacy, change.graph
     if legacy is None or graph is None:
@@ -107,7 +142,7 @@ def _message(
     else:
         legacy, graph = excerpts(legacy, graph)
     return PromptChanged(
-        path=f"{old.place}.messages[{change.at}].{roles}",
+        path=f"{old.place}.messages[{change.at}].{change.role}",
         exchange=pair.exchange,
         legacy=legacy,
         graph=graph,

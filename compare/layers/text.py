@@ -21,21 +21,40 @@ from compare.streams.events import EventStream
 from contract.grammar import Grammar
 from contract.records import RunRecord
 
+WENT_ON = "went on"
+KEPT = "kept what it had shown"
+TAKEN_BACK_AT_MOST = 400
+
 
 def outcome_findings(pair: Pair) -> list[OutcomeFinding]:
-    """Compare endings; at most one finding."""
+    """Compare endings; at most one finding.
+
+    Its path names the ending that one fault shares, however the other stack ended: how graph ended,
+    or, where graph went on, how legacy did.
+    """
     control, candidate = pair.control, pair.candidate
     legacy, graph = _ending(control), _ending(candidate)
-    if control.outcome != candidate.outcome:
-        path = f"{control.outcome}→{candidate.outcome}"
-        return [OutcomeChanged(path=path, exchange=pair.exchange, legacy=legacy, graph=graph)]
-    if _code(control) != _code(candidate):
-        path = f"{control.outcome}.code"
-        return [CodeChanged(path=path, exchange=pair.exchange, legacy=legacy, graph=graph)]
-    if changed := _refused_otherwise(control, candidate):
+    if (control.outcome, _code(control)) == (candidate.outcome, _code(candidate)):
+        changed = _refused_otherwise(control, candidate)
+        if not changed:
+            return []
         path = f"{control.outcome}.{_code(control)}.{changed}"
         return [RefusalChanged(path=path, exchange=pair.exchange, legacy=legacy, graph=graph)]
-    return []
+    kind = CodeChanged if control.outcome == candidate.outcome else OutcomeChanged
+    if control.outcome != "completed" and went_past(candidate):
+        path = f"{_ended(control)}→{WENT_ON}"
+    else:
+        path = f"→{_ended(candidate)}"
+    return [kind(path=path, exchange=pair.exchange, legacy=legacy, graph=graph)]
+
+
+def went_past(run: RunRecord) -> bool:
+    """Whether a run came to its end, or beyond what the tape could answer."""
+    return run.outcome == "completed" or _code(run) == "tape_miss"
+
+
+def _ended(run: RunRecord) -> str:
+    return f"{run.outcome}.{_code(run)}" if _code(run) else run.outcome
 
 
 def _refused_otherwise(control: RunRecord, candidate: RunRecord) -> str:
@@ -113,4 +132,27 @@ def _shrunk(
     if name in grammar.growing:
         return []
     path = f"{side}.frames[{at}].{name}"
-    return [TextShrank(path=path, exchange=pair.exchange, side=side)]
+    taken_back = _taken_back(stream, at)
+    on_graph = side == "graph"
+    return [
+        TextShrank(
+            path=path,
+            exchange=pair.exchange,
+            side=side,
+            legacy=KEPT if on_graph else taken_back,
+            graph=taken_back if on_graph else KEPT,
+        )
+    ]
+
+
+def _taken_back(stream: EventStream, at: int) -> str:
+    """Describe what stood there before an event, and what it left of that."""
+    event = stream.events[at]
+    for channel in ("text", "reasoning"):
+        now = getattr(event, channel)
+        earlier = (getattr(it, channel) for it in reversed(stream.events[:at]))
+        before = next((text for text in earlier if text is not None), None)
+        if now is not None and before is not None and not now.startswith(before):
+            old, new = excerpts(before, now, TAKEN_BACK_AT_MOST)
+            return f"{old!r} became {new!r}"
+    return "a text became shorter"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from collections.abc import Mapping
+from functools import cache, lru_cache
 from operator import itemgetter
 from typing import Any
 
 import msgspec
 from deepdiff import DeepDiff
 
+from compare.content import NOT_SET
 from compare.input.damage import ILLEGIBLE
+from contract.operations import OPERATIONS
 
 ValueChange = tuple[str, str | None, str | None]
 """(path below the value, legacy, graph); None where nothing stands."""
@@ -85,3 +88,23 @@ def _text(value: Any) -> str | None:
 def written(value: Any) -> str:
     """Write a JSON value compactly."""
     return msgspec.json.encode(value).decode()
+
+
+def unset_text(label: str, path: str) -> str | None:
+    """Describe an argument of an operation that a call leaves to its default; None: no argument."""
+    name = path.removeprefix(".")
+    fields = _arguments().get(label, {})
+    if name not in fields:
+        return None
+    default = fields[name].default
+    if default in (None, msgspec.NODEFAULT):
+        return NOT_SET
+    return f"{NOT_SET} (default {written(default)})"
+
+
+@cache
+def _arguments() -> Mapping[str, Mapping[str, msgspec.structs.FieldInfo]]:
+    return {
+        row.label: {field.encode_name: field for field in msgspec.structs.fields(row.arguments)}
+        for row in OPERATIONS.values()
+    }

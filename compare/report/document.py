@@ -13,6 +13,7 @@ from compare.input.damage import Damage
 from compare.input.pairing import STACKS, Sides
 from compare.layers.frames import Chunking
 from compare.layers.prompt_sources import PromptMap, source_of
+from compare.layers.text import WENT_ON
 from compare.noise import Noise
 from compare.noise.control import NO_CHECK, ControlCheck, control_text
 from compare.noise.study import study_text
@@ -54,9 +55,33 @@ TITLES: Mapping[str, str] = {
 }
 
 
-def title_of(kind: str, sides: Sides = STACKS) -> str:
-    """Return the title of a kind of finding, naming the candidate as its column does."""
+_ENDINGS: Mapping[str, str] = {
+    "completed": "completed",
+    "refused": "refused",
+    "failed": "failed",
+    "truncated": "broke off",
+    "timeout": "ran out of time",
+    "paused": "paused for an answer",
+    "cancelled": "was cancelled",
+}
+
+
+def title_of(kind: str, sides: Sides = STACKS, path: str = "") -> str:
+    """Return the title of a kind of finding, naming the stacks as their columns do.
+
+    Of an outcome it tells which stack ended how.
+    """
+    control, _, candidate = path.partition("→")
+    if kind in {"outcome_changed", "code_changed"} and candidate:
+        if control:
+            return f"{_ending(sides[0], control)}, {sides[1]} {WENT_ON}"
+        return f"{_ending(sides[1], candidate)}, {sides[0]} did not"
     return TITLES[kind].format(candidate=sides[1])
+
+
+def _ending(stack: str, ended: str) -> str:
+    outcome, _, code = ended.partition(".")
+    return f"{stack} {_ENDINGS.get(outcome, outcome)}{f' `{code}`' if code else ''}"
 
 
 VERSION = 2
@@ -233,7 +258,7 @@ def _cluster(cluster: Cluster, pairs: int, waivers: Waivers) -> ClusterReport:
         layer=cluster.layer,
         kind=cluster.kind,
         path=cluster.path,
-        title=title_of(cluster.kind, sides),
+        title=title_of(cluster.kind, sides, cluster.path),
         exchanges=cluster.exchanges,
         findings=cluster.findings,
         share=cluster.exchanges / pairs if pairs else 0.0,

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from compare.comparison import Comparer, raw_equal
-from compare.findings import Finding, kind_of, signature_of
+from compare.findings import Finding, detail_of, kind_of, signature_of
 from compare.layers.frames import Chunking
 from contract.flows.chat import CHAT, Send
 from contract.model import ModelCall, UserMessage
@@ -100,9 +100,10 @@ def test_a_changed_prompt_is_found_once_though_every_round_repeats_it() -> None:
 
 
 def test_messages_of_one_prompt_are_one_finding_that_names_their_roles() -> None:
-    """A waiver for the system prompt does not cover other differences beside it."""
+    """The first is the cause; its detail tells one message from several, as waivers do."""
     both, *others = found(SOUND, SOUND.but(system="冷", user="?"))
-    assert (both.path, both.graph) == ("model.stream@reply[0].messages[0].system+user", "冷")
+    assert (both.path, both.graph) == ("model.stream@reply[0].messages[0].system", "冷")
+    assert both.detail == "system+user"
     assert [(f.path, f.graph) for f in others] == [
         ("model.stream@reply[0].messages[1].user", "?"),
         ("model.stream@reply[1].messages[0].system", "冷"),
@@ -110,7 +111,8 @@ def test_messages_of_one_prompt_are_one_finding_that_names_their_roles() -> None
     ]
     assert {f.after for f in others} == {signature_of(both)}
     [system, _] = found(SOUND, SOUND.but(system="冷"))
-    assert signature_of(system) != signature_of(both)
+    assert signature_of(system) == signature_of(both)
+    assert detail_of(system) != detail_of(both)
 
 
 def test_a_prompt_that_changes_again_in_a_later_round_has_another_cause() -> None:
@@ -138,7 +140,7 @@ def test_a_changed_tool_argument_explains_the_next_prompt() -> None:
     """The assistant's turn quotes the call, and so differs after it."""
     graph = SOUND.but(tools=(tool(0, '{"city":"天津"}'), SOUND.tools[1]))
     cause, follows = found(SOUND, graph)
-    assert cause.path == "tools.run@tool[0].get_weather.city"
+    assert (cause.path, cause.detail) == ("tools.run@tool[0]", "get_weather.city")
     assert kind_of(follows) == "prompt_changed"
     assert follows.after is not None
 

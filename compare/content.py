@@ -1,0 +1,81 @@
+"""Content classes: what kind of change stands between two values, coarse enough to recur."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Literal
+
+ContentClass = Literal["added", "missing", "white space", "date", "number", "wording"]
+
+NOT_SET = "not set"
+"""How the value begins of an argument that is left to its default."""
+
+TELLING = 3
+"""Characters a change needs to be known again elsewhere: a digit or a comma turns up anywhere."""
+
+_BLANK = re.compile(
+    r"[\s\u00a0\u00ad\u180e\u200b-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufe00-\ufe0f\ufeff]+"
+)
+_DATE = re.compile(
+    r"\d{1,4}[-/.年]\d{1,2}[-/.月]\d{1,4}日?|\d{1,2}:\d{2}(?::\d{2})?(?:\.\d+)?(?:\s?[AaPp][Mm]\b)?"
+    r"|[+-]\d{2}:?\d{2}\b|\b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day\b"
+    r"|\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b"
+    r"|\b(?:January|February|March|April|May|June|July|August|September|October|November|December)\b"
+    r"|星期[一二三四五六日天]|周[一二三四五六日]"
+    r"|\b(?:UTC|GMT|CES?T|BST|[ECMP][SD]T|[IJK]ST)\b"
+)
+_NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?", re.IGNORECASE)
+
+
+@lru_cache(maxsize=256)
+def content_class(legacy: str | None, graph: str | None) -> ContentClass:
+    """Return the class of a change; None is nothing, and so is an empty text.
+
+    Dates and numbers are classes only where all else is equal.
+    """
+    legacy = None if legacy is not None and legacy.startswith(NOT_SET) else legacy
+    graph = None if graph is not None and graph.startswith(NOT_SET) else graph
+    if not legacy or not graph:
+        return "missing" if legacy or graph is None else "added"
+    if _BLANK.sub("", legacy) == _BLANK.sub("", graph):
+        return "white space"
+    if _DATE.sub("", legacy) == _DATE.sub("", graph):
+        return "date"
+    if _NUMBER.sub("", legacy) == _NUMBER.sub("", graph):
+        return "number"
+    gone, come = core(legacy, graph)
+    if come.strip() and gone.strip():
+        return "wording"
+    return "missing" if gone.strip() else "added"
+
+
+def core(legacy: str, graph: str) -> tuple[str, str]:
+    """Return what differs between two texts, without what both begin and end with."""
+    most = min(len(legacy), len(graph))
+    start = _shared(legacy, graph, most)
+    end = _shared(legacy[::-1], graph[::-1], most - start)
+    return legacy[start : len(legacy) - end], graph[start : len(graph) - end]
+
+
+def _shared(one: str, other: str, most: int) -> int:
+    """Count the characters two texts have in common from their beginning, by halving."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[:middle] == other[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def recurs(cause: tuple[str, str], legacy: str, graph: str) -> bool:
+    """Whether one change is the whole of what differs between two further values.
+
+    `cause` holds a value of each side. What is too short to be known again must be all there is.
+    """
+    if cause == (legacy, graph):
+        return True
+    changed = core(*cause)
+    return sum(map(len, changed)) >= TELLING and changed == core(legacy, graph)
