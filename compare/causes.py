@@ -20,6 +20,7 @@ from compare.findings import (
     CallExtra,
     CallSkipped,
     EffectFinding,
+    EventLineChanged,
     Finding,
     FrameAdded,
     FrameChanged,
@@ -146,7 +147,7 @@ def settle(case: Differences) -> tuple[Finding, ...]:
     return (
         *(_mark(f, noise if _ended_by_world(case) else None) for f in case.outcome),
         *grammar,
-        *(_mark(f, None if _sent_before_question(case, f) else noise) for f in case.frames),
+        *(_mark(f, None if _own_frame(case, f) else noise) for f in case.frames),
         # A text is not taken back by the model.
         *(_mark(f, None if isinstance(f, TextShrank) else noise) for f in case.text),
         *(_mark(f, None if before_question(f) else noise) for f in case.effects),
@@ -230,6 +231,11 @@ def _ended_by_world(case: Differences) -> bool:
     """Whether a model failed, or a call was made that is on no tape."""
     codes = {_code(case.pair.control), _code(case.pair.candidate)}
     return bool(codes & (_WORLD - {_UNANSWERED} if _went_on(case) else _WORLD))
+
+
+def _own_frame(case: Differences, finding: FrameFinding) -> bool:
+    """Whether a frame differs by more than the model's answer."""
+    return isinstance(finding, EventLineChanged) or _sent_before_question(case, finding)
 
 
 def _sent_before_question(case: Differences, finding: FrameFinding) -> bool:

@@ -12,7 +12,7 @@ from compare.findings import Finding, GrammarBroken
 from compare.input.calls import EffectCall, calls_of, one_tape, same_calls
 from compare.input.pairing import Pair
 from compare.layers.effects import effect_findings
-from compare.layers.frames import Chunking, frame_findings, script_of
+from compare.layers.frames import Chunking, event_line_findings, frame_findings, script_of
 from compare.layers.grammar import Violation, grammar_findings, violation_of
 from compare.layers.model_calls import MODEL
 from compare.layers.text import outcome_findings, text_findings
@@ -73,6 +73,7 @@ class Comparer:
         case.grammar = grammar
         script = script_of(legacy, graph, cuts=self._cuts_count(case))
         case.frames = frame_findings(pair, legacy, graph, script, self._chunking)
+        case.frames += event_line_findings(pair, legacy, graph)
         case.text = text_findings(pair, legacy, graph, script.matched, self._spec.grammar)
         case.effects = effect_findings(pair, *calls)
         return settle(case)

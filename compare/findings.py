@@ -93,6 +93,10 @@ class FrameChanged(_Frames, frozen=True, kw_only=True, tag="frame_changed"):
     """A frame of the same name with other content, text apart."""
 
 
+class EventLineChanged(_Frames, frozen=True, kw_only=True, tag="event_line_changed"):
+    """Frames of the same names come under other `event:` lines, on which clients dispatch."""
+
+
 class ChunksMoved(_Frames, frozen=True, kw_only=True, tag="chunks_moved"):
     """The same text was cut elsewhere; only found when chunk boundaries count."""
 
@@ -198,7 +202,13 @@ class CallUnplayed(_Effects, frozen=True, kw_only=True, tag="call_unplayed"):
 
 OutcomeFinding: TypeAlias = OutcomeChanged | CodeChanged | RefusalChanged
 FrameFinding: TypeAlias = (
-    FrameDropped | FrameAdded | FrameReplaced | FrameMoved | FrameChanged | ChunksMoved
+    FrameDropped
+    | FrameAdded
+    | FrameReplaced
+    | FrameMoved
+    | FrameChanged
+    | EventLineChanged
+    | ChunksMoved
 )
 TextFinding: TypeAlias = TextChanged | ReasoningChanged | TextLate | TextShrank
 EffectFinding: TypeAlias = (

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from compare.findings import (
     ChunksMoved,
+    EventLineChanged,
     FrameAdded,
     FrameChanged,
     FrameDropped,
@@ -25,7 +26,7 @@ from compare.input.pairing import Pair
 from compare.layers.groups import grouped
 from compare.layers.values import changes
 from compare.streams.alignment import align
-from compare.streams.events import EventStream
+from compare.streams.events import MESSAGE, EventStream
 
 TEXT, REASONING = 0, 1
 Chunking = Literal["ignore", "exact"]
@@ -84,6 +85,63 @@ def frame_findings(
 ) -> list[FrameFinding]:
     """Name what is in the gaps."""
     return _Gaps(pair, legacy, graph).findings(script, chunking)
+
+
+class EventTypes(NamedTuple):
+    """The types that `event:` lines give events of one name, each with the first that has it."""
+
+    first: dict[str, int]
+
+    @classmethod
+    def by_name(cls, stream: EventStream) -> dict[str, EventTypes]:
+        """Collect the types of a stream, by the names of its events."""
+        found: dict[str, EventTypes] = {}
+        for index, event in enumerate(stream.events):
+            types = found.setdefault(event.name, cls({})).first
+            for name in event.types or (MESSAGE,):
+                types.setdefault(name, index)
+        return found
+
+    def beside(self, other: EventTypes) -> int:
+        """Return the index of the first event whose type the other side does not have."""
+        own = [index for name, index in self.first.items() if name not in other.first]
+        return min(own or self.first.values())
+
+    def __str__(self) -> str:
+        """Show the lines."""
+        shown = (f"event: {t}" if t != MESSAGE else "no event: line" for t in sorted(self.first))
+        return ", ".join(shown)
+
+
+def event_line_findings(pair: Pair, legacy: EventStream, graph: EventStream) -> list[FrameFinding]:
+    """Compare the `event:` lines of frames that both sides sent; at most one finding."""
+    if not any(event.types for stream in (legacy, graph) for event in stream.events):
+        return []
+    old, new = EventTypes.by_name(legacy), EventTypes.by_name(graph)
+    other = [
+        (name, old[name], new[name])
+        for name in old
+        if name in new and old[name].first.keys() != new[name].first.keys()
+    ]
+    if not other:
+        return []
+    name, before, after = other[0]
+    how = "renamed"
+    if all(was.first.keys() == {MESSAGE} for _, was, _ in other):
+        how = "added"
+    elif all(now.first.keys() == {MESSAGE} for _, _, now in other):
+        how = "missing"
+    i, j = before.beside(after), after.beside(before)
+    return [
+        EventLineChanged(
+            path=f"frames[{i}].{name if len(other) == 1 else '*'}.event: {how}",
+            exchange=pair.exchange,
+            legacy=str(before),
+            graph=str(after),
+            at_legacy=i,
+            at_graph=j,
+        )
+    ]
 
 
 class _Gaps:

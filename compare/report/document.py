@@ -34,6 +34,7 @@ TITLES: Mapping[str, str] = {
     "frame_replaced": "Frame replaced",
     "frame_moved": "Frame at another place",
     "frame_changed": "Frame changed",
+    "event_line_changed": "Other `event:` lines",
     "chunks_moved": "Text cut elsewhere",
     "text_changed": "Final text differs",
     "reasoning_changed": "Reasoning differs",

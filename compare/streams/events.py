@@ -70,8 +70,10 @@ def _plainly(why: str) -> str:
 
 
 NOT_JSON = "(not JSON)"
-NAME, TEXT, REASONING, FAULT = "@event", "@text", "@reasoning", "@fault"
-"""Keys of streams in normal form: an event's name, its texts, and what is wrong with it."""
+NAME, TEXT, REASONING, FAULT, LINES = "@event", "@text", "@reasoning", "@fault", "@lines"
+"""Keys of streams in normal form: an event's name, texts, faults, and types by `event:` lines."""
+MESSAGE = "message"
+"""The type of an event without an `event:` line, as clients dispatch it."""
 LEARNED_FROM = 96
 """Characters from which a frame is like others rather than the same."""
 REMEMBERED_UP_TO = 1_024
@@ -91,7 +93,8 @@ class Event(msgspec.Struct, frozen=True):
 
     `data` is its payload as sent, `shape` the payload without name and texts; `bare` events carry
     nothing but text and may repeat: where their text is cut does not matter. `fault` is what is
-    wrong with the payload.
+    wrong with the payload. `types` are those that the `event:` lines of its frames say, where they
+    count and are others than `message`.
     """
 
     name: str
@@ -102,6 +105,7 @@ class Event(msgspec.Struct, frozen=True):
     bare: bool = False
     growth: Growth | None = None
     fault: PayloadFault | None = None
+    types: frozenset[str] = frozenset()
 
 
 Stamped = tuple[int, str]
@@ -295,6 +299,9 @@ class EventReader:
         if self._tag:
             value.pop(self._tag, None)
         fault = self._fault(name, data, value)
+        types = (
+            frozenset(value.pop(LINES, ())) if self._normal else types_of(self._decoder, sse_name)
+        )
         text, growth = self._taken("text", name, value)
         reasoning, thought = self._taken("reasoning", name, value)
         return Event(
@@ -306,6 +313,7 @@ class EventReader:
             not value and (text is not None or reasoning is not None) and name in self._repeatable,
             growth or thought,
             fault,
+            types,
         )
 
     def _payload(self, frame: str) -> tuple[str, str]:
@@ -332,6 +340,12 @@ class EventReader:
             noted = value.pop(FAULT, None)
             return PayloadFault(*noted) if noted else None
         return self._payloads.fault(name, data)
+
+
+def types_of(decoder: EventDecoder, sse_name: str) -> frozenset[str]:
+    """Return the type an `event:` line says, none where it is the default or does not count."""
+    said = decoder.lines_count and sse_name not in {"", MESSAGE}
+    return frozenset({sse_name}) if said else frozenset()
 
 
 def restricted_texts(wire: Wire) -> frozenset[str]:

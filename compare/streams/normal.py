@@ -6,7 +6,7 @@ Pieces of tool calls are put together, each call one event.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,8 @@ import msgspec
 
 from compare.streams.events import (
     FAULT,
+    LINES,
+    MESSAGE,
     NAME,
     NOT_JSON,
     REASONING,
@@ -21,6 +23,7 @@ from compare.streams.events import (
     PayloadFault,
     Payloads,
     not_json,
+    types_of,
 )
 from contract.errors import CutoverError
 from contract.records import ErrorRecord, Outcome
@@ -52,7 +55,7 @@ TOOL_CALL = "tool_call"
 """The name of a call's event."""
 
 
-_RESERVED = frozenset({NAME, TEXT, REASONING, FAULT})
+_RESERVED = frozenset({NAME, TEXT, REASONING, FAULT, LINES})
 VALUE = "value"
 """Where a payload that is no object stands."""
 
@@ -200,9 +203,12 @@ class Normaliser:
             payload[FAULT] = fault
         # A frame of which nothing is left was only there for what it held.
         nameless = bool(self._parts) and name == self._dialect.event.default
+        first = len(made.events)
         if len(payload) > 1 or name in self._terminal or not (pieces or shared or nameless):
             made.add(payload)
         made.events += shared
+        if self._decoder.lines_count:
+            made.typed(first, types_of(self._decoder, event.sse_name) or {MESSAGE})
         if name in self._errors:
             made.failed(code)
 
@@ -258,6 +264,14 @@ class _Building:
 
     def add(self, event: JSON) -> None:
         self.events.append((self.at, event))
+
+    def typed(self, first: int, types: Collection[str]) -> None:
+        """Note the types of the events from `first` on; a mere piece has that of the last one."""
+        piece = first == len(self.events)
+        for _, event in self.events[-1 if piece else first :]:
+            held = sorted({*types, *(event.get(LINES, (MESSAGE,)) if piece else ())})
+            if held != [MESSAGE]:
+                event[LINES] = held
 
     def failed(self, code: str) -> None:
         if self.error is None:

@@ -35,12 +35,15 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class EventNames(_Table, frozen=True, kw_only=True):
     """Names of events: the value at `path`, else the SSE `event:` field, else `default`.
 
-    `names` translates; a value that is no string is looked up as JSON (`true`, `7`).
+    `names` translates; a value that is no string is looked up as JSON (`true`, `7`). Where a path
+    names events, their `event:` lines count beside it, for clients dispatch on these; `line =
+    "ignore"`: they do not.
     """
 
     path: str | None = None
     default: str = "message"
     names: dict[str, str] = {}
+    line: Literal["count", "ignore"] = "count"
 
 
 class TextPaths(_Table, frozen=True, kw_only=True):

@@ -150,6 +150,13 @@ class EventDecoder:
                 name = found if isinstance(found, str) else _encode(found).decode()
         return names.names.get(name, name) or names.default
 
+    @cached_property
+    def lines_count(self) -> bool:
+        """Whether the `event:` lines of frames say more than the names of events."""
+        dialect = self.dialect
+        named = bool(self.name_path) and dialect.event.line == "count"
+        return named and dialect.framing == "sse"
+
     def text_paths(self, track: str, name: str) -> tuple[tuple[Path, ...], Growth]:
         """Return where events of a name keep a text, and how it grows."""
         table = self._tracks[track]

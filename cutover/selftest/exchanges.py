@@ -77,7 +77,7 @@ class Script:
 
     `tools` are called in one round before the answer; `pieces` is the answer as it is sent, one
     SEND a piece; `final` and `stored` stand in for the whole answer in SUCCESS and in the store.
-    `spoil` changes the events last, `upset` the calls.
+    `spoil` changes the events last, `upset` the calls, `framed` each frame.
     """
 
     system: str = SYSTEM
@@ -91,6 +91,7 @@ class Script:
     error: ErrorRecord | None = None
     spoil: Callable[[Events], Events] = list
     upset: Callable[[list[ScriptedCall]], list[ScriptedCall]] = list
+    framed: Callable[[str], str] = str
     step_us: int = STEP_US
 
     @property
@@ -184,7 +185,7 @@ def events(script: Script) -> Events:
 def frames(script: Script, late_us: int = 0) -> tuple[tuple[int, str], ...]:
     """Put a script's events into stamped frames."""
     return tuple(
-        (late_us + 100_000 + k * script.step_us, encode(event).decode())
+        (late_us + 100_000 + k * script.step_us, script.framed(encode(event).decode()))
         for k, event in enumerate(events(script))
     )
 

@@ -278,6 +278,9 @@ BEYOND = _run_faults(
                 spoil=put(2, Send("", tool_call_feedback=ToolFeedback("get_time", "running")))
             ),
         },
+        ("frames", "event_line_changed"): {
+            "event lines added": SOUND.but(framed="event: step\n{}".format),
+        },
         ("text", "reasoning_changed"): {
             "reasoning lost": (SOUND, THINKING),
             "reasoning cut short": (SOUND.but(spoil=_reasoned("要查天气。")), THINKING),

@@ -31,12 +31,12 @@ def test_an_event_is_called_as_the_sse_field_says_or_message() -> None:
 
 
 def test_a_name_in_the_payload_is_taken_from_it() -> None:
-    """Without one, the SSE field is the name, then the default."""
+    """Without one, the SSE field is the name, then the default; it is noted beside the name."""
     body = sse({"a": {"t": "x"}}, "no") + sse({"a": {}}, "sse") + sse({"b": 1})
     text = "[event]\npath = 'a.t'\ndefault = 'other'"
     assert events(text, body) == [
-        {"@event": "x"},
-        {"@event": "sse", "a": {}},
+        {"@event": "x", "@lines": ["no"]},
+        {"@event": "sse", "@lines": ["sse"], "a": {}},
         {"@event": "other", "b": 1},
     ]
 
