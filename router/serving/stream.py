@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Final, assert_never
 
@@ -206,7 +207,6 @@ class ServedStream:
 
     def close_now(self) -> bool:
         """Close without waiting; returns False where that is not possible: call `close`."""
-        self.on_fallback = None
         if self._stall_check is not None:
             self._stall_check.cancel()
         if self._closing is not None:
@@ -214,6 +214,9 @@ class ServedStream:
         for run in self.runs:
             if not run.stopped:
                 return False
+        if self._finisher() is not None:
+            return False
+        self.on_fallback = None
         if not self._closed and self.exchange.close_if_idle():
             self._closed = True
             if self.exchange.tape.usage.frames_overflowed:
@@ -234,12 +237,41 @@ class ServedStream:
             patience = max(self._limits.stall_seconds, self.context.spec.grace_seconds)
             if not await last.wait_stopped(patience):
                 last.fence(_LINGERED)
+            elif (fallback := self._finisher()) is not None:
+                await self._finish(fallback, patience)
+        self.on_fallback = None
         for run in self.runs:
             if not await run.wait_stopped(STOP_SECONDS):
                 log.error("%s %s does not end; it is left behind", run.role, run.stack)
         if self.exchange.tape.usage.frames_overflowed:
             self._drop_unread()
         await self.exchange.close()
+
+    def _finisher(self) -> Stack | None:
+        """Return the stack that does what is left, where a flow crashed at work after its end."""
+        outcome, fallback = self.run.outcome if self.runs else None, self.fallback
+        if not (self.context.spec.grace_seconds and self.ended and len(self.runs) == 1):
+            return None
+        if outcome is None or outcome.blame != "stack" or not self.run.complete:
+            return None
+        if fallback is None or fallback.powers.repeats(self.primary.powers) != "frames":
+            return None
+        return None if self.exchange.tape.overflowed or self.run.session.fenced else fallback
+
+    async def _finish(self, fallback: Stack, patience: float) -> None:
+        """Let another stack do what is left; what is on the tape is not done again."""
+        failed, outcome = self.run, self.run.outcome
+        failed.session.fence()
+        if outcome is not None:
+            self.reason = outcome.error.code if outcome.error else outcome.kind
+        log.warning("%s finishes what %s has not: %s", fallback.name, failed.stack, self.reason)
+        if self.on_fallback is not None:
+            self.on_fallback(fallback)
+        self._start(fallback, "fallback")
+        self.served_by = self.primary  # the client has its frames alone
+        self.run.skipped = sys.maxsize
+        if not await self.run.wait_stopped(patience):
+            self.run.fence(_LINGERED)
 
     def _drop_unread(self) -> None:
         """Drop also the frames that a client which stopped reading never got."""
@@ -257,7 +289,7 @@ class ServedStream:
             role=role,
             incoming=context.incoming,
             exchange=context.exchange,
-            unsent_limit=self._limits.unsent_bytes,
+            unsent_limit=None if self.ended else self._limits.unsent_bytes,
         )
         run = stack.new_run(request, session)
         if self.committed:

@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from contract.flow import Event, Request
+from contract.flow import Event, Flow, Request
 from contract.ports import Effects
 from contract.stores import MemoryEntry
 from effects.testing import World
 from router.serving.stream import STOP_SECONDS
+from router.stack import StackName
+from tests.support.faulty_stacks import Boom
 from tests.support.pausing_flow import SPEC, Ask, Desk, Done, Options, Said
 
 pytestmark = pytest.mark.virtual
@@ -43,6 +45,45 @@ async def test_work_after_the_end_is_done_and_recorded() -> None:
     tape = desk.captured.batches[0][0].tape
     assert tape is not None
     assert [entry.op for entry in tape] == ["acquire", "release", "write"]
+
+
+def crashing(writes: int) -> Flow:
+    """Learn in two writes, and crash after so many of them."""
+
+    async def flow(request: Request[Ask, Options], effects: Effects) -> AsyncIterator[Event]:
+        session = request.body.session_id
+        yield Said("hello")
+        yield Done("completed")
+        for number in range(2):
+            if number == writes:
+                raise Boom
+            entry = MemoryEntry(
+                memory_id=f"m{number}", user_id="u", text=f"fact {number}", session_id=session
+            )
+            await effects.memory.write(f"learn {number}", (entry,))
+
+    return flow
+
+
+@pytest.mark.parametrize("writes", [0, 1])
+@pytest.mark.parametrize("assigned", ["legacy", "graph"])
+async def test_work_after_the_end_that_crashed_is_finished_by_the_other_stack(
+    assigned: StackName, writes: int
+) -> None:
+    """Once: what had been done is on the tape. The client has its answer, and gets nothing more."""
+    flows = {"legacy": crashing(9), "graph": crashing(9)} | {assigned: crashing(writes)}
+    desk = Desk(World(), legacy=flows["legacy"], graph=flows["graph"], spec=LATER)
+    desk.assigned = assigned
+    reply = await desk.ask()
+    assert reply.said == ["hello", "completed"]
+    assert [entry.text for entry in desk.world.memory.entries] == ["fact 0", "fact 1"]
+    assert desk.world.count("memory.write") == 2
+    first, second = desk.captured.batches[0]
+    assert (first.role, first.stack, first.outcome) == ("serving", assigned, "failed")
+    assert (second.role, second.outcome, second.sent) == ("fallback", "completed", 2)
+    assert {first.served, second.served} == {assigned}
+    assert first.tape is not None
+    assert [entry.op for entry in first.tape] == ["write", "write"]
 
 
 async def test_the_session_is_free_when_the_last_frame_goes_out() -> None:
