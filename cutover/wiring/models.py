@@ -70,6 +70,7 @@ def rescue_policy(section: RescueSettings) -> RescuePolicy:
         attempts=section.attempts,
         first_wait=section.first_wait_seconds,
         longest_wait=section.longest_wait_seconds,
+        hedge=section.hedge_seconds or None,
         breaker=BreakerPolicy(
             window=section.breaker_window_seconds,
             calls=section.breaker_calls,
@@ -117,6 +118,7 @@ def _entry(model_id: str, section: ModelSettings, providers: Mapping[str, Provid
         max_output_tokens=section.max_output_tokens,
         prices=prices if section.priced else None,
         fallbacks=section.fallbacks,
+        first_token=section.first_token_seconds,
     )
 
 

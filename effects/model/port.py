@@ -36,10 +36,10 @@ from contract.model import (
     field_of,
 )
 from contract.ports import Effects, Model
-from effects.circuit_breaker import Result
 from effects.loop_time import loop_now
 from effects.model.chunks import encode_call
-from effects.model.registry import ModelEntry, ModelRegistry
+from effects.model.hedge import Attempt, race
+from effects.model.registry import ModelRegistry
 from effects.model.retry import (
     CallModel,
     GiveUp,
@@ -50,12 +50,18 @@ from effects.model.retry import (
     RescuePolicy,
     RetryAfter,
     RetryStep,
-    blames_provider,
+    remedy,
 )
 from effects.model.splice import AnswerMismatch, Extent, SentAnswer
-from effects.model.stream import RawAssembler, StreamAssembler, read_answer, total_deadline
+from effects.model.stream import (
+    CallDeadline,
+    RawAssembler,
+    StreamAssembler,
+    read_answer,
+    total_deadline,
+)
 
-Rescued = Literal["retried", "failed_over", "spliced", "not_spliced", "given_up"]
+Rescued = Literal["hedged", "retried", "failed_over", "spliced", "not_spliced", "given_up"]
 
 _COMPLETED: Final = "completed"
 
@@ -65,8 +71,8 @@ log = logging.getLogger(__name__)
 class AttemptLine(NamedTuple):
     """One counter of attempts: which model was called, and what came of it.
 
-    `outcome` is `completed`, `left` (the caller cancelled), `unlike` (a second answer that did not
-    begin as the first) or the code of the fault.
+    `outcome` is `completed`, `left` (the caller cancelled, or another model spoke first), `unlike`
+    (a second answer that did not begin as the first) or the code of the fault.
     """
 
     model_id: str
@@ -78,7 +84,8 @@ class AttemptLine(NamedTuple):
 class RescueLine(NamedTuple):
     """One counter of what followed an attempt that did not complete.
 
-    `model_id` is the model that failed, `reason` how, `then` the one called next: "" for none.
+    `model_id` is the model that failed, `reason` how, `then` the one called next: "" for none. A
+    model that was `hedged` had not failed yet: its `reason` is `left`.
     """
 
     model_id: str
@@ -151,13 +158,12 @@ class RescuingModel:
         Closing the generator, or cancelling the task that reads it, drops everything at once.
         """
         now = loop_now
-        raw = isinstance(call, PassedCall)
         named = self._registry.entry(call.model_id)
         ends = total_deadline(named.provider.limits, now())
         rescue = Rescue(named, self._registry.entries, self._means, ends.when)
         sent = SentAnswer()
         held: list[Chunk] = []
-        failed: _Attempt | None = None
+        failed: Attempt | None = None
         step: RetryStep = rescue.next(now())
         while True:
             while isinstance(step, RetryAfter):
@@ -165,15 +171,15 @@ class RescuingModel:
                 step = rescue.next(now())
             if isinstance(step, GiveUp):
                 raise EffectFailed(step.fault)
-            entry, splice = step.entry, sent.splice()
+            splice = sent.splice()
+            attempt = self._attempt(rescue, step, call, ends)
+            if splice is None and (after := self.policy.hedge) is not None:
+                attempt = await self._race(rescue, attempt, call, ends, after)
+            entry = attempt.entry
             by = "" if entry.model_id == call.model_id else entry.model_id
-            attempt = _Attempt(entry)
             held.clear()
             try:
-                body = encode_call(call, entry.model)
-                assembler = RawAssembler() if raw else StreamAssembler()
-                answer = read_answer(self._registry, entry, body, ends, assembler)
-                async with aclosing(answer) as pieces:
+                async with aclosing(attempt.answer) as pieces:
                     # Chunks are yielded here, and not by a stream inside a stream: each of them
                     # would pay for that.
                     async for piece in pieces:
@@ -194,15 +200,9 @@ class RescuingModel:
             except AnswerMismatch:
                 attempt.outcome = "unlike"
             except EffectFailed as error:
-                attempt.fault, attempt.outcome = error.fault, error.fault.code
-                if blames_provider(error.fault):
-                    attempt.result = "failure"
+                attempt.fail(error.fault)
             finally:
-                self.breakers.of(entry).record(step.permit, attempt.result, now())
-                line = AttemptLine(
-                    entry.model_id, entry.provider.name, entry.model, attempt.outcome
-                )
-                self.counts.attempts[line] += 1
+                self._record(attempt)
             if attempt.outcome == _COMPLETED:
                 if splice is not None and failed is not None:
                     self._count(failed, "spliced", entry.model_id)
@@ -213,7 +213,54 @@ class RescuingModel:
             extent = "something" if held else sent.extent
             failed, step = attempt, self._after(rescue, attempt, extent)
 
-    def _after(self, rescue: Rescue, attempt: _Attempt, extent: Extent) -> RetryStep:
+    def _attempt(
+        self, rescue: Rescue, step: CallModel, call: ModelCall | PassedCall, ends: CallDeadline
+    ) -> Attempt:
+        entry = step.entry
+        limits = entry.limits(fallback_ready=rescue.ready(loop_now()) is not None)
+        body = encode_call(call, entry.model)
+        assembler = RawAssembler() if isinstance(call, PassedCall) else StreamAssembler()
+        answer = read_answer(self._registry, entry, body, ends, assembler, limits)
+        return Attempt(entry, step.permit, answer)
+
+    async def _race(
+        self,
+        rescue: Rescue,
+        first: Attempt,
+        call: ModelCall | PassedCall,
+        ends: CallDeadline,
+        seconds: float,
+    ) -> Attempt:
+        """Return the attempt that speaks first, of this one and a fallback called beside it."""
+
+        def call_second() -> Attempt | None:
+            step = rescue.hedge(loop_now())
+            if step is None:
+                return None
+            self._count(first, "hedged", step.entry.model_id)
+            return self._attempt(rescue, step, call, ends)
+
+        def went_on(failed: Attempt, error: EffectFailed) -> bool:
+            if failed is first and remedy(error.fault, "nothing") == "stop":
+                return False
+            failed.fail(error.fault)
+            self._record(failed)
+            rescue.failed_beside(failed.entry, error.fault)
+            return True
+
+        chosen = await race(first, seconds, call_second, went_on, self._record)
+        if chosen is not first:
+            rescue.turn_to(chosen.entry)
+        return chosen
+
+    def _record(self, attempt: Attempt) -> None:
+        """Report an attempt that has ended to its breaker, and count it."""
+        entry = attempt.entry
+        self.breakers.of(entry).record(attempt.permit, attempt.result, loop_now())
+        line = AttemptLine(entry.model_id, entry.provider.name, entry.model, attempt.outcome)
+        self.counts.attempts[line] += 1
+
+    def _after(self, rescue: Rescue, attempt: Attempt, extent: Extent) -> RetryStep:
         """Decide what follows a failed attempt; count and log it."""
         fault, entry = attempt.fault, attempt.entry
         step = rescue.mismatched() if fault is None else rescue.failed(fault, loop_now(), extent)
@@ -243,22 +290,9 @@ class RescuingModel:
         )
         return step
 
-    def _count(self, attempt: _Attempt, rescued: Rescued, then: str) -> None:
+    def _count(self, attempt: Attempt, rescued: Rescued, then: str) -> None:
         line = RescueLine(attempt.entry.model_id, rescued, attempt.outcome, then)
         self.counts.followed[line] += 1
-
-
-@dataclasses.dataclass(slots=True)
-class _Attempt:
-    """One attempt and its end; `left` until it has completed or failed.
-
-    `fault` is None where the attempt completed, or its answer was unlike the first one.
-    """
-
-    entry: ModelEntry
-    outcome: str = "left"
-    result: Result = "ignored"
-    fault: Fault | None = None
 
 
 class LimitedModel:

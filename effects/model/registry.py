@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib import import_module
 from types import MappingProxyType
@@ -20,6 +20,8 @@ from contract.model import ModelInfo
 if TYPE_CHECKING:  # the SDK's own, imported when the first client is made
     import httpx2
 
+_COMMON_CONTEXT: Final = 128_000
+"""What stacks are told of a model whose context is unknown."""
 _MAX_ID: Final = 100
 """Characters of an unknown id that are reported, and compared with known ones."""
 
@@ -73,18 +75,25 @@ class Secret:
 class Limits:
     """How long a provider may be silent, in seconds.
 
-    `first_byte` ends with the response's headers, `first_token` with the first text, reasoning or
-    tool call, both count from the start of the call, as does `total`. `idle` is the longest
-    silence after the first token; a comment sent to keep the connection alive is no silence.
-    `tail` is how long to wait for usage after the finish reason; running out of it is no fault.
+    `first_byte` ends with the response's headers, `first_token` with the first speech, both count
+    from the start of the call, as does `total`. Without a `first_token` it depends on whether a
+    fallback stands ready (`ModelEntry.limits`). `idle` is the longest silence of the model after
+    its first token: bytes and comments that keep the connection alive end no silence. `tail` is
+    how long to wait for usage after the finish reason; running out of it is no fault.
     """
 
     connect: float = 5.0
     first_byte: float = 30.0
-    first_token: float = 60.0
+    first_token: float | None = None
     idle: float = 30.0
     total: float = 600.0
     tail: float = 1.0
+
+
+FIRST_TOKEN_BEFORE_FALLBACK: Final = 20.0
+"""Seconds after which another model answers sooner than this one is likely to."""
+FIRST_TOKEN_ALONE: Final = 120.0
+"""Seconds a large prompt, or a model that is loaded first, may take where nothing else helps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +122,24 @@ class Prices:
 class ModelEntry:
     """A model under our name: which provider serves it, and what it is called there.
 
-    `fallbacks` are model ids to try when this one cannot answer, best first.
+    `fallbacks` are model ids to try when this one cannot answer, best first. `context_tokens` is
+    None where it is unknown. `first_token` is a limit of this model, instead of its provider's.
     """
 
     model_id: str
     provider: Provider
     model: str
-    context_tokens: int = 128_000
+    context_tokens: int | None = None
     max_output_tokens: int = 16_384
     prices: Prices | None = None
     fallbacks: tuple[str, ...] = ()
+    first_token: float | None = None
+
+    def limits(self, *, fallback_ready: bool) -> Limits:
+        """Return the limits of a call, the one on the first token filled in."""
+        limits = self.provider.limits
+        default = FIRST_TOKEN_BEFORE_FALLBACK if fallback_ready else FIRST_TOKEN_ALONE
+        return replace(limits, first_token=self.first_token or limits.first_token or default)
 
     @property
     def info(self) -> ModelInfo:
@@ -130,7 +147,7 @@ class ModelEntry:
         return ModelInfo(
             model_id=self.model_id,
             model=self.model,
-            context_tokens=self.context_tokens,
+            context_tokens=self.context_tokens or _COMMON_CONTEXT,
             max_output_tokens=self.max_output_tokens,
         )
 

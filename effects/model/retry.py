@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -28,13 +29,15 @@ class RescuePolicy:
     """How often each model is called for one answer, and the waits in between, in seconds.
 
     Waits are drawn from half of `first_wait` to the whole, doubled each time. A provider that asks
-    for more than `longest_wait` is not waited for.
+    for more than `longest_wait` is not waited for. A model that has said nothing for `hedge` is
+    raced by a fallback that stands ready; None: never.
     """
 
     attempts: int = 3
     first_wait: float = 0.5
     longest_wait: float = 10.0
     breaker: BreakerPolicy = _BREAKER
+    hedge: float | None = None
 
 
 def remedy(fault: Fault, extent: Extent) -> Remedy:
@@ -191,6 +194,15 @@ class Rescue:
                 break
         return self._give_up()
 
+    def ready(self, now: float) -> ModelEntry | None:
+        """Return the first fallback that fits and whose breaker is closed; call nothing."""
+        for model_id in self._left:
+            if self._fits(model_id):
+                entry = self._entries[model_id]
+                if self._means.breakers.of(entry).state(now) == "closed":
+                    return entry
+        return None
+
     def failed(self, fault: Fault, now: float, extent: Extent) -> RetryStep:
         """Decide what follows from the fault of the last attempt."""
         if self.entry is self._named or self._fault is None:
@@ -203,13 +215,35 @@ class Rescue:
             case "move":
                 return self._next_model(now)
             case "larger":
-                self._context = max(self._context, self.entry.context_tokens)
+                self._context = max(self._context, self.entry.context_tokens or 0)
                 return self._next_model(now)
             case "restart":
                 last = not any(self._fits(model_id) for model_id in self._left)
                 return self._again(fault, now, most=2) if last else self._next_model(now)
             case _:
                 assert_never(found)
+
+    def hedge(self, now: float) -> CallModel | None:
+        """Call the fallback that stands ready beside the present entry; None where none does."""
+        entry = self.ready(now)
+        permit = None if entry is None else self._means.breakers.of(entry).permit(now, probe=False)
+        if entry is None or permit is None:
+            return None
+        self.attempts += 1
+        return CallModel(entry, permit)
+
+    def failed_beside(self, entry: ModelEntry, fault: Fault) -> None:
+        """Note that one of two models called at once has failed: the other goes on."""
+        if entry is self.entry:
+            self._fault = fault
+        else:
+            self._left = tuple(name for name in self._left if name != entry.model_id)
+
+    def turn_to(self, entry: ModelEntry) -> None:
+        """Go on with the fallback that was called beside the present entry."""
+        self.entry = entry
+        self._left = self._left[self._left.index(entry.model_id) + 1 :]
+        self._attempts_here = 1
 
     def mismatched(self) -> GiveUp:
         """Decide what follows when a second answer does not begin as the first: nothing can."""
@@ -257,7 +291,7 @@ class Rescue:
     def _fits(self, model_id: str) -> bool:
         # Entries change at run time: a fallback may have been removed.
         entry = self._entries.get(model_id)
-        return entry is not None and entry.context_tokens > self._context
+        return entry is not None and (entry.context_tokens or math.inf) > self._context
 
     def _give_up(self, **facts: bool) -> GiveUp:
         fault = self._fault or Fault("model_unavailable", retryable=True)

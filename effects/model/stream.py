@@ -27,7 +27,13 @@ from effects.model.chunks import (
     read_other,
 )
 from effects.model.errors import error_in, in_band_fault, is_error, status_fault, unreachable
-from effects.model.registry import Limits, ModelClient, ModelEntry, ModelRegistry
+from effects.model.registry import (
+    FIRST_TOKEN_ALONE,
+    Limits,
+    ModelClient,
+    ModelEntry,
+    ModelRegistry,
+)
 from effects.model.shapes import INTERRUPTED
 
 DRAIN_SECONDS: Final = 0.05
@@ -89,13 +95,14 @@ class StreamDeadlines:
     def next(self) -> CallDeadline:
         """Return the deadline of the wait that begins now."""
         limits = self.limits
+        first_token = limits.first_token or FIRST_TOKEN_ALONE
         if self._over is not None:
             stage = CallDeadline(self._over, "model_timeout_idle", limits.tail)
         elif self.spoke:
             stage = CallDeadline(self.heard + limits.idle, "model_timeout_idle", limits.idle)
-        elif self.answered or limits.first_token < limits.first_byte:
-            when = self.start + limits.first_token
-            stage = CallDeadline(when, "model_timeout_first_token", limits.first_token)
+        elif self.answered or first_token < limits.first_byte:
+            when = self.start + first_token
+            stage = CallDeadline(when, "model_timeout_first_token", first_token)
         else:
             when = self.start + limits.first_byte
             stage = CallDeadline(when, "model_timeout_first_byte", limits.first_byte)
@@ -273,6 +280,7 @@ async def read_answer(
     body: bytes,
     ends: CallDeadline,
     assembler: StreamAssembler,
+    limits: Limits,
 ) -> AsyncGenerator[list[Chunk], None]:
     """Call one entry once; yield the chunks that come together, as they come.
 
@@ -281,7 +289,7 @@ async def read_answer(
     all that came of it.
     """
     now = loop_now
-    deadlines = StreamDeadlines(entry.provider.limits, now(), ends)
+    deadlines = StreamDeadlines(limits, now(), ends)
     async with registry.clients.lease(entry.provider) as client:
         response = await _respond(client, body, deadlines)
         # Bytes as they come, decompressed where they were compressed all the same.

@@ -126,7 +126,7 @@ class ModelPage(_Page, frozen=True):
     id: str
     model: str
     provider: str
-    context_tokens: int
+    context_tokens: int | None
     max_output_tokens: int
     input_price: float | None
     output_price: float | None

@@ -524,7 +524,9 @@ class ProviderSettings(Section):
     key_env: Variable = _key("the variable's name, never the key", "", examples=["OPENAI_API_KEY"])
     connect_seconds: Seconds = 5.0
     first_byte_seconds: Seconds = 30.0
-    first_token_seconds: Seconds = 60.0
+    first_token_seconds: Seconds | None = _key(
+        "if left out 20 where a fallback stands ready, otherwise 120", None, examples=[60.0]
+    )
     idle_seconds: Seconds = 30.0
     total_seconds: Seconds = 600.0
 
@@ -534,11 +536,16 @@ class ModelSettings(Section):
 
     provider: str = _key("", examples=["openai"])
     model: str = _key("its name there; the id if left out", "", examples=["gpt-4.1"])
-    context_tokens: Positive = 128_000
+    context_tokens: Positive | None = _key(
+        "if left out a context-length error moves on to any fallback", None, examples=[128_000]
+    )
     max_output_tokens: Positive = 16_384
     input_price: Price | None = _key("for the record's cost; none by default", None, examples=[2.0])
     output_price: Price | None = _key("", None, examples=[8.0])
     fallbacks: Texts = _key("model ids to try when this one fails, best first", ())
+    first_token_seconds: Seconds | None = _key(
+        "the limit of this model; its provider's if left out", None, examples=[60.0]
+    )
 
     @property
     def priced(self) -> bool:
@@ -556,6 +563,10 @@ class RescueSettings(Section):
         "waits are drawn from half of this to the whole, doubled each time", 0.5
     )
     longest_wait_seconds: Seconds = _key("a provider that demands a longer one is given up", 10.0)
+    hedge_seconds: Annotated[float, _Number, Field(ge=0, le=86_400)] = _key(
+        "call a ready fallback, too, after this long without a word; both are paid for; 0: never",
+        0.0,
+    )
     breaker_window_seconds: Seconds = 30.0
     breaker_calls: Positive = _key("fewer calls in the window open no breaker", 10)
     breaker_ratio: Ratio = _key("share of them that failed", 0.5)

@@ -26,8 +26,9 @@ def test_every_row_of_the_table_has_a_test() -> None:
     """Each row names one."""
     faults = PLACE.sub("", PAGE.read_text("utf-8"))
     rows = [line for line in faults.splitlines() if line.startswith("| ")]
+    rows = [row for row in rows if not row.endswith("| test |")]
     assert len(rows) > 20
-    assert not [row for row in rows[1:] if "`test_" not in row]
+    assert not [row for row in rows if "`test_" not in row]
 
 
 def test_the_page_shows_the_table_of_shapes() -> None:

@@ -16,6 +16,7 @@ from contract.model import Chunk, ModelInfo
 from effects.model import (
     DuplicateModel,
     KeyUnusable,
+    Limits,
     ModelEntry,
     ModelRegistry,
     Prices,
@@ -47,7 +48,8 @@ def streaming(registry: ModelRegistry) -> AsyncGenerator[Chunk, None]:
 def answer_of(registry: ModelRegistry, entry: ModelEntry) -> AsyncGenerator[list[Chunk], None]:
     """Call an entry that need not be registered."""
     ends = total_deadline(entry.provider.limits, asyncio.get_running_loop().time())
-    return read_answer(registry, entry, b"{}", ends, StreamAssembler())
+    limits = entry.limits(fallback_ready=False)
+    return read_answer(registry, entry, b"{}", ends, StreamAssembler(), limits)
 
 
 async def held(wire: Wire) -> None:
@@ -205,3 +207,14 @@ def test_a_key_no_header_can_carry_is_refused_without_being_named(text: str) -> 
     with pytest.raises(KeyUnusable) as caught:
         Secret(text)
     assert text not in str(caught.value)
+
+
+def test_the_first_token_is_due_sooner_where_a_fallback_stands_ready() -> None:
+    """Unless the model, or else its provider, has a limit of its own."""
+    entry = ModelEntry("m", Provider("p", "http://127.0.0.1:1/v1"), "m")
+    assert entry.limits(fallback_ready=True).first_token == 20
+    assert entry.limits(fallback_ready=False).first_token == 120
+    slow = replace(entry, provider=replace(entry.provider, limits=Limits(first_token=50)))
+    for ready in (True, False):
+        assert slow.limits(fallback_ready=ready).first_token == 50
+        assert replace(slow, first_token=90).limits(fallback_ready=ready).first_token == 90

@@ -13,7 +13,7 @@ from contract.errors import Fault
 from contract.model import Usage
 from effects.model import AttemptLine, BreakerPolicy, RescuePolicy
 from tests.support.gateways import through_the_gateway
-from tests.support.loopback_provider import Answer, Loopback, Wire, in_turn, refusing, serving
+from tests.support.loopback_provider import Answer, Loopback, Wire, in_turn, refusing, serving, sse
 from tests.support.misbehaving_providers import (
     NO_WAIT,
     Caller,
@@ -27,10 +27,12 @@ from tests.support.misbehaving_providers import (
     silence,
     through_the_port,
 )
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 
 SOON = 0.05
+NEVER = 30.0
 SPARE = saying("Hello", ", spare", model="loop-2", usage=7)
 WHOLE = saying("Hello", " there", usage=3)
 BUSY = refusing(503, b'{"error":{"code":"overloaded"}}')
@@ -198,6 +200,103 @@ async def test_cut_or_stalled_in_the_middle(calling: Calling, broken: Answer) ->
     [(over, _), (spliced, _)] = scene.caller.model.counts.followed.items()
     assert (over.rescued, over.then) == ("failed_over", "spare")
     assert spliced == over._replace(rescued="spliced")
+
+
+async def drip(wire: Wire) -> None:
+    """Send signs of life, and no word, until the client has gone."""
+    gone = asyncio.create_task(wire.gone())
+    signs = (b": PROCESSING\n\n", b"data: {", b'"choices":[]}\n\n', sse(said("loop-1", {})))
+    while not gone.done():
+        for sign in signs:
+            await wire.send(sign)
+        await asyncio.wait({gone}, timeout=SOON / 10)
+
+
+async def test_signs_of_life_without_a_word(calling: Calling) -> None:
+    """Bytes and comments end neither limit: the fallback answers long before the total limit."""
+    for texts in (("Hello",), ()):
+        dripping = saying(*texts, then=drip)
+        heard, scene = await ask(calling, dripping, idle=SOON, first_token=2 * SOON, total=NEVER)
+        assert (heard, scene.asked) == (FROM_SPARE, (1, 1))
+
+
+@pytest.mark.parametrize("speaks", ["the second", "the first"])
+async def test_hedging(calling: Calling, speaks: str) -> None:
+    """A ready fallback is called beside a silent model; the one that speaks first answers alone."""
+    both = asyncio.Event()
+    slow = asyncio.Event()
+
+    async def first(wire: Wire) -> None:
+        await wire.head()
+        if speaks == "the second":
+            await wire.gone()
+            slow.set()
+        await both.wait()
+        await saying_on(wire)
+
+    async def second(wire: Wire) -> None:
+        both.set()
+        if speaks == "the second":
+            await SPARE(wire)
+            return
+        await wire.gone()
+        slow.set()
+
+    async with between(calling, first, second, replace(NO_WAIT, hedge=SOON)) as scene:
+        heard = await scene.caller.ask()
+        async with asyncio.timeout(PATIENCE_S):
+            await slow.wait()  # the other one was dropped at once
+    won, lost = ("loop-2", "loop-1") if speaks == "the second" else ("loop-1", "loop-2")
+    assert (heard.model, heard.fault, scene.asked) == (won, None, (1, 1))
+    assert scene.outcomes == {(lost, "left"): 1, (won, "completed"): 1}
+    assert scene.caller.model.counts.rescues == {"hedged": 1}
+
+
+async def saying_on(wire: Wire) -> None:
+    """Send an answer whose head has been sent."""
+    await wire.events(
+        said("loop-1", {"content": "Hello"}), said("loop-1", {}, finish_reason="stop")
+    )
+    await wire.end()
+
+
+@pytest.mark.parametrize("fails", ["the first", "the second"])
+async def test_one_of_two_hedged_models_fails(calling: Calling, fails: str) -> None:
+    """The other one goes on alone, and is called once."""
+    both, failed = asyncio.Event(), asyncio.Event()
+
+    async def first(wire: Wire) -> None:
+        await both.wait()
+        if fails == "the first":
+            await BUSY(wire)
+            failed.set()
+            return
+        await failed.wait()
+        await WHOLE(wire)
+
+    async def second(wire: Wire) -> None:
+        both.set()
+        if fails == "the second":
+            await BUSY(wire)
+            failed.set()
+            return
+        await failed.wait()
+        await SPARE(wire)
+
+    async with between(calling, first, second, replace(NO_WAIT, hedge=SOON)) as scene:
+        heard = await scene.caller.ask()
+    text, model = ("Hello, spare", "loop-2") if fails == "the first" else ("Hello there", "loop-1")
+    assert (heard.text, heard.model, heard.fault) == (text, model, None)
+    assert scene.asked == (1, 1)
+
+
+async def test_a_model_that_speaks_in_time_is_not_hedged(calling: Calling) -> None:
+    """Nor is anything hedged by default."""
+    for policy in (NO_WAIT, replace(NO_WAIT, hedge=NEVER)):
+        async with between(calling, WHOLE, SPARE, policy) as scene:
+            heard = await scene.caller.ask()
+        assert (heard.text, scene.asked) == ("Hello there", (1, 0))
+    assert RescuePolicy().hedge is None
 
 
 @pytest.mark.parametrize(

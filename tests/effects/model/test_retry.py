@@ -148,6 +148,27 @@ def test_an_answer_that_breaks_is_begun_anew(code: FaultCode) -> None:
     assert story(way(SMALL, LARGE), [fault], "too_much") == ["small", code]
 
 
+def test_an_unknown_context_may_be_a_larger_one() -> None:
+    """Neither a fallback nor a model whose context is not stated is taken for 128 000 tokens."""
+    fault = Fault("model_context_length", data={"status": 400})
+    unknown = ModelEntry("unknown", PROVIDER, "unknown-1")
+    million = ModelEntry("million", PROVIDER, "million-1", context_tokens=1_000_000)
+    assert story(way(unknown, LARGE), [fault]) == ["unknown", "large"]
+    assert story(way(million, unknown), [fault]) == ["million", "unknown"]
+    assert story(way(million, LARGE), [fault]) == ["million", "model_context_length"]
+
+
+def test_a_fallback_stands_ready_while_its_breaker_is_closed() -> None:
+    """And while its context is large enough."""
+    breakers = ProviderBreakers(BreakerPolicy(calls=1, rest=50))
+    rescue = way(SMALL, LARGE, breakers=breakers)
+    assert rescue.ready(0) is LARGE
+    breakers.of(LARGE).record(None, "failure", 0)
+    assert rescue.ready(0) is None
+    assert rescue.hedge(0) is None
+    assert way(SMALL).ready(0) is None
+
+
 def test_a_context_too_long_goes_to_a_larger_one_alone() -> None:
     """Never to one as small, and the same model is not asked again."""
     fault = Fault("model_context_length", data={"status": 400})
