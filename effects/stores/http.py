@@ -7,11 +7,14 @@ ones left out:
     PUT /messages/{id}  turn                     200, 201 stored or the same | 409 id taken
     GET /chats/{chat}/messages?before=&limit=    200 {"turns": [turn, …]}, oldest first
 
-Ids are percent-encoded, so that a slash in one does not end it.
+Ids are percent-encoded, so that a slash in one does not end it. A message
+that is not stored comes after all that are: some flows ask for the history before they store a
+turn, and a service that answered "none" to that would lose the conversation.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -39,6 +42,8 @@ _UNAVAILABLE: Final = "store_unavailable"
 _NO_MESSAGE: Final = "cutover.no-message"
 _STORED = frozenset({HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT})
 _LATER = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+
+log = logging.getLogger(__name__)
 
 _turn = msgspec.json.Decoder(Turn)
 _turns = msgspec.json.Decoder(FoundTurns)
@@ -99,7 +104,25 @@ class HttpConversations:
         check_ids(chat_id, before)
         query = urlencode({"before": before, "limit": max(limit, 0)}, quote_via=quote)
         path = f"/chats/{_segment(chat_id)}/messages?{query}"
-        return _decode(_turns, _expect(*await self._call("GET", path))).turns
+        turns = _decode(_turns, _expect(*await self._call("GET", path))).turns
+        if not turns and before and limit > 0:
+            await self._check_unknown(site, chat_id, before)
+        return turns
+
+    async def _check_unknown(self, site: str, chat_id: str, before: str) -> None:
+        """Raise `EffectFailed` where a chat has turns, and none before a message it does not have.
+
+        It costs the first message of each chat a request.
+        """
+        if not await self.history(site, chat_id, before="", limit=1):
+            return
+        if await self.find(site, before) is None:
+            log.error(
+                "the conversation service at %s has turns of a chat, and answers none before a "
+                "message that it does not know: it must answer with the latest",
+                self._base,
+            )
+            raise EffectFailed(Fault("store_failed", data={"reason": "unknown_before"}))
 
     async def aclose(self) -> None:
         """Close the connections; idempotent."""

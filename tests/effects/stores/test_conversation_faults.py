@@ -201,6 +201,37 @@ async def test_an_answer_that_breaks_the_promise_is_a_fault(body: bytes) -> None
         assert failed.value.fault == Fault("store_failed", data={"reason": "answer"})
 
 
+class KnownOnly(MemoryConversations):
+    """Answers none before a message that it does not know."""
+
+    async def history(
+        self, site: str, chat_id: str, *, before: str, limit: int
+    ) -> tuple[Turn, ...]:
+        """Read turns."""
+        if before and await self.find(site, before) is None:
+            return ()
+        return await super().history(site, chat_id, before=before, limit=limit)
+
+
+@pytest.mark.sockets
+async def test_a_service_that_knows_nothing_before_a_new_message_is_a_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A conversation would be lost silently; a new chat and its first message have no history."""
+    service = conversation_service(KnownOnly())
+    async with served(service) as url, HttpConversations.open(url) as store:
+        assert await store.history("history", "c1", before="m1", limit=5) == ()
+        first = Turn(message_id="m1", role="user", content="x", chat_id="c1")
+        assert await store.put("message", first)
+        assert await store.history("history", "c1", before="m1", limit=5) == ()
+        assert await store.history("history", "c1", before="m2", limit=0) == ()
+        assert await store.history("history", "c1", before="", limit=5) == (first,)
+        with pytest.raises(EffectFailed) as failed:
+            await store.history("history", "c1", before="m2", limit=5)
+    assert failed.value.fault == Fault("store_failed", data={"reason": "unknown_before"})
+    assert url in caplog.text
+
+
 @pytest.mark.sockets
 async def test_a_service_out_of_reach_is_a_fault(unused_port: int) -> None:
     """So is one whose connections were closed."""
