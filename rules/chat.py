@@ -80,6 +80,8 @@ async def admit(
         found = await conversations.find("message", body.message_id)
         if found is None:
             raise Refused(404, "unknown_message", "no message with this message_id is stored")
+        if found.role != "user":
+            raise Refused(409, "message_conflict", "this message_id belongs to a reply")
         return found
     turn = Turn(
         message_id=body.message_id,

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.virtual
 
 INFO = ModelInfo(model_id="gpt-4.1", model="m", max_output_tokens=100)
 OTHER = Turn(message_id="m", role="user", content="something else")
+REPLY = Turn(message_id="m", role="assistant", content="x", reply_to="n")
 
 
 def chat(content: str | None = "x", **settings: object) -> ChatRequest:
@@ -29,6 +30,8 @@ REFUSALS: list[tuple[Scene, str, int]] = [
     (Case(chat(None)), "unknown_message", 404),
     (Case(chat(), locked=True), "message_locked", 409),
     (Case(chat(), turns=(OTHER,)), "message_conflict", 409),
+    (Case(chat(), turns=(REPLY,)), "message_conflict", 409),
+    (Case(chat(None), turns=(REPLY,)), "message_conflict", 409),
     (Case(chat(model_id="nobody"), models=(INFO,)), "unknown_model", 422),
     (Case(chat(max_tokens=101), models=(INFO,)), "max_tokens_too_large", 422),
     (Visit(turn(), taken=session_lock("s")), "session_busy", 409),
