@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from hashlib import blake2b
 from itertools import takewhile
-from typing import assert_never
+from typing import Final, Literal, assert_never
 
 import msgspec
 
@@ -208,13 +208,30 @@ class MemoryLeases:
             raise EffectFailed(Fault("lock_unavailable", retryable=True))
 
 
+_FEW_PINS: Final = 1_024
+"""Conversations after which pins that have ended are looked for again."""
+
+
+class _HeldPin(msgspec.Struct, frozen=True, gc=False):
+    """A pin in a dictionary, without what tuples and ordered dictionaries cost beside it."""
+
+    stack: Literal["legacy", "graph"]
+    version: str
+    since: int
+    until: float
+
+
 class MemoryPins:
-    """Pins in a dictionary until they end: at most `most`, those unread for longest go first."""
+    """Pins in a dictionary: at most `most`, those not read for the longest go first.
+
+    Each takes some 200 bytes. Those that have ended go with the next thousand conversations.
+    """
 
     def __init__(self, wall: Callable[[], float] = time.time, *, most: int = 100_000) -> None:
         self._wall = wall
         self._most = most
-        self._pins: OrderedDict[str, tuple[Pin, float]] = OrderedDict()
+        self._purge_above = min(most, _FEW_PINS)
+        self._pins: dict[bytes, _HeldPin] = {}
 
     @property
     def size(self) -> int:
@@ -223,16 +240,34 @@ class MemoryPins:
 
     async def hold(self, flow: str, conversation: str, pin: Pin, seconds: float) -> Pin:
         """Return the pin of a conversation, `pin` where it has none; it holds for `seconds`."""
-        key, now = pin_key(flow, conversation), self._wall()
-        stored, until = self._pins.pop(key, (pin, now))
-        held = stored if until > now else pin
-        self._pins[key] = (held, now + seconds)
-        while len(self._pins) > self._most or next(iter(self._pins.values()))[1] < now:
-            self._pins.popitem(last=False)
-        return held
+        name, now = pin_key(flow, conversation).encode(), self._wall()
+        key = blake2b(name, digest_size=16).digest()
+        held = self._pins.pop(key, None)
+        if held is not None and held.until > now:
+            pin = Pin(held.stack, held.version, held.since)
+        self._pins[key] = _HeldPin(pin.stack, pin.version, pin.since, now + seconds)
+        if len(self._pins) > self._purge_above:
+            self._purge(now)
+        return pin
 
     async def aclose(self) -> None:
         """Do nothing: there is no connection."""
+
+    def _purge(self, now: float) -> None:
+        """Drop the oldest that have ended and, if there are too many, some of the others.
+
+        One at a time each new conversation would cost a search for the front of the dictionary.
+        """
+        excess = len(self._pins) - self._most
+        excess += self._most // 64 if excess > 0 else 0
+        old: list[bytes] = []
+        for key, held in self._pins.items():
+            if held.until > now and len(old) >= excess:
+                break
+            old.append(key)
+        for key in old:
+            del self._pins[key]
+        self._purge_above = min(self._most, len(self._pins) + _FEW_PINS)
 
 
 class MemorySharedState:

@@ -107,14 +107,24 @@ async def test_pins_in_memory_are_bounded() -> None:
 
 
 async def test_pins_in_memory_end() -> None:
-    """Expired ones take no memory once another is held."""
+    """Expired ones take no memory for long."""
     clock = Clock()
     store = MemoryPins(clock)
-    for conversation in range(100):
+    for conversation in range(5_000):
         await store.hold("chat", str(conversation), GRAPH, 60.0)
-    clock.now += 61.0
-    await store.hold("chat", "new", GRAPH, 60.0)
-    assert store.size == 1
+        clock.now += 1.0
+    assert store.size <= 60 + 1_025
+    assert await store.hold("chat", "4999", LEGACY, 60.0) == GRAPH
+
+
+async def test_many_pins_in_memory_go_some_at_a_time() -> None:
+    """The oldest: dropping each alone would cost a search with every new conversation."""
+    store = MemoryPins(most=128)
+    for conversation in range(129):
+        await store.hold("chat", str(conversation), GRAPH, 60.0)
+    assert store.size == 126
+    assert await store.hold("chat", "3", LEGACY, 60.0) == GRAPH
+    assert await store.hold("chat", "2", LEGACY, 60.0) == LEGACY
 
 
 async def test_a_file_of_pins_outlives_its_router_and_loses_expired_ones(
