@@ -250,7 +250,9 @@ def chunk_of(
                 deltas = tuple(
                     tool_call_delta(one, calls) for one in listed if isinstance(one, dict)
                 )
-    counts = wire.usage or (wire.x_groq.get("usage") if isinstance(wire.x_groq, dict) else None)
+    counts = wire.usage
+    if not counts and wire.x_groq:
+        counts = wire.x_groq.get("usage") if isinstance(wire.x_groq, dict) else None
     usage = _usage(counts) if counts else None
     model = "" if wire.model == known_model else _text(wire.model)
     return Chunk(0, text, reasoning, deltas, finish, usage, model)

@@ -46,12 +46,13 @@ class SentAnswer:
 
     def note(self, chunks: Sequence[Chunk]) -> None:
         """Note chunks that are sent."""
-        unread = any(isinstance(chunk, RawChunk) and chunk.unread for chunk in chunks)
-        if len(self._chunks) < MAX_CHUNKS and not (unread or self._many):
-            self._chunks += chunks
-        else:
+        for chunk in chunks:
+            self._many = self._many or (chunk.__class__ is RawChunk and chunk.unread)
+        if self._many or len(self._chunks) >= MAX_CHUNKS:
             self._chunks.clear()
             self._many = True
+        else:
+            self._chunks += chunks
 
     def splice(self) -> Splice | None:
         """Begin another answer behind this one; None where nothing was sent."""

@@ -184,7 +184,7 @@ class StreamAssembler:
             self.done = True
             return self._news(self._halves.join(Chunk(), last=True)) if self._halves.held else None
         wire = decode_event(event.data)
-        if event.event == "error":
+        if event.event and event.event == "error":
             self.fault = in_band_fault(error_in(event.data))
             return None
         if wire is None:
@@ -201,8 +201,9 @@ class StreamAssembler:
             return None
         try:
             chunk = chunk_of(wire, choice, self._calls, self._model)
-            silent = not (chunk.text or chunk.reasoning or chunk.tool_calls)
-            other = read_other(event.data) if silent and choice is not None else None
+            other = None
+            if not (chunk.text or chunk.reasoning or chunk.tool_calls or choice is None):
+                other = read_other(event.data)
         except RecursionError:  # nested just not too deep to be decoded
             self.malformed += 1
             return None

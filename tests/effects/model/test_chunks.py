@@ -180,6 +180,35 @@ def test_tool_calls_without_an_index_go_by_their_id() -> None:
     assert [piece.index for piece in pieces] == [0, 0, 1, 0, 0]
 
 
+@given(st.data())
+def test_calls_stay_apart_however_their_pieces_are_marked(data: st.DataObject) -> None:
+    """By index, by id, or by neither where one follows the other; any arguments, cut anywhere."""
+    style = data.draw(st.sampled_from(["index", "ids at index 0", "ids", "one after another"]))
+    texts = data.draw(st.lists(st.text("ab{}:1", max_size=6), min_size=1, max_size=4))
+    calls = []
+    for number, text in enumerate(texts):
+        at = data.draw(st.integers(0, len(text)))
+        opening: dict[str, Any] = {"name": f"tool {number}", "arguments": text[:at]}
+        marks: dict[str, Any] = {"index": number} if style == "index" else {}
+        if style == "ids at index 0":
+            marks = {"index": 0, "id": f"call {number}"}
+        elif style == "ids":
+            marks = {"id": f"call {number}"}
+        first = {"id": f"call {number}", **marks, "function": opening}
+        calls.append([first, {**marks, "function": {"arguments": text[at:]}}])
+    order = [number for number, _ in enumerate(calls) for _ in range(2)]
+    if style in {"index", "ids"}:
+        order = data.draw(st.permutations(order))
+    left = [iter(pieces) for pieces in calls]
+    joined: dict[int, str] = {}
+    names: dict[int, str] = {}
+    for piece in deltas(*[next(left[number]) for number in order]):
+        joined[piece.index] = joined.get(piece.index, "") + piece.arguments
+        names.setdefault(piece.index, piece.name)
+    found = {names[index]: arguments for index, arguments in joined.items()}
+    assert found == {f"tool {number}": text for number, text in enumerate(texts)}
+
+
 @pytest.mark.parametrize("odd", [True, False, 1.5, "1", [], None])
 def test_what_is_no_index_is_none(odd: object) -> None:
     """A tape is read again: whatever stands on it has to be of its type."""
