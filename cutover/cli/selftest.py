@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from compare.findings import LAYERS
 from contract.errors import visible
 from cutover.cli.terminal import bar, print_written, refusals
 from cutover.files import write_whole
-from cutover.selftest.trials import PAIRS, Outcome, encode_outcome, self_test
+from cutover.selftest.trials import DRAWN, PAIRS, DrawnTrial, Outcome, encode_outcome, self_test
 
 NOT_SOUND = 1
 NOT_TESTED = 2
@@ -26,18 +26,20 @@ FILE = "selftest.json"
 def selftest(
     *,
     pairs: Annotated[int, typer.Option(min=1, help="Equal pairs to compare.")] = PAIRS,
+    faults: Annotated[int, typer.Option(min=0, help="Faults to draw beside the lists.")] = DRAWN,
+    seed: Annotated[int, typer.Option(help="The seed of the drawn faults.")] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="A folder for the outcome as JSON.")
     ] = None,
 ) -> None:
     """Put faults into runs and code, and see what the comparison finds.
 
-    Exit 0: every fault found as one cause on its layer, and no false alarm; 1: something of this
-    does not hold; 2: it could not be tested.
+    Exit 0: every fault of the lists found as one cause on its layer, enough of the drawn ones, and
+    no false alarm; 1: something of this does not hold; 2: it could not be tested.
     """
     console, path = Console(), None if out is None else out / FILE
     with refusals(NOT_TESTED):
-        outcome = _tested(pairs)
+        outcome = _tested(pairs, faults, seed)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, encode_outcome(outcome))
@@ -46,7 +48,7 @@ def selftest(
     raise typer.Exit(0 if outcome.sound else NOT_SOUND)
 
 
-def _tested(pairs: int) -> Outcome:
+def _tested(pairs: int, faults: int, seed: int) -> Outcome:
     columns = MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
     with bar(Console(stderr=True), *columns) as shown:
 
@@ -54,7 +56,7 @@ def _tested(pairs: int) -> Outcome:
             task = shown.add_task(what, total=total)
             return lambda count: shown.advance(task, count)
 
-        return self_test(start_bar, pairs)
+        return self_test(start_bar, pairs, drawn=faults, seed=seed)
 
 
 def _print(outcome: Outcome, console: Console) -> None:
@@ -69,10 +71,27 @@ def _print(outcome: Outcome, console: Console) -> None:
         ),
         console,
     )
+    _print_lines((line for trial in outcome.drawn for line in _drawn(trial)), console)
     _print_lines(
         (f"false alarm, seed {one.seed}: {'; '.join(one.found)}" for one in outcome.alarms.first),
         console,
     )
+
+
+def _drawn(trial: DrawnTrial) -> Iterator[str]:
+    """Yield what is wrong with how a drawn fault was found, if anything."""
+    found = "; ".join(trial.found)
+    if not trial.found:
+        yield f"missed: drawn fault {trial.number}: {trial.fault}"
+    elif not trial.on_layer:
+        yield (
+            f"not on {' or '.join(trial.layers)}: drawn fault {trial.number}: {trial.fault}; "
+            f"found: {found}"
+        )
+    elif len(trial.found) > 1:
+        yield (
+            f"{len(trial.found)} causes: drawn fault {trial.number}: {trial.fault}; found: {found}"
+        )
 
 
 def _print_lines(lines: Iterable[str], console: Console) -> None:
@@ -85,10 +104,14 @@ def _table(outcome: Outcome) -> Table:
     table.add_column()
     table.add_column(justify="right")
     table.add_column(justify="right")
-    groups = {f"faults found, {layer}": outcome.of_layer(layer) for layer in LAYERS}
-    for title, trials in {**groups, "faults found": outcome.trials}.items():
+    groups = {f"listed faults found, {layer}": outcome.of_layer(layer) for layer in LAYERS}
+    for title, trials in {**groups, "listed faults found": outcome.trials}.items():
         found = sum(trial.detected for trial in trials)
         table.add_row(title, f"{found} of {len(trials)}", _share(found, len(trials)))
+    for rate in outcome.rates:
+        title = "found" if rate.measure == "found" else f"found {rate.measure}"
+        interval = f"{_percent(rate.share)} ({100 * rate.low:.1f} to {100 * rate.high:.1f} %)"
+        table.add_row(f"drawn faults {title}", f"{rate.hits} of {rate.trials}", interval)
     alarms = outcome.alarms
     raised = f"{alarms.raised:,} of {alarms.pairs:,}"
     table.add_row("false alarms", raised, _share(alarms.raised, alarms.pairs))
@@ -97,4 +120,8 @@ def _table(outcome: Outcome) -> Table:
 
 
 def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.2f} %" if whole else "no data"
+    return _percent(part / whole) if whole else "no data"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from contract.errors import EffectFailed, Fault, FaultCode
 from contract.flow import FlowSpec, Request
@@ -31,6 +31,29 @@ Answer = tuple[Step, ...]
 FOREVER = 86_400.0
 WRITES = ("dice", "stuck")
 """Tools that are not read-only; one that exceeds the deadline of a write is cancelled."""
+
+
+class Scene(Protocol):
+    """A request, and the world it meets; `taken` is a lock another exchange holds, or ""."""
+
+    @property
+    def spec(self) -> FlowSpec:
+        """The flow of the request."""
+        ...
+
+    @property
+    def request(self) -> Request[Any, Any]:
+        """The request as the flow gets it."""
+        ...
+
+    @property
+    def taken(self) -> str:
+        """The lock another exchange holds, "" for none."""
+        ...
+
+    def world(self) -> World:
+        """Return a new world."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class _Port:
         return self._replaced.get(name) or getattr(self._real, name)
 
 
-def _replacing(port: str, **operations: Callable[..., object]) -> FlowWrapper:
+def replacing(port: str, **operations: Callable[..., object]) -> FlowWrapper:
     """Replace operations of a port; each is called with the real one, then the arguments."""
 
     def wrap(flow: Flow) -> Flow:
@@ -99,7 +99,7 @@ def _changing(change: Callable[[Any], object]) -> Callable[..., object]:
 
 def changed_model_calls(change: Callable[[ModelCall], ModelCall]) -> FlowWrapper:
     """Change what the model is asked."""
-    return _replacing("model", stream=lambda real, site, call: real(site, change(call)))
+    return replacing("model", stream=lambda real, site, call: real(site, change(call)))
 
 
 def _messages(change: Callable[[Message], Message | None]) -> FlowWrapper:
@@ -148,7 +148,7 @@ def _reply(site: str, *_: object) -> bool:
 
 def _with_tool_arguments(arguments: str) -> FlowWrapper:
     asked = _asking(lambda site, call: (site, replace(call, arguments=arguments)))
-    return _replacing("tools", run=_where(_first_tool, asked))
+    return replacing("tools", run=_where(_first_tool, asked))
 
 
 def _tools_reversed(flow: Flow) -> Flow:
@@ -165,7 +165,7 @@ def _tools_reversed(flow: Flow) -> Flow:
             second_asked.set()
             return await asked
 
-        return _replacing("tools", run=run)(flow)(request, effects)
+        return replacing("tools", run=run)(flow)(request, effects)
 
     return wrapped
 
@@ -187,8 +187,8 @@ def _stored_first(flow: Flow) -> Flow:
             return await real(*args)
 
         again = _where(lambda site, _: site == "message", _answering(answer=True))
-        once = _replacing("conversations", put=again)
-        return _replacing("locks", acquire=acquire)(once(flow))(request, effects)
+        once = replacing("conversations", put=again)
+        return replacing("locks", acquire=acquire)(once(flow))(request, effects)
 
     return wrapped
 
@@ -203,7 +203,7 @@ def _asked_twice(*, last: bool) -> FlowWrapper:
         async for chunk in real(site, call):
             yield chunk
 
-    return _replacing("model", stream=stream)
+    return replacing("model", stream=stream)
 
 
 async def _one_turn_less(real: Any, *args: Any, limit: int, **named: Any) -> object:
@@ -219,7 +219,7 @@ EFFECT_FAULTS = code_faults(
             "name of the user lost": _user(_without_name),
             "a past turn lost": _messages(_no_past),
             "answer of a tool lost": _messages(_no_answer),
-            "the last turn not used": _replacing(
+            "the last turn not used": replacing(
                 "conversations", history=_changing(lambda turns: turns[:-1])
             ),
         },
@@ -235,18 +235,18 @@ EFFECT_FAULTS = code_faults(
         ("effects", "call_extra"): {
             "model asked twice": _asked_twice(last=True),
             "model asked for tools twice": _asked_twice(last=False),
-            "reply stored twice": _replacing("conversations", put=_where(_reply, _twice)),
-            "lock released twice": _replacing("locks", release=_twice),
-            "clock read twice": _replacing("clock", now=_twice),
-            "id drawn twice": _replacing("ids", new=_twice),
-            "tools listed twice": _replacing("tools", list=_twice),
-            "model looked up twice": _replacing("model", lookup=_twice),
+            "reply stored twice": replacing("conversations", put=_where(_reply, _twice)),
+            "lock released twice": replacing("locks", release=_twice),
+            "clock read twice": replacing("clock", now=_twice),
+            "id drawn twice": replacing("ids", new=_twice),
+            "tools listed twice": replacing("tools", list=_twice),
+            "model looked up twice": replacing("model", lookup=_twice),
         },
         ("effects", "tool_added"): {
-            "tool called twice": _replacing("tools", run=_where(_first_tool, _twice))
+            "tool called twice": replacing("tools", run=_where(_first_tool, _twice))
         },
         ("effects", "tool_dropped"): {
-            "tool not called": _replacing(
+            "tool not called": replacing(
                 "tools", run=_where(_first_tool, _answering(ToolResult("晴")))
             )
         },
@@ -256,36 +256,34 @@ EFFECT_FAULTS = code_faults(
         },
         ("effects", "tool_order"): {"tool order": _tools_reversed},
         ("effects", "call_skipped"): {
-            "reply not stored": _replacing(
+            "reply not stored": replacing(
                 "conversations", put=_where(_reply, _answering(answer=True))
             ),
-            "lock not released": _replacing("locks", release=_answering(None)),
+            "lock not released": replacing("locks", release=_answering(None)),
         },
         ("effects", "write_changed"): {
-            "another reply stored": _replacing(
+            "another reply stored": replacing(
                 "conversations",
                 put=_where(_reply, _asking(lambda s, it: (s, replace(it, content="")))),
             ),
-            "reply under an id of its own": _replacing("ids", new=_changing(lambda _: "mine")),
-            "reply without reply_to": _replacing(
+            "reply under an id of its own": replacing("ids", new=_changing(lambda _: "mine")),
+            "reply without reply_to": replacing(
                 "conversations", put=_asking(lambda s, it: (s, replace(it, reply_to=None)))
             ),
-            "lock held for less": _replacing(
+            "lock held for less": replacing(
                 "locks", acquire=_asking(lambda s, key, _: (s, key, 1.0))
             ),
-            "another lock": _replacing(
-                "locks", acquire=_asking(lambda s, _, ttl: (s, "lock", ttl))
-            ),
+            "another lock": replacing("locks", acquire=_asking(lambda s, _, ttl: (s, "lock", ttl))),
         },
         ("effects", "write_order"): {"message stored before its lock": _stored_first},
         ("effects", "call_changed"): {
-            "less of the past asked for": _replacing("conversations", history=_one_turn_less),
-            "another model looked up": _replacing(
+            "less of the past asked for": replacing("conversations", history=_one_turn_less),
+            "another model looked up": replacing(
                 "model", lookup=_asking(lambda s, _: (s, "gpt-4o"))
             ),
         },
         ("effects", "site_changed"): {
-            "another site": _replacing("ids", new=_asking(lambda _: ("answer",)))
+            "another site": replacing("ids", new=_asking(lambda _: ("answer",)))
         },
     }
 )

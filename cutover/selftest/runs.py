@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple, TypeVar
 
 from compare import Comparer, Unpaired, pair_of
 from compare.findings import kind_of
+from compare.layers.frames import Chunking
 from contract.errors import CutoverError
 from contract.flow import Flow
 from contract.flows.chat import CHAT
 from contract.records import VERSION, ErrorRecord, Role, RunRecord, decode_run, encode_run
-from cutover.selftest.cases import FOREVER, Case
+from cutover.flows import SPECS
+from cutover.selftest.cases import FOREVER, Scene
 from effects.tape import Tape, TapeSession
 from effects.testing import VirtualLoop, World
 from router.serving.run import Run, RunRequest
 from router.serving.stack import LocalStack
 from router.stack import RunOutcome, StackName
-from rules.chat import lock_key
 
 T = TypeVar("T")
 
@@ -40,23 +41,23 @@ def chat_stack(name: StackName, flow: Flow) -> LocalStack:
     return LocalStack(name, {CHAT.name: flow}, f"{name} under test")
 
 
-async def serve(stack: LocalStack, case: Case, exchange_id: str = "x-1") -> RunRecord:
+async def serve(stack: LocalStack, case: Scene, exchange_id: str = "x-1") -> RunRecord:
     """Serve a case live; the record holds the tape."""
     world = case.world()
-    if case.locked:
-        await world.live().locks.acquire("other", lock_key(case.body.message_id), FOREVER)
+    if case.taken:
+        await world.live().locks.acquire("other", case.taken, FOREVER)
     exchange = world.exchange(Tape())
     session = TapeSession(exchange, exchange_id)
-    run = stack.new_run(RunRequest(CHAT, stack.name, case.request, "serving"), session)
+    run = stack.new_run(RunRequest(case.spec, stack.name, case.request, "serving"), session)
     await _finish(run, FOREVER)
     await exchange.close()
     return _record(run, exchange_id, "serving", exchange.tape)
 
 
-async def shadow(stack: LocalStack, case: Case, serving: RunRecord) -> RunRecord:
+async def shadow(stack: LocalStack, case: Scene, serving: RunRecord) -> RunRecord:
     """Run a stack on the tape of a serving run."""
     exchange = World().exchange(Tape.load(serving.tape or ()))
-    order = RunRequest(CHAT, stack.name, case.request, "shadow")
+    order = RunRequest(case.spec, stack.name, case.request, "shadow")
     run = stack.new_run(order, TapeSession(exchange, "shadow", "nearest"), strict=False)
     await _finish(run, _REPLAY_LIMIT)
     await exchange.close()
@@ -76,7 +77,7 @@ def _record(run: Run, exchange_id: str, role: Role, tape: Tape | None) -> RunRec
     record = RunRecord(
         v=VERSION,
         exchange=exchange_id,
-        flow=CHAT.name,
+        flow=run.spec.name,
         role=role,
         stack=run.stack,
         assigned=run.stack,
@@ -110,13 +111,16 @@ class NotAPair(CutoverError):
         super().__init__(f"the self-test made two runs that are no pair: {reason!r}")
 
 
-_comparer = Comparer(CHAT)
+@cache
+def _comparer(flow: str, chunking: Chunking | None) -> Comparer:
+    spec = SPECS[flow]
+    return Comparer(spec) if chunking is None else Comparer(spec, chunking)
 
 
-def causes(runs: tuple[RunRecord, ...]) -> tuple[Cause, ...]:
-    """Compare the two runs of an exchange; raises `NotAPair`."""
+def causes(runs: tuple[RunRecord, ...], chunking: Chunking | None = None) -> tuple[Cause, ...]:
+    """Compare the two runs of an exchange, None as by default; raises `NotAPair`."""
     pair = pair_of(runs)
     if isinstance(pair, Unpaired):
         raise NotAPair(pair.reason)
-    found = _comparer.compare(pair)
+    found = _comparer(pair.flow, chunking).compare(pair)
     return tuple(Cause(f.layer, kind_of(f), f.path) for f in found if f.after is None)

@@ -1,11 +1,20 @@
-"""The self-test: every seeded fault is one cause on its layer, and equal pairs raise no alarm."""
+"""The self-test: seeded faults are found, each as one cause on its layer; equal pairs raise none.
+
+Faults of the fixed lists are tried one by one in one scene. Drawn faults change from seed to seed;
+each is put into the graph stack of all its scenes, whose exchanges are served, shadowed, captured
+and compared as in production.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import assert_never
+from itertools import count as count_from
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Literal, assert_never
 
 import msgspec
 
@@ -13,26 +22,34 @@ from compare.findings import LAYERS, Layer
 from contract.flow import Flow
 from contract.flows.chat import CHAT
 from contract.records import RunRecord
+from cutover.selftest.deployment import compared
+from cutover.selftest.drawn_faults import DrawnFault, draw_fault
 from cutover.selftest.effect_faults import EFFECT_FAULTS
 from cutover.selftest.equal_pairs import Alarms, compare_equal_pairs
 from cutover.selftest.exchanges import exchange
 from cutover.selftest.run_faults import RUN_FAULTS, FaultPlace, RunFault
 from cutover.selftest.runs import causes, chat_stack, on_virtual_time, serve, shadow
+from cutover.selftest.scenes import SCENES, WIRE_SPECS, wire_flow
 from cutover.selftest.stream_faults import SCENE, STREAM_FAULTS, CodeFault
 from cutover.wiring.stacks import StackNotLoaded, load_stacks
+from evidence.intervals import share_interval
 from router.serving.stack import LocalStack
 
 SeededFault = RunFault | CodeFault
+Measure = Literal["found", "on their layer", "as one cause"]
 SEEDED: tuple[SeededFault, ...] = (*RUN_FAULTS, *STREAM_FAULTS, *EFFECT_FAULTS)
-PAIRS = 10_000
-VERSION = 2
+PAIRS = 4_000
+DRAWN = 250
+VERSION = 3
+FLOORS: Mapping[Measure, float] = {"found": 0.97, "on their layer": 0.95, "as one cause": 0.80}
+"""Shares of drawn faults below which the comparison is not sound."""
 
 StartBar = Callable[[str, int], Callable[[int], None]]
 """Called with what begins and its total; returns the callback for each further count."""
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """The result of one fault; `detected`: found as exactly one cause, of its layer and kind."""
+    """The result of one fault of the lists; `detected`: found as one cause, of layer and kind."""
 
     fault: str
     place: FaultPlace
@@ -42,12 +59,56 @@ class Trial(msgspec.Struct, frozen=True):
     detected: bool
 
 
+class DrawnTrial(msgspec.Struct, frozen=True):
+    """The result of one drawn fault; `number` and the seed draw it again.
+
+    `found` are the causes as the report has them; `layers` those the fault belongs to.
+    """
+
+    number: int
+    fault: str
+    scenes: str
+    layers: tuple[Layer, ...]
+    found: tuple[str, ...]
+    on_layer: bool
+
+    def holds(self, measure: Measure) -> bool:
+        """Whether the fault counts as a hit."""
+        match measure:
+            case "found":
+                return bool(self.found)
+            case "on their layer":
+                return self.on_layer
+            case "as one cause":
+                return len(self.found) == 1
+            case _:
+                assert_never(measure)
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """A share of drawn faults, with its 95 % interval."""
+
+    measure: Measure
+    hits: int
+    trials: int
+    low: float
+    high: float
+
+    @property
+    def share(self) -> float:
+        """The share itself."""
+        return self.hits / self.trials
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """The result of a self-test."""
 
     v: int
     trials: tuple[Trial, ...]
     alarms: Alarms
+    seed: int = 0
+    drawn: tuple[DrawnTrial, ...] = ()
+    rates: tuple[Rate, ...] = ()
 
     @property
     def missed(self) -> tuple[Trial, ...]:
@@ -70,10 +131,32 @@ class Outcome(msgspec.Struct, frozen=True):
                 yield f"no fault was tried on the layer {layer!r}"
         if self.missed:
             yield f"{len(self.missed)} of {len(self.trials)} faults were not found as one cause"
+        for rate in self.rates:
+            floor = FLOORS[rate.measure]
+            if rate.share < floor:
+                yield (
+                    f"{rate.hits} of {rate.trials} drawn faults were {_found(rate.measure)}: fewer "
+                    f"than {floor:.0%}"
+                )
         if not self.alarms.pairs:
             yield "no equal pair was compared"
         if self.alarms.raised:
             yield f"{self.alarms.raised} of {self.alarms.pairs} equal pairs raised an alarm"
+
+
+def _found(measure: Measure) -> str:
+    return measure if measure == "found" else f"found {measure}"
+
+
+def rates_of(drawn: Sequence[DrawnTrial]) -> tuple[Rate, ...]:
+    """Return the rates of drawn faults, missed ones included; none without faults."""
+    if not drawn:
+        return ()
+    counted = {measure: sum(it.holds(measure) for it in drawn) for measure in FLOORS}
+    return tuple(
+        Rate(measure, hits, len(drawn), *share_interval(hits, len(drawn)))
+        for measure, hits in counted.items()
+    )
 
 
 def encode_outcome(outcome: Outcome) -> bytes:
@@ -111,8 +194,53 @@ class Bench:
                 assert_never(fault)
 
 
+def drawn_trials(
+    legacy: LocalStack, graph: LocalStack, count: int, seed: int, advance: Callable[[int], None]
+) -> tuple[DrawnTrial, ...]:
+    """Draw faults from a seed until `count` of them have changed something, and compare each."""
+    draw, trials = Random(seed), list[DrawnTrial]()
+    with TemporaryDirectory(prefix="cutover-selftest-") as folder:
+        for number in count_from(0):
+            if len(trials) == count:
+                break
+            trial = drawn_trial(legacy, graph, draw_fault(draw), number, Path(folder, str(number)))
+            if trial is not None:
+                trials.append(trial)
+                advance(1)
+    return tuple(trials)
+
+
+def drawn_trial(
+    legacy: LocalStack, graph: LocalStack, fault: DrawnFault, number: int, place: Path
+) -> DrawnTrial | None:
+    """Put a drawn fault into its scenes; None where it has changed nothing."""
+    scenes = SCENES[fault.scenes]
+    name = scenes[0].spec.name
+    if fault.scenes in WIRE_SPECS:
+        control = candidate = wire_flow(fault.scenes)
+    else:
+        control, candidate = legacy.flows[name], graph.flows[name]
+    tally = compared(scenes, control, fault.flow(candidate), place, fault.wire)
+    if not fault.probe.fired:
+        return None
+    found = tuple(tally.clusters.by_key.values())
+    return DrawnTrial(
+        number,
+        fault.name,
+        fault.scenes,
+        tuple(layer for layer in LAYERS if layer in fault.layers),
+        tuple(f"{it.layer}: {it.kind} at {it.path}" for it in found),
+        any(it.layer in fault.layers for it in found),
+    )
+
+
 def self_test(
-    start_bar: StartBar, pairs: int = PAIRS, faults: Sequence[SeededFault] = SEEDED
+    start_bar: StartBar,
+    pairs: int = PAIRS,
+    faults: Sequence[SeededFault] = SEEDED,
+    *,
+    drawn: int = DRAWN,
+    seed: int = 0,
 ) -> Outcome:
     """Test the comparison; raises `StackNotLoaded`, also where one of the stacks is retired."""
     stacks = load_stacks()
@@ -126,8 +254,9 @@ def self_test(
         for fault in faults:
             trials.append(bench.trial(fault))
             advance(1)
+        tried = drawn_trials(legacy, graph, drawn, seed, start_bar("drawn faults", drawn))
         alarms = compare_equal_pairs(legacy, graph, pairs, start_bar("equal pairs", pairs))
-    return Outcome(VERSION, tuple(trials), alarms)
+    return Outcome(VERSION, tuple(trials), alarms, seed, tried, rates_of(tried))
 
 
 @contextmanager

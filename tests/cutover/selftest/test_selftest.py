@@ -102,8 +102,8 @@ def test_equal_pairs_raise_no_alarm() -> None:
     found = compare_equal_pairs(LEGACY, GRAPH, PAIRS, counted.append)
     assert (found.pairs, found.raised, found.first) == (PAIRS, 0, ())
     assert sum(counted) == PAIRS
-    assert found.recut > PAIRS // 4
-    assert set(found.ended) == {"completed", "refused", "failed"}
+    assert found.recut > PAIRS // 2 // 4  # every second pair is on one tape
+    assert set(found.ended) == {"completed", "refused", "failed", "paused"}
 
 
 @pytest.mark.slow
@@ -149,10 +149,12 @@ def test_an_outcome_decodes_to_what_was_encoded() -> None:
 @pytest.mark.slow
 def test_the_command_finds_every_fault_and_raises_no_alarm(tmp_path: Path) -> None:
     """Rates by layer on the screen, everything in the file, exit status 0."""
-    done = CliRunner().invoke(app, ["selftest", "--pairs=20", "-o", str(tmp_path)])
+    done = CliRunner().invoke(app, ["selftest", "--pairs=20", "--faults=40", "-o", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert "sound" in done.output
     assert f"{len(SEEDED)} of {len(SEEDED)}" in done.output
     written = (tmp_path / "selftest.json").read_bytes()
     outcome = msgspec.json.decode(written, type=Outcome)
     assert (len(outcome.trials), outcome.alarms.pairs) == (len(SEEDED), 20)
+    assert len(outcome.drawn) == 40
+    assert [rate.trials for rate in outcome.rates] == [40, 40, 40]

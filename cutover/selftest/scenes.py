@@ -1,0 +1,352 @@
+"""Scenes: requests of every flow and wire, each with the scripted world it meets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from contract.errors import Fault
+from contract.flow import Event, Flow, FlowSpec, PassedEvent, Request
+from contract.flows.chat import ChatOptions, ChatRequest
+from contract.flows.companion import COMPANION, CompanionOptions, ImageTurn, MessageTurn
+from contract.flows.declared import DeclaredFlow, NoOptions, declared_spec
+from contract.flows.session import SESSION, SessionOptions, SessionRequest, lock_key
+from contract.human import HumanAnswer
+from contract.model import (
+    Chunk,
+    ModelCall,
+    ModelInfo,
+    SystemMessage,
+    ToolCallDelta,
+    ToolResult,
+    UserMessage,
+)
+from contract.ports import Effects
+from contract.stores import MemoryEntry, Turn
+from contract.wire import built_in
+from cutover.selftest.cases import Answer, Case, Scene, by_round
+from cutover.selftest.stream_faults import SCENE
+from effects.local import ScriptedHuman
+from effects.memory import InMemoryMemory
+from effects.model import Fail, ScriptedModel, Step, Wait
+from effects.testing import World
+from effects.tools import ScriptedTools
+
+PNG = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9aw"
+    "AAAABJRU5ErkJggg=="
+)
+MODELS = (ModelInfo(model_id="gpt-4.1", model="m-1"),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turned:
+    """A turn of a conversation; `facts` answers where the model is asked for JSON."""
+
+    spec: FlowSpec
+    request: Request[Any, Any]
+    answers: tuple[Answer, ...]
+    facts: Answer = (Chunk(text='{"facts":[]}'), Chunk(finish="stop"))
+    turns: tuple[Turn, ...] = ()
+    tools: Mapping[str, str | ToolResult] = field(default_factory=dict)
+    memories: tuple[MemoryEntry, ...] = ()
+    human: tuple[HumanAnswer, ...] = ()
+    taken: str = ""
+
+    def world(self) -> World:
+        """Return a new world."""
+        rounds = by_round(self.answers)
+
+        def script(call: ModelCall) -> Sequence[Step]:
+            return self.facts if getattr(call, "json_object", False) else tuple(rounds(call))
+
+        return World(
+            ScriptedModel(script, MODELS),
+            tools=ScriptedTools(dict(self.tools)),
+            turns=self.turns,
+            memory=InMemoryMemory(self.memories),
+            human=ScriptedHuman(self.human),
+        )
+
+
+def _said(*pieces: str, every: float = 0.6) -> Answer:
+    """Say pieces, one after another."""
+    steps = (step for piece in pieces for step in (Wait(every), Chunk(text=piece)))
+    return (*steps, Chunk(finish="stop", model="m-1"))
+
+
+def _calling(*calls: tuple[str, str], text: str = "") -> Answer:
+    """Say something and call tools."""
+    deltas = tuple(ToolCallDelta(n, f"c{n}", name, args) for n, (name, args) in enumerate(calls))
+    first: Answer = (Chunk(text=text),) if text else ()
+    return (*first, Chunk(tool_calls=deltas), Chunk(finish="tool_calls"))
+
+
+def _past(chat: str) -> tuple[Turn, ...]:
+    said = ("你好", "你好，小明！", "我 2026-03-01 搬到了北京", "记住了：北京，3 月 1 日。")
+    return tuple(
+        Turn(message_id=f"h-{k}", role=("user", "assistant")[k % 2], content=text, chat_id=chat)
+        for k, text in enumerate(said)
+    )
+
+
+MEMORIES = tuple(
+    MemoryEntry(memory_id=f"f-{k}", user_id="u-1", text=text)
+    for k, text in enumerate(("北京 天气 常问", "12 岁的猫 叫 北京", "喜欢 喝茶 天气 好"))
+)
+TOOLS = {"weather": "晴，21 度", "calendar": "下午没有安排"}
+CALLS = (("weather", '{"city":"北京","days":2}'), ("calendar", '{"day":"2026-11-21"}'))
+PIECES = ("今天北京晴，", "气温 21 度，", "微风。\n", "你下午没有安排，", "适合出门散步。")
+FORM = (
+    '{"title":"哪一天？","fields":[{"name":"day","label":"日期","type":"choice",'
+    '"options":["2026-11-21","2026-11-22"],"value":"2026-11-21","required":true},'
+    '{"name":"note","label":"备注 1","type":"text"}]}'
+)
+QUESTION = "北京 天气 怎么样？ 我 2026-11-21 下午有空吗？"
+
+
+def _session(session: str | None, **changes: Any) -> Turned:
+    parts: dict[str, Any] = {
+        "spec": SESSION,
+        "request": Request(
+            SessionRequest(message=QUESTION, session_id=session, user_id="u-1"),
+            SessionOptions(
+                unknown_session="create",
+                system_prompt="你是助手。\n今天是 2026-11-21。\n答得短。",
+                max_tokens=256,
+                extract_from=2,
+            ),
+            session="" if session else "s-new",
+        ),
+        "answers": (_calling(*CALLS, text="我查一下。"), _said(*PIECES)),
+        "facts": (Chunk(text='{"facts":["住在北京","有 1 只猫"]}'), Chunk(finish="stop")),
+        "turns": _past(session) if session else (),
+        "tools": TOOLS,
+        "memories": MEMORIES,
+    }
+    return Turned(**parts | changes)
+
+
+def _companion(message: str, **changes: Any) -> Turned:
+    parts: dict[str, Any] = {
+        "spec": COMPANION,
+        "request": Request(
+            MessageTurn(session_id="s-1", message=message, user_id="u-1"),
+            CompanionOptions(max_tokens=256),
+        ),
+        "answers": (_calling(*CALLS, text="我查一下。"), _said(*PIECES)),
+        "turns": _past("s-1"),
+        "tools": TOOLS,
+        "memories": MEMORIES,
+    }
+    return Turned(**parts | changes)
+
+
+ASKING = (_calling(("weather", "{}"), ("ask_human", FORM), text="等等。"), _said(*PIECES))
+FOUND = '{"memories":[{"text":"喜欢茶","confidence":0.9},{"text":"有 1 只猫","confidence":0.4}]}'
+FAILING = (Chunk(text="好，"), Wait(0.6), Fail(Fault("model_unavailable", retryable=True)))
+
+
+def _picture(**changes: Any) -> Turned:
+    body = ImageTurn(session_id="s-1", image=PNG, action="analyze_for_memory", user_id="u-1")
+    parts: dict[str, Any] = {
+        "request": Request(body, CompanionOptions(max_tokens=256), "/chat/image"),
+        "answers": (_said("发票 12 号，", "2026-11-21，", "共 3 元。"),),
+        "facts": (Chunk(text=FOUND), Chunk(finish="stop")),
+        "human": (HumanAnswer("approve"),),
+    }
+    return _companion("", **parts | changes)
+
+
+def _chat(number: int, **changes: Any) -> Case:
+    body = ChatRequest(
+        message_id=f"m-{number}",
+        content=QUESTION,
+        user_name="Maya",
+        chat_id="c-1",
+        user_id="u-1",
+        prompt_params={"current_date": "2026-11-21"},
+    )
+    parts: dict[str, Any] = {
+        "body": body,
+        "options": ChatOptions(wire=("strict", "extended")[number % 2]),
+        "answers": (_calling(*CALLS, text="我查一下。"), _said(*PIECES)),
+        "turns": _past("c-1"),
+        "tools": TOOLS,
+        "models": MODELS,
+    }
+    return Case(**parts | changes)
+
+
+# Wires of declared flows: one hand-written pipeline, its answer framed as each wire has it.
+
+Framed = tuple[str, Mapping[str, Any] | str]
+"""An event's name as `event:` says it ("" for none), and its data."""
+
+
+def _openai(text: str) -> Framed:
+    delta = {"index": 0, "delta": {"content": text}, "finish_reason": None}
+    return "", {"id": "x", "object": "chat.completion.chunk", "choices": [delta]}
+
+
+_ANTHROPIC_START: tuple[Framed, ...] = (
+    ("message_start", {"type": "message_start", "message": {"id": "x", "role": "assistant"}}),
+    (
+        "content_block_start",
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    ),
+)
+_ANTHROPIC_END: tuple[Framed, ...] = (
+    ("content_block_stop", {"type": "content_block_stop", "index": 0}),
+    (
+        "message_delta",
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn"},
+            "usage": {"output_tokens": 12},
+        },
+    ),
+    ("message_stop", {"type": "message_stop"}),
+)
+_OPENAI_END: tuple[Framed, ...] = (
+    ("", {"id": "x", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
+    ("", {"id": "x", "choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 12}}),
+    ("", "[DONE]"),
+)
+
+
+def _anthropic(text: str) -> Framed:
+    delta = {"type": "text_delta", "text": text}
+    return "content_block_delta", {"type": "content_block_delta", "index": 0, "delta": delta}
+
+
+_LINES_END: tuple[Framed, ...] = (
+    ("", {"message": {"content": ""}, "done": True, "done_reason": "stop", "eval_count": 12}),
+)
+
+
+def frame_of(spec: FlowSpec, framed: Framed) -> bytes:
+    """Write one event as a frame of a declared wire."""
+    event, data = framed
+    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    if spec.dialect.framing == "ndjson":
+        return f"{text}\n".encode()
+    return (f"event: {event}\n" if event else "").encode() + f"data: {text}\n\n".encode()
+
+
+def name_of(spec: FlowSpec, framed: Framed) -> str:
+    """Return the name under which a frame of a declared wire ends its stream, or does not."""
+    data = framed[1]
+    if isinstance(data, str):
+        return data
+    if spec.dialect.framing == "ndjson":
+        return "done" if data.get("done") else "message"
+    return str(data.get("type", ""))
+
+
+def framed_of(spec: FlowSpec, frame: bytes) -> Framed:
+    """Read a frame that `frame_of` wrote."""
+    if spec.dialect.framing == "ndjson":
+        return "", json.loads(frame)
+    event, data = "", ""
+    for line in frame.decode().splitlines():
+        event = line.removeprefix("event: ") if line.startswith("event: ") else event
+        data = line.removeprefix("data: ") if line.startswith("data: ") else data
+    return event, json.loads(data) if data.startswith("{") else data
+
+
+def _lines(text: str) -> Framed:
+    return "", {"message": {"role": "assistant", "content": text}, "done": False}
+
+
+_WIRES: Mapping[str, tuple[str, Any, tuple[Framed, ...], tuple[Framed, ...]]] = {
+    "openai wire": ("openai", _openai, (), _OPENAI_END),
+    "anthropic wire": ("anthropic-messages", _anthropic, _ANTHROPIC_START, _ANTHROPIC_END),
+    "ndjson wire": ("ndjson", _lines, (), _LINES_END),
+}
+
+
+def _wire_spec(name: str) -> FlowSpec:
+    dialect = built_in()[_WIRES[name][0]]
+    return declared_spec(name.replace(" ", "-"), DeclaredFlow(path=f"/{name}", dialect=dialect))
+
+
+WIRE_SPECS: Mapping[str, FlowSpec] = {name: _wire_spec(name) for name in _WIRES}
+
+
+def wire_flow(name: str) -> Flow:
+    """Return the pipeline of a wire: read memory, ask the model, send, store."""
+    spec, (_, text, start, end) = WIRE_SPECS[name], _WIRES[name]
+
+    async def flow(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
+        def event(framed: Framed) -> PassedEvent:
+            return PassedEvent(name_of(spec, framed), frame_of(spec, framed))
+
+        turn = Turn(message_id="m-1", role="user", content=request.body["message"], chat_id="c-1")
+        await effects.conversations.put("message", turn)
+        earlier = await effects.conversations.history("history", "c-1", before="m-1", limit=9)
+        said = "\n".join(one.content for one in earlier)
+        system = SystemMessage(f"你是助手。\n今天是 2026-11-21。\n{said}")
+        asked = (system, UserMessage(turn.content))
+        call = ModelCall(model_id="gpt-4.1", messages=asked, temperature=0.5, max_tokens=64)
+        for framed in start:
+            yield event(framed)
+        whole = ""
+        async for chunk in effects.model.stream("reply", call):
+            if chunk.text:
+                whole += chunk.text
+                yield event(text(chunk.text))
+        reply = Turn(message_id="r-1", role="assistant", content=whole, reply_to="m-1")
+        await effects.conversations.put("reply", reply)
+        for framed in end:
+            yield event(framed)
+
+    return flow
+
+
+def _wire(name: str, **changes: Any) -> Turned:
+    parts: dict[str, Any] = {
+        "spec": WIRE_SPECS[name],
+        "request": Request({"message": QUESTION}, NoOptions()),
+        "answers": (_said(*PIECES),),
+        "turns": _past("c-1"),
+    }
+    return Turned(**parts | changes)
+
+
+def _wire_scenes(name: str) -> tuple[Scene, ...]:
+    other = _said("第 2 个回答：", "a b c，", "完。")
+    return _wire(name), _wire(name, answers=(other,)), _wire(name, turns=())
+
+
+SCENES: Mapping[str, tuple[Scene, ...]] = {
+    "chat": (
+        _chat(1),
+        SCENE,
+        _chat(2, answers=(_said(*PIECES[:3]),), tools={}),
+        _chat(3, answers=(FAILING,)),
+        _chat(5, locked=True),
+    ),
+    "session": (
+        _session("s-1"),
+        _session("s-2", answers=(_said(*PIECES[:3]),)),
+        _session(None),
+        _session("s-3", answers=(FAILING,)),
+        _session("s-4", taken=lock_key("s-4")),
+    ),
+    "companion": (
+        _companion("今天很开心！北京 天气 怎么样？"),
+        _companion("I'm not happy at all, 2 times", answers=(_said(*PIECES[:3]),)),
+        _companion("记住我喜欢茶", answers=(FAILING,)),
+        _companion("晚安", taken=lock_key("s-1")),
+    ),
+    "question": (
+        _companion("北京 天气 怎么样？", answers=ASKING, human=(HumanAnswer("approve"),)),
+        _companion("帮我算一下", answers=ASKING),
+    ),
+    "picture": (_picture(), _picture(human=()), _picture(human=(HumanAnswer("reject"),))),
+    **{name: _wire_scenes(name) for name in _WIRES},
+}
+"""Scenes by the path a request takes: flows, branches of a flow, wires of declared flows."""
