@@ -14,7 +14,6 @@ from contract.model import Chunk, ModelCall
 from cutover.cli import app
 from cutover.selftest.cases import Answer, case
 from cutover.selftest.equal_pairs import Alarm, Alarms, compare_equal_pairs, jittered, recut
-from cutover.selftest.runs import chat_stack
 from cutover.selftest.stream_faults import CodeFault, rewritten
 from cutover.selftest.trials import (
     SEEDED,
@@ -26,6 +25,7 @@ from cutover.selftest.trials import (
     encode_outcome,
 )
 from cutover.wiring.stacks import load_stacks
+from router.serving.stack import LocalStack
 from rules.answers import ModelAnswer
 
 STACKS = load_stacks()
@@ -110,7 +110,8 @@ def test_equal_pairs_raise_no_alarm() -> None:
 def test_a_stack_that_differs_raises_alarms() -> None:
     """Each alarm names its seed's findings."""
     silent = rewritten(lambda before, event: () if len(before) == 1 else (event,))
-    spoilt = chat_stack("graph", silent(GRAPH.flows["chat"]))
+    flows = {name: silent(flow) for name, flow in GRAPH.flows.items()}
+    spoilt = LocalStack("graph", flows, "graph under test")
     found = compare_equal_pairs(LEGACY, spoilt, 20, lambda _: None)
     assert found.rate > 0.5
     assert found.first[0].found
