@@ -5,19 +5,32 @@ An exemplar shows an exchange: both streams side by side, as people read them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
 
-from compare.findings import LAYERS, Finding, Layer, general_path, kind_of, signature_of
+from compare.findings import (
+    LAYERS,
+    Finding,
+    Layer,
+    detail_of,
+    general_path,
+    kind_of,
+    shortened,
+    signature_of,
+)
 from compare.input.pairing import STACKS, Pair, Sides
 from compare.rules import Ruling
 from compare.streams.alignment import align
 from compare.streams.events import EventReader, EventStream, read_stream
 
 EXEMPLARS = 3
+CLASSES_AT_MOST = 100
+CLASS_AT_MOST = 200
+OTHER_CLASSES = "others"
 CLUSTERS_AT_MOST = 500
 ROWS_AT_MOST = 120
 ROWS_BEFORE = 60
@@ -63,7 +76,10 @@ class Exemplar(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Cluster:
-    """All causes of one signature in one flow."""
+    """All causes of one signature in one flow.
+
+    `classes` counts what they and what follows from them change, by detail and class of change.
+    """
 
     id: str
     flow: str
@@ -75,9 +91,19 @@ class Cluster:
     first_seen: int = 0
     last_seen: int = 0
     exemplars: list[Exemplar] = field(default_factory=list)
+    classes: Counter[str] = field(default_factory=Counter)
+
+    def changes(self, finding: Finding) -> None:
+        """Count what a finding of this cause, or one that follows from it, changes."""
+        name = shortened(detail_of(finding), CLASS_AT_MOST)
+        known = name in self.classes or len(self.classes) < CLASSES_AT_MOST
+        self.classes[name if known else OTHER_CLASSES] += 1
 
     def merge(self, other: Cluster) -> None:
         """Take in the same cluster of another part of the captures."""
+        for name, count in other.classes.items():
+            known = name in self.classes or len(self.classes) < CLASSES_AT_MOST
+            self.classes[name if known else OTHER_CLASSES] += count
         self.seen(other.first_seen)
         self.seen(other.last_seen)
         self.exchanges += other.exchanges
@@ -117,9 +143,10 @@ class Clusters:
         """Take in the findings of one pair; `draw` makes the exemplar, if one is wanted."""
         drawn: Exemplar | None = None
         counts: dict[str, tuple[Finding, int]] = {}
+        signatures: dict[int, str] = {}
         for finding in findings:
             if finding.after is None:
-                signature = signature_of(finding)
+                signature = signatures[id(finding)] = signature_of(finding)
                 counts[signature] = finding, counts.get(signature, (finding, 0))[1] + 1
         for signature, (finding, count) in counts.items():
             cluster = self._cluster(flow, signature, finding)
@@ -129,6 +156,9 @@ class Clusters:
             cluster.exchanges += 1
             cluster.findings += count
             cluster.seen(began)
+            for one in findings:
+                if signature in {one.after, signatures.get(id(one))}:
+                    cluster.changes(one)
             if cluster.wants(began, finding.exchange):
                 drawn = drawn or draw()
                 cluster.show(drawn)

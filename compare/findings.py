@@ -278,7 +278,11 @@ def signature_of(finding: Finding) -> str:
 
 def detail_of(finding: Finding) -> str:
     """Describe what a cause, or what follows from it, changes: detail or place, and class."""
-    what = finding.detail if finding.after is None else general_path(finding.path)
+    if finding.layer == "outcome":
+        return f"{finding.legacy} → {finding.graph}"
+    # Of several fields each that follows names itself.
+    first = re.split(r"[ +]", finding.detail, maxsplit=1)[0]
+    what = first if finding.after is None else general_path(finding.path)
     return f"{what}: {change_of(finding) or kind_of(finding)}".removeprefix(": ")
 
 

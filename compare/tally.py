@@ -73,6 +73,7 @@ def _series() -> array[int]:
 class Tally:
     """Counts, clusters, damage and times. Times take 8 bytes each, all else is bounded.
 
+    `by_flow` counts the pairs of each flow.
     `bases` counts pairs with a replay by what was compared with what, `alone` pairs of one stack
     by the stack; `control` holds legacy against legacy on one tape. In `own_answers` of the pairs a
     shadow asked the model itself; `drift` counts those with conversations of its own, by how many
@@ -83,6 +84,7 @@ class Tally:
 
     exchanges: int = 0
     pairs: int = 0
+    by_flow: Counter[str] = field(default_factory=Counter)
     equal: int = 0
     different: int = 0
     equal_by_rules: int = 0
@@ -151,6 +153,7 @@ class Tally:
         """Take in the tally of another part."""
         self.exchanges += other.exchanges
         self.pairs += other.pairs
+        self.by_flow += other.by_flow
         self.equal += other.equal
         self.different += other.different
         self.equal_by_rules += other.equal_by_rules
@@ -180,6 +183,7 @@ def count_pair(
 ) -> None:
     """Compare a pair and count it as equal, equal by rules or different."""
     tally.pairs += 1
+    tally.by_flow[pair.flow] += 1
     if pair.basis:
         tally.bases.count(pair.basis)
     if pair.control.stack == pair.candidate.stack:

@@ -10,7 +10,7 @@ from compare.input.damage import UNBOUNDED
 from compare.noise.control import control_text
 from compare.rules.table import MISSING_AT_MOST
 from compare.tally import Tally, drift_of, drift_text
-from compare.waivers import NO_WAIVERS, Waivers
+from compare.waivers import NO_WAIVERS, Waivers, lapse
 
 Label = Literal["equal", "waived", "different", "incomplete", "no data"]
 NOT_ENOUGH = "not enough read"
@@ -60,7 +60,7 @@ def _found(tally: Tally, waivers: Waivers) -> Verdict:
     if not tally.different:
         return Verdict("equal", (_equal(tally), *rest), "equal")
     clusters = tally.clusters.by_key.values()
-    waived = [c for c in clusters if waivers.in_force(waivers.of(c.id, c.flow))]
+    waived = [c for c in clusters if waivers.accepts(c, tally.by_flow[c.flow])]
     reasons = (_different(tally, len(waived)), *_lapsed(tally, waivers), *rest)
     if len(waived) == len(clusters) and not tally.clusters.overflow:
         held = len({cluster.id for cluster in waived})
@@ -91,12 +91,17 @@ def _different(tally: Tally, waived: int) -> str:
 
 def _lapsed(tally: Tally, waivers: Waivers) -> list[str]:
     """Name the waivers that no longer hide what was found."""
-    held = ((c.id, waivers.of(c.id, c.flow)) for c in tally.clusters.by_key.values())
-    lapsed = {name: waiver for name, waiver in held if waiver and not waivers.in_force(waiver)}
-    return [
-        f"the waiver of {name} ({waiver.owner}) expired on {waiver.until}"
-        for name, waiver in sorted(lapsed.items())
-    ]
+    said: dict[str, str] = {}
+    for cluster in tally.clusters.by_key.values():
+        waiver = waivers.of(cluster.id, cluster.flow)
+        if waiver is None:
+            continue
+        what = f"the waiver of {cluster.id} ({waiver.owner})"
+        if not waivers.in_force(waiver):
+            said[cluster.id] = f"{what} expired on {waiver.until}"
+        elif why := lapse(waiver, cluster, tally.by_flow[cluster.flow]):
+            said[cluster.id] = f"{what} has lapsed: {why}"
+    return [reason for _, reason in sorted(said.items())]
 
 
 def _equal(tally: Tally) -> str:

@@ -7,28 +7,38 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from math import ceil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from compare.clusters import Cluster
 from compare.input.files import read_text
 from contract.declarations import DeclarationRefused, converted, parsed
+from evidence import share_interval
 
-Standing = Literal["in force", "unused", "expired"]
-"""`in force`: it hides something; `unused`: it could, but nothing was found; `expired`: no more."""
+Standing = Literal["in force", "unused", "expired", "lapsed"]
+"""`in force`: it hides something; `unused`: it could, but nothing was found; `expired`: no more;
+`lapsed`: its cause has grown or changed since it was accepted."""
 
 ID_SHAPE = re.compile(r"[0-9a-f]{12}")
 _NO_TEXT = re.compile("[\ud800-\udfff]")
 
 
 class Waiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One accepted cause; it holds up to and with the day `until`, in one flow or in all."""
+    """One accepted cause; it holds up to and with the day `until`, in one flow or in all.
+
+    It lapses when its cause is in more than the share `at_most` of a flow's compared exchanges, or
+    changes what is not among `classes`. Waivers of earlier versions have neither.
+    """
 
     owner: str
     reason: str
     until: date
     flow: str = ""
+    at_most: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +57,56 @@ class Waivers:
         """Whether a waiver still hides what it was made for."""
         return waiver is not None and waiver.until >= self.today
 
-    def standing(self, waiver: Waiver, exchanges: int) -> Standing:
+    def accepts(self, cluster: Cluster, compared: int) -> bool:
+        """Whether a cause is waived that is in some of so many compared exchanges of its flow."""
+        waiver = self.of(cluster.id, cluster.flow)
+        return waiver is not None and self.in_force(waiver) and not lapse(waiver, cluster, compared)
+
+    def standing(self, waiver: Waiver, exchanges: int, *, lapsed: bool = False) -> Standing:
         """Return how a waiver stands that fits findings in so many exchanges."""
         if not self.in_force(waiver):
             return "expired"
+        if lapsed:
+            return "lapsed"
         return "in force" if exchanges else "unused"
 
 
 NO_WAIVERS = Waivers(date.max)
+
+
+def accepted_share(exchanges: int, compared: int) -> float:
+    """Return the share a cause may rise to: the upper end of the interval of what was seen, 95 %.
+
+    1, which bounds nothing, where it is unknown how many exchanges were compared.
+    """
+    if not 0 < exchanges <= compared:
+        return 1.0
+    return ceil(share_interval(exchanges, compared)[1] * 10_000) / 10_000
+
+
+def lapse(waiver: Waiver, cluster: Cluster, compared: int) -> str:
+    """Describe why a waiver no longer covers its cause, "" while it does."""
+    share = cluster.exchanges / compared if compared else 0.0
+    if share > waiver.at_most:
+        return f"in {share:.2%} of the exchanges of {cluster.flow}, at most {waiver.at_most:.2%}"
+    others = sorted(set(cluster.classes) - set(waiver.classes)) if waiver.classes else []
+    if others:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        return f"values of another class: {others[0]!r}{more}"
+    return ""
+
+
+def merged(one: Waiver, other: Waiver) -> Waiver:
+    """Return one waiver for what two accept, up to the earlier day."""
+    first = min(one, other, key=lambda waiver: waiver.until)
+    return msgspec.structs.replace(
+        first,
+        flow=one.flow if one.flow == other.flow else "",
+        at_most=max(one.at_most, other.at_most),
+        classes=tuple(sorted({*one.classes, *other.classes}))
+        if one.classes and other.classes
+        else (),
+    )
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -96,7 +148,7 @@ def fault_of(finding: str, waiver: Waiver) -> str | None:
 
 
 _HEADER = re.compile(r"^\s*\[")
-_OWN_KEYS = re.compile(r"^\s*(owner|reason|until|flow)\s*=")
+_OWN_KEYS = re.compile(r"^\s*(owner|reason|until|flow|at_most|classes)\s*=")
 
 
 def with_waiver(text: str, file: str, finding: str, waiver: Waiver, *, replace: bool) -> str:
@@ -118,6 +170,30 @@ def with_waiver(text: str, file: str, finding: str, waiver: Waiver, *, replace: 
     return after
 
 
+def with_ids(
+    text: str, file: str, carried: Mapping[str, tuple[str, ...]], made: Mapping[str, Waiver]
+) -> str:
+    """Return the file's text with waivers under other ids; comments stay with the first of them.
+
+    Raises `DeclarationRefused` where it is written in a way this cannot edit.
+    """
+    due = {name: held for name, held in waivers_of(text, file).items() if name not in carried}
+    for name, ids in carried.items():
+        head, *others = [one for one in ids if one not in due] or [""]
+        if not head:
+            text = _without(text, name)
+        for one in filter(None, (head, *others)):
+            due[one] = made[one]
+            text = (
+                _replaced(text, name, made[one], one)
+                if one == head
+                else _added(text, one, made[one])
+            )
+    first = next(iter(carried), "")
+    _check(text, file, first, due)
+    return text
+
+
 def _check(text: str, file: str, finding: str, due: dict[str, Waiver]) -> None:
     """Read back what was written: better no edit than a wrong one."""
     try:
@@ -134,20 +210,35 @@ def _added(text: str, finding: str, waiver: Waiver) -> str:
     return "\n".join([*([head, ""] if head else []), f"[waiver.{finding}]", *_lines(waiver), ""])
 
 
-def _replaced(text: str, finding: str, waiver: Waiver) -> str:
-    """Put new lines in the place of the old ones; comments inside the table stay."""
+def _replaced(text: str, finding: str, waiver: Waiver, name: str = "") -> str:
+    """Put new lines in the place of the old ones, and a new id; comments in the table stay."""
+    lines, start, end = _table(text, finding)
+    kept = [line for line in lines[start + 1 : end] if not _OWN_KEYS.match(line)]
+    header = [line.replace(finding, name or finding, 1) for line in lines[start : start + 1]]
+    return "\n".join([*lines[:start], *header, *_lines(waiver), *kept, *lines[end:]])
+
+
+def _without(text: str, finding: str) -> str:
+    lines, start, end = _table(text, finding)
+    return "\n".join([*lines[:start], *lines[end:]])
+
+
+def _table(text: str, finding: str) -> tuple[list[str], int, int]:
+    """Return the lines of a file, and from which to which one a waiver's table goes."""
     lines = text.split("\n")
     header = re.compile(rf"""^\s*\[\s*waiver\s*\.\s*["']?{finding}["']?\s*\]""")
     start = next((k for k, line in enumerate(lines) if header.match(line)), len(lines))
     end = next((k for k in range(start + 1, len(lines)) if _HEADER.match(lines[k])), len(lines))
-    kept = [line for line in lines[start + 1 : end] if not _OWN_KEYS.match(line)]
-    return "\n".join([*lines[: start + 1], *_lines(waiver), *kept, *lines[end:]])
+    return lines, start, end
 
 
 def _lines(waiver: Waiver) -> list[str]:
     flow = [f"flow = {quoted(waiver.flow)}"] if waiver.flow else []
     owner, reason = quoted(waiver.owner), quoted(waiver.reason)
-    return [f"owner = {owner}", f"reason = {reason}", f"until = {waiver.until}", *flow]
+    share = [f"at_most = {waiver.at_most}"] if waiver.at_most < 1 else []
+    named = f"classes = [{', '.join(map(quoted, waiver.classes))}]"
+    bounds = [*share, *([named] if waiver.classes else [])]
+    return [f"owner = {owner}", f"reason = {reason}", f"until = {waiver.until}", *flow, *bounds]
 
 
 def quoted(text: str) -> str:

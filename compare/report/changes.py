@@ -21,7 +21,7 @@ METHOD = (
     "over all causes in both reports by Holm's method, 5 %"
 )
 SHOWN = 20
-READABLE = (1, VERSION)
+READABLE = (1, 2, VERSION)
 Turn = Literal["new", "grown", "same", "shrunk", "gone"]
 TURNS: tuple[Turn, ...] = ("new", "grown", "shrunk", "gone", "same")
 Trend = Literal["worse", "no worse", "no data"]

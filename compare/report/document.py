@@ -22,7 +22,7 @@ from compare.rules import NO_RULES, Rules
 from compare.rules.table import rule_text, scope_text
 from compare.tally import Drift, Tally, drift_of
 from compare.verdict import Verdict, verdict_on
-from compare.waivers import NO_WAIVERS, Standing, Waiver, Waivers
+from compare.waivers import NO_WAIVERS, Standing, Waiver, Waivers, lapse
 
 TITLES: Mapping[str, str] = {
     "outcome_changed": "Another outcome",
@@ -85,7 +85,7 @@ def _ending(stack: str, ended: str) -> str:
     return f"{stack} {_ENDINGS.get(outcome, outcome)}{f' `{code}`' if code else ''}"
 
 
-VERSION = 2
+VERSION = 3
 
 
 class PairCounts(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ class PairCounts(msgspec.Struct, frozen=True):
 
     Of the `equal` pairs, `equal_by_rules` are so only under the rules. In `own_answers` of the
     pairs a shadow asked the model itself: what may follow from its answers is not counted.
-    `missing` exchanges lack a run they must have.
+    `missing` exchanges lack a run they must have; `by_flow` are the pairs of each flow.
     """
 
     exchanges: int
@@ -105,12 +105,17 @@ class PairCounts(msgspec.Struct, frozen=True):
     equal_by_rules: int = 0
     own_answers: int = 0
     missing: int = 0
+    by_flow: dict[str, int] = {}
+
+    def of_flow(self, flow: str) -> int:
+        """Return the pairs of a flow; those of all flows where a report does not say."""
+        return self.by_flow.get(flow) or self.pairs
 
 
 class ClusterReport(msgspec.Struct, frozen=True):
     """One cause: findings of one layer, path (without indices) and kind, in one flow.
 
-    `share` is that of the compared pairs; times are microseconds since the Unix epoch. `waived`
+    `share` is that of the pairs of its flow; times are microseconds since the Unix epoch. `waived`
     is false of a waiver that has expired.
     """
 
@@ -128,6 +133,7 @@ class ClusterReport(msgspec.Struct, frozen=True):
     exemplars: tuple[Exemplar, ...]
     waiver: Waiver | None = None
     waived: bool = False
+    classes: dict[str, int] = {}
 
 
 class RuleReport(msgspec.Struct, frozen=True):
@@ -145,12 +151,16 @@ class RuleReport(msgspec.Struct, frozen=True):
 
 
 class WaiverReport(msgspec.Struct, frozen=True):
-    """One waiver of the file; `exchanges` counts those with a finding it is for."""
+    """One waiver of the file; `exchanges` counts those with a finding it is for.
+
+    `lapsed` is why it no longer covers its cause.
+    """
 
     id: str
     waiver: Waiver
     standing: Standing
     exchanges: int
+    lapsed: str = ""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -207,8 +217,11 @@ def report_of(
             tally.equal_by_rules,
             tally.own_answers,
             tally.missing,
+            dict(sorted(tally.by_flow.items())),
         ),
-        clusters=tuple(_cluster(c, tally.pairs, waivers) for c in tally.clusters.ordered()),
+        clusters=tuple(
+            _cluster(c, tally.by_flow[c.flow], waivers) for c in tally.clusters.ordered()
+        ),
         findings_left_out=tally.clusters.overflow,
         damage=tuple(tally.named),
         latency=latencies(tally.times),
@@ -241,12 +254,17 @@ def with_noise(report: Report, noise: Noise) -> Report:
 
 def _waiver(name: str, tally: Tally, waivers: Waivers) -> WaiverReport:
     waiver = waivers.by_id[name]
-    exchanges = sum(
-        cluster.exchanges
+    held = [
+        cluster
         for cluster in tally.clusters.by_key.values()
         if cluster.id == name and waivers.of(name, cluster.flow)
+    ]
+    exchanges = sum(cluster.exchanges for cluster in held)
+    whys = (lapse(waiver, cluster, tally.by_flow[cluster.flow]) for cluster in held)
+    why = next(filter(None, whys), "")
+    return WaiverReport(
+        name, waiver, waivers.standing(waiver, exchanges, lapsed=bool(why)), exchanges, why
     )
-    return WaiverReport(name, waiver, waivers.standing(waiver, exchanges), exchanges)
 
 
 def _cluster(cluster: Cluster, pairs: int, waivers: Waivers) -> ClusterReport:
@@ -267,7 +285,8 @@ def _cluster(cluster: Cluster, pairs: int, waivers: Waivers) -> ClusterReport:
         last_seen=cluster.last_seen,
         exemplars=tuple(cluster.exemplars),
         waiver=waiver,
-        waived=waivers.in_force(waiver),
+        waived=waivers.accepts(cluster, pairs),
+        classes=dict(sorted(cluster.classes.items())),
     )
 
 

@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace as replace_fields
 from rich.console import Console
 from rich.markup import escape
 
 from compare.input.files import read_text
+from compare.report import Report
+from compare.report.changes import read_report
 from compare.report.document import unknown_flows_text
-from compare.waivers import Waiver, with_waiver
+from compare.report.migration import Migration, migrated, migration_lines
+from compare.waivers import Waiver, accepted_share, waivers_of, with_ids, with_waiver
 from contract.errors import CutoverError, visible
 from cutover.cli.terminal import refusals
 from cutover.files import write_whole
@@ -24,6 +28,21 @@ from cutover.flows import flows_at
 from cutover.reports import WAIVERS, known_flows, this_day
 
 REFUSED = 2
+REPORT = Path("report/report.json")
+
+
+class MigrationMisused(CutoverError):
+    """Waivers are to be carried over, and one of them is described."""
+
+    def __init__(self) -> None:
+        super().__init__("--migrate carries over all waivers of --file: no other option is due")
+
+
+class WaiverIncomplete(CutoverError):
+    """A waiver is to be written, and part of it is not given."""
+
+    def __init__(self, missing: str) -> None:
+        super().__init__(f"a waiver needs an ID, an owner, a reason and a day; missing: {missing}")
 
 
 class WaiverPast(CutoverError):
@@ -34,13 +53,31 @@ class WaiverPast(CutoverError):
 
 
 def waive(
-    finding: Annotated[str, typer.Argument(help="The finding's id, from a report.", metavar="ID")],
+    finding: Annotated[
+        str, typer.Argument(help="The finding's id, from a report.", metavar="ID")
+    ] = "",
     *,
-    owner: Annotated[str, typer.Option(help="Who answers for it.")],
-    reason: Annotated[str, typer.Option(help="Why it is accepted.")],
+    owner: Annotated[str | None, typer.Option(help="Who answers for it.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Why it is accepted.")] = None,
     until: Annotated[
-        datetime, typer.Option(formats=["%Y-%m-%d"], help="The last day it holds, in UTC.")
-    ],
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The last day it holds, in UTC.")
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="The report that shows it: the waiver lapses where its share grows beyond what "
+            "was seen there, or other values appear; default: report/report.json, if it is there."
+        ),
+    ] = None,
+    migrate: Annotated[
+        Path | None,
+        typer.Option(
+            "--migrate",
+            help="Carry the waivers of the file over to the ids of today, by the older report that "
+            "shows their causes; takes no ID.",
+            metavar="OLD_REPORT",
+        ),
+    ] = None,
     file: Annotated[Path, typer.Option(help="The file of waivers; made if need be.")] = WAIVERS,
     flow: Annotated[str, typer.Option(help="Only in this flow; default: in all.")] = "",
     replace: Annotated[
@@ -51,10 +88,28 @@ def waive(
 
     Exit 0: written, 2: refused; then nothing was written.
     """
-    waiver = Waiver(owner.strip(), reason.strip(), until.date(), flow)
+    if migrate is not None:
+        with refusals(REFUSED):
+            if finding or owner or reason or until or report or flow or replace:
+                raise MigrationMisused
+            found = migrate_waivers(file, read_report(migrate))
+        for line in migration_lines(found):
+            Console().print(escape(line), highlight=False, soft_wrap=True)
+        return
     with refusals(REFUSED):
+        if not finding or owner is None or reason is None or until is None:
+            due = {"ID": finding or None, "--owner": owner, "--reason": reason, "--until": until}
+            raise WaiverIncomplete(", ".join(name for name in due if due[name] is None))
+        waiver = Waiver(owner.strip(), reason.strip(), until.date(), flow)
         known = known_flows(flows_at(None))
+        shown = read_report(report or REPORT) if report or REPORT.exists() else None
+        if shown is not None:
+            waiver = bounded(waiver, finding, shown)
         add_waiver(file, finding, waiver, this_day(), replace=replace)
+    if not waiver.classes:
+        held = "no report is there" if shown is None else "the report does not show it"
+        note = f"{held}: the waiver covers whatever has this id; --report bounds it"
+        Console(stderr=True).print(f"[yellow]note:[/] {escape(note)}", highlight=False)
     if flow and flow not in known:
         note = (
             f"it is for {unknown_flows_text(flow, known)} (a dialect of your own may be called so)"
@@ -76,6 +131,34 @@ def add_waiver(file: Path, finding: str, waiver: Waiver, today: date, *, replace
         before = read_text(file) if file.exists() else ""
         after = with_waiver(before, str(file), finding, waiver, replace=replace)
         write_whole(place, after.encode())
+
+
+def migrate_waivers(file: Path, report: Report) -> Migration:
+    """Carry the waivers of a file over to the ids of today; those that lapse stay as they are.
+
+    Raises `DeclarationRefused`, `OSError`.
+    """
+    place = file.resolve()
+    with _locked(place.parent):
+        before = read_text(file)
+        found = migrated(waivers_of(before, str(file)), report)
+        write_whole(place, with_ids(before, str(file), found.carried, found.waivers).encode())
+    return found
+
+
+def bounded(waiver: Waiver, finding: str, report: Report) -> Waiver:
+    """Return the waiver bounded by what a report shows of its cause; as it is where it does not."""
+    held = [
+        cluster
+        for cluster in report.clusters
+        if cluster.id == finding and waiver.flow in {"", cluster.flow}
+    ]
+    if not held:
+        return waiver
+    pairs = report.counts.by_flow
+    shares = [accepted_share(one.exchanges, pairs.get(one.flow, 0)) for one in held]
+    classes = {name for cluster in held for name in cluster.classes}
+    return replace_fields(waiver, at_most=max(shares), classes=tuple(sorted(classes)))
 
 
 @contextmanager

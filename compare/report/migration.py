@@ -1,0 +1,158 @@
+"""Migration: waivers made with a report of an earlier version, under the ids of today."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from msgspec.structs import replace
+
+from compare.findings import (
+    CallChanged,
+    CodeChanged,
+    Finding,
+    FrameChanged,
+    OutcomeChanged,
+    ParameterChanged,
+    PromptChanged,
+    ToolAdded,
+    ToolArguments,
+    ToolDropped,
+    WriteChanged,
+    detail_of,
+    general_path,
+    kind_of,
+    signature_of,
+)
+from compare.layers.groups import grouped
+from compare.layers.model_calls import SETTINGS
+from compare.layers.text import WENT_ON
+from compare.report.document import ClusterReport, Report
+from compare.waivers import Waiver, accepted_share, merged
+
+BY_CONTENT = 3
+"""The first version of reports whose ids are made of layer, place, kind and class of change."""
+
+_ENDING = re.compile(r"(\w+)(?: \((?:\d+ )?([\w.-]*))?")
+_CALL = re.compile(r"[^\[]*\[\d+\]")
+_FRAME = re.compile(r"frames\[\d+\]\.[^.\[]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """What becomes of waivers: the ids each is `carried` over to, or why it `lapsed`.
+
+    `waivers` are those that are carried over, by their new ids.
+    """
+
+    carried: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    lapsed: dict[str, str] = field(default_factory=dict)
+    waivers: dict[str, Waiver] = field(default_factory=dict)
+
+
+def migrated(waivers: Mapping[str, Waiver], report: Report) -> Migration:
+    """Find the ids of today for waivers, by the causes an older report shows."""
+    found = Migration()
+    for name, waiver in waivers.items():
+        held = [
+            cluster
+            for cluster in report.clusters
+            if cluster.id == name and waiver.flow in {"", cluster.flow}
+        ]
+        if not held:
+            found.lapsed[name] = "the report has no cause of that id"
+            continue
+        classes: dict[str, set[str]] = defaultdict(set)
+        for cluster in held:
+            for finding in _todays(cluster, report.v):
+                classes[signature_of(finding)].add(detail_of(finding))
+        if not classes:
+            found.lapsed[name] = "the report shows no exchange of that cause"
+            continue
+        share = max(_accepted(cluster, report) for cluster in held)
+        for new, seen in classes.items():
+            made = replace(waiver, at_most=share, classes=tuple(sorted(seen)))
+            known = found.waivers.get(new)
+            found.waivers[new] = made if known is None else merged(known, made)
+        found.carried[name] = tuple(classes)
+    return found
+
+
+def _accepted(cluster: ClusterReport, report: Report) -> float:
+    """Return the share a waiver may rise to; 1 where a report does not count pairs by flow."""
+    flows = {one.flow for one in report.clusters} | {one.flow for one in report.latency}
+    pairs = report.counts.by_flow.get(cluster.flow, 0)
+    if not pairs and flows == {cluster.flow}:
+        pairs = report.counts.pairs
+    return accepted_share(cluster.exchanges, pairs)
+
+
+def _todays(cluster: ClusterReport, version: int) -> list[Finding]:
+    """List a cluster's own findings in its exemplars, as they are placed today."""
+    found: list[Finding] = []
+    for exemplar in cluster.exemplars:
+        causes = [finding for finding in exemplar.findings if finding.after is None]
+        if version >= BY_CONTENT:
+            found += [finding for finding in causes if signature_of(finding) == cluster.id]
+            continue
+        ids = [earlier_id(finding) for finding in causes]
+        found += [now for was, now in zip(ids, _placed(causes), strict=True) if was == cluster.id]
+    return found
+
+
+def earlier_id(finding: Finding) -> str:
+    """Return the id that versions 1 and 2 gave: of layer, path without indices, and kind."""
+    parts = finding.layer, general_path(finding.path), kind_of(finding)
+    return blake2b("\x1f".join(parts).encode(), digest_size=6).hexdigest()
+
+
+def _placed(causes: Sequence[Finding]) -> list[Finding]:
+    """Place the causes of one exchange as they are today; those of one group become its cause."""
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    placed = [_one_placed(cause) for cause in causes]
+    for k, cause in enumerate(causes):
+        shape = _FRAME if isinstance(cause, FrameChanged) else _CALL
+        found = shape.match(cause.path)
+        if found and isinstance(cause, FrameChanged | WriteChanged | CallChanged):
+            groups[kind_of(cause), found[0]].append(k)
+    for (_, place), indices in groups.items():
+        cause, *_ = grouped([causes[k] for k in indices], place)
+        for k in indices:
+            placed[k] = cause
+    return placed
+
+
+def _one_placed(finding: Finding) -> Finding:
+    call = _CALL.match(finding.path)
+    place = call[0] if call else finding.path
+    below = finding.path.removeprefix(f"{place}.")
+    match finding:
+        case OutcomeChanged() | CodeChanged():
+            legacy, graph = _ended(finding.legacy), _ended(finding.graph)
+            went_on = graph in {"completed", "failed.tape_miss"} and legacy != "completed"
+            return replace(finding, path=f"{legacy}→{WENT_ON}" if went_on else f"→{graph}")
+        case ToolArguments() | ToolDropped() | ToolAdded():
+            return replace(finding, path=place, detail=general_path(below))
+        case ParameterChanged() if finding.graph is None:
+            return replace(finding, path=f"{place}.{SETTINGS}", detail=below)
+        case PromptChanged():
+            head, _, roles = finding.path.rpartition(".")
+            return replace(finding, path=f"{head}.{roles.split('+')[0]}", detail=roles)
+        case _:
+            return finding
+
+
+def _ended(shown: str | None) -> str:
+    ending = _ENDING.match(shown or "")
+    return ".".join(filter(None, ending.groups())) if ending else ""
+
+
+def migration_lines(found: Migration) -> Iterable[str]:
+    """Describe what became of each waiver."""
+    for name, now in found.carried.items():
+        yield f"{name} is carried over to {', '.join(now)}"
+    for name, why in found.lapsed.items():
+        yield f"{name} lapses: {why}"
