@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -131,6 +132,18 @@ async def test_feedback_is_joined_to_the_assigned_stack(assigned: StackName) -> 
     [joined] = made.captured.feedbacks
     assert (joined.assigned, joined.served) == (assigned, made.runs[1].stack)
     assert (joined.score, joined.comment, joined.at) == (-1, "odd", int(WALL * 1_000_000))
+
+
+async def test_exchanges_that_feedback_is_joined_to_are_bounded() -> None:
+    """The id of an earlier one is still taken: captures have the rest."""
+    async with house("graph", FLOWS["graph"]) as made:
+        served = await made.ask()
+        recorder, context = made.router.recorder, served.stream.context
+        for number in range(4_096):
+            recorder.record_served(replace(context, exchange=str(number)), ())
+        made.router.feedback(served.exchange, 1, None)
+        recorder.feedback("0", 1, None, 0)
+    assert [one.assigned for one in made.captured.feedbacks] == [None, "graph"]
 
 
 async def reading(house: House, body: ChatRequest) -> Served:
