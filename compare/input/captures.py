@@ -1,4 +1,4 @@
-"""Captured exchanges: lines read as runs, and neighbouring runs of one id as one exchange."""
+"""Captured exchanges: lines read as runs, and runs of one id as one exchange."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from contract.records import VERSION, RunRecord
 Stamp = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 """Microseconds, in the eight bytes in which times are collected."""
 AHEAD = 3
+HELD_BYTES = 1 << 26
+"""Of lines whose exchange is not whole: more wait for their second run than any queue holds."""
 
 
 RawFrames = tuple[tuple[Stamp, msgspec.Raw], ...]
@@ -49,23 +51,80 @@ _versioned = msgspec.json.Decoder(_Versioned).decode
 def exchanges(
     lines: Iterable[CapturedLine | Damage], place: str
 ) -> Iterator[CapturedExchange | Damage]:
-    """Group lines into exchanges; damage is passed on where it stood."""
+    """Group lines into exchanges; damage is passed on where it stood.
+
+    One whose second run is missing is held until its line has come, whatever stands between them.
+    """
     runs: list[RunRecord] = []
-    reader = _RunReader(place)
+    size = 0
+    reader, halves = _RunReader(place), _Halves()
     damaged = near = False
     for line in lines:
         read = line if isinstance(line, Damage) else reader.read(line)
         if isinstance(read, Damage):
             damaged = near = True
+            halves.beside_damage()
             yield read
             continue
         if runs and runs[0].exchange != read.exchange:
-            yield CapturedExchange(tuple(runs), damaged)
-            runs, damaged = [], near
+            yield from halves.join(CapturedExchange(tuple(runs), damaged), size)
+            runs, damaged, size = [], near, 0
         runs.append(read)
+        size += 0 if isinstance(line, Damage) else len(line.data)
         near = False
     if runs:
-        yield CapturedExchange(tuple(runs), damaged)
+        yield from halves.join(CapturedExchange(tuple(runs), damaged), size)
+    yield from halves.rest()
+
+
+class _Halves:
+    """Holds exchanges of which a run must stand elsewhere in the same lines, the oldest first."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[CapturedExchange, int, int]] = {}
+        self._size = self._damages = 0
+
+    def join(self, exchange: CapturedExchange, size: int) -> Iterator[CapturedExchange]:
+        """Take in neighbouring runs; yields what is whole by that, or is held no longer."""
+        name = exchange.runs[0].exchange
+        if name in self._held:
+            size += self._held[name][1]
+            held, damaged = self._take(name)
+            damaged = damaged or exchange.beside_damage
+            exchange = CapturedExchange((*held, *exchange.runs), damaged)
+        if exchange.runs[0].role == "shadow" != exchange.runs[-1].role:  # as it is written: last
+            runs = sorted(exchange.runs, key=lambda run: run.role == "shadow")
+            exchange = exchange._replace(runs=tuple(runs))
+        if not _is_half(exchange.runs):
+            yield exchange
+            return
+        self._held[name] = exchange, size, self._damages
+        self._size += size
+        while self._size > HELD_BYTES and len(self._held) > 1:
+            yield self._take(next(iter(self._held)))
+
+    def beside_damage(self) -> None:
+        """The run that is missing may have stood in a line that was lost."""
+        self._damages += 1
+
+    def rest(self) -> Iterator[CapturedExchange]:
+        """Yield what is held still: no line of it follows."""
+        for name in tuple(self._held):
+            yield self._take(name)
+
+    def _take(self, name: str) -> CapturedExchange:
+        exchange, size, damages = self._held.pop(name)
+        self._size -= size
+        damaged = exchange.beside_damage or damages != self._damages
+        return exchange._replace(beside_damage=damaged)
+
+
+def _is_half(runs: Exchange) -> bool:
+    """Whether a run of an exchange is missing: the serving one, or the second that was started."""
+    roles = {run.role for run in runs}
+    if roles == {"shadow"}:
+        return True
+    return roles == {"serving"} and runs[0].shadow == "due"
 
 
 class _RunReader:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from compare.input.captures import exchanges
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compare.captures import Question, compare_segment
+from compare.input.captures import CapturedExchange, exchanges
 from compare.input.damage import Damage
 from compare.input.segments import CapturedLine
-from contract.records import decode_run, encode_run
+from contract.records import RunRecord, decode_run, encode_run
+from cutover.flows import SPECS
 from cutover.selftest.exchanges import Script, exchange
 
 
@@ -27,3 +33,45 @@ def test_contiguous_runs_of_one_id_are_an_exchange() -> None:
     read = list(exchanges([written[0], torn, *written[1:]], "memory"))
     assert read[0] == torn
     assert [len(item.runs) for item in read[1:] if not isinstance(item, Damage)] == [2, 2]
+
+
+def started(number: int) -> tuple[RunRecord, ...]:
+    """Make the runs of an exchange whose record says that a second run was started."""
+    serving, *others = exchange(number=number)
+    return (msgspec.structs.replace(serving, shadow="due"), *others)
+
+
+def as_lines(runs: list[RunRecord]) -> list[CapturedLine]:
+    """Write runs as lines."""
+    return [CapturedLine(number, encode_run(run).rstrip()) for number, run in enumerate(runs, 1)]
+
+
+@given(st.permutations(range(12)))
+def test_the_runs_of_an_exchange_are_found_wherever_they_stand(order: list[int]) -> None:
+    """Every order of lines has the same pairs; nothing is missing, and nothing counted twice."""
+    written = [run for number in range(6) for run in started(number)]
+    runs = [written[at] for at in order]
+    read = list(exchanges(as_lines(runs), "memory"))
+    assert (
+        sorted([run.role for run in one.runs] for one in read if isinstance(one, CapturedExchange))
+        == [["serving", "shadow"]] * 6
+    )
+    tally = compare_segment(as_lines(runs), "memory", Question(SPECS))
+    assert (tally.exchanges, tally.missing, tally.not_comparable.total()) == (6, 0, 0)
+
+
+def test_a_second_run_that_never_comes_is_missing() -> None:
+    """Beside damage it may have stood in what was lost, however far away."""
+    first, second, third = (started(number) for number in range(3))
+    torn = Damage("torn", "memory", "here")
+    lines = as_lines([first[0], *second])
+    read = list(exchanges([*lines, torn, *as_lines([*third])], "memory"))
+    found = {
+        one.runs[0].exchange: (len(one.runs), one.beside_damage)
+        for one in read
+        if isinstance(one, CapturedExchange)
+    }
+    assert found[first[0].exchange] == (1, True)
+    assert found[second[0].exchange][0] == 2
+    tally = compare_segment(lines, "memory", Question(SPECS))
+    assert (tally.exchanges, tally.missing) == (2, 1)
