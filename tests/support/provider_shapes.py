@@ -703,6 +703,41 @@ USAGE = (
     ),
 )  # fmt: skip
 
+OBJECTS = (
+    Shape(
+        "one object although a stream was asked for",
+        "ollama",
+        "speech",
+        200,
+        json.dumps(
+            {
+                "id": "chatcmpl-1",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "loop-1",
+                "choices": [
+                    {
+                        "index": 0,
+                        "message": {"role": "assistant", "content": "Hi"},
+                        "finish_reason": "stop",
+                    }
+                ],
+                "usage": _USED,
+            },
+            indent=1,
+        ).encode(),
+        _COUNTED,
+    ),
+    Shape(
+        "one object that is cut",
+        "ollama",
+        "cut",
+        200,
+        b'{"object": "chat.completion", "choices": [{"index": 0, "message": {"content": "H',
+        Expected("model_truncated", "again"),
+    ),
+)
+
 SHAPES: tuple[Shape, ...] = (
-    *CONTEXT_LENGTH, *NOT_SERVED, *OVERLOADED, *POLICY, *CUT, *SPEECH, *CALLS, *USAGE,
+    *CONTEXT_LENGTH, *NOT_SERVED, *OVERLOADED, *POLICY, *CUT, *SPEECH, *CALLS, *USAGE, *OBJECTS,
 )  # fmt: skip

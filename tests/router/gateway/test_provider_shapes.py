@@ -116,6 +116,8 @@ async def test_an_answer_reaches_its_client(shape: Shape) -> None:
     async with gateway(shape.answer) as url, client_of(url) as client:
         assert await whole(client) == shape.expected
         assert await streamed(client) == replace(shape.expected, calls=(), usage=None)
+        if not shape.streamed:
+            return
         assert await post(url, COUNTED) == (200, shape.body)
         status, body = await post(url, STREAMED)
     left = [one for one in shape.body.split(b"\n\n") if b'"choices": []' not in one]
