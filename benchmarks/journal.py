@@ -59,8 +59,10 @@ _LATER_S: Final = 60.0
 _DAY_S: Final = 86_400.0
 _DONE_S: Final = 60.0
 _TYPICAL_S: Final = 0.1
+_TOOLS_S: Final = 4 * _PAYS_S
 _ALONE_EVERY: Final = 25
 _LOOKS_S: Final = 0.002
+_PRELOADED: Final = [__name__, "effects.stores.postgres", "legacy", "graph_impl"]
 _FORM: Final = '{"title":"Pay?","fields":[{"name":"sum","label":"Sum","type":"text"}]}'
 _RESUMES: Final = b"resumes"
 
@@ -267,25 +269,26 @@ async def _resume(router: Router, hitl_id: str, write: Callable[[bytes], object]
 
 @dataclass(frozen=True, slots=True)
 class KilledRouter:
-    """Which router is killed: `moment` seconds after it began to resume.
+    """Which router is killed: `moment` seconds after it began to resume, or its first tool began.
 
-    Without a moment it is killed once its first tool has begun, of which none comes to an end.
+    A tool takes `pays_s` seconds.
     """
 
     place: str
     folder: Path
     stack: StackName
-    moment: float | None
+    moment: float
+    in_tool: bool = False
+    pays_s: float = _PAYS_S
 
     def resume(self, hitl_id: str, parent: Connection) -> None:
         """Be the process that is killed."""
         shown = os.open(self.folder / "frames", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        pays_s = _PAYS_S if self.moment is not None else _DONE_S
 
         async def run() -> None:
             async with (
                 _Stores.open(self.place) as stores,
-                stores.router(self.folder / "log", self.stack, pays_s=pays_s) as router,
+                stores.router(self.folder / "log", self.stack, pays_s=self.pays_s) as router,
             ):
                 parent.send_bytes(_RESUMES)
                 await _resume(router, hitl_id, lambda frame: os.write(shown, frame))
@@ -295,16 +298,20 @@ class KilledRouter:
     async def killed(self, hitl_id: str) -> tuple[float, bytes]:
         """Run it, and kill it; returns the seconds it had, and what its client got."""
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__, "legacy", "graph_impl"])
+        context.set_forkserver_preload(_PRELOADED)
         ours, theirs = context.Pipe(duplex=False)
         child = context.Process(target=self.resume, args=(hitl_id, theirs))
         child.start()
         theirs.close()
         await asyncio.to_thread(ours.recv_bytes)
         began = time.perf_counter()
-        while self.moment is None and "begin" not in (self.folder / "log").read_text("utf-8"):
+        while (
+            self.in_tool
+            and child.is_alive()
+            and "begin" not in (self.folder / "log").read_text("utf-8")
+        ):
             await asyncio.to_thread(child.join, _LOOKS_S)
-        await asyncio.to_thread(child.join, self.moment or 0.0)
+        await asyncio.to_thread(child.join, self.moment)
         seconds = time.perf_counter() - began
         child.kill()
         await asyncio.to_thread(child.join)
@@ -345,7 +352,9 @@ async def _kill_one(stores: _Stores, killed: KilledRouter, then: StackName) -> K
 async def kill_in_a_tool(place: str, folder: Path, stack: StackName, then: StackName) -> Kill:
     """Kill a router while the tools of its first round run."""
     async with _Stores.open(place, _LATER_S) as stores:
-        return await _kill_one(stores, KilledRouter(place, folder, stack, None), then)
+        return await _kill_one(
+            stores, KilledRouter(place, folder, stack, 0.0, in_tool=True, pays_s=_DONE_S), then
+        )
 
 
 async def kills(
@@ -357,10 +366,13 @@ async def kills(
         for position in range(number):
             # Now and then one is left alone: how long a resumption takes, the machine decides.
             alone = position % _ALONE_EVERY == 0 and number > 1
-            moment = _DONE_S if alone else chance.uniform(0.0, median(whole or [_TYPICAL_S]))
+            # Half of them while the tools run: else those are a small part of it.
+            in_tool = not alone and chance.random() < 0.5  # noqa: PLR2004
+            most = _TOOLS_S if in_tool else median(whole or [_TYPICAL_S])
+            moment = _DONE_S if alone else chance.uniform(0.0, most)
             stack, then = chance.choice(STACKS), chance.choice(STACKS)
             with TemporaryDirectory() as folder:
-                killed = KilledRouter(place, Path(folder), stack, moment)
+                killed = KilledRouter(place, Path(folder), stack, moment, in_tool=in_tool)
                 found.append(await _kill_one(stores, killed, then))
             if alone:
                 whole.append(found[-1].seconds)
