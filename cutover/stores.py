@@ -22,6 +22,7 @@ from effects.stores import (
     MemoryConversations,
     MemoryPauses,
     MemoryPins,
+    MemoryWriteJournal,
     PauseStore,
     PinStore,
     Plaintext,
@@ -32,6 +33,8 @@ from effects.stores import (
     SqlPauses,
     SqlPins,
     SqlSharedState,
+    SqlWriteJournal,
+    WriteJournal,
     read_keys,
 )
 from effects.stores.database import SqlStore
@@ -112,6 +115,13 @@ async def open_pauses(address: str, stack: AsyncExitStack, encryption: Encryptio
         pauses = await stack.enter_async_context(opened)
     await stack.enter_async_context(sweeping(pauses))
     return pauses
+
+
+async def open_write_journal(address: str, stack: AsyncExitStack) -> WriteJournal:
+    """Open the journal of exchanges' writes, where the pauses are; it is closed with `stack`."""
+    if _scheme("pauses", address) == "memory":
+        return MemoryWriteJournal()
+    return await stack.enter_async_context(SqlWriteJournal.open(address))
 
 
 def pause_encryption(section: PauseSettings, environ: Mapping[str, str]) -> Encryption:

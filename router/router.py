@@ -22,13 +22,15 @@ from contract.flow import Body, FlowSpec, Request, value_in
 from contract.human import HumanAnswer
 from contract.ports import Effects
 from effects.model import resolving_effects
-from effects.tape import Budget, Exchange, PauseOrigin, Tape
+from effects.stores import WriteJournal
+from effects.tape import Budget, Exchange, Journal, PauseOrigin, Tape
 from router.capture.recorder import ExchangeRecorder, request_record, shadow_state
 from router.config.schema import Settings
 from router.context import ExchangeContext, LedgerLine, Observer, RouterCounts, Traces, notify
 from router.exchange_ids import ExchangeIds
 from router.problems import Problem
 from router.resume.pauses import Pauses, ResumedPause
+from router.resume.writes import ExchangeWrites
 from router.routing.admission import Admission, Admitted
 from router.routing.assignment import Assigner, Decision
 from router.serving.run import Run
@@ -74,12 +76,14 @@ class Router:
     exchange_ids: ExchangeIds = field(default_factory=ExchangeIds)
     wall: Callable[[], float] = time.time
     traces: Traces = field(default_factory=Traces)
+    write_journal: WriteJournal | None = None
     draining: bool = field(default=False, init=False)
     counts: RouterCounts = field(init=False)
     """What was done since the start."""
     _budget: Budget = field(init=False)
     _open: dict[str, _OpenExchange] = field(default_factory=dict, init=False)
     _unsettled: dict[str, _OpenExchange] = field(default_factory=dict, init=False)
+    _writes: dict[str, ExchangeWrites] = field(default_factory=dict, init=False)
     _closing: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
@@ -190,7 +194,8 @@ class Router:
         loop, context = asyncio.get_running_loop(), stream.exchange.context()
         # `aclose` awaits tasks, not callbacks: while the router drains, all are tasks.
         pausable = self.pauses is not None and stream.context.spec.continue_endpoint is not None
-        if not pausable and not self.draining and stream.close_now():
+        awaits = pausable or stream.context.exchange in self._writes
+        if not awaits and not self.draining and stream.close_now():
             loop.call_soon(self._finished, one, context=context)
             return
         name = f"close {stream.context.exchange}"
@@ -324,12 +329,17 @@ class Router:
                 user_id=value_in(request.body, "user_id"),
             )
             effects = replace(effects, human=self.pauses.human(origin, tape))
+        journal: Journal | None = resumed.claim if resumed else None
+        if journal is None and self.write_journal is not None:
+            journal = self._writes[context.exchange] = ExchangeWrites(
+                self.write_journal, context.exchange, spec.name, self.wall, write_seconds
+            )
         return Exchange(
             effects,
             tape,
             exchange_id=context.exchange,
             write_seconds=write_seconds,
-            journal=resumed.claim if resumed else None,
+            journal=journal,
             monotonic=self.gate.clock,
             after=tape.last_stamp if resumed else 0,
         )
@@ -344,6 +354,8 @@ class Router:
             await one.stream.close()
             if self.pauses is not None:
                 await self.pauses.settle(one.stream.context.exchange, one.stream)
+            if writes := self._writes.pop(one.stream.context.exchange, None):
+                await writes.close()
         finally:
             self._finished(one)
 

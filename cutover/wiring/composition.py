@@ -21,6 +21,7 @@ from cutover.stores import (
     open_pauses,
     open_pins,
     open_shared_state,
+    open_write_journal,
     pause_encryption,
 )
 from cutover.wiring.addresses import SINGLE_WORKER, WorkerGroup, resolve_stores
@@ -33,7 +34,7 @@ from cutover.wiring.models import (
     prices,
     rescue_policy,
 )
-from cutover.wiring.periodic import following
+from cutover.wiring.periodic import following, reporting_writes
 from cutover.wiring.router import assemble_router
 from cutover.wiring.sessions import StoredSessions
 from cutover.wiring.stacks import open_stacks, refuse_missing_flows
@@ -42,6 +43,7 @@ from cutover.wiring.tools import open_tool_servers, tool_servers
 from effects.local import NoHuman, RandomIds, SystemClock
 from effects.loop_time import counted_loop_time
 from effects.model import ModelEntry, ModelRegistry, RescuingModel
+from effects.stores import StoredWrite
 from effects.stores.shadow_replies import ShadowReplies
 from effects.tape import NodeTimes
 from effects.tools import ToolRegistry, builtin_tools
@@ -151,6 +153,11 @@ async def open_services(
         live = LivePorts(model, tools, memory, conversations, await open_locks(stores.locks, stack))
         sealing = pause_encryption(first.pauses, environ)
         pauses = await open_pauses(stores.pauses, stack, sealing)
+        write_journal = None
+        if first.exchanges.journal:
+            write_journal = await open_write_journal(stores.pauses, stack)
+            report = partial(_audit_writes, first)
+            await stack.enter_async_context(reporting_writes(write_journal, report))
         replies = ShadowReplies()
         await stack.enter_async_context(following(replies, live.conversations))
         key = environ.get(first.captures.pseudonym_key_env, "").encode()
@@ -175,6 +182,7 @@ async def open_services(
             pauses=Pauses(
                 pauses, first.pauses.keep_seconds, time.time, partial(_audit_unknown, first)
             ),
+            write_journal=write_journal,
             replies=replies,
         )
         try:
@@ -220,6 +228,20 @@ def _audit_unknown(settings: Settings, flow: str, hitl_id: str, tool: str) -> No
         flow=flow,
         before={tool: "begun", "pause": hitl_id},
         after={tool: "outcome_unknown", "pause": hitl_id},
+    )
+    AuditLog(Path(settings.admin.audit_path))(change)
+
+
+def _audit_writes(settings: Settings, writes: tuple[StoredWrite, ...]) -> None:
+    """Record in the audit what a killed router wrote in one exchange."""
+    states = {"begun": "outcome_unknown"}
+    change = Change(
+        at=now(),
+        who="cutover",
+        what="exchange without end",
+        flow=writes[0].flow,
+        before={"exchange": writes[0].exchange},
+        after={f"{one.seq} {one.what}": states.get(one.state, one.state) for one in writes},
     )
     AuditLog(Path(settings.admin.audit_path))(change)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
+from itertools import groupby
 
 from contract.errors import EffectFailed
 from contract.ports import Conversations
-from effects.stores import PauseStore
+from effects.stores import PauseStore, StoredWrite, WriteJournal
 from effects.stores.shadow_replies import ShadowReplies
 
 log = logging.getLogger(__name__)
@@ -70,6 +72,23 @@ async def _sweep(pauses: PauseStore) -> None:
     else:
         if any(swept):
             log.info("pauses: %s expired, %s removed", *swept)
+
+
+def reporting_writes(
+    journal: WriteJournal, report: Callable[[tuple[StoredWrite, ...]], None], seconds: float = 60.0
+) -> AbstractAsyncContextManager[None]:
+    """Report the writes of killed routers, in a thread."""
+
+    async def job() -> None:
+        try:
+            found = await journal.abandoned(time.time())
+        except EffectFailed as failure:
+            log.warning("the journal of writes cannot be read: %s", failure.fault.code)
+            return
+        for _, writes in groupby(found, key=lambda write: write.exchange):
+            await asyncio.to_thread(report, tuple(writes))
+
+    return periodic("report writes", job, seconds, at_once=True)
 
 
 def following(

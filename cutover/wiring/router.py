@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from contract.flow import Body, FlowSpec
 from contract.ports import Effects, Model
-from effects.stores import MemoryPins, ShadowReplies
+from effects.stores import MemoryPins, ShadowReplies, WriteJournal
 from router.capture.recorder import Captures, ExchangeRecorder
 from router.config.schema import Settings
 from router.context import Observer, Price
@@ -38,6 +38,7 @@ def assemble_router(
     pins: Pins | None = None,
     flags: Flagged | None = None,
     pauses: Pauses | None = None,
+    write_journal: WriteJournal | None = None,
     observers: Sequence[Observer] = (),
     price: Price = lambda _answered, _usage: None,
     exchange_ids: ExchangeIds | None = None,
@@ -79,6 +80,7 @@ def assemble_router(
         recorder=recorder,
         gate=gate,
         pauses=pauses,
+        write_journal=write_journal,
         observers=observers,
         exchange_ids=exchange_ids or ExchangeIds(),
         wall=wall,

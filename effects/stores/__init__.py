@@ -36,6 +36,12 @@ from effects.stores.shared_state import (
 )
 from effects.stores.sqlite import sqlite_file
 from effects.stores.values import DataSubject, HealthCheck
+from effects.stores.write_journal import (
+    MemoryWriteJournal,
+    SqlWriteJournal,
+    StoredWrite,
+    WriteJournal,
+)
 
 __all__ = [
     "NO_SPENDING",
@@ -54,6 +60,7 @@ __all__ = [
     "MemoryPauses",
     "MemoryPins",
     "MemorySharedState",
+    "MemoryWriteJournal",
     "NoteUpdate",
     "Pause",
     "PauseStore",
@@ -70,8 +77,11 @@ __all__ = [
     "SqlPauses",
     "SqlPins",
     "SqlSharedState",
+    "SqlWriteJournal",
+    "StoredWrite",
     "Swept",
     "Waiting",
+    "WriteJournal",
     "read_keys",
     "sqlite_file",
 ]

@@ -256,6 +256,16 @@ SPENDING: Final = Table(
     **WITHOUT_ROWID,
 )
 
+EXCHANGE_WRITES: Final = Table(
+    "exchange_writes",
+    _META,
+    *texts("exchange", key=True),
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    *texts("flow", "what", "state"),
+    *_doubles("began", "until"),
+    **WITHOUT_ROWID,
+)
+
 CONVERSATIONS: Final = Schema("conversations", (TURNS,))
 PAUSE_STORE: Final = Schema(
     "pauses",
@@ -270,6 +280,7 @@ PAUSE_STORE: Final = Schema(
         },
     ),
 )
+WRITE_JOURNAL: Final = Schema("exchange_writes", (EXCHANGE_WRITES,))
 LEASES: Final = Schema("locks", (LOCKS,))
 PIN_STORE: Final = Schema("pins", (PINS,))
 SHARED_STATE: Final = Schema("board", (BREAKER_NOTES, SPENDING))

@@ -437,6 +437,16 @@ class PauseSettings(Section):
     keep_seconds: LongSeconds = _key("how long a question waits", 86_400.0)
 
 
+class ExchangeSettings(Section):
+    """At start; see operations.md."""
+
+    journal: bool = _key(
+        "true: the writes of every exchange are stored beside the pauses before they are made, "
+        "and their results, so that those of a killed router are known",
+        default=False,
+    )
+
+
 class EmbeddingSettings(Section):
     """At start; the vectors by which the memory searches, see memory.md; none: full text."""
 
@@ -695,6 +705,7 @@ class Settings(Section):
     log: LogSettings = LogSettings()
     stores: StoreSettings = StoreSettings()
     pauses: PauseSettings = PauseSettings()
+    exchanges: ExchangeSettings = ExchangeSettings()
     embeddings: EmbeddingSettings = EmbeddingSettings()
     stacks: StackSettings = StackSettings()
     flags: FlagSettings = FlagSettings()

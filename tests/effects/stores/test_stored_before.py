@@ -24,6 +24,8 @@ from effects.stores import (
     SqlPauses,
     SqlPins,
     SqlSharedState,
+    SqlWriteJournal,
+    StoredWrite,
 )
 from effects.stores.database import open_database
 from effects.stores.pauses.aes import AesEncryption
@@ -124,6 +126,14 @@ async def test_pauses_go_on(place: str) -> None:
         assert sealed.answer == HumanAnswer("approve", {"seats": 2})
         assert sealed.question is not None
         assert sealed.question.form.title == "Book it?"
+
+
+async def test_a_journal_of_writes_is_added(place: str) -> None:
+    """To stores that had none."""
+    write = StoredWrite("x", 1, "chat", "tools.run pay", "begun", NOW, NOW + 60.0)
+    async with SqlPauses.open_store(place, lambda: NOW), SqlWriteJournal.open(place) as journal:
+        await journal.begin(write)
+        assert await journal.abandoned(NOW + 60.0) == (write,)
 
 
 async def test_what_routers_shared_holds_on(file: Path) -> None:

@@ -1,0 +1,72 @@
+"""The writes of every exchange, journalled where `[exchanges] journal` is set."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from contract.errors import EffectFailed
+from contract.model import ToolCall
+from contract.operations import HUMAN_OPEN, LOCK_ACQUIRE, TOOLS_RUN
+from effects.stores import StoredWrite, WriteJournal
+from effects.stores.write_journal import WriteState
+from effects.tape import Entry
+
+log = logging.getLogger(__name__)
+
+_UNWRITTEN: Final = frozenset({LOCK_ACQUIRE, HUMAN_OPEN})
+"""A lock ends by its lease, and a question has a pause of its own."""
+_MARGIN_SECONDS: Final = 60.0
+"""After the deadline of a write: the clocks of hosts differ."""
+
+
+@dataclass(slots=True)
+class ExchangeWrites:
+    """The journal of one exchange. A store that is away costs the journal, never the exchange."""
+
+    store: WriteJournal
+    exchange: str
+    flow: str
+    wall: Callable[[], float]
+    seconds: float
+    _any: bool = field(default=False, init=False)
+
+    async def begin(self, entry: Entry, /) -> bool:
+        """Store that a write begins."""
+        if entry.operation in _UNWRITTEN:
+            return True
+        what, began = entry.operation.label, self.wall()
+        if entry.operation is TOOLS_RUN:
+            what = f"{what} {msgspec.json.decode(entry.args, type=ToolCall).name}"
+        until = began + self.seconds + _MARGIN_SECONDS
+        self._any = True
+        try:
+            await self.store.begin(
+                StoredWrite(self.exchange, entry.seq, self.flow, what, "begun", began, until)
+            )
+        except EffectFailed as failure:
+            log.warning("a write of %s is not journalled: %s", self.exchange, failure.fault.code)
+        return True
+
+    async def end(self, entry: Entry, /) -> None:
+        """Store what came of a write."""
+        if entry.operation in _UNWRITTEN:
+            return
+        try:
+            state: WriteState = "done" if entry.fault is None else "failed"
+            await self.store.end(self.exchange, entry.seq, state)
+        except EffectFailed as failure:
+            log.warning("a result of %s is not journalled: %s", self.exchange, failure.fault.code)
+
+    async def close(self) -> None:
+        """Remove the writes of the exchange, which has ended."""
+        if not self._any:
+            return
+        try:
+            await self.store.close(self.exchange)
+        except EffectFailed as failure:
+            log.warning("the journal of %s stays: %s", self.exchange, failure.fault.code)

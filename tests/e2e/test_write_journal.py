@@ -1,0 +1,36 @@
+"""`[exchanges] journal`: the next router tells the audit what a killed one had begun."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import time
+
+import msgspec
+import pytest
+
+from effects.stores import SqlWriteJournal, StoredWrite
+from tests.support.deployment import Setup, deployed, until
+
+pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+
+
+async def test_the_audit_is_told_what_a_killed_router_wrote(tmp_path: Path) -> None:
+    """With its outcome, or that this is unknown; an exchange that ends leaves nothing."""
+    stores, audit = f"sqlite:///{tmp_path}/store.sqlite", tmp_path / "audit.jsonl"
+    more = f'[exchanges]\njournal = true\n[admin]\naudit_path = "{audit}"\n'
+    began = time() - 100.0
+    async with SqlWriteJournal.open(stores) as journal:
+        for seq, what in enumerate(("conversations.put", "tools.run pay")):
+            write = StoredWrite("x", seq, "chat", what, "begun", began, began + 90.0)
+            await journal.begin(write)
+        await journal.end("x", 0, "done")
+        async with deployed(tmp_path, Setup(others=stores, more=more)) as place:
+            await until(audit.exists)
+            answer = await place.ask({"message_id": "m", "content": "Hello"})
+            assert answer.steps[-1] == "END"
+            await place.settled()
+        assert await journal.abandoned(time() + 2 * 86_400.0) == ()
+    (line,) = audit.read_bytes().splitlines()
+    change = msgspec.json.decode(line)
+    assert (change["what"], change["flow"]) == ("exchange without end", "chat")
+    assert change["after"] == {"0 conversations.put": "done", "1 tools.run pay": "outcome_unknown"}

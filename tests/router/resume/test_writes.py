@@ -1,0 +1,75 @@
+"""The journal of every exchange: the writes of a killed router are known, others leave nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from contract.errors import EffectFailed, Fault
+from effects.stores import MemoryWriteJournal, StoredWrite
+from effects.testing import World
+from effects.tools.fake import ScriptedTools
+from tests.support.pausing_flow import DAY, Desk
+from tests.support.router_world import now
+
+pytestmark = pytest.mark.virtual
+
+WRITES = 91.0
+"""Seconds after which a write has no result any more: its deadline, and a minute."""
+
+
+def journalled(journal: MemoryWriteJournal) -> Desk:
+    """Make a desk whose exchanges are journalled, and whose first tool takes ten seconds."""
+    tools = ScriptedTools({"book": "booked"}, slow={"book": 10.0}, writes=["book"])
+    desk = Desk(World(tools=tools))
+    desk.router = desk.start(write_journal=journal)
+    return desk
+
+
+async def test_what_a_killed_router_had_begun_is_known() -> None:
+    """By flow, operation and tool; nothing of what was said."""
+    journal = MemoryWriteJournal()
+    turn = asyncio.create_task(journalled(journal).ask())
+    await asyncio.sleep(5.0)
+    assert await journal.abandoned(now() + 80.0) == ()
+    (found,) = await journal.abandoned(now() + WRITES)
+    assert (found.flow, found.what, found.state) == ("asking", "tools.run book", "begun")
+    assert (await turn).said[-1] == "suspended"
+
+
+async def test_an_exchange_that_ends_leaves_nothing() -> None:
+    """Whether it is journalled or not is not seen by its client."""
+    journal = MemoryWriteJournal()
+    desk = journalled(journal)
+    assert (await desk.ask()).said == (await Desk(World()).ask()).said
+    assert await journal.abandoned(now() + 2 * DAY) == ()
+
+
+def away(*_facts: object) -> None:
+    """Fail, as a store that does not answer."""
+    raise EffectFailed(Fault("store_unavailable"))
+
+
+class AwayJournal(MemoryWriteJournal):
+    """A journal that is out of reach."""
+
+    async def begin(self, write: StoredWrite) -> None:
+        """Fail."""
+        away(write)
+
+    async def end(self, exchange: str, seq: int, state: object) -> None:
+        """Fail."""
+        away(exchange, seq, state)
+
+    async def close(self, exchange: str) -> None:
+        """Fail."""
+        away(exchange)
+
+
+async def test_a_journal_that_is_away_costs_no_exchange(caplog: pytest.LogCaptureFixture) -> None:
+    """It goes on without, and the log says so."""
+    assert (await journalled(AwayJournal()).ask()).said[-1] == "suspended"
+    assert [record.getMessage().split(":")[-1] for record in caplog.records] == [
+        " store_unavailable"
+    ] * 3
