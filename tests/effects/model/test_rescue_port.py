@@ -165,3 +165,27 @@ async def test_nothing_fails_and_nothing_is_asked_twice() -> None:
             assert (await caller.ask()).text == "Hello"
     assert (len(loopback.requests), loopback.connections, caller.waits) == (3, 1, [])
     assert caller.model.counts.rescues == {}
+
+
+async def test_leaving_while_two_models_are_hedged() -> None:
+    """Both connections are dropped at once; both attempts count as left and blame no provider."""
+    hedged, first_left, second_left = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def first(wire: Wire) -> None:
+        await wire.gone()
+        first_left.set()
+
+    async def second(wire: Wire) -> None:
+        hedged.set()
+        await wire.gone()
+        second_left.set()
+
+    async with serving(first) as one, serving(second) as other:
+        entries = pair(one, other)
+        async with through_the_port(entries, replace(NO_WAIT, hedge=0.02)) as caller:
+            await leave(caller.model, hedged)
+            async with asyncio.timeout(PATIENCE_S):
+                await first_left.wait()
+                await second_left.wait()
+            assert {line.outcome for line in caller.model.counts.attempts} == {"left"}
+            assert [state.calls for state in caller.model.breakers.states(0)] == [0, 0]
