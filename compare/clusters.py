@@ -22,6 +22,7 @@ from compare.findings import (
     shortened,
     signature_of,
 )
+from compare.input.damage import ILLEGIBLE
 from compare.input.pairing import STACKS, Pair, Sides
 from compare.rules import Ruling
 from compare.streams.alignment import align
@@ -35,6 +36,7 @@ CLUSTERS_AT_MOST = 500
 ROWS_AT_MOST = 120
 ROWS_BEFORE = 60
 ADDED_AT_MOST = 240
+REQUEST_AT_MOST = 4_000
 NOTHING_NEW = "… nothing new"
 
 Mark = Literal["same", "changed", "legacy", "graph"]
@@ -61,7 +63,7 @@ class Exemplar(msgspec.Struct, frozen=True):
     """One exchange that shows a cluster: everything found in it, and both streams.
 
     `began` is wall-clock microseconds since the Unix epoch; `left_out` counts rows not kept;
-    `sides` are what both runs are called.
+    `sides` are what both runs are called; `request` and `options` are JSON, "" where unknown.
     """
 
     exchange: str
@@ -72,6 +74,8 @@ class Exemplar(msgspec.Struct, frozen=True):
     rows: tuple[Row, ...]
     left_out: int = 0
     sides: Sides = STACKS
+    request: str = ""
+    options: str = ""
 
 
 @dataclass(slots=True)
@@ -209,6 +213,7 @@ def exemplar_of(
         first = next((k for k, row in enumerate(rows) if row.mark != "same"), 0)
         start = max(0, min(first - ROWS_BEFORE, len(rows) - ROWS_AT_MOST))
     kept = rows[start : start + ROWS_AT_MOST]
+    asked = next((run.request for run in (pair.control, pair.candidate) if run.request), None)
     return Exemplar(
         pair.exchange,
         pair.flow,
@@ -218,7 +223,17 @@ def exemplar_of(
         tuple(kept),
         len(rows) - len(kept),
         pair.sides,
+        "" if asked is None else _json(asked.body),
+        "" if asked is None else _json(asked.options),
     )
+
+
+def _json(raw: msgspec.Raw) -> str:
+    try:
+        laid_out = msgspec.json.format(bytes(raw), indent=2)
+    except ILLEGIBLE:
+        laid_out = bytes(raw)
+    return shortened(laid_out.decode("utf-8", "replace"), REQUEST_AT_MOST)
 
 
 def _rows(streams: Sequence[EventStream], ruling: Ruling | None) -> Iterator[Row]:

@@ -130,12 +130,15 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     data: dict[str, str | int | float | bool | None] = {}
 
 
-# Controls do not show, and direction marks turn what stands around them: both are spelt out.
+# Controls and selectors do not show, spaces of other kinds look like a space, and direction marks
+# turn what stands around them: all are spelt out.
 _UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5"
+    "\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3000\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc\ufffe\uffff\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 
 
 def visible(text: str) -> str:
-    """Spell out characters that cannot be seen, or that would turn the line around."""
+    """Spell out characters that cannot be seen or told apart, or that would turn the line."""
     return _UNSEEN.sub(lambda found: f"⟨U+{ord(found.group()):04X}⟩", text)

@@ -67,13 +67,15 @@ class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a run did not complete: a stable code, and the kind of failure (an exception's class).
 
     A refusal has the HTTP status and the sentence clients get, too; 0 where an earlier version
-    recorded it. The sentence of a remote stack is its whole body where that says more.
+    recorded it. The sentence of a remote stack is its whole body where that says more. `where` is
+    the line of a crash: `graph_impl/chat.py:120`.
     """
 
     code: str
     kind: str = ""
     status: int = 0
     detail: str = ""
+    where: str = ""
 
 
 class OwnHistory(msgspec.Struct, frozen=True, omit_defaults=True):

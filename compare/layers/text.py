@@ -76,6 +76,7 @@ def _ending(run: RunRecord) -> str:
         return run.outcome
     status = f"{run.error.status} " if run.error.status else ""
     kind = f", {run.error.kind}" if run.error.kind else ""
+    kind += f" at {run.error.where}" if run.error.where else ""
     detail = f": {run.error.detail}" if run.error.detail else ""
     return shortened(f"{run.outcome} ({status}{run.error.code}{kind}{detail})")
 

@@ -107,14 +107,14 @@ def against(older: Report, newer: Report) -> Against:
 def _changes(older: Report, newer: Report) -> tuple[CauseChange, ...]:
     before = {(cluster.flow, cluster.id): cluster for cluster in older.clusters}
     after = {(cluster.flow, cluster.id): cluster for cluster in newer.clusters}
-    pairs = older.counts.pairs, newer.counts.pairs
     shown = before | after
     hits = [(_hits(before.get(key)), _hits(after.get(key))) for key in shown]
-    p_values = [fisher(counts, pairs) for counts in hits]
+    pairs = [(older.counts.of_flow(flow), newer.counts.of_flow(flow)) for flow, _ in shown]
+    p_values = [fisher(counts, among) for counts, among in zip(hits, pairs, strict=True)]
     found = [
-        _change(cluster, counts, pairs, p, real=real)
-        for cluster, counts, p, real in zip(
-            shown.values(), hits, p_values, holm(p_values), strict=True
+        _change(cluster, counts, among, p, real=real)
+        for cluster, counts, among, p, real in zip(
+            shown.values(), hits, pairs, p_values, holm(p_values), strict=True
         )
     ]
     return tuple(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
+from typing import Literal
 
 import msgspec
 
@@ -85,6 +86,33 @@ def _ending(stack: str, ended: str) -> str:
     return f"{stack} {_ENDINGS.get(outcome, outcome)}{f' `{code}`' if code else ''}"
 
 
+Severity = Literal["severe", "serious", "slight"]
+SEVERITIES: tuple[Severity, ...] = ("severe", "serious", "slight")
+_SEVERE = frozenset({"outcome_changed", "grammar_broken"})
+_SLIGHT = frozenset(
+    {
+        "prompt_changed",
+        "parameter_changed",
+        "call_changed",
+        "site_changed",
+        "call_unplayed",
+        "chunks_moved",
+        "text_late",
+    }
+)
+
+
+def severity_of(kind: str) -> Severity:
+    """Return how bad a kind of cause is, whatever its share.
+
+    `severe`: a run ends otherwise, or its stream is none of its flow. `serious`: the user is told,
+    or something is done or stored, otherwise. `slight`: something is asked, timed or cut otherwise.
+    """
+    if kind in _SEVERE:
+        return "severe"
+    return "slight" if kind in _SLIGHT else "serious"
+
+
 VERSION = 3
 
 
@@ -115,8 +143,8 @@ class PairCounts(msgspec.Struct, frozen=True):
 class ClusterReport(msgspec.Struct, frozen=True):
     """One cause: findings of one layer, path (without indices) and kind, in one flow.
 
-    `share` is that of the pairs of its flow; times are microseconds since the Unix epoch. `waived`
-    is false of a waiver that has expired.
+    `share` is that of the `pairs` of its flow; times are microseconds since the Unix epoch.
+    `waived` is false of a waiver that has expired.
     """
 
     id: str
@@ -134,6 +162,8 @@ class ClusterReport(msgspec.Struct, frozen=True):
     waiver: Waiver | None = None
     waived: bool = False
     classes: dict[str, int] = {}
+    severity: Severity = "serious"
+    pairs: int = 0
 
 
 class RuleReport(msgspec.Struct, frozen=True):
@@ -201,27 +231,31 @@ def report_of(
     rules: Rules = NO_RULES,
     waivers: Waivers = NO_WAIVERS,
 ) -> Report:
-    """Write a tally up; equal arguments give equal reports."""
+    """Write a tally up; equal arguments give equal reports.
+
+    Causes that are not waived come first, then by severity, then by share.
+    """
+    counts = PairCounts(
+        tally.exchanges,
+        tally.pairs,
+        tally.equal,
+        tally.different,
+        dict(sorted(tally.not_comparable.items())),
+        dict(sorted(tally.damage.items())),
+        tally.equal_by_rules,
+        tally.own_answers,
+        tally.missing,
+        dict(sorted(tally.by_flow.items())),
+    )
+    clusters = [_cluster(c, counts.of_flow(c.flow), waivers) for c in tally.clusters.ordered()]
+    clusters.sort(key=lambda c: (c.waived, SEVERITIES.index(c.severity), -c.share))
     return Report(
         v=VERSION,
         captures=captures,
         chunking=chunking,
         verdict=verdict_on(tally, waivers, rules.missing),
-        counts=PairCounts(
-            tally.exchanges,
-            tally.pairs,
-            tally.equal,
-            tally.different,
-            dict(sorted(tally.not_comparable.items())),
-            dict(sorted(tally.damage.items())),
-            tally.equal_by_rules,
-            tally.own_answers,
-            tally.missing,
-            dict(sorted(tally.by_flow.items())),
-        ),
-        clusters=tuple(
-            _cluster(c, tally.by_flow[c.flow], waivers) for c in tally.clusters.ordered()
-        ),
+        counts=counts,
+        clusters=tuple(clusters),
         findings_left_out=tally.clusters.overflow,
         damage=tuple(tally.named),
         latency=latencies(tally.times),
@@ -287,6 +321,8 @@ def _cluster(cluster: Cluster, pairs: int, waivers: Waivers) -> ClusterReport:
         waiver=waiver,
         waived=waivers.accepts(cluster, pairs),
         classes=dict(sorted(cluster.classes.items())),
+        severity=severity_of(cluster.kind),
+        pairs=pairs,
     )
 
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from compare.findings import Finding, signature_of
 from compare.noise import Judgement, Noise
 from compare.noise.control import control_text
 from compare.noise.study import METHOD, flags_text, p_value_text, reading_text, study_text
 from compare.report.document import ClusterReport, Report, WaiverReport, finding_source
 from compare.report.formats import duration, percent
+from compare.report.glimpse import cause_of, glimpse, on_one_line
 from compare.report.latency import Latency
 from compare.verdict import Label
 from contract.errors import visible
 
 CLUSTERS_SHOWN = 10
 LINES_SHOWN = 8
-QUOTED = 60
 CODE_AT_MOST = 120
 REASON_AT_MOST = 200
 _MARKS: Mapping[Label, str] = {
@@ -57,11 +56,10 @@ def _few(lines: Sequence[str]) -> list[str]:
 def _clusters(report: Report) -> list[str]:
     if not report.clusters:
         return []
-    # What is not waived comes first: that is what a reader has to do something about.
-    shown = sorted(report.clusters, key=lambda cluster: cluster.waived)[:CLUSTERS_SHOWN]
+    shown = report.clusters[:CLUSTERS_SHOWN]
     lines = [
-        f"| share | layer | what | where | {' → '.join(report.sides)} | id |",
-        "|--:|---|---|---|---|---|",
+        f"| | of its flow | layer | what | where | {' → '.join(report.sides)} | id |",
+        "|---|--:|---|---|---|---|---|",
         *map(_row, shown),
         "",
     ]
@@ -72,6 +70,7 @@ def _clusters(report: Report) -> list[str]:
 
 def _row(cluster: ClusterReport) -> str:
     cells = [
+        cluster.severity,
         f"{percent(cluster.share)} ({cluster.exchanges:,})",
         cluster.layer,
         f"{cluster.title} *(waived)*" if cluster.waived else cluster.title,
@@ -111,33 +110,18 @@ def _rules(report: Report) -> list[str]:
 
 def _example(cluster: ClusterReport) -> str:
     for exemplar in cluster.exemplars:
-        for finding in exemplar.findings:
-            if finding.after is None and signature_of(finding) == cluster.id:
-                said = f"{_value(finding, 'legacy')} → {_value(finding, 'graph')}"
-                source = finding_source(finding)
-                return f"{said} from {code(source)}" if source else said
+        finding = cause_of(cluster, exemplar)
+        if finding is not None:
+            said = " → ".join("–" if it is None else code(it) for it in glimpse(finding))
+            source = finding_source(finding)
+            return f"{said} from {code(source)}" if source else said
     return ""
-
-
-def _value(finding: Finding, side: str) -> str:
-    value = finding.legacy if side == "legacy" else finding.graph
-    return "–" if value is None else code(_around(value, finding.legacy, finding.graph))
-
-
-def _around(value: str, legacy: str | None, graph: str | None) -> str:
-    """Quote a value where it first differs from the other."""
-    pairs = zip(legacy or "", graph or "", strict=False)
-    first = next((k for k, (a, b) in enumerate(pairs) if a != b), 0)
-    start = max(0, first - 10)
-    quoted = value[start : start + QUOTED]
-    return f"{'…' if start else ''}{quoted}{'…' if start + QUOTED < len(value) else ''}"
 
 
 def code(text: str) -> str:
     """Quote foreign text so that nothing in it is markup, a mention or a new line; cut if long."""
     cut = text if len(text) <= CODE_AT_MOST else f"{text[:CODE_AT_MOST]}…"
-    flat = visible(cut.replace("\n", "⏎").replace("\r", "⏎").replace("\t", " "))
-    return f"`{flat.replace('`', 'ˋ').replace('|', '¦') or ' '}`"
+    return f"`{on_one_line(cut).replace('`', 'ˋ').replace('|', '¦') or ' '}`"
 
 
 def plain(reason: str) -> str:

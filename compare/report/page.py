@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -16,6 +17,7 @@ from compare.noise import study
 from compare.noise.control import control_text
 from compare.report.document import ClusterReport, Report, finding_source, title_of
 from compare.report.formats import duration, moment, percent
+from compare.report.glimpse import cluster_glimpse, marked, told_apart
 from compare.report.latency import Latency
 from compare.report.text_diff import Piece, word_diff
 from compare.report.timeline import bars_of, marks_of, timeline_of
@@ -99,11 +101,15 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "duration": duration,
+        "marked": marked,
         "moment": moment,
         "percent": percent,
         "shortened": lambda value, whole: value if whole else shortened(value, VALUE_BEYOND),
     }
     environment.globals |= {
+        "glimpse": cluster_glimpse,
+        "replay_command": replay_command,
+        "waive_command": waive_command,
         "WHOLE": WHOLE,
         "FOLLOWING_OPEN": FOLLOWING_OPEN,
         "METRIC_TITLES": METRIC_TITLES,
@@ -162,7 +168,25 @@ def words(finding: Finding, *, whole: bool) -> list[Piece]:
     legacy, graph = finding.legacy or "", finding.graph or ""
     if not whole:
         legacy, graph = excerpts(legacy, graph, VALUE_BEYOND)
-    return word_diff(legacy, graph)
+    pieces = word_diff(legacy, graph)
+    for k, (one, other) in enumerate(pairwise(pieces)):
+        if (one.op, other.op) == ("gone", "new"):
+            gone, new = told_apart(one.text, other.text)
+            pieces[k : k + 2] = [Piece("gone", gone), Piece("new", new)]
+    return pieces
+
+
+def replay_command(captures: str, exemplar: Exemplar) -> str:
+    """Return how an exchange is replayed; "" of a recorded stream, which has no request."""
+    stack = exemplar.sides[1].removesuffix(" now")
+    only = f"--stack {quote(stack)} --only {quote(exemplar.exchange)}"
+    return f"cutover replay {quote(captures)} {only} -o replayed" if exemplar.request else ""
+
+
+def waive_command(cluster: ClusterReport) -> str:
+    """Return how a cause is waived, but for who, why and until when."""
+    until = "--owner NAME --reason WHY --until YYYY-MM-DD"
+    return f"cutover waive {cluster.id} --flow {quote(cluster.flow)} {until}"
 
 
 def stretches(rows: Sequence[Row]) -> Iterator[Stretch]:

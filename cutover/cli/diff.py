@@ -25,6 +25,7 @@ from compare.report.changes import (
 )
 from compare.report.document import with_noise, with_sources
 from compare.report.formats import percent
+from compare.report.glimpse import cluster_glimpse
 from compare.verdict import Label
 from contract.errors import visible
 from cutover.cli.terminal import bar, print_outcome, print_written, refusals, tables
@@ -55,6 +56,10 @@ EXIT: Mapping[Label, int] = {
     "no data": 3,
 }
 CLUSTERS_PRINTED = 8
+GLIMPSED = 24
+"""Characters of each side's value in the table of causes."""
+VALUES_FROM = 120
+"""Columns of a terminal from which there is room for values."""
 COLOURS: Mapping[Label, str] = {
     "equal": "green",
     "waived": "green",
@@ -219,16 +224,28 @@ def _print(report: Report, written: list[Path], console: Console) -> None:
     verdict = report.verdict
     print_outcome(verdict.sentence, COLOURS[verdict.label], verdict.reasons, console)
     if report.clusters:
-        table = _empty_table("share", "layer", "what", "where", "id")
-        for cluster in report.clusters[:CLUSTERS_PRINTED]:
-            title = f"{cluster.title} (waived)" if cluster.waived else cluster.title
-            where = f"{cluster.flow} {cluster.path}"
-            cells = percent(cluster.share), cluster.layer, title, where, cluster.id
-            table.add_row(*(escape(visible(cell)) for cell in cells))
-        if len(report.clusters) > CLUSTERS_PRINTED:
-            table.add_row("", "", f"… {len(report.clusters) - CLUSTERS_PRINTED} more", "", "")
-        console.print(table)
+        console.print(_causes(report, values=console.width >= VALUES_FROM))
     print_written(written, console)
+
+
+def _causes(report: Report, *, values: bool) -> Table:
+    shown = [" → ".join(report.sides)] if values else []
+    table = _empty_table("share", "", "layer", "what", "where", *shown, "id")
+    for cluster in report.clusters[:CLUSTERS_PRINTED]:
+        cells = [
+            percent(cluster.share),
+            cluster.severity,
+            cluster.layer,
+            f"{cluster.title} (waived)" if cluster.waived else cluster.title,
+            f"{cluster.flow} {cluster.path}",
+        ]
+        if values:
+            seen = cluster_glimpse(cluster, GLIMPSED) or ()
+            cells.append(" → ".join("–" if it is None else it for it in seen))
+        table.add_row(*(escape(visible(cell)) for cell in (*cells, cluster.id)))
+    if len(report.clusters) > CLUSTERS_PRINTED:
+        table.add_row("", "", "", f"… {len(report.clusters) - CLUSTERS_PRINTED:,} more")
+    return table
 
 
 def _empty_table(*names: str) -> Table:

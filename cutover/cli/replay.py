@@ -185,6 +185,9 @@ def _print(
         place = f"{cluster.flow} {cluster.path}"
         cause = f"{cluster.layer}: {cluster.title}, {place} ({cluster.exchanges:,})"
         console.print(f"  {escape(visible(cause))}", highlight=False, soft_wrap=True)
+    left = len(report.clusters) - CLUSTERS_PRINTED if report is not None else 0
+    if left > 0:
+        console.print(f"  and {left:,} more in the report", highlight=False)
     for name in counts.named:
         console.print(
             f"  [dim]passed over {escape(visible(name))}[/]", highlight=False, soft_wrap=True

@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any, Final
 
 import msgspec
@@ -46,6 +48,7 @@ BURST_FRAMES: Final = 16_384
 FRAMES_A_SECOND: Final = 2_000
 """Frames allowed beyond a burst, for each second of a run."""
 RUNAWAY: Final = ErrorRecord("runaway")
+_LIBRARIES: Final = "site-packages"
 _RECENT_FRAMES: Final = 8
 _SECOND_US: Final = 1_000_000
 
@@ -388,5 +391,20 @@ class Run(ABC):
                 record = ErrorRecord("grammar", error.got)
             case _:
                 log.error("%s %s crashed", self.stack, self.spec.name, exc_info=error)
-                record = ErrorRecord("crash", type(error).__name__)
+                record = ErrorRecord("crash", type(error).__name__, where=crash_line(error))
         return RunOutcome("failed", "stack", record)
+
+
+def crash_line(error: BaseException) -> str:
+    """Return where a stack crashed, as `package/module.py:line`; "" where that is unknown.
+
+    It is the innermost line that is no library's: what a library refuses was asked of it there.
+    """
+    lines = [(frame.f_code.co_filename, frame, at) for frame, at in walk_tb(error.__traceback__)]
+    own = [line for line in lines if _LIBRARIES not in line[0]]
+    for file, frame, at in reversed(own or lines):
+        parts = Path(file).parts
+        package = parts[-1] == "__init__.py"
+        depth = str(frame.f_globals.get("__name__", "")).count(".") + 1 + package
+        return f"{'/'.join(parts[-depth:])}:{at}"
+    return ""

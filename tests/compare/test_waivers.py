@@ -102,8 +102,8 @@ def test_every_waiver_is_in_the_report_with_its_hits() -> None:
         [(one, "in force", 2), (two, "expired", 1), ("0" * 12, "unused", 0)]
     )
     assert [(c.waived, c.waiver and c.waiver.owner) for c in report.clusters] == [
-        (True, "Ann"),
         (False, "Bo"),
+        (True, "Ann"),
     ]
     for said in (markdown(report), page(report)):
         assert all(word in said for word in ("Ann", "agreed", "2026-12-01", "expired", "unused"))

@@ -40,7 +40,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("stack", PLANTED)
 def test_a_planted_difference_is_found_once_on_its_layer(
-    good: Path, tmp_path: Path, stack: str
+    good: Path, tmp_path: Path, stack: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Code that was changed after the capture; one cause, one finding, exit status 1."""
     layer = PLANTED[stack][1]
@@ -51,6 +51,10 @@ def test_a_planted_difference_is_found_once_on_its_layer(
     [cause] = report.clusters
     assert f"  {layer}: {cause.title}, {cause.flow} {cause.path} (1)" in said
     assert "1 pair: legacy as recorded → graph as it is now" in report.verdict.reasons
+    assert "more in the report" not in said
+    monkeypatch.setattr("cutover.cli.replay.CLUSTERS_PRINTED", 0)
+    _, said = typed(good, "--stack", f"{HERE}:{stack}", "-o", tmp_path / "again")
+    assert "  and 1 more in the report" in said
 
 
 @pytest.mark.untraced

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from typing import Any
 
+import msgspec
 import pytest
 
 from contract.errors import EffectFailed, Fault, Fenced, Paused, Refused, TapeCut, TapeMiss
@@ -98,6 +99,20 @@ async def test_every_way_to_end_has_an_outcome_and_somebody_to_blame(how: str) -
     assert (ending.kind, ending.blame) == (outcome, blame)
     assert (ending.error.code if ending.error else None) == code
     assert (ending.refusal is not None) == (outcome == "refused")
+
+
+async def test_a_crash_names_its_line() -> None:
+    """The innermost of the stack's own, where a library was asked for what it refuses."""
+
+    async def flow(_request: object, _effects: object) -> AsyncIterator[Event]:
+        yield Accept()
+        msgspec.json.decode(b"{")
+
+    _, ending = await ended(flow)
+    assert ending.error is not None
+    file, _, line = ending.error.where.partition(":")
+    assert file == "tests/router/serving/test_run.py"
+    assert int(line) == flow.__code__.co_firstlineno + 2
 
 
 async def test_a_forbidden_event_is_not_among_the_frames() -> None:
