@@ -26,10 +26,12 @@ from compare.findings import (
     FrameChanged,
     FrameDropped,
     FrameFinding,
+    FrameOrder,
     GrammarBroken,
     OutcomeFinding,
     ParameterChanged,
     PromptChanged,
+    ReadOrder,
     ReasoningChanged,
     SiteChanged,
     TextChanged,
@@ -40,6 +42,7 @@ from compare.findings import (
     ToolArguments,
     ToolDropped,
     WriteChanged,
+    WriteOrder,
     signature_of,
 )
 from compare.input.calls import EffectCall
@@ -462,6 +465,8 @@ def _why_effect(case: Differences, finding: EffectFinding) -> str | None:
         ended = case.outcome[0].after is None or unanswered
         if ended and lacking.outcome != COMPLETED:
             return case.outcome[0].after or _first(case.outcome)
+    if isinstance(finding, WriteOrder | ReadOrder):  # what moved past a frame moved past others
+        return _first([f for f in case.effects if isinstance(f, FrameOrder)])
     texts = case.legacy.text, case.graph.text
     if isinstance(finding, WriteChanged) and (finding.legacy, finding.graph) == texts:
         return _first([f for f in case.text if isinstance(f, TextChanged)])

@@ -11,7 +11,7 @@ from compare.causes import COMPLETED, Differences, settle
 from compare.findings import Finding, GrammarBroken
 from compare.input.calls import EffectCall, calls_of, one_tape, same_calls
 from compare.input.pairing import Pair
-from compare.layers.effects import effect_findings
+from compare.layers.effects import effect_findings, frame_order_findings
 from compare.layers.frames import Chunking, event_line_findings, frame_findings, script_of
 from compare.layers.grammar import Violation, grammar_findings, violation_of
 from compare.layers.model_calls import MODEL
@@ -63,6 +63,9 @@ class Comparer:
         if sound and self.ruling is None:
             case = Differences(pair, NO_STREAM, NO_STREAM, same_tape=True, calls=calls)
             case.effects = effect_findings(pair, *calls)
+            stream = read_stream(self.reader, pair.control.frames)
+            streams = stream, stream
+            case.effects += frame_order_findings(pair, calls, streams, self._spec.grammar)
             return settle(case)
         legacy, graph = read_streams(self.reader, pair.control.frames, pair.candidate.frames)
         grammar = self._grammar(pair, legacy, graph)
@@ -76,6 +79,7 @@ class Comparer:
         case.frames += event_line_findings(pair, legacy, graph)
         case.text = text_findings(pair, legacy, graph, script.matched, self._spec.grammar)
         case.effects = effect_findings(pair, *calls)
+        case.effects += frame_order_findings(pair, calls, (legacy, graph), self._spec.grammar)
         return settle(case)
 
     @staticmethod

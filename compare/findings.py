@@ -178,6 +178,14 @@ class WriteOrder(_Effects, frozen=True, kw_only=True, tag="write_order"):
     """The same things were written in another order."""
 
 
+class ReadOrder(_Effects, frozen=True, kw_only=True, tag="read_order"):
+    """A store is read on the other side of a write to it."""
+
+
+class FrameOrder(_Effects, frozen=True, kw_only=True, tag="frame_order"):
+    """A write or release on the other side of a frame that ends the stream, or shows a question."""
+
+
 class CallChanged(_Effects, frozen=True, kw_only=True, tag="call_changed"):
     """Something was read or asked with other arguments."""
 
@@ -220,6 +228,8 @@ EffectFinding: TypeAlias = (
     | ToolOrder
     | WriteChanged
     | WriteOrder
+    | ReadOrder
+    | FrameOrder
     | CallChanged
     | CallSkipped
     | CallExtra

@@ -34,10 +34,14 @@ def many(*names: str) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """The allowed order of events; `growing` names text fields that may never shrink."""
+    """The allowed order of events; `growing` names text fields that may never shrink.
+
+    `questions` are events that show a person a question.
+    """
 
     steps: tuple[Step, ...]
     growing: Mapping[str, str] = field(default_factory=dict)
+    questions: frozenset[str] = frozenset()
     terminal: frozenset[str] = field(init=False, repr=False, compare=False)
     """Events that end a stream."""
 

@@ -54,6 +54,11 @@ class Operation:
     is declared read-only. `idempotent`: a write that may be made again where its result was lost;
     of `tools.run` its tool says so.
 
+    `order` is what readers of stores and streams rely on, and what is compared: a `lasting` effect
+    can be seen from elsewhere, and keeps its order with all of these and with the frames that end a
+    stream or show a question; a `store` read keeps its order with what lasts in its port's store.
+    Calls without one may run side by side.
+
     The method takes a site and the fields of `arguments`, those in `named` by name only, or, if
     `whole`, the struct itself. It returns the attribute `result` of `item`: empty for the item
     itself, None for nothing. `wrap` makes an item of what it returns, where `item` does not.
@@ -70,6 +75,7 @@ class Operation:
     named: tuple[str, ...] = ()
     result: str | None = ""
     wrap: Callable[[Any], msgspec.Struct] | None = None
+    order: Literal["", "lasting", "store"] = ""
 
     label: str = field(init=False)
     """`port.name`, the label in metrics and reports."""
@@ -83,25 +89,52 @@ MODEL_STREAM: Final = Operation(
 )
 MODEL_LOOKUP: Final = Operation("model", "lookup", LookUp, ModelInfo, "instant")
 TOOLS_LIST: Final = Operation("tools", "list", NoArguments, OfferedTools, "read", result="tools")
-TOOLS_RUN: Final = Operation("tools", "run", ToolCall, ToolResult, "write", whole=True)
+TOOLS_RUN: Final = Operation(
+    "tools", "run", ToolCall, ToolResult, "write", whole=True, order="lasting"
+)
 MEMORY_RECALL: Final = Operation(
-    "memory", "recall", Recall, Memories, "read", whole=True, result="entries"
+    "memory", "recall", Recall, Memories, "read", whole=True, result="entries", order="store"
 )
 MEMORY_WRITE: Final = Operation(
-    "memory", "write", Remember, Remembered, "write", idempotent=True, result="written"
+    "memory",
+    "write",
+    Remember,
+    Remembered,
+    "write",
+    idempotent=True,
+    result="written",
+    order="lasting",
 )
-TURN_FIND: Final = Operation("conversations", "find", FindTurn, FoundTurn, "read", result="turn")
+TURN_FIND: Final = Operation(
+    "conversations", "find", FindTurn, FoundTurn, "read", result="turn", order="store"
+)
 TURN_PUT: Final = Operation(
-    "conversations", "put", PutTurn, StoredTurn, "write", idempotent=True, result="ok"
+    "conversations",
+    "put",
+    PutTurn,
+    StoredTurn,
+    "write",
+    idempotent=True,
+    result="ok",
+    order="lasting",
 )
 _HISTORY: Final = ("before", "limit")
 TURN_HISTORY: Final = Operation(
-    "conversations", "history", ReadHistory, FoundTurns, "read", named=_HISTORY, result="turns"
+    "conversations",
+    "history",
+    ReadHistory,
+    FoundTurns,
+    "read",
+    named=_HISTORY,
+    result="turns",
+    order="store",
 )
 LOCK_ACQUIRE: Final = Operation(
-    "locks", "acquire", Acquire, Acquired, "write", idempotent=True, result="held"
+    "locks", "acquire", Acquire, Acquired, "write", idempotent=True, result="held", order="lasting"
 )
-LOCK_RELEASE: Final = Operation("locks", "release", Release, Released, "instant", result=None)
+LOCK_RELEASE: Final = Operation(
+    "locks", "release", Release, Released, "instant", result=None, order="lasting"
+)
 CLOCK_NOW: Final = Operation(
     "clock", "now", NoArguments, ClockReading, "instant", result="moment", wrap=ClockReading.of
 )
@@ -116,6 +149,7 @@ HUMAN_OPEN: Final = Operation(
     idempotent=True,
     whole=True,
     result="hitl_id",
+    order="lasting",
 )
 HUMAN_ANSWER: Final = Operation("human", "answer", AwaitAnswer, HumanAnswer, "read")
 
@@ -123,4 +157,6 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     (row.port, row.name): row for row in tuple(globals().values()) if isinstance(row, Operation)
 }
 
+LASTING: Final = frozenset(row.label for row in OPERATIONS.values() if row.order == "lasting")
+STORE_READS: Final = frozenset(row.label for row in OPERATIONS.values() if row.order == "store")
 WRITES: Final = frozenset(row.label for row in OPERATIONS.values() if row.kind == "write")

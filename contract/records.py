@@ -51,7 +51,8 @@ class PlayRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One call a run made, in the order it made them.
 
     `entry` is the `seq` of the tape entry it was given (None: missed). `args` is what the run
-    asked, only where that differs from the entry's own. `at` when it asked.
+    asked, only where that differs from the entry's own. `at` when it asked. `frames` is how many
+    the run had produced by then: -1 where that is unknown, as of stacks behind an address.
     """
 
     port: str
@@ -61,6 +62,7 @@ class PlayRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: int = 0
     entry: int | None = None
     args: RawIfAny = None
+    frames: int = -1
 
 
 class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):

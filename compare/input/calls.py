@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from compare.input.damage import ILLEGIBLE
+from contract.operations import HUMAN_OPEN, OPERATIONS
 from contract.records import EntryRecord, How, RunRecord
+
+_LASTING: Final = frozenset(key for key, row in OPERATIONS.items() if row.order == "lasting")
 
 
 class EffectCall(msgspec.Struct, frozen=True):
     """One effect call of a run.
 
     `n` counts the run's calls of one port, operation and site; `entry` is the sequence number of
-    the tape entry that answered it, None when nothing did.
+    the tape entry that answered it, None when nothing did; `frames` how many frames the run had
+    produced by then, -1 where that is unknown.
     """
 
     port: str
@@ -25,6 +29,7 @@ class EffectCall(msgspec.Struct, frozen=True):
     args: bytes
     how: How
     entry: int | None
+    frames: int = -1
 
     @property
     def label(self) -> str:
@@ -50,10 +55,12 @@ def calls_of(run: RunRecord, tape: tuple[EntryRecord, ...]) -> list[EffectCall]:
     """List a run's calls in the order it made them."""
     counts: Counter[tuple[str, str, str]] = Counter()
 
-    def call(port: str, op: str, site: str, args: bytes, how: How, entry: int | None) -> EffectCall:
+    def call(
+        port: str, op: str, site: str, args: bytes, how: How, entry: int | None, frames: int = -1
+    ) -> EffectCall:
         n = counts[port, op, site]
         counts[port, op, site] += 1
-        return EffectCall(port, op, site, n, args, how, entry)
+        return EffectCall(port, op, site, n, args, how, entry, frames)
 
     if not run.plays and run.tape:
         return [call(e.port, e.op, e.site, bytes(e.args), "live", e.seq) for e in run.tape]
@@ -66,6 +73,7 @@ def calls_of(run: RunRecord, tape: tuple[EntryRecord, ...]) -> list[EffectCall]:
             bytes(recorded.get(play.entry, b"") if play.args is None else play.args),
             play.how,
             play.entry,
+            play.frames,
         )
         for play in run.plays
     ]
@@ -76,7 +84,21 @@ def same_calls(control: RunRecord, candidate: RunRecord) -> bool:
 
     Numbers of entries say nothing across two tapes: such runs are never told the same here.
     """
-    return one_tape(control, candidate) and _entries(control) == _entries(candidate)
+    if not one_tape(control, candidate) or _entries(control) != _entries(candidate):
+        return False
+    old, new = _behind(control), _behind(candidate)
+    return old == new or -1 in old or -1 in new
+
+
+def _behind(run: RunRecord) -> list[int]:
+    """List behind how many frames each lasting effect stands, as far as that is compared.
+
+    That is whether it stands before the last frame, unless a question was shown.
+    """
+    lasting = [play for play in run.plays if (play.port, play.op) in _LASTING]
+    asked = any(play.port == HUMAN_OPEN.port for play in lasting)
+    last = 0 if asked else len(run.frames) - 1
+    return [max(play.frames, last) if play.frames >= 0 else -1 for play in lasting]
 
 
 def one_tape(control: RunRecord, candidate: RunRecord) -> bool:

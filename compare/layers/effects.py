@@ -12,6 +12,8 @@ from compare.findings import (
     CallSkipped,
     CallUnplayed,
     EffectFinding,
+    FrameOrder,
+    ReadOrder,
     SiteChanged,
     ToolAdded,
     ToolArguments,
@@ -28,7 +30,9 @@ from compare.input.pairing import Pair
 from compare.layers.groups import grouped
 from compare.layers.model_calls import MODEL, model_call_findings
 from compare.layers.values import changes, unset_text
-from contract.operations import TOOLS_RUN, WRITES
+from compare.streams.events import EventStream
+from contract.grammar import Grammar
+from contract.operations import LASTING, STORE_READS, TOOLS_RUN, WRITES
 
 TOOL = TOOLS_RUN.label
 Twins = list[tuple[int, int]]
@@ -160,22 +164,78 @@ def _one_sided(pair: Pair, call: EffectCall, *, skipped: bool) -> EffectFinding:
 def _orders(
     pair: Pair, legacy: Sequence[EffectCall], graph: Sequence[EffectCall], matched: Twins
 ) -> list[EffectFinding]:
-    """Compare the order of tool calls, and of writes among themselves and around the tools."""
+    """Compare the order of tool calls, and of what lasts among itself and around its reads."""
     writes = [twins for twins in matched if legacy[twins[0]].label in WRITES]
     tools = [twins for twins in writes if legacy[twins[0]].label == TOOL]
     others = [twins for twins in writes if legacy[twins[0]].label != TOOL]
 
-    def order(kind: type[ToolOrder | WriteOrder], twins: Twins) -> EffectFinding:
+    def order(
+        kind: type[ToolOrder | WriteOrder | ReadOrder], twins: Twins, path: str = "order"
+    ) -> EffectFinding:
         old = " → ".join(_short(legacy[i]) for i, _ in twins)
         new = " → ".join(_short(graph[j]) for j in sorted(j for _, j in twins))
-        return kind(path="order", exchange=pair.exchange, legacy=old, graph=new)
+        return kind(path=path, exchange=pair.exchange, legacy=old, graph=new)
 
     found: list[EffectFinding] = []
     if _inverted(tools):
         found.append(order(ToolOrder, tools))
     if _inverted(others) or (_inverted(writes) and not _inverted(tools)):
         found.append(order(WriteOrder, writes))
+    lasting = [twins for twins in matched if legacy[twins[0]].label in LASTING]
+    if not found and _inverted(lasting):
+        found.append(order(WriteOrder, lasting, "order.release"))
+    for read in matched if not found else ():
+        call = legacy[read[0]]
+        if call.label not in STORE_READS:
+            continue
+        for write in lasting:
+            other_side = (read[0] < write[0]) != (read[1] < write[1])
+            if other_side and legacy[write[0]].port == call.port:
+                return [order(ReadOrder, sorted([read, write]), f"order.{_short(call)}")]
     return found
+
+
+def frame_order_findings(
+    pair: Pair,
+    calls: tuple[Sequence[EffectCall], Sequence[EffectCall]],
+    streams: tuple[EventStream, EventStream],
+    grammar: Grammar,
+) -> list[EffectFinding]:
+    """Compare on which side of the frames that end a stream, or show a question, effects stand.
+
+    A reader of such a frame relies on what was done before it. At most one finding.
+    """
+    runs = pair.control, pair.candidate
+    if runs[0].outcome != runs[1].outcome or any(
+        len(run.frames) != len(stream.events) for run, stream in zip(runs, streams, strict=True)
+    ):
+        return []
+    legacy, graph = calls
+    twins = [
+        (legacy[i], graph[j])
+        for i, j in match_calls(legacy, graph)[0]
+        if legacy[i].label in LASTING and min(legacy[i].frames, graph[j].frames) >= 0
+    ]
+    for name in sorted(grammar.questions | grammar.terminal):
+        old_at, new_at = (
+            next((k for k, event in enumerate(stream.events) if event.name == name), None)
+            for stream in streams
+        )
+        if old_at is None or new_at is None:
+            continue
+        moved = [(a, b) for a, b in twins if (a.frames > old_at) != (b.frames > new_at)]
+        if moved:
+            before = [_short(call) for call, _ in moved if call.frames <= old_at]
+            behind = [_short(call) for call, _ in moved if call.frames > old_at]
+            return [
+                FrameOrder(
+                    path=f"order.{name}.{_short(moved[0][0])}",
+                    exchange=pair.exchange,
+                    legacy=" → ".join([*before, name, *behind]),
+                    graph=" → ".join([*behind, name, *before]),
+                )
+            ]
+    return []
 
 
 def _inverted(twins: Twins) -> bool:

@@ -49,6 +49,8 @@ TITLES: Mapping[str, str] = {
     "tool_order": "Tools called in another order",
     "write_changed": "Something else is written",
     "write_order": "Writes in another order",
+    "read_order": "Read on the other side of a write",
+    "frame_order": "Write on the other side of a frame",
     "call_changed": "Call with other arguments",
     "call_skipped": "Call not made by {candidate}",
     "call_extra": "Call made by {candidate} only",

@@ -192,7 +192,8 @@ COMPANION = FlowSpec(
     options=CompanionOptions,
     events=CompanionEvent,
     grammar=Grammar(
-        (maybe("emotion"), many("text", "tool_result", "hitl"), maybe("error"), one("done"))
+        (maybe("emotion"), many("text", "tool_result", "hitl"), maybe("error"), one("done")),
+        questions=frozenset({"hitl"}),
     ),
     dialect=Dialect(name="companion", text={"text": "content"}, terminal=("done",)),
     failure=failure,

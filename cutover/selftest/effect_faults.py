@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from contract.model import (
 from contract.ports import Effects
 from contract.stores import Turn
 from cutover.selftest.stream_faults import FlowWrapper, code_faults
+from rules.chat import lock_key
 
 FIRST = "weather"
 
@@ -193,6 +194,60 @@ def _stored_first(flow: Flow) -> Flow:
     return wrapped
 
 
+def _stored_behind_end(flow: Flow) -> Flow:
+    """Store the reply when the stream has ended."""
+
+    async def wrapped(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
+        late: list[Callable[[], Awaitable[object]]] = []
+
+        async def put(real: Any, *args: Any) -> bool:
+            late.append(partial(real, *args))
+            return True
+
+        changed = replacing("conversations", put=_where(_reply, put))(flow)
+        async for event in changed(request, effects):
+            yield event
+        for call in late:
+            await call()
+
+    return wrapped
+
+
+def _released_first(flow: Flow) -> Flow:
+    """Release the lock before the reply is stored."""
+
+    def wrapped(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
+        async def put(real: Any, *args: Any) -> object:
+            await effects.locks.release("message", lock_key(request.body.message_id))
+            return await real(*args)
+
+        once = replacing("locks", release=_answering(None))
+        return replacing("conversations", put=_where(_reply, put))(once(flow))(request, effects)
+
+    return wrapped
+
+
+def _read_first(flow: Flow) -> Flow:
+    """Read the history before the message is stored."""
+
+    def wrapped(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
+        late: list[Callable[[], Awaitable[object]]] = []
+
+        async def put(real: Any, *args: Any) -> bool:
+            late.append(partial(real, *args))
+            return True
+
+        async def history(real: Any, *args: Any, **named: Any) -> object:
+            found = await real(*args, **named)
+            await late.pop()()
+            return found
+
+        stored = _where(lambda site, *_: site == "message", put)
+        return replacing("conversations", put=stored, history=history)(flow)(request, effects)
+
+    return wrapped
+
+
 def _asked_twice(*, last: bool) -> FlowWrapper:
     """Call the model twice in the first or the last round, and discard the first answer."""
 
@@ -275,7 +330,12 @@ EFFECT_FAULTS = code_faults(
             ),
             "another lock": replacing("locks", acquire=_asking(lambda s, _, ttl: (s, "lock", ttl))),
         },
-        ("effects", "write_order"): {"message stored before its lock": _stored_first},
+        ("effects", "write_order"): {
+            "message stored before its lock": _stored_first,
+            "lock released before the reply is stored": _released_first,
+        },
+        ("effects", "read_order"): {"history read before the message is stored": _read_first},
+        ("effects", "frame_order"): {"reply stored behind the end": _stored_behind_end},
         ("effects", "call_changed"): {
             "less of the past asked for": replacing("conversations", history=_one_turn_less),
             "another model looked up": replacing(

@@ -43,7 +43,7 @@ class TooManyCalls(CutoverError):
 
 @dataclass(slots=True, eq=False)
 class Play:
-    """One call a run made, when, and which entry it got.
+    """One call a run made, when, behind how many frames, and which entry it got.
 
     It is the `n`-th with these arguments and the `ordinal`-th at its site. Plays stand in the
     order of the calls; until it gets an entry, a play counts as missed. The entry of a call that
@@ -56,6 +56,7 @@ class Play:
     at: int
     n: int
     ordinal: int
+    frames: int
     how: How = "missed"
     entry: Entry | None = None
     off_tape: bool = False
@@ -77,6 +78,7 @@ class Play:
             at=self.at,
             entry=None if entry is None else entry.seq,
             args=None if same else msgspec.Raw(self.args),
+            frames=self.frames,
         )
 
 
@@ -102,7 +104,8 @@ class TapeSession:
 
     `waiting` counts the calls that wait for the world, `touched` is the stamp of the stack's last
     sign of life, `unprompted` the bytes of frames since the stack last heard from the tape, `fault`
-    the last error it got; `context` makes a context for the task that drives the run. A resumed
+    the last error it got; `frames` counts those produced, -1 where calls and frames come by
+    different ways; `context` makes a context for the task that drives the run. A resumed
     run has passed the `answer` once that entry was played.
     """
 
@@ -121,6 +124,7 @@ class TapeSession:
         self.waiting = 0
         self.fault: Fault | None = None
         self.unprompted = 0
+        self.frames = -1
         self.trace = NodeTimes()
         self.stamp = stamp or exchange.stamp
         self.context = exchange.context
@@ -254,7 +258,7 @@ class TapeSession:
         n = self._counts.get(key, 0)
         ordinal = self._ordinals.get(place, 0)
         self._counts[key], self._ordinals[place] = n + 1, ordinal + 1
-        play = Play(operation, site, args, self.touched, n, ordinal)
+        play = Play(operation, site, args, self.touched, n, ordinal, self.frames)
         self.plays.append(play)
         return play
 

@@ -344,6 +344,8 @@ class Run(ABC):
             self.backpressure.add(size)
             prompted, position = not self.session.unprompted, len(self.frames)
             self.session.add_frame(size)
+            if self.session.frames >= 0:
+                self.session.frames += len(frames)
             self.frames += frames
             self.complete = last
             if not last and self.role != "shadow":

@@ -74,6 +74,7 @@ class LocalRun(Run):
     ) -> None:
         super().__init__(request, session, in_stretch=True)
         self._flow = flow
+        session.frames = 0  # its calls and its frames come in one order
         self._check = GrammarCheck(request.spec.grammar) if strict else None
 
     async def _produce(self) -> None:

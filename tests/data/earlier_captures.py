@@ -108,6 +108,9 @@ def digest(run: Json) -> str:
     Fields that the version of the captures did not know are left out.
     """
     seen = {name: run.get(name) for name in ("frames", "outcome", "error", "plays")}
+    seen["plays"] = [
+        {name: play[name] for name in play if name != "frames"} for play in run.get("plays", [])
+    ] or None
     if error := run.get("error"):
         seen["error"] = {name: error[name] for name in ("code", "kind") if name in error}
     return sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()[:16]
