@@ -34,3 +34,16 @@ async def test_the_audit_is_told_what_a_killed_router_wrote(tmp_path: Path) -> N
     change = msgspec.json.decode(line)
     assert (change["what"], change["flow"]) == ("exchange without end", "chat")
     assert change["after"] == {"0 conversations.put": "done", "1 tools.run pay": "outcome_unknown"}
+
+
+async def test_the_audit_is_told_of_a_tool_whose_outcome_is_unknown(tmp_path: Path) -> None:
+    """By flow, pause and tool: the router that goes on calls this once for each."""
+    audit = tmp_path / "audit.jsonl"
+    setup = Setup(more=f'[admin]\naudit_path = "{audit}"\n')
+    async with deployed(tmp_path, setup) as place:
+        pauses = place.services.router.pauses
+        assert pauses is not None
+        pauses.on_unknown("companion", "h1", "pay")
+    change = msgspec.json.decode(audit.read_bytes())
+    assert (change["what"], change["flow"]) == ("outcome unknown", "companion")
+    assert change["after"] == {"pay": "outcome_unknown", "pause": "h1"}
