@@ -53,7 +53,7 @@ class Question:
     """What is asked of captures: the flows that are known, and what counts as a difference."""
 
     flows: Mapping[str, FlowSpec]
-    chunking: Chunking = "ignore"
+    chunking: Chunking = "tape"
     rules: Rules = NO_RULES
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from compare.content import recurs
 from compare.findings import (
+    CadenceChanged,
     CallChanged,
     CallExtra,
     CallSkipped,
@@ -58,6 +59,7 @@ from contract.operations import (
     MODEL_LOOKUP,
     MODEL_STREAM,
     TOOLS_LIST,
+    TOOLS_RUN,
     TURN_FIND,
     TURN_HISTORY,
     WRITES,
@@ -80,6 +82,8 @@ _UNANSWERED = "tape_miss"
 _LAST_CALLS = WRITES | {LOCK_RELEASE.label, CLOCK_NOW.label, IDS_NEW.label}
 """What a run may still call once it knows that it will fail."""
 _ARGUMENTS = ".tool_call.arguments"
+_TOOL_ROUNDS = (TOOLS_RUN.label, MODEL_STREAM.label)
+"""Calls that are not made where no tools are offered."""
 _LOOKUPS = (MODEL_LOOKUP.label, TOOLS_LIST.label)
 _VALUES = (
     FrameChanged
@@ -165,12 +169,25 @@ def _mark_recurrences(case: Differences) -> None:
     """
     known: list[tuple[tuple[str, str], Finding, str]] = []
     forms = _first([f for f in case.frames if isinstance(f, FrameChanged) and _is_form(f.path)])
+    offer = _first(
+        [
+            f
+            for f in case.effects
+            if isinstance(f, CallSkipped) and f.path.startswith(TOOLS_LIST.label)
+        ]
+    )
     lookup = _first([f for f in case.effects if f.path.startswith(_LOOKUPS)])
 
     def explained(finding: F) -> F:
         cause = forms if finding.path.startswith(HUMAN_OPEN.label) else None
         if cause is None and isinstance(finding, ParameterChanged):
             cause = lookup
+        if (
+            cause is None
+            and isinstance(finding, ToolDropped | CallSkipped)
+            and finding.path.startswith(_TOOL_ROUNDS)
+        ):
+            cause = offer
         if isinstance(finding, _VALUES) and finding.legacy and finding.graph:
             values = finding.legacy, finding.graph
             explaining = (
@@ -335,6 +352,8 @@ def _code(run: RunRecord) -> str:
 def _why_frame(case: Differences, finding: FrameFinding) -> str | None:
     """The grammar forbids the frame, its run ended early, or its tool call is gone."""
     for broken in case.grammar:
+        if isinstance(finding, CadenceChanged) and broken.shrank:
+            return signature_of(broken)
         if _forbidden(finding, broken) or _lost_a_piece(case, finding, broken):
             return signature_of(broken)
     if _reaches_end(case, finding):
@@ -416,6 +435,13 @@ def _why_text(case: Differences, finding: TextFinding) -> str | None:
     broke_off = _first(case.outcome) or _cut_on_both(case)
     if broke_off and _broke_off(case):
         return broke_off
+    if {case.pair.control.outcome, case.pair.candidate.outcome} > {COMPLETED} and case.outcome:
+        # A run that fails or refuses may say so in the text.
+        return _first(case.outcome)
+    asked_alone = [f for f in case.effects if isinstance(f, CallSkipped | CallExtra)]
+    answered = _first([f for f in asked_alone if f.path.startswith(MODEL_STREAM.label)])
+    if answered and isinstance(finding, TextChanged | ReasoningChanged):
+        return answered
     for broken in case.grammar:
         if isinstance(finding, TextChanged | ReasoningChanged) and _illegible(case, broken):
             return signature_of(broken)
@@ -423,6 +449,9 @@ def _why_text(case: Differences, finding: TextFinding) -> str | None:
         asked = PromptChanged | ParameterChanged
         return _first([f for f in case.effects if isinstance(f, asked)])
     if isinstance(finding, TextLate):
+        cadence = _first([f for f in case.frames if isinstance(f, CadenceChanged)])
+        if cadence:
+            return cadence
         return _first([f for f in case.grammar if f.shrank])
     return None
 

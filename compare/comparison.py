@@ -12,7 +12,13 @@ from compare.findings import Finding, GrammarBroken
 from compare.input.calls import EffectCall, calls_of, one_tape, same_calls
 from compare.input.pairing import Pair
 from compare.layers.effects import effect_findings, frame_order_findings
-from compare.layers.frames import Chunking, event_line_findings, frame_findings, script_of
+from compare.layers.frames import (
+    Chunking,
+    cadence_of,
+    event_line_findings,
+    frame_findings,
+    script_of,
+)
 from compare.layers.grammar import Violation, grammar_findings, violation_of
 from compare.layers.model_calls import MODEL
 from compare.layers.text import outcome_findings, text_findings
@@ -33,7 +39,7 @@ class Comparer:
     """Compares pairs of one wire."""
 
     def __init__(
-        self, spec: Wire, chunking: Chunking = "ignore", ruling: Ruling | None = None
+        self, spec: Wire, chunking: Chunking = "tape", ruling: Ruling | None = None
     ) -> None:
         self._spec = spec
         self._chunking: Chunking = chunking
@@ -75,7 +81,13 @@ class Comparer:
         case.outcome = outcome_findings(pair)
         case.grammar = grammar
         script = script_of(legacy, graph, cuts=self._cuts_count(case))
-        case.frames = frame_findings(pair, legacy, graph, script, self._chunking)
+        cadence = None
+        if self._chunking == "tape" and case.same_tape and not _caught_up(pair):
+            cadence = cadence_of(pair, legacy, graph, script)
+        if cadence is not None:
+            script = script_of(legacy, graph, cuts=False)
+            case.frames.append(cadence)
+        case.frames += frame_findings(pair, legacy, graph, script, self._chunking)
         case.frames += event_line_findings(pair, legacy, graph)
         case.text = text_findings(pair, legacy, graph, script.matched, self._spec.grammar)
         case.effects = effect_findings(pair, *calls)
@@ -110,17 +122,26 @@ class Comparer:
     def _cuts_count(self, case: Differences) -> bool:
         """Whether it matters where the text is cut.
 
-        It does when asked for, and for cumulative texts of one model stream: the tape's stamps
-        decide when they are sent, so a frame too few was dropped, not throttled.
+        It does when asked for, and for texts of one model stream, unless that is not asked for: the
+        tape's stamps decide when they are sent. Of cumulative ones a frame too few was dropped, not
+        throttled, in any case.
         """
         legacy, graph = case.legacy, case.graph
         if (legacy.text, legacy.reasoning) != (graph.text, graph.reasoning):
             return False
         if self._chunking == "exact":
             return True
-        return case.same_tape and all(
-            event.growth == "cumulative" for event in legacy.events if event.bare
-        )
+        if not case.same_tape:
+            return False
+        if self._chunking == "tape" and not _caught_up(case.pair):
+            return True
+        return all(event.growth == "cumulative" for event in legacy.events if event.bare)
+
+
+def _caught_up(pair: Pair) -> bool:
+    """Whether a run took over from another: what had been sent by then it sends at once."""
+    runs = pair.control, pair.candidate
+    return any(run.role == "fallback" or run.sent or run.resumes for run in runs)
 
 
 def sent_alike(pair: Pair) -> bool:

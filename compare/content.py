@@ -44,10 +44,7 @@ def content_class(legacy: str | None, graph: str | None) -> ContentClass:
         return "date"
     if _NUMBER.sub("", legacy) == _NUMBER.sub("", graph):
         return "number"
-    gone, come = core(legacy, graph)
-    if come.strip() and gone.strip():
-        return "wording"
-    return "missing" if gone.strip() else "added"
+    return "wording"
 
 
 def core(legacy: str, graph: str) -> tuple[str, str]:
@@ -71,11 +68,14 @@ def _shared(one: str, other: str, most: int) -> int:
 
 
 def recurs(cause: tuple[str, str], legacy: str, graph: str) -> bool:
-    """Whether one change is the whole of what differs between two further values.
+    """Whether one change, once or several times, is all that differs between two further values.
 
     `cause` holds a value of each side. What is too short to be known again must be all there is.
     """
     if cause == (legacy, graph):
         return True
+    before, after = cause
+    if min(len(before), len(after)) >= TELLING and legacy.replace(before, after) == graph:
+        return before in legacy
     changed = core(*cause)
     return sum(map(len, changed)) >= TELLING and changed == core(legacy, graph)

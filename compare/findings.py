@@ -101,6 +101,10 @@ class ChunksMoved(_Frames, frozen=True, kw_only=True, tag="chunks_moved"):
     """The same text was cut elsewhere; only found when chunk boundaries count."""
 
 
+class CadenceChanged(_Frames, frozen=True, kw_only=True, tag="cadence"):
+    """One model stream was sent in other pieces: more or fewer of them, or cut elsewhere."""
+
+
 class TextChanged(_Text, frozen=True, kw_only=True, tag="text_changed"):
     """The final text differs."""
 
@@ -217,6 +221,7 @@ FrameFinding: TypeAlias = (
     | FrameChanged
     | EventLineChanged
     | ChunksMoved
+    | CadenceChanged
 )
 TextFinding: TypeAlias = TextChanged | ReasoningChanged | TextLate | TextShrank
 EffectFinding: TypeAlias = (

@@ -76,7 +76,7 @@ class CaptureComparison:
     """
 
     captures: str
-    chunking: Chunking = "ignore"
+    chunking: Chunking = "tape"
     rules: Rules = NO_RULES
     waivers: Waivers = NO_WAIVERS
     processes: int | None = None
@@ -213,6 +213,6 @@ def compare_and_write(captures: str, out: Path, on_share: Callable[[float], None
         read += count
         on_share(read / size)
 
-    report = report_of(comparison.tally(advance), captures, "ignore")
+    report = report_of(comparison.tally(advance), captures, comparison.chunking)
     write_report(report, out, list(Format))
     return report

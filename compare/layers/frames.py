@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeVar
 
 from compare.findings import (
+    CadenceChanged,
     ChunksMoved,
     EventLineChanged,
     FrameAdded,
@@ -29,7 +30,9 @@ from compare.streams.alignment import align
 from compare.streams.events import MESSAGE, EventStream
 
 TEXT, REASONING = 0, 1
-Chunking = Literal["ignore", "exact"]
+Chunking = Literal["tape", "ignore", "exact"]
+"""Where a text is cut counts on one `tape`, nowhere (`ignore`), or everywhere (`exact`)."""
+CUTS_SHOWN = 8
 Kind = TypeVar("Kind", bound=FrameFinding)
 
 
@@ -142,6 +145,65 @@ def event_line_findings(pair: Pair, legacy: EventStream, graph: EventStream) -> 
             at_graph=j,
         )
     ]
+
+
+def cadence_of(
+    pair: Pair, legacy: EventStream, graph: EventStream, script: EditScript
+) -> CadenceChanged | None:
+    """Find that a text was sent in other pieces, rather than that a frame of it is missing.
+
+    Cuts of a cumulative text that one side merely lacks are frames it dropped, unless it lacks
+    several, more than a third of all: then it sends less often.
+    """
+    lost = _cuts_alone(legacy, [i for gap in script.gaps for i in gap.legacy], graph)
+    new = _cuts_alone(graph, [j for gap in script.gaps for j in gap.graph], legacy)
+    if not (lost or new):
+        return None
+    streams = legacy, graph
+    cuts = [[k for k, event in enumerate(side.events) if event.bare] for side in streams]
+    cumulative = all(
+        side.events[k].growth == "cumulative"
+        for side, held in zip(streams, cuts, strict=True)
+        for k in held
+    )
+    few = _few(lost, cuts[0]) and _few(new, cuts[1])
+    if cumulative and few and not (lost and new):
+        return None
+    at_legacy, at_graph = (min(found, default=0) for found in (lost, new))
+    name = legacy.events[lost[0]].name if lost else graph.events[new[0]].name
+    return CadenceChanged(
+        path=f"frames[{at_legacy}].{name}",
+        exchange=pair.exchange,
+        legacy=_pieces(legacy, cuts[0]),
+        graph=_pieces(graph, cuts[1]),
+        at_legacy=at_legacy,
+        at_graph=at_graph,
+    )
+
+
+def _cuts_alone(stream: EventStream, gaps: Sequence[int], other: EventStream) -> list[int]:
+    """List the bare events in gaps, but for those the other side sent with a field more."""
+    more = {
+        (event.name, reached)
+        for event, reached in zip(other.events, other.reached, strict=True)
+        if not event.bare
+    }
+    return [
+        k
+        for k in gaps
+        if stream.events[k].bare and (stream.events[k].name, stream.reached[k]) not in more
+    ]
+
+
+def _few(lacking: Sequence[int], cuts: Sequence[int]) -> bool:
+    return len(lacking) <= 1 or 3 * len(lacking) <= len(cuts)
+
+
+def _pieces(stream: EventStream, cuts: Sequence[int]) -> str:
+    """Describe how a text was sent: in how many pieces, how far each of the first went."""
+    reached = [str(sum(stream.reached[k])) for k in cuts[:CUTS_SHOWN]]
+    more = ", …" if len(cuts) > CUTS_SHOWN else ""
+    return f"{len(cuts)} {'piece' if len(cuts) == 1 else 'pieces'}: {', '.join(reached)}{more}"
 
 
 class _Gaps:

@@ -37,6 +37,7 @@ TITLES: Mapping[str, str] = {
     "frame_changed": "Frame changed",
     "event_line_changed": "Other `event:` lines",
     "chunks_moved": "Text cut elsewhere",
+    "cadence": "Text sent in other pieces",
     "text_changed": "Final text differs",
     "reasoning_changed": "Reasoning differs",
     "text_late": "Text comes at another time",

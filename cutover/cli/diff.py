@@ -85,8 +85,9 @@ class ReadCounts(Protocol):
 
 
 class ChunkingChoice(StrEnum):
-    """Whether it counts where a text is cut into frames."""
+    """Whether it counts where a text is cut into frames: on one tape, nowhere or everywhere."""
 
+    tape = "tape"
     ignore = "ignore"
     exact = "exact"
 
@@ -104,7 +105,11 @@ _Out = Annotated[
     Path | None, typer.Option("--out", "-o", help="Where the report goes; captures need it.")
 ]
 _Chunking = Annotated[
-    ChunkingChoice, typer.Option(help="Whether it counts where text is cut into frames.")
+    ChunkingChoice,
+    typer.Option(
+        help="Whether it counts where text is cut into frames: where both runs were played one "
+        "tape, nowhere, or everywhere."
+    ),
 ]
 _Formats = Annotated[
     list[Format] | None, typer.Option("--format", help="Repeat for several; default: all.")
@@ -151,7 +156,7 @@ _PromptMap = Annotated[
 def diff(
     places: _Places,
     out: _Out = None,
-    chunking: _Chunking = ChunkingChoice.ignore,
+    chunking: _Chunking = ChunkingChoice.tape,
     formats: _Formats = None,
     rules: _RuleFile = None,
     waivers: _WaiverFile = None,

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from compare.comparison import Comparer, raw_equal
-from compare.findings import Finding, detail_of, kind_of, signature_of
+from compare.findings import Finding, kind_of, signature_of
 from compare.layers.frames import Chunking
 from contract.flows.chat import CHAT, Send
 from contract.model import ModelCall, UserMessage
@@ -112,7 +112,7 @@ def test_messages_of_one_prompt_are_one_finding_that_names_their_roles() -> None
     assert {f.after for f in others} == {signature_of(both)}
     [system, _] = found(SOUND, SOUND.but(system="冷"))
     assert signature_of(system) == signature_of(both)
-    assert detail_of(system) != detail_of(both)
+    assert system.detail != both.detail
 
 
 def test_a_prompt_that_changes_again_in_a_later_round_has_another_cause() -> None:
