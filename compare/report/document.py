@@ -100,6 +100,7 @@ _SLIGHT = frozenset(
         "site_changed",
         "call_unplayed",
         "chunks_moved",
+        "cadence",
         "text_late",
     }
 )

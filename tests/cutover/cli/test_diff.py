@@ -136,11 +136,13 @@ def test_a_report_that_cannot_be_written_exits_2(tmp_path: Path) -> None:
 
 
 def test_chunking_is_asked_for(tmp_path: Path) -> None:
-    """Where text is cut counts with `exact` only."""
+    """Where text is cut counts on one tape, and with `exact`; with `ignore` it does not."""
     text = Script().text
     recut = Script(pieces=(text[:3], text[3:10], text[10:]))
-    assert compare(tmp_path, batch(exchange(graph=recut)))[0] == 0
-    assert run(tmp_path / "captures", "-o", tmp_path / "out", "--chunking", "exact")[0] == 1
+    assert compare(tmp_path, batch(exchange(graph=recut)))[0] == 1
+    for chunking, status in (("tape", 1), ("ignore", 0), ("exact", 1)):
+        asked = "-o", tmp_path / "out", "--chunking", chunking
+        assert run(tmp_path / "captures", *asked)[0] == status
 
 
 def test_what_could_not_be_read_is_in_the_exit_status(tmp_path: Path) -> None:
