@@ -1,6 +1,7 @@
 """Captures of an earlier version, and what that version made of them.
 
-`python tests/data/earlier_captures.py CHECKOUT` writes `expected.json` with the code of a checkout.
+`python tests/data/earlier_captures.py CHECKOUT` writes `expected.json` with the code of a checkout;
+without one, `clusters.json` with the code beside it: the ids of causes as they are now.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import zstandard
 FOLDER = Path(__file__).parent / "captures-3245704"
 CAPTURES = FOLDER / "exchanges"
 EXPECTED = FOLDER / "expected.json"
+CLUSTERS = FOLDER / "clusters.json"
 
 Json = dict[str, Any]
 
@@ -130,6 +132,21 @@ def expectations(checkout: Path) -> Json:
         }
 
 
+def write(found: Any, path: Path) -> None:
+    """Write an expectation, as JSON a person can read."""
+    path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def main(*checkouts: str) -> None:
+    """Write what is expected: of a checkout all, of the code beside this file the ids."""
+    if checkouts:
+        write(expectations(Path(checkouts[0]).resolve()), EXPECTED)
+        return
+    with TemporaryDirectory() as name:
+        spoil(CAPTURES, Path(name) / "spoilt.jsonl")
+        found = diffed(Path(name) / "spoilt.jsonl", Path(name) / "spoilt", Path.cwd())
+        write(found["clusters"], CLUSTERS)
+
+
 if __name__ == "__main__":
-    found = expectations(Path(sys.argv[1]).resolve())
-    EXPECTED.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    main(*sys.argv[1:])
