@@ -282,7 +282,11 @@ def _decodable(raw: bytes) -> bool:
 
 def _text(text: str) -> str:
     """Put halves of a surrogate pair together; U+FFFD takes the place of one that is alone."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
 
 
 def _texts(value: Any) -> Any:

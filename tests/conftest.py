@@ -25,6 +25,9 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# A worker of the suite has a width, a pipe has none: tables would be folded in one of them.
+os.environ.pop("COLUMNS", None)
+
 TURNS_TO_END = 20
 """A cancelled graph run needs a dozen."""
 

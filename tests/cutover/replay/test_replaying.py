@@ -112,13 +112,13 @@ async def test_a_new_call_is_a_finding(alone: list[list[RunRecord]]) -> None:
 async def test_a_crash_is_a_finding_of_the_outcome(marked: list[RunRecord]) -> None:
     """One cause."""
     done = await replayed(marked, f"{BROKEN}:CRASHING")
-    assert causes(done) == [("outcome", "completed→failed")]
+    assert causes(done) == [("outcome", "→failed.crash")]
 
 
 async def test_a_stack_that_hangs_is_given_up(marked: list[RunRecord]) -> None:
     """After its time; the next exchange has its turn."""
     done = await replayed(marked, f"{BROKEN}:HANGING")
-    assert causes(done) == [("outcome", "completed→timeout")]
+    assert causes(done) == [("outcome", "→timeout.replay_timeout")]
     assert isinstance(done, Replayed)
     assert not done.lingers
 
@@ -136,9 +136,9 @@ async def test_a_run_that_was_lost_is_not_tried_again(marked: list[RunRecord]) -
     """It took its process with it; that is a finding of the outcome."""
     key = marked[0].exchange, "graph"
     blocked = await replayed(marked, f"{BROKEN}:NAMED", {key: "blocked"})
-    assert causes(blocked) == [("outcome", "completed→timeout")]
+    assert causes(blocked) == [("outcome", "→timeout.blocked")]
     died = await replayed(marked, f"{BROKEN}:NAMED", {key: "died"})
-    assert causes(died) == [("outcome", "completed→failed")]
+    assert causes(died) == [("outcome", "→failed.process_died")]
 
 
 async def test_what_cannot_be_replayed_says_why(exchanges: list[list[RunRecord]]) -> None:
