@@ -367,7 +367,7 @@ async def kills(
             # Now and then one is left alone: how long a resumption takes, the machine decides.
             alone = position % _ALONE_EVERY == 0 and number > 1
             # Half of them while the tools run: else those are a small part of it.
-            in_tool = not alone and chance.random() < 0.5  # noqa: PLR2004
+            in_tool = not alone and chance.choice((True, False))
             most = _TOOLS_S if in_tool else median(whole or [_TYPICAL_S])
             moment = _DONE_S if alone else chance.uniform(0.0, most)
             stack, then = chance.choice(STACKS), chance.choice(STACKS)

@@ -130,7 +130,7 @@ def _sides(runs: Exchange) -> tuple[RunRecord, RunRecord] | None:
 
 
 def _unpaired(exchange: Exchange) -> Unpaired:
-    """Say why there is one run: the other is missing, or was never started."""
+    """Return why there is one run: the other is missing, or was never started."""
     serving = next(iter(_of_role(exchange, "serving")), None)
     if serving is None:
         return Unpaired(SERVED_RUN_MISSING, missing=True)

@@ -72,13 +72,13 @@ class Turned:
 
 
 def _said(*pieces: str, every: float = 0.6) -> Answer:
-    """Say pieces, one after another."""
+    """Answer with pieces, one after another."""
     steps = (step for piece in pieces for step in (Wait(every), Chunk(text=piece)))
     return (*steps, Chunk(finish="stop", model="m-1"))
 
 
 def _calling(*calls: tuple[str, str], text: str = "") -> Answer:
-    """Say something and call tools."""
+    """Answer with text and call tools."""
     deltas = tuple(ToolCallDelta(n, f"c{n}", name, args) for n, (name, args) in enumerate(calls))
     first: Answer = (Chunk(text=text),) if text else ()
     return (*first, Chunk(tool_calls=deltas), Chunk(finish="tool_calls"))

@@ -251,7 +251,7 @@ def _has_begun(record: EntryRecord) -> bool:
 
 
 def _with_outcome(record: EntryRecord) -> EntryRecord:
-    """Give a tool that had begun the only result it can have."""
+    """Return the only result a tool that had begun can have."""
     if not _has_begun(record):
         return record
     result = ToolResult(error="outcome_unknown", at=record.at)
