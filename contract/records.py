@@ -224,22 +224,30 @@ def writable(value: T) -> T:
     UTF-8 become U+FFFD; JSON that is none, or is nested too deep, becomes
     `{"unwritable": why, "bytes": size, "digest": hex}`.
     """
-    made: Any = value
+    try:
+        encoded = _encoder.encode(value)
+        if not _breaks_line(encoded) and _decodable(encoded):
+            return value  # as nearly all are: what is looked through is rare
+    except _UNREADABLE:
+        pass
+    return cast("T", _repaired(value))
+
+
+def _repaired(value: Any) -> Any:
     match value:
         case str():
-            made = _text(value)
+            return _text(value)
         case msgspec.Raw():
-            made = _raw(bytes(value))
+            return _raw(bytes(value))
         case tuple():
-            made = tuple(map(writable, value))
+            return tuple(map(_repaired, value))
         case dict():
-            made = {writable(key): writable(item) for key, item in value.items()}
+            return {_repaired(key): _repaired(item) for key, item in value.items()}
         case msgspec.Struct():
             names = value.__struct_fields__
-            made = type(value)(**{name: writable(getattr(value, name)) for name in names})
+            return type(value)(**{name: _repaired(getattr(value, name)) for name in names})
         case _:
-            pass
-    return cast("T", made)
+            return value
 
 
 def _raw(raw: bytes) -> msgspec.Raw:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 BEAT_SECONDS: Final = 0.1
 LATE_SECONDS: Final = 0.25
@@ -80,7 +80,7 @@ class _Beating:
         self._handle = self._loop.call_later(BEAT_SECONDS, self._beat)
 
 
-_beating: WeakKeyDictionary[asyncio.AbstractEventLoop, _Beating] = WeakKeyDictionary()
+_beating: dict[asyncio.AbstractEventLoop, _Beating] = {}
 
 
 @contextmanager
