@@ -28,7 +28,7 @@ from contract.stores import MemoryEntry, Recall
 from effects.memory import open_memory
 from effects.memory.embeddings import Vectors
 from effects.memory.search import LongTermMemory
-from effects.stores.values import MEMORY_CODES
+from effects.stores.tables import MEMORY_CODES
 from rules.emotion import feel
 from rules.intent import snippet
 

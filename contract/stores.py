@@ -1,11 +1,13 @@
-"""Stores: conversations, memories, locks, clock and ids, as arguments and results of calls."""
+"""Stores: arguments and results of their calls, text they can store, and whose data is erased."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
+
+from contract.errors import EffectFailed, Fault, FaultCode
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -142,3 +144,33 @@ class NewId(msgspec.Struct, frozen=True):
     """Result of `ids.new`."""
 
     id: str
+
+
+SubjectKind = Literal["user", "chat", "message"]
+
+
+class DataSubject(NamedTuple):
+    """Whose data is to be erased: a user's, a chat's, or a message's with its replies."""
+
+    kind: SubjectKind
+    value: str
+
+
+def storable(text: str) -> bool:
+    """Whether every store returns the text unchanged: it has no NUL and no lone surrogate."""
+    if "\0" in text:
+        return False
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def require_storable(code: FaultCode, *texts: str | None) -> None:
+    """Raise `EffectFailed` with `code` for a text that cannot be stored."""
+    for text in texts:
+        if text is not None and not storable(text):
+            raise EffectFailed(Fault(code, data={"reason": "text"}))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from contract.errors import CutoverError
+from contract.stores import DataSubject, SubjectKind
 from cutover.cli.terminal import refusals
 from cutover.erasure import (
     SubjectMatcher,
@@ -19,7 +20,6 @@ from cutover.erasure import (
     erase_threads,
 )
 from cutover.flows import DEFAULT_CONFIG, flows_of, settings_at
-from effects.stores.values import DataSubject, SubjectKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection

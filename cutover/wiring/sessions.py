@@ -8,11 +8,10 @@ from typing import Any, Protocol
 
 from contract.errors import Refused
 from contract.ports import Conversations, Memory
-from contract.stores import Turn
+from contract.stores import DataSubject, Turn
 from cutover.stores import Locks
 from effects.stores import PauseStore
 from effects.stores.shadow_replies import ShadowReplies
-from effects.stores.values import DataSubject
 from router.serving.stack import LocalStack, Stack
 from router.stack import StackName
 

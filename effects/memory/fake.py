@@ -9,10 +9,9 @@ from zlib import crc32
 
 import numpy as np
 
-from contract.stores import MemoryEntry, Recall
+from contract.stores import DataSubject, MemoryEntry, Recall
 from effects.memory.embeddings import MOST_OF_A_TEXT, Vectors, normalised
 from effects.memory.store import check_entry, check_query, query_terms, text_terms
-from effects.stores.values import DataSubject
 
 
 class InMemoryMemory:

@@ -15,7 +15,7 @@ import msgspec
 from sqlalchemy import ColumnElement, delete, text
 
 from contract.errors import EffectFailed
-from contract.stores import MemoryEntry, Recall
+from contract.stores import DataSubject, MemoryEntry, Recall
 from effects.memory.embeddings import Embedder, Vector
 from effects.memory.store import (
     MAKERS,
@@ -29,8 +29,7 @@ from effects.memory.store import (
     text_terms,
 )
 from effects.stores.postgres import LimitedConnection, PostgresDatabase, attempt, drive, execute
-from effects.stores.tables import BoundStatement, Schema, Statement, Transaction
-from effects.stores.values import MEMORY_CODES, DataSubject
+from effects.stores.tables import MEMORY_CODES, BoundStatement, Schema, Statement, Transaction
 
 log = logging.getLogger(__name__)
 

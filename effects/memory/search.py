@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from contract.errors import EffectFailed
-from contract.stores import MemoryEntry, Recall
+from contract.stores import DataSubject, MemoryEntry, Recall, require_storable
 from effects.memory.embeddings import Embedder, Vector
 from effects.memory.sqlite import SqliteEntries
 from effects.memory.store import EntryStore, StoredEntry, check_entry, check_query, query_terms
-from effects.stores.values import DataSubject, require_storable
 
 log = logging.getLogger(__name__)
 

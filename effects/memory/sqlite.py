@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from sqlalchemy import ColumnElement, bindparam, column, delete, func, select, table, text
 
-from contract.stores import MemoryEntry, Recall
+from contract.stores import DataSubject, MemoryEntry, Recall
 from effects.memory.embeddings import Embedder, Vector
 from effects.memory.store import (
     ENTRY,
@@ -36,8 +36,14 @@ from effects.memory.store import (
 )
 from effects.stores.database import Database
 from effects.stores.sqlite import SqliteDatabase, drive, read_only
-from effects.stores.tables import BoundStatement, Schema, Statement, Transaction, creation
-from effects.stores.values import MEMORY_CODES, DataSubject
+from effects.stores.tables import (
+    MEMORY_CODES,
+    BoundStatement,
+    Schema,
+    Statement,
+    Transaction,
+    creation,
+)
 
 MOST_BYTES = 256 * 1_048_576
 _FEWEST = 16

@@ -38,7 +38,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import UserDefinedType
 
-from contract.stores import MemoryEntry, Recall
+from contract.stores import DataSubject, MemoryEntry, Recall, require_storable
 from effects.memory.embeddings import Embedder, Vector, Vectors, maker
 from effects.stores.database import Database
 from effects.stores.tables import (
@@ -49,7 +49,6 @@ from effects.stores.tables import (
     sequence,
     texts,
 )
-from effects.stores.values import DataSubject, require_storable
 
 log = logging.getLogger(__name__)
 

@@ -3,6 +3,7 @@
 What an extra installs is imported by its module: `postgres`, `redis`, `pauses.aes`.
 """
 
+from contract.stores import DataSubject
 from effects.stores.conversations import SqlConversations
 from effects.stores.fake import (
     MemoryConversations,
@@ -35,7 +36,7 @@ from effects.stores.shared_state import (
     SqlSharedState,
 )
 from effects.stores.sqlite import sqlite_file
-from effects.stores.values import DataSubject, HealthCheck
+from effects.stores.tables import HealthCheck
 from effects.stores.write_journal import (
     MemoryWriteJournal,
     SqlWriteJournal,

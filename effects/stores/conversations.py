@@ -20,10 +20,9 @@ from sqlalchemy import (
     true,
 )
 
-from contract.stores import Turn
+from contract.stores import DataSubject, SubjectKind, Turn, require_storable
 from effects.stores.database import SqlStore
 from effects.stores.tables import CONVERSATIONS, TURNS, Statement, Transaction, bound
-from effects.stores.values import DataSubject, SubjectKind, require_storable
 
 
 class ErasedTurns(NamedTuple):

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 from effects.stores.sqlite import BUSY_MS, SqliteDatabase
-from effects.stores.tables import Schema
-from effects.stores.values import STORE_CODES, FaultCodes
+from effects.stores.tables import STORE_CODES, FaultCodes, Schema
 
 if TYPE_CHECKING:
     from effects.stores.postgres import PostgresDatabase

@@ -11,7 +11,7 @@ from typing import Final, Literal, assert_never
 import msgspec
 
 from contract.errors import EffectFailed, Fault
-from contract.stores import Turn
+from contract.stores import DataSubject, Turn
 from effects.stores.conversations import ErasedTurns, check_ids, check_turn, same_turn
 from effects.stores.pauses.store import PauseKey, PauseStore, Reply, Step
 from effects.stores.pauses.transitions import OVER, Pause
@@ -25,7 +25,6 @@ from effects.stores.shared_state import (
     replaces,
     total,
 )
-from effects.stores.values import DataSubject
 
 
 class MemoryConversations:

@@ -21,8 +21,7 @@ from sqlalchemy import ClauseElement, bindparam, delete, or_
 from contract.errors import EffectFailed
 from effects.circuit_breaker import Dependency
 from effects.stores.database import SqlStore
-from effects.stores.tables import LEASES, LOCKS, Insert, Statement, bound
-from effects.stores.values import LOCK_CODES
+from effects.stores.tables import LEASES, LOCK_CODES, LOCKS, Insert, Statement, bound
 
 log = logging.getLogger(__name__)
 

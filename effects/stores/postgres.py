@@ -21,20 +21,18 @@ from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeAlias, TypeVar
 from contract.errors import EffectFailed, Fault, MissingExtra
 from effects.circuit_breaker import OutageGuard
 from effects.stores.tables import (
+    CHECK_SECONDS,
     READ_VERSION,
     SCHEMA_VERSIONS,
+    STORE_CODES,
     WRITE_VERSION,
     BoundStatement,
+    FaultCodes,
+    HealthCheck,
     Schema,
     StatementResult,
     Transaction,
     creation,
-)
-from effects.stores.values import (
-    CHECK_SECONDS,
-    STORE_CODES,
-    FaultCodes,
-    HealthCheck,
     version_health,
 )
 

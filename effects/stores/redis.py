@@ -24,7 +24,7 @@ from effects.stores.shared_state import (
     pin_key,
     total,
 )
-from effects.stores.values import CHECK_SECONDS, LOCK_CODES, STORE_CODES, FaultCodes, HealthCheck
+from effects.stores.tables import CHECK_SECONDS, LOCK_CODES, STORE_CODES, FaultCodes, HealthCheck
 
 try:
     from redis import exceptions

@@ -21,21 +21,19 @@ from typing import Final, TypeAlias, TypeVar, TypeVarTuple
 
 from contract.errors import EffectFailed, Fault
 from effects.stores.tables import (
+    CHECK_SECONDS,
     READ_VERSION,
     SCHEMA_VERSIONS,
+    STORE_CODES,
     WRITE_VERSION,
     BoundStatement,
+    FaultCodes,
+    HealthCheck,
     Schema,
     StatementResult,
     StoreNotOpened,
     Transaction,
     creation,
-)
-from effects.stores.values import (
-    CHECK_SECONDS,
-    STORE_CODES,
-    FaultCodes,
-    HealthCheck,
     version_health,
 )
 

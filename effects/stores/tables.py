@@ -32,7 +32,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement, SchemaItem
 
-from contract.errors import CutoverError
+from contract.errors import CutoverError, FaultCode
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 Insert: TypeAlias = Callable[[Any], Any]
@@ -44,6 +44,23 @@ _DIALECTS: Final = {
     "sqlite": sqlite.dialect(paramstyle="named"),
     "postgresql": psycopg.dialect(),  # type: ignore[no-untyped-call]
 }
+
+
+CHECK_SECONDS = 2.0
+"""How long checking a store may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultCodes:
+    """The codes of a store's faults: it does not answer, and a call failed."""
+
+    unavailable: FaultCode
+    failed: FaultCode
+
+
+STORE_CODES = FaultCodes(unavailable="store_unavailable", failed="store_failed")
+MEMORY_CODES = FaultCodes(unavailable="memory_unavailable", failed="memory_failed")
+LOCK_CODES = FaultCodes(unavailable="lock_unavailable", failed="lock_unavailable")
 
 
 class StoreNotOpened(CutoverError):
@@ -284,3 +301,25 @@ WRITE_JOURNAL: Final = Schema("exchange_writes", (EXCHANGE_WRITES,))
 LEASES: Final = Schema("locks", (LOCKS,))
 PIN_STORE: Final = Schema("pins", (PINS,))
 SHARED_STATE: Final = Schema("board", (BREAKER_NOTES, SPENDING))
+
+
+class HealthCheck(NamedTuple):
+    """Whether a dependency can be used, and why; no address or server text: both hold secrets."""
+
+    ok: bool
+    detail: str
+
+
+def version_health(version: int, known: int) -> HealthCheck:
+    """Judge the version of a store's tables, 0 without any; `known` is the code's, 0 for none."""
+    if not known:
+        return HealthCheck(ok=True, detail="opened")
+    if version > known:
+        detail = f"its tables are version {version}, this code knows {known}"
+        return HealthCheck(ok=False, detail=detail)
+    if not version:
+        return HealthCheck(ok=True, detail="opened, without tables yet")
+    detail = f"opened, tables of version {version}"
+    if version < known:
+        detail += f": the router will bring them to {known}"
+    return HealthCheck(ok=True, detail=detail)

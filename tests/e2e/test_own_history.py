@@ -17,10 +17,10 @@ from starlette.routing import Route
 from compare.captures import Question, compare_captures
 from compare.tally import Drift, drift_of
 from contract.records import OwnHistory, RunRecord
+from contract.stores import DataSubject
 from cutover.erasure import erase_rows
 from cutover.flows import SPECS
 from cutover.wiring.periodic import drop_unknown
-from effects.stores.values import DataSubject
 from tests.support.asgi import served
 from tests.support.deployment import Deployment, Json, Setup, deployed
 

@@ -15,6 +15,7 @@ from sqlalchemy import Select, Text, bindparam, delete, func, null, or_, select,
 
 from contract.errors import EffectFailed, Fault
 from contract.human import HumanAnswer, OpenQuestion
+from contract.stores import require_storable
 from effects.stores.database import Database, open_database
 from effects.stores.pauses import transitions
 from effects.stores.pauses.encryption import ENCRYPTED, Encryption, Plaintext
@@ -28,7 +29,6 @@ from effects.stores.pauses.transitions import (
     Waiting,
 )
 from effects.stores.tables import PAUSE_STORE, PAUSES, BoundStatement, Statement, Transaction, bound
-from effects.stores.values import require_storable
 
 Reply = TypeVar("Reply")
 _Row: TypeAlias = tuple[Any, ...]

@@ -16,7 +16,7 @@ import msgspec
 
 from contract.errors import EffectFailed, Fault
 from contract.human import HumanAnswer, OpenQuestion
-from effects.stores.values import require_storable
+from contract.stores import require_storable
 
 State = Literal["open", "answered", "claimed", "finished", "expired"]
 RespondReply = Literal["accepted", "same", "conflict", "expired", "unknown"]

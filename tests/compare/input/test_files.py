@@ -13,8 +13,8 @@ import pytest
 from compare.input.damage import CapturesUnreadable
 from compare.input.files import files_below
 from compare.input.segments import find_segments
+from contract.stores import DataSubject
 from cutover.erasure import SubjectMatcher, erase_captures
-from effects.stores.values import DataSubject
 from loadtests.processes import child_environment, module_command
 from tests.support.patience import PATIENCE_S
 

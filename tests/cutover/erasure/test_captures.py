@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from contract.records import FeedbackRecord, RequestRecord, RunRecord, decode_run
+from contract.stores import DataSubject
 from cutover.erasure import SubjectMatcher, erase_captures
-from effects.stores.values import DataSubject
 from router.capture.writer import CaptureWriter
 from router.config.schema import CaptureSettings
 from tests.support.capture_files import SPECS, a_run, batches, segments

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from contract.flows.chat import CHAT
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.records import RequestRecord, RunRecord, encode_run
+from contract.stores import DataSubject
 from contract.wire import built_in
 from cutover.erasure import SubjectMatcher, declared_fields
-from effects.stores.values import DataSubject
 from router.capture.pseudonyms import digest
 from router.capture.redaction import Redactor
 from router.config.patterns import compile_patterns

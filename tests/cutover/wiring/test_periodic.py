@@ -8,12 +8,11 @@ import logging
 import pytest
 
 from contract.errors import EffectFailed, Fault
-from contract.stores import Turn
+from contract.stores import DataSubject, SubjectKind, Turn
 from cutover.wiring.periodic import PERIOD, drop_unknown, following, periodic, sweeping
 from effects.local import ManualClock
 from effects.stores import MemoryConversations, MemoryPauses, Pause, Swept
 from effects.stores.shadow_replies import ShadowReplies
-from effects.stores.values import DataSubject, SubjectKind
 
 
 @pytest.mark.virtual

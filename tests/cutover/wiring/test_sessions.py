@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from contract.stores import Turn
+from contract.stores import DataSubject, Turn
 from cutover.wiring.sessions import StoredSessions
 from effects.memory import InMemoryMemory
 from effects.stores import LeasedLocks, MemoryConversations, MemoryPauses
 from effects.stores.conversations import ErasedTurns
 from effects.stores.fake import MemoryLeases
-from effects.stores.values import DataSubject
 
 pytestmark = pytest.mark.virtual
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from contract.errors import Fault
-from contract.stores import Recall
+from contract.stores import DataSubject, Recall
 from effects.memory.fake import HashedEmbedder
-from effects.stores.values import DataSubject
 from tests.support.memories import Compass, Memories, Moody, entry, told
 
 OLD, NEW = HashedEmbedder(64, "old"), HashedEmbedder(128, "new")

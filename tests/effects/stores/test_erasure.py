@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from contract.stores import MemoryEntry, Recall, Turn
+from contract.stores import DataSubject, MemoryEntry, Recall, Turn
 from effects.memory import open_memory
 from effects.stores import Pause, SqlConversations, SqlPauses
-from effects.stores.values import DataSubject
 
 SECRET = "a-secret-word-of-ann"
 

@@ -12,8 +12,7 @@ import pytest
 
 from contract.errors import EffectFailed
 from effects.stores.postgres import PostgresDatabase
-from effects.stores.tables import Schema, Step, StoreNotOpened
-from effects.stores.values import STORE_CODES
+from effects.stores.tables import STORE_CODES, Schema, Step, StoreNotOpened
 from tests.support.deployment import until
 from tests.support.patience import PATIENCE_S
 from tests.support.postgres import own_schema

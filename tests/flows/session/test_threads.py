@@ -10,9 +10,8 @@ import pytest
 
 from contract.flows.session import SessionOptions, SessionRequest
 from contract.model import Chunk
-from contract.stores import MemoryEntry, Recall
+from contract.stores import DataSubject, MemoryEntry, Recall
 from effects.memory import InMemoryMemory
-from effects.stores.values import DataSubject
 from graph_impl.threads import opened_threads
 from tests.support.flow_runs import FOREVER, STACKS, begin, play, record
 from tests.support.postgres import own_schema
