@@ -1,7 +1,6 @@
 """The tape of an exchange: every effect is performed once, recorded, and played to other runs."""
 
-from effects.tape.exchange import Exchange, OutOfReach, model_exchange
-from effects.tape.journal import Journal
+from effects.tape.exchange import Exchange, Journal, OutOfReach, model_exchange
 from effects.tape.resume import (
     PauseOrigin,
     PausingHuman,

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -21,11 +21,22 @@ from contract.ports import Effects, Model
 from contract.records import EntryEnd
 from contract.stores import Acquire, Release, Released
 from effects.loop_time import limit
-from effects.tape.journal import Journal, is_read_only, is_repeatable
 from effects.tape.tape import Entry, Tape
 from effects.tasks import ANYTHING, CANCELLED, contain, exchange_context
 
 log = logging.getLogger(__name__)
+
+
+class Journal(Protocol):
+    """Stores the writes of one exchange. Neither method raises but to be cancelled."""
+
+    async def begin(self, entry: Entry, /) -> bool:
+        """Store that a write begins, and what came before it; False where it must not begin."""
+        ...
+
+    async def end(self, entry: Entry, /) -> None:
+        """Store the result of a write, which is on the entry; no run has read it yet."""
+        ...
 
 
 class Exchange:
@@ -82,7 +93,7 @@ class Exchange:
         if self._closing:
             entry.close("cut", self.stamp())
             return entry
-        read = is_read_only(self._live, operation, arguments)
+        read = _is_read_only(self._live, operation, arguments)
         pumps = self._reads if read else self._writes
         pump = asyncio.get_running_loop().create_task(
             self._pump(entry, arguments, read=read),
@@ -210,7 +221,7 @@ class Exchange:
             self._locks.append(arguments.key)
 
     async def _begin(self, journal: Journal, entry: Entry, arguments: Any) -> bool:
-        entry.begun = not is_repeatable(self._live, entry.operation, arguments)
+        entry.begun = not _is_repeatable(self._live, entry.operation, arguments)
         allowed = False
         try:
             with suppress(EffectFailed):  # no answer in time
@@ -344,3 +355,20 @@ def model_exchange(model: Model, monotonic: Callable[[], float], after: int) -> 
     ports: Any = {port: _NoPort(port) for port in Effects.__dataclass_fields__ if port != "model"}
     live = Effects(model=model, **ports)
     return Exchange(live, Tape(limit=sys.maxsize), monotonic=monotonic, after=after)
+
+
+def _is_read_only(live: Effects, operation: Operation, arguments: object) -> bool:
+    """Whether a call changes nothing: live tools declare it, beyond their port."""
+    return operation.kind == "read" or _declared(live, operation, arguments, "read_only")
+
+
+def _is_repeatable(live: Effects, operation: Operation, arguments: object) -> bool:
+    """Whether a write whose result was lost may be made again."""
+    return operation.idempotent or _declared(live, operation, arguments, "idempotent")
+
+
+def _declared(live: Effects, operation: Operation, arguments: object, what: str) -> bool:
+    if operation is not TOOLS_RUN:
+        return False
+    declares = getattr(live.tools, what, None)
+    return declares is not None and bool(declares(getattr(arguments, "name", "")))
