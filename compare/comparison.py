@@ -11,7 +11,7 @@ from compare.causes import COMPLETED, Differences, settle
 from compare.findings import Finding, GrammarBroken
 from compare.input.calls import EffectCall, calls_of, one_tape, same_calls
 from compare.input.pairing import Pair
-from compare.layers.effects import effect_findings, frame_order_findings
+from compare.layers.effects import effect_findings, frame_order_findings, match_calls
 from compare.layers.frames import (
     Chunking,
     cadence_of,
@@ -68,10 +68,11 @@ class Comparer:
         calls = calls_of(pair.control, pair.tape), calls_of(pair.candidate, pair.tape)
         if sound and self.ruling is None:
             case = Differences(pair, NO_STREAM, NO_STREAM, same_tape=True, calls=calls)
-            case.effects = effect_findings(pair, *calls)
-            stream = read_stream(self.reader, pair.control.frames)
-            streams = stream, stream
-            case.effects += frame_order_findings(pair, calls, streams, self._spec.grammar)
+            match = match_calls(*calls)
+            case.effects = effect_findings(pair, match)
+            if match.behind_other_frames:  # else the frames, which are alike, need not be read
+                streams = (read_stream(self.reader, pair.control.frames),) * 2
+                case.effects += frame_order_findings(pair, match, streams, self._spec.grammar)
             return settle(case)
         legacy, graph = read_streams(self.reader, pair.control.frames, pair.candidate.frames)
         grammar = self._grammar(pair, legacy, graph)
@@ -90,8 +91,9 @@ class Comparer:
         case.frames += frame_findings(pair, legacy, graph, script, self._chunking)
         case.frames += event_line_findings(pair, legacy, graph)
         case.text = text_findings(pair, legacy, graph, script.matched, self._spec.grammar)
-        case.effects = effect_findings(pair, *calls)
-        case.effects += frame_order_findings(pair, calls, (legacy, graph), self._spec.grammar)
+        match = match_calls(*calls)
+        case.effects = effect_findings(pair, match)
+        case.effects += frame_order_findings(pair, match, (legacy, graph), self._spec.grammar)
         return settle(case)
 
     @staticmethod

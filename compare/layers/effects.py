@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from compare.findings import (
     CallChanged,
@@ -39,12 +40,36 @@ Twins = list[tuple[int, int]]
 """Indices of calls that stand for each other, in the order of the first run."""
 
 
-def effect_findings(
-    pair: Pair, legacy: Sequence[EffectCall], graph: Sequence[EffectCall]
-) -> list[EffectFinding]:
+class CallMatch(NamedTuple):
+    """The calls of two runs, the indices of those `matched`, and of what is left on each side."""
+
+    legacy: Sequence[EffectCall]
+    graph: Sequence[EffectCall]
+    matched: Twins
+    skipped: Sequence[int]
+    extra: Sequence[int]
+
+    @property
+    def twins(self) -> list[tuple[EffectCall, EffectCall]]:
+        """The calls that stand for each other."""
+        return [(self.legacy[i], self.graph[j]) for i, j in self.matched]
+
+    @property
+    def behind_other_frames(self) -> list[tuple[EffectCall, EffectCall]]:
+        """The lasting ones that the runs made behind other numbers of frames, where known."""
+        return [
+            (old, new)
+            for old, new in self.twins
+            if old.frames != new.frames
+            and old.label in LASTING
+            and min(old.frames, new.frames) >= 0
+        ]
+
+
+def effect_findings(pair: Pair, match: CallMatch) -> list[EffectFinding]:
     """Compare the calls of both runs; tools first, for prompts of later rounds follow from them."""
-    matched, skipped, extra = match_calls(legacy, graph)
-    twins = [(legacy[i], graph[j]) for i, j in matched]
+    legacy, graph, matched, skipped, extra = match
+    twins = match.twins
     found = [_one_sided(pair, legacy[i], skipped=True) for i in skipped]
     found += [_one_sided(pair, graph[j], skipped=False) for j in extra]
     for old, new in twins:
@@ -65,14 +90,11 @@ def effect_findings(
     ]
 
 
-def match_calls(
-    legacy: Sequence[EffectCall], graph: Sequence[EffectCall]
-) -> tuple[Twins, list[int], list[int]]:
+def match_calls(legacy: Sequence[EffectCall], graph: Sequence[EffectCall]) -> CallMatch:
     """Match calls: by the entry that answered both, then by what was asked, then by place.
 
     A call answered by the nearest entry comes after the ones that asked exactly for it. What is
-    asked under another site is matched last, if it is the same question. Returns the matches and
-    the indices of what is left on each side.
+    asked under another site is matched last, if it is the same question.
     """
     matched: Twins = []
     left, right = list(range(len(legacy))), list(range(len(graph)))
@@ -98,7 +120,7 @@ def match_calls(
     by(lambda call: (call.port, call.op, call.site, call.args))
     by(lambda call: (call.port, call.op, call.site))
     by(lambda call: (call.port, call.op, call.args))
-    return sorted(matched), left, right
+    return CallMatch(legacy, graph, sorted(matched), left, right)
 
 
 def _changed(pair: Pair, old: EffectCall, new: EffectCall) -> list[EffectFinding]:
@@ -196,26 +218,19 @@ def _orders(
 
 
 def frame_order_findings(
-    pair: Pair,
-    calls: tuple[Sequence[EffectCall], Sequence[EffectCall]],
-    streams: tuple[EventStream, EventStream],
-    grammar: Grammar,
+    pair: Pair, match: CallMatch, streams: tuple[EventStream, EventStream], grammar: Grammar
 ) -> list[EffectFinding]:
     """Compare on which side of the frames that end a stream, or show a question, effects stand.
 
-    A reader of such a frame relies on what was done before it. At most one finding.
+    A reader of such a frame relies on what was done before it. At most one finding; none where no
+    call is `behind_other_frames`.
     """
+    twins = match.behind_other_frames
     runs = pair.control, pair.candidate
-    if runs[0].outcome != runs[1].outcome or any(
-        len(run.frames) != len(stream.events) for run, stream in zip(runs, streams, strict=True)
-    ):
+    if not twins or runs[0].outcome != runs[1].outcome:
         return []
-    legacy, graph = calls
-    twins = [
-        (legacy[i], graph[j])
-        for i, j in match_calls(legacy, graph)[0]
-        if legacy[i].label in LASTING and min(legacy[i].frames, graph[j].frames) >= 0
-    ]
+    if any(len(run.frames) != len(read.events) for run, read in zip(runs, streams, strict=True)):
+        return []
     for name in sorted(grammar.questions | grammar.terminal):
         old_at, new_at = (
             next((k for k, event in enumerate(stream.events) if event.name == name), None)

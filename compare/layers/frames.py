@@ -27,7 +27,7 @@ from compare.input.pairing import Pair
 from compare.layers.groups import grouped
 from compare.layers.values import changes
 from compare.streams.alignment import align
-from compare.streams.events import MESSAGE, EventStream
+from compare.streams.events import MESSAGE, Event, EventStream
 
 TEXT, REASONING = 0, 1
 Chunking = Literal["tape", "ignore", "exact"]
@@ -272,6 +272,9 @@ class _Gaps:
 
         On the other side they are bare, and stand in no gap where cuts do not count.
         """
+        sides = [(self._old, gap.legacy) for gap in gaps] + [(self._new, gap.graph) for gap in gaps]
+        if not any(_speaks_more(events[k]) for events, missing in sides for k in missing):
+            return []
         texts = [_TextFrames(stream) for stream in (self._legacy, self._graph)]
         found: list[FrameFinding] = []
         for gap in gaps:
@@ -368,11 +371,7 @@ class _TextFrames:
         is missing, not changed. A text that was cut otherwise stands for the next cut.
         """
         event, reached = self._stream.events[at], self._stream.reached[at]
-        if (
-            event.bare
-            or event.fault is not None
-            or (event.text is None and event.reasoning is None)
-        ):
+        if not _speaks_more(event):
             return None
         own, twins = self._at[event.name, reached], other._at.get((event.name, reached), [])
         if twins or reached == (self._stream.reached[at - 1] if at else (0, 0)):
@@ -381,6 +380,12 @@ class _TextFrames:
         bare = other._bare.get(event.name, [])
         k = bisect_left(bare, (reached, 0))
         return bare[k][1] if k < len(bare) else None
+
+
+def _speaks_more(event: Event) -> bool:
+    """Whether an event holds text, and something else."""
+    spoken = event.text is not None or event.reasoning is not None
+    return spoken and not event.bare and event.fault is None
 
 
 def _payloads(stream: EventStream, indices: Sequence[int]) -> str:
