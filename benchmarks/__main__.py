@@ -14,7 +14,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from benchmarks import capacity, disconnect, first_frame, journal, load_truth, shadow, soak
+from benchmarks import capacity, first_frame, interruption, journal, load_truth, shadow, soak
 from benchmarks.harness import FULL, QUICK, Effort
 from benchmarks.remote import pass_through
 from benchmarks.rows import BenchRow, table
@@ -52,7 +52,7 @@ BENCHES: dict[str, Bench] = {
     "capacity": capacity.measure,
     "first_frame": first_frame.measure,
     "shadow": shadow.measure,
-    "disconnect": disconnect.measure,
+    "disconnect": interruption.measure,
     "remote": pass_through.measure,
     "load_truth": load_truth.measure,
     "model_port": in_process("benchmarks.model_port", lambda e: (e.requests, e.rounds // 3)),
@@ -65,9 +65,10 @@ BENCHES: dict[str, Bench] = {
     "fuzz": in_process("benchmarks.fuzz", lambda e: (FUZZED[e.rounds > QUICK.rounds],)),
     "journal": journal.measure,
     "soak": soak.measure,
+    "stopped": interruption.measure_stops,
 }
-LONG = ("fuzz", "journal", "soak")
-"""Run only where they are named: a quarter of an hour, several minutes, an hour."""
+LONG = ("fuzz", "journal", "soak", "stopped")
+"""Run only where they are named: several minutes each, the soak an hour."""
 
 
 def main() -> None:

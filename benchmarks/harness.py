@@ -24,7 +24,7 @@ from contract.flows.chat import CHAT
 from contract.flows.companion import COMPANION
 from contract.flows.session import SESSION
 from loadtests.metrics import METRICS
-from loadtests.open_loop import OpenLoop, OpenLoopPlan, Poisson
+from loadtests.open_loop import Arrivals, OpenLoop, OpenLoopPlan, Poisson
 from loadtests.processes import server_process
 from loadtests.requests import MessageCycle, Target
 from loadtests.rows import LoadRow, cpu_times
@@ -295,6 +295,17 @@ COMPANIONS = FlowLoad(
 
 async def load(server: BenchServer, trace: LoadTrace, flow: FlowLoad = CHATS) -> list[LoadRow]:
     """Send a trace and wait for the last answer; raises `LoadBroken` where one is not whole."""
+    rows = await answered(server, Poisson(trace.rate, trace.seed), trace.seconds, flow)
+    broken = [row.ending for row in rows if row.ending != "complete"]
+    if broken:
+        raise LoadBroken(server.name, broken)
+    return rows
+
+
+async def answered(
+    server: BenchServer, arrivals: Arrivals, seconds: float, flow: FlowLoad
+) -> list[LoadRow]:
+    """Send requests for so many seconds, and wait for the last answer, however each ends."""
     rows: list[LoadRow] = []
     plan = OpenLoopPlan(
         flow=flow.spec.name,
@@ -302,14 +313,11 @@ async def load(server: BenchServer, trace: LoadTrace, flow: FlowLoad = CHATS) ->
         target=Target(stack=server.name, url=server.url),
         messages="",
         rows="",
-        arrivals=Poisson(trace.rate, trace.seed),
-        seconds=trace.seconds,
+        arrivals=arrivals,
+        seconds=seconds,
     )
     messages = MessageCycle(flow.spec, [(flow.spec.path, dict(body)) for body in flow.bodies])
     await OpenLoop(plan, flow.spec, rows.append).drive(messages)
-    broken = [row.ending for row in rows if row.ending != "complete"]
-    if broken:
-        raise LoadBroken(server.name, broken)
     return rows
 
 
