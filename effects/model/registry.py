@@ -76,14 +76,15 @@ class Limits:
     """How long a provider may be silent, in seconds.
 
     `first_byte` ends with the response's headers, `first_token` with the first speech, both count
-    from the start of the call, as does `total`. Without a `first_token` it depends on whether a
-    fallback stands ready (`ModelEntry.limits`). `idle` is the longest silence of the model after
-    its first token: bytes and comments that keep the connection alive end no silence. `tail` is
-    how long to wait for usage after the finish reason; running out of it is no fault.
+    from the start of the call, as does `total`. Without a `first_byte` headers may come as late as
+    the first token: many local models send both at once. Without a `first_token` it depends on
+    whether a fallback stands ready (`ModelEntry.limits`). `idle` is the longest silence of the
+    model after its first token: bytes and comments that keep the connection alive end no silence.
+    `tail` is how long to wait for usage after the finish reason; running out of it is no fault.
     """
 
     connect: float = 5.0
-    first_byte: float = 30.0
+    first_byte: float | None = None
     first_token: float | None = None
     idle: float = 30.0
     total: float = 600.0
@@ -123,7 +124,8 @@ class ModelEntry:
     """A model under our name: which provider serves it, and what it is called there.
 
     `fallbacks` are model ids to try when this one cannot answer, best first. `context_tokens` is
-    None where it is unknown. `first_token` is a limit of this model, instead of its provider's.
+    None where it is unknown. `first_token` is a limit of this model, instead of its provider's:
+    on the first byte, too.
     """
 
     model_id: str
@@ -138,8 +140,10 @@ class ModelEntry:
     def limits(self, *, fallback_ready: bool) -> Limits:
         """Return the limits of a call, the one on the first token filled in."""
         limits = self.provider.limits
+        if self.first_token is not None:
+            return replace(limits, first_byte=None, first_token=self.first_token)
         default = FIRST_TOKEN_BEFORE_FALLBACK if fallback_ready else FIRST_TOKEN_ALONE
-        return replace(limits, first_token=self.first_token or limits.first_token or default)
+        return replace(limits, first_token=limits.first_token or default)
 
     @property
     def info(self) -> ModelInfo:

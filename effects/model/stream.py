@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -96,16 +97,17 @@ class StreamDeadlines:
         """Return the deadline of the wait that begins now."""
         limits = self.limits
         first_token = limits.first_token or FIRST_TOKEN_ALONE
+        first_byte = limits.first_byte or math.inf
         if self._over is not None:
             stage = CallDeadline(self._over, "model_timeout_idle", limits.tail)
         elif self.spoke:
             stage = CallDeadline(self.heard + limits.idle, "model_timeout_idle", limits.idle)
-        elif self.answered or first_token < limits.first_byte:
+        elif self.answered or first_token < first_byte:
             when = self.start + first_token
             stage = CallDeadline(when, "model_timeout_first_token", first_token)
         else:
-            when = self.start + limits.first_byte
-            stage = CallDeadline(when, "model_timeout_first_byte", limits.first_byte)
+            when = self.start + first_byte
+            stage = CallDeadline(when, "model_timeout_first_byte", first_byte)
         return stage if stage.when < self.ends.when else self.ends
 
 

@@ -533,7 +533,9 @@ class ProviderSettings(Section):
     base_url: Endpoint = _key("", examples=["https://api.openai.com/v1"])
     key_env: Variable = _key("the variable's name, never the key", "", examples=["OPENAI_API_KEY"])
     connect_seconds: Seconds = 5.0
-    first_byte_seconds: Seconds = 30.0
+    first_byte_seconds: Seconds | None = _key(
+        "until the response's headers; if left out as first_token_seconds", None, examples=[30.0]
+    )
     first_token_seconds: Seconds | None = _key(
         "if left out 20 where a fallback stands ready, otherwise 120", None, examples=[60.0]
     )
@@ -554,7 +556,9 @@ class ModelSettings(Section):
     output_price: Price | None = _key("", None, examples=[8.0])
     fallbacks: Texts = _key("model ids to try when this one fails, best first", ())
     first_token_seconds: Seconds | None = _key(
-        "the limit of this model; its provider's if left out", None, examples=[60.0]
+        "the limit of this model, on headers, too; its provider's if left out",
+        None,
+        examples=[60.0],
     )
 
     @property

@@ -218,3 +218,12 @@ def test_the_first_token_is_due_sooner_where_a_fallback_stands_ready() -> None:
     for ready in (True, False):
         assert slow.limits(fallback_ready=ready).first_token == 50
         assert replace(slow, first_token=90).limits(fallback_ready=ready).first_token == 90
+
+
+def test_a_limit_of_a_model_holds_for_its_headers_too() -> None:
+    """One of its provider would end the call before the model may speak."""
+    brief = Provider("p", "http://127.0.0.1:1/v1", limits=Limits(first_byte=3))
+    entry = ModelEntry("m", brief, "m")
+    assert entry.limits(fallback_ready=False).first_byte == 3
+    own = replace(entry, first_token=90).limits(fallback_ready=False)
+    assert (own.first_byte, own.first_token) == (None, 90)

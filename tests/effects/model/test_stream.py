@@ -324,6 +324,13 @@ def test_the_shorter_of_two_limits_holds() -> None:
     assert due(soon) == (2, "model_timeout_first_token")
 
 
+def test_headers_may_take_as_long_as_the_first_token() -> None:
+    """A model that is loaded first, or reads a long prompt, may send both at once."""
+    assert due(since(0, Limits())) == (120, "model_timeout_first_token")
+    assert due(since(0, Limits(first_token=20))) == (20, "model_timeout_first_token")
+    assert due(since(0, Limits()), answered=True) == (120, "model_timeout_first_token")
+
+
 def test_after_the_finish_reason_the_tail_once() -> None:
     """Later pieces do not prolong it; after `[DONE]` only the end of the connection is due."""
     deadlines = since(0)
