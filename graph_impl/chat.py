@@ -41,10 +41,9 @@ from graph_impl.engine import Graph, RunContext, add_nodes, run
 from graph_impl.rounds import Plain, plain, plains
 from graph_impl.templates import FOLDER, system_prompt
 from rules import chat as rules
-from rules.answers import ModelAnswer
+from rules.chat import ending_notice
 from rules.conversation import store_reply
-from rules.model_calls import tool_answer, tool_round
-from rules.prompts import Render, ending_notice
+from rules.model_calls import ModelAnswer, Render, tool_answer, tool_round
 
 
 class ChatState(TypedDict, total=False):

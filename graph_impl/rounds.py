@@ -25,8 +25,7 @@ from contract.ports import Effects
 from contract.stores import MemoryEntry, Recall
 from graph_impl.engine import RunContext
 from rules import model_calls
-from rules.answers import ModelAnswer, rounds_of
-from rules.model_calls import tool_round
+from rules.model_calls import ModelAnswer, rounds_of, tool_round
 
 log = logging.getLogger(__name__)
 

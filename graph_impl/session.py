@@ -41,9 +41,8 @@ from graph_impl.templates import FOLDER, system_prompt
 from graph_impl.threads import Threads
 from rules import session as rules
 from rules.conversation import store_reply
-from rules.model_calls import tool_answer
-from rules.prompts import SESSION_PROMPT, Render
-from rules.session import SessionTurnRequest
+from rules.model_calls import Render, tool_answer
+from rules.session import SESSION_PROMPT, SessionTurnRequest
 
 log = logging.getLogger(__name__)
 

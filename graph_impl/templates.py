@@ -9,7 +9,8 @@ from pathlib import Path
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 
 from contract.flows.chat import PromptValue
-from rules.prompts import DEFAULT_SYSTEM_PROMPT, Render
+from rules.chat import DEFAULT_SYSTEM_PROMPT
+from rules.model_calls import Render
 
 log = logging.getLogger(__name__)
 

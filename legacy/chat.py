@@ -26,10 +26,9 @@ from contract.ports import Effects
 from legacy import rounds
 from legacy.templates import FOLDER, system_prompt
 from rules import chat as rules
-from rules.answers import ModelAnswer
+from rules.chat import ending_notice
 from rules.conversation import store_reply
-from rules.model_calls import question, tool_answer, tool_round
-from rules.prompts import ending_notice
+from rules.model_calls import ModelAnswer, question, tool_answer, tool_round
 
 DIAGRAM = """graph TD;
 	__start__ --> initialize;

@@ -23,11 +23,9 @@ from contract.ports import Effects
 from legacy import rounds
 from legacy.templates import FOLDER, system_prompt
 from rules import session as rules
-from rules.answers import ModelAnswer
 from rules.conversation import store_reply
-from rules.model_calls import question, tool_answer, tool_round
-from rules.prompts import SESSION_PROMPT
-from rules.session import SessionTurnRequest
+from rules.model_calls import ModelAnswer, question, tool_answer, tool_round
+from rules.session import SESSION_PROMPT, SessionTurnRequest
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, TemplateNotFound, select_autoescape
 
-from rules.prompts import DEFAULT_SYSTEM_PROMPT, Render
+from rules.chat import DEFAULT_SYSTEM_PROMPT
+from rules.model_calls import Render
 
 log = logging.getLogger(__name__)
 

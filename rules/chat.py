@@ -1,6 +1,9 @@
-"""The chat flow: settings, locks, turns and admission of both stacks."""
+"""The chat flow: settings, texts, locks, turns and admission of both stacks."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -10,8 +13,18 @@ from contract.flows.chat import ChatOptions, ChatRequest, ModelOverrides
 from contract.ports import Effects
 from contract.stores import Turn
 from rules.conversation import window
-from rules.model_calls import Layout, check_model, prompt_messages
-from rules.prompts import Render, parameters
+from rules.model_calls import Layout, Render, check_model, parameters, prompt_messages
+
+DEFAULT_SYSTEM_PROMPT: Final = (
+    "你是一个AI助手，当前时间是 {current_time}，当前日期是 {current_date}。\n"
+    "请根据以下对话历史回答用户问题。"
+)
+"""Stands in for a missing prompt file; in `str.format` syntax."""
+TEXTS: Mapping[str, str] = {
+    "content_filter": "赤尾有点不想讨论这个话题呢~",
+    "length": "(后续内容被截断)",
+}
+"""Notices behind a reply that ended early, by its finish reason."""
 
 
 class ChatModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,3 +108,8 @@ async def admit(
         detail = "this message_id belongs to a different message"
         raise Refused(409, "message_conflict", detail)
     return turn
+
+
+def ending_notice(finish: str, overrides: Mapping[str, str]) -> str:
+    """Return the notice for a reply that ended early; "" for any other finish reason."""
+    return overrides.get(finish, TEXTS[finish]) if finish in TEXTS else ""

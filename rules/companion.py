@@ -31,13 +31,19 @@ from contract.model import (
 from contract.ports import Effects
 from contract.stores import MemoryEntry, Recall, Turn
 from rules import questions
-from rules.answers import read_text
 from rules.conversation import lock_session, summary, window
 from rules.images import Picture
 from rules.intent import snippet
 from rules.memories import Fact, as_list, confident_facts, memory_form, remember
-from rules.model_calls import Layout, check_model, prompt_messages, tool_answer
-from rules.prompts import Render, parameters
+from rules.model_calls import (
+    Layout,
+    Render,
+    check_model,
+    parameters,
+    prompt_messages,
+    read_text,
+    tool_answer,
+)
 
 CompanionRequest: TypeAlias = Request[Any, CompanionOptions]
 
@@ -46,6 +52,17 @@ QUESTION: Final = "question"
 NO_TEXT: Final = "NO_TEXT"
 """A model's answer for a picture without text; users read `TEXTS["no_text"]` instead."""
 NO_MEMORIES: Final = "（无）"
+
+COMPANION_PROMPT: Final = (
+    "你是一个贴心的桌面伙伴。今天是 {current_date} {current_time}。\n"
+    "用户的情绪：{emotion}（{intensity}）。{intent}\n{working_memory}\n你记得的事：\n{memories}"
+)
+VISION_PROMPT: Final = "读出图片中的全部文字。没有文字时，只回答 {no_text}。"
+EXTRACTION_PROMPT: Final = (
+    "从下面的文字中找出关于用户、值得长期记住的事实，只输出 JSON："
+    '{{"memories":[{{"text":"…","confidence":0.5}}]}}。'
+)
+"""Stand in for missing prompt files; in `str.format` syntax."""
 
 TEXTS: Mapping[str, str] = {
     "picture": "[图片]",

@@ -1,16 +1,20 @@
-"""Model calls: the messages of a conversation, as providers accept them, and their limits."""
+"""Model calls: prompts, messages as providers accept them, limits, answers as they stream in."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
 from typing import Final, Protocol
+from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
 
 from contract.errors import EffectFailed, Refused
+from contract.flows.chat import PromptValue
 from contract.model import (
     AssistantMessage,
+    Chunk,
     Message,
     ModelCall,
     SystemMessage,
@@ -18,10 +22,15 @@ from contract.model import (
     ToolMessage,
     ToolResult,
     ToolSpec,
+    Usage,
     UserMessage,
+    as_whole,
 )
 from contract.ports import Effects
 from contract.stores import Turn
+
+Render = Callable[[Mapping[str, PromptValue]], str]
+"""Renders a prompt with its parameters."""
 
 Layout = tuple[tuple[Message, ...], tuple[ToolSpec, ...]]
 """The messages of a conversation, and the tools to offer."""
@@ -29,7 +38,22 @@ Layout = tuple[tuple[Message, ...], tuple[ToolSpec, ...]]
 NO_NAME: Final = "invalid_tool_name"
 """Replaces a name that a model invented and no provider accepts."""
 
+EARLY_ENDINGS: Final = frozenset({"content_filter", "length"})
+"""Finish reasons after which a round's tool calls, cut short, are not run."""
+
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+def parameters(
+    now: datetime, timezone: str, overrides: Mapping[str, PromptValue] | None
+) -> dict[str, PromptValue]:
+    """Build the parameters of a prompt; what a request sends overrides the built-in ones."""
+    local = now.astimezone(ZoneInfo(timezone))
+    return {
+        "current_date": local.strftime("%Y-%m-%d"),
+        "current_time": local.strftime("%H:%M:%S"),
+        **(overrides or {}),
+    }
 
 
 def message_of(turn: Turn) -> Message:
@@ -131,3 +155,67 @@ def question(
         tools=tools,
         tool_choice=("none" if last else "auto") if tools else None,
     )
+
+
+class ModelAnswer:
+    """An answer as it comes, chunk by chunk; tool calls are put together by their index."""
+
+    __slots__ = ("_pieces", "finish", "text", "usage")
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.finish = ""
+        self.usage = Usage()
+        self._pieces: dict[int, list[str]] = {}
+
+    def add(self, chunk: Chunk) -> str:
+        """Take a chunk in; return its text.
+
+        Of a tool call the id counts once, name and arguments add up.
+        """
+        if chunk.finish:
+            self.finish = chunk.finish
+        if chunk.usage is not None:
+            self.usage += chunk.usage
+        for delta in chunk.tool_calls:
+            piece = self._pieces.setdefault(delta.index, ["", "", ""])
+            piece[0] = piece[0] or delta.id
+            piece[1] += delta.name
+            piece[2] += delta.arguments
+        self.text += chunk.text
+        return chunk.text
+
+    def calls(self, question: ModelCall) -> tuple[ToolCall, ...]:
+        """Return the calls of the whole answer, in index order; none if the question allowed none.
+
+        A missing id, or one of an earlier call, becomes our own.
+        """
+        if question.tool_choice != "auto" or self.finish in EARLY_ENDINGS:
+            return ()
+        rounds = rounds_of(question.messages)
+        seen = {call.id for calls in rounds for call in calls}
+        calls: list[ToolCall] = []
+        for index, (call_id, name, arguments) in sorted(self._pieces.items()):
+            unique = call_id
+            if not call_id or call_id in seen:
+                unique = f"call_{len(rounds)}_{index}"
+            while unique in seen:  # the model may use our form, too
+                unique += "_"
+            seen.add(unique)
+            calls.append(ToolCall(unique, name, arguments))
+        return tuple(calls)
+
+
+async def read_text(effects: Effects, site: str, call: ModelCall) -> str:
+    """Call the model and return the whole text of its answer."""
+    answer = effects.model.stream(site, as_whole(call))
+    return "".join([chunk.text async for chunk in answer])
+
+
+def rounds_of(messages: Iterable[Message]) -> list[tuple[ToolCall, ...]]:
+    """Return the calls of each round of tools so far."""
+    return [
+        message.tool_calls
+        for message in messages
+        if isinstance(message, AssistantMessage) and message.tool_calls
+    ]

@@ -17,15 +17,15 @@ from contract.flows.session import (
 from contract.model import ModelCall, SystemMessage, Usage, UserMessage
 from contract.ports import Effects
 from contract.stores import MemoryEntry, Recall, Turn
-from rules.answers import read_text
 from rules.conversation import lock_session, window
 from rules.memories import as_list, confident_facts, remember
-from rules.model_calls import Layout, check_model, prompt_messages
-from rules.prompts import Render
+from rules.model_calls import Layout, Render, check_model, prompt_messages, read_text
 
 SessionTurnRequest = Request[SessionRequest, SessionOptions]
 """What a flow is request for a turn."""
 
+SESSION_PROMPT: Final = "{system_prompt}{memories}"
+"""Stands in for a missing prompt file; in `str.format` syntax."""
 MEMORIES_HEADING: Final = "\n\n相关记忆：\n"
 EXTRACTION_PROMPT: Final = (
     "从下面的对话中提取关于用户、值得长期记住的事实（身份、偏好、计划、关系）。\n"

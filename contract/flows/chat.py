@@ -66,7 +66,7 @@ class ChatOptions(
     """Options of the chat flow.
 
     `yield_interval` and `lock_ttl` in seconds, `history_tokens` in estimated tokens; `texts`
-    overrides the fixed texts by their name in `rules.prompts`.
+    overrides the fixed texts by their name in `rules.chat.TEXTS`.
     """
 
     wire: Literal["strict", "extended"] = "strict"

@@ -11,8 +11,7 @@ from contract.flows.chat import ChatOptions, ChatRequest
 from contract.model import Chunk, ToolCallDelta, Usage
 from contract.stores import Turn
 from effects.model import Fail, Step
-from rules.chat import lock_key
-from rules.prompts import DEFAULTS
+from rules.chat import TEXTS, lock_key
 from tests.support.flow_runs import Case, Played, play
 
 pytestmark = pytest.mark.virtual
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.virtual
 BODY = ChatRequest(message_id="m", content="hi", chat_id="c", user_id="u", user_name="N")
 USAGE = Chunk(usage=Usage(3, 4, 7))
 EXTENDED = ChatOptions(wire="extended")
-FILTERED, CUT = DEFAULTS["content_filter"], DEFAULTS["length"]
+FILTERED, CUT = TEXTS["content_filter"], TEXTS["length"]
 HALF = Chunk(tool_calls=(ToolCallDelta(0, "c", "dice", '{"si'),))
 STUCK = Chunk(tool_calls=(ToolCallDelta(0, "c", "stuck", "{}"),))
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from contract.flows.chat import TEXT_NAMES
-from rules import prompts
-from rules.prompts import parameters
+from rules import chat
+from rules.model_calls import parameters
 
 NOW = datetime(2026, 12, 31, 23, 30, 5, tzinfo=UTC)
 SUMMER = datetime(2026, 7, 1, 12, 0, tzinfo=UTC)
@@ -60,25 +60,17 @@ def test_a_reply_that_ended_early_gets_its_notice(
     finish: str, overrides: dict[str, str], notice: str
 ) -> None:
     """Word for word, unless configured; a reply that ended by itself gets none."""
-    assert prompts.ending_notice(finish, overrides) == notice
+    assert chat.ending_notice(finish, overrides) == notice
 
 
 def test_every_text_can_be_configured() -> None:
     """What the options take is what there is."""
-    assert prompts.DEFAULTS.keys() == TEXT_NAMES
-
-
-def test_an_unknown_text_is_a_mistake_of_ours() -> None:
-    """Names are constants of this module."""
-    with pytest.raises(KeyError):
-        prompts.text("farewell", {})
+    assert chat.TEXTS.keys() == TEXT_NAMES
 
 
 def test_the_default_prompt_takes_exactly_the_built_in_parameters() -> None:
     """It stands in for a missing file, so nothing else may be asked of it."""
-    prompt = prompts.DEFAULT_SYSTEM_PROMPT.format(
-        current_time="12:00:00", current_date="2026-01-01"
-    )
+    prompt = chat.DEFAULT_SYSTEM_PROMPT.format(current_time="12:00:00", current_date="2026-01-01")
     assert "12:00:00" in prompt
     assert "2026-01-01" in prompt
     assert "{" not in prompt
