@@ -29,8 +29,7 @@ from effects.memory import open_memory
 from effects.memory.embeddings import Vectors
 from effects.memory.search import LongTermMemory
 from effects.stores.tables import MEMORY_CODES
-from rules.emotion import feel
-from rules.intent import snippet
+from rules.emotion import feel, snippet
 
 DIMENSIONS = 384
 BATCH = 1_000

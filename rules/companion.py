@@ -32,8 +32,8 @@ from contract.ports import Effects
 from contract.stores import MemoryEntry, Recall, Turn
 from rules import questions
 from rules.conversation import lock_session, summary, window
+from rules.emotion import snippet
 from rules.images import Picture
-from rules.intent import snippet
 from rules.memories import Fact, as_list, confident_facts, memory_form, remember
 from rules.model_calls import (
     Layout,

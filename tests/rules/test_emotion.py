@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.flows.companion import Feeling
-from rules.emotion import CALM, SPAN, Lexicon, excerpt, feel
-from rules.intent import CHAT, intent, snippet
+from rules.emotion import CALM, CHAT, SPAN, Lexicon, excerpt, feel, intent, snippet
 
 FELT: list[tuple[str, Feeling]] = [
     ("今天很开心", "joy"),
