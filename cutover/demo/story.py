@@ -36,7 +36,7 @@ from loadtests.report import LoadReport
 from loadtests.requests import Target
 from loadtests.runner import run_load
 from loadtests.simulator import Profile, spawn
-from router.routing.rollout import bucket
+from router.routing.assignment import bucket
 
 CONFIG = "cutover.toml"
 _PROFILE = Profile(ttft_ms=60, rate=400)

@@ -27,7 +27,7 @@ from router.capture.redaction import Redactor
 from router.capture.segments import SegmentStore
 from router.config.patterns import compile_patterns
 from router.config.schema import CaptureSettings
-from router.routing.rollout import captured
+from router.routing.assignment import captured
 
 Put = Literal["queued", "not_sampled", "dropped"]
 Dropped = Literal["queue_full", "redaction_failed", "disk", "closed"]

@@ -1,10 +1,15 @@
-"""Assigning a request to a stack: the settings in force, the QA header, the hash, the pin."""
+"""Which stack serves a request: switch, QA header, forced keys, pin, and a salted hash.
+
+The hash is pure arithmetic, equal on every host; it also draws what is mirrored and captured.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from hashlib import blake2b
 
 import msgspec
 
@@ -14,10 +19,14 @@ from router.context import Assignment, RouterCounts
 from router.routing.flags import Flagged, Targeting
 from router.routing.pins import Pins
 from router.routing.qa_header import NotForced, verify
-from router.routing.rollout import assign
 from router.stack import IncomingRequest, StackName
 
 log = logging.getLogger(__name__)
+
+BUCKETS = 100_000
+_A_PERCENT = BUCKETS // 100
+
+_SEPARATOR = "\x1f"
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -99,3 +108,47 @@ def attribute(place: str, body: Body, incoming: IncomingRequest | None) -> str:
     wanted = name.encode()
     headers = incoming.headers if incoming is not None else ()
     return next((value.decode("latin-1") for key, value in headers if key == wanted), "")
+
+
+def bucket(salt: str, key: str) -> int:
+    """Return the bucket of a key: 0 to 99 999.
+
+    The first 8 bytes of the 64-byte BLAKE2b of `salt 0x1f key` in UTF-8, big-endian, times
+    100 000, shifted right by 64. Test vectors: tests/router/routing/vectors/rollout.json.
+    """
+    digest = blake2b(f"{salt}{_SEPARATOR}{key}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") * BUCKETS >> 64
+
+
+def assign(flow: FlowSettings, salt: str, route_key: str, forced: StackName | None) -> Assignment:
+    """Return the assignment of a request; `forced` is what a valid QA header asks for.
+
+    The switch goes before everything: with it off, nothing reaches the graph stack.
+    """
+    number = bucket(salt, route_key)
+    if not flow.enable_langgraph:
+        return Assignment("legacy", number, "disabled")
+    if forced is not None:
+        return Assignment(forced, number, "forced_header")
+    if route_key in flow.force_graph:
+        return Assignment("graph", number, "force_list")
+    if route_key in flow.force_legacy:
+        return Assignment("legacy", number, "force_list")
+    share = flow.langgraph_percent * _A_PERCENT
+    return Assignment("graph" if number < share else "legacy", number, "percent")
+
+
+def shadowed(flow: FlowSettings, salt: str, key: str) -> bool:
+    """Whether a request is mirrored to the stack that does not serve.
+
+    `key` is the exchange id, or the route key where whole conversations are wanted. The salt is
+    the rollout's with `/shadow` appended, so that mirroring is independent of splitting.
+    """
+    share = flow.shadow_percent * _A_PERCENT if flow.enable_langgraph else 0
+    return share > 0 and bucket(f"{salt}/shadow", key) < share
+
+
+def captured(percent: Decimal, salt: str, exchange: str) -> bool:
+    """Whether an exchange is captured; `/capture` is appended to the salt."""
+    share = percent * _A_PERCENT
+    return share >= BUCKETS or bucket(f"{salt}/capture", exchange) < share

@@ -21,8 +21,7 @@ from effects.model import resolving
 from effects.stores import ShadowConversation, ShadowReplies
 from router.config.schema import Settings
 from router.context import ExchangeContext, LedgerLine, LedgerState
-from router.routing.assignment import Decision
-from router.routing.rollout import shadowed
+from router.routing.assignment import Decision, shadowed
 from router.serving.run import Run, RunRequest
 from router.serving.stack import Stack
 from router.serving.stream import CLAIM_LOST, STOPPING, ServedStream

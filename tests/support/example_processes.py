@@ -18,7 +18,7 @@ from cutover.flows import SPECS
 from cutover.server.serve import server
 from cutover.wiring.composition import Services
 from router.config.watcher import SettingsWatcher
-from router.routing.rollout import assign
+from router.routing.assignment import assign
 from tests.support.deployment import listening, tasks, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

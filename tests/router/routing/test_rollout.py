@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.config.schema import FlowSettings
-from router.routing.rollout import BUCKETS, assign, bucket, captured, shadowed
+from router.routing.assignment import BUCKETS, assign, bucket, captured, shadowed
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "rollout.json").read_text("utf-8"))
 KEYS = [f"message-{number}" for number in range(20_000)]
