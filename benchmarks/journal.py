@@ -332,7 +332,9 @@ async def _kill_one(stores: _Stores, killed: KilledRouter, then: StackName) -> K
             if problem.code != "finished":
                 raise
             finished = True
-    turns = await stores.conversations.history("bench", session, before="", limit=100)
+    turns = await stores.conversations.of(COMPANION.name).history(
+        "bench", session, before="", limit=100
+    )
     lines = log.read_text("utf-8").splitlines()
     last = _events(first if finished else bytes(frames))[-1:]
     return Kill(

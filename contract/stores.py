@@ -150,10 +150,21 @@ SubjectKind = Literal["user", "chat", "message"]
 
 
 class DataSubject(NamedTuple):
-    """Whose data is to be erased: a user's, a chat's, or a message's with its replies."""
+    """Whose data is to be erased: a user's, a chat's, or a message's with its replies.
+
+    Ids of chats and messages are a flow's own; without a flow those of every flow are meant.
+    """
 
     kind: SubjectKind
     value: str
+    flow: str = ""
+
+
+class ChatKey(NamedTuple):
+    """A conversation: its flow, "" where that is not known, and its id there."""
+
+    flow: str
+    chat_id: str
 
 
 def storable(text: str) -> bool:

@@ -105,7 +105,7 @@ async def application(
             )
             page = await stack.enter_async_context(services.metrics.running(sources))
         write = None if page is None else page.page
-        app = create_app(services.router, faults, write, services.sessions)
+        app = create_app(services.router, faults, write, services.sessions.of)
         if watched is not None and tokens is not None:
             _add_operations(app, services, watched, tokens, history)
         gateway = open_gateway(services, environ, host, workers.neighbours)

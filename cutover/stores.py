@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from contract.errors import CutoverError
-from contract.ports import Conversations, Memory
+from contract.ports import Memory
 from cutover.wiring.periodic import sweeping
 from effects import memory
 from effects.memory.sqlite import MEMORY
 from effects.stores import (
+    ConversationStore,
     Encryption,
     HealthCheck,
     HttpConversations,
@@ -85,7 +86,7 @@ class NoSuchStore(CutoverError):
         super().__init__(f"{what} cannot be kept in {scheme!r}; known are {known}")
 
 
-async def open_conversations(address: str, stack: AsyncExitStack) -> Conversations:
+async def open_conversations(address: str, stack: AsyncExitStack) -> ConversationStore:
     """Open the store of conversations; it is closed with `stack`."""
     match _scheme("conversations", address):
         case "memory":

@@ -65,7 +65,7 @@ class Router:
     flows: Mapping[str, FlowSpec]
     stacks: Mapping[StackName, Stack]
     settings: Callable[[], Settings]
-    live: Callable[[Body], Effects]
+    live: Callable[[str, Body], Effects]
     assigner: Assigner
     admission: Admission
     shadows: Shadows
@@ -319,7 +319,7 @@ class Router:
         """Make the exchange of a request: its tape, and its live ports."""
         spec, request, tape = context.spec, context.request, context.tape
         tape.usage.charge(self._budget)  # only now: a request that is refused frees nothing
-        effects = resolving_effects(self.live(request.body), request.body)
+        effects = resolving_effects(self.live(spec.name, request.body), request.body)
         if self.pauses is not None and spec.continue_endpoint is not None:
             origin = PauseOrigin(
                 exchange=context.exchange,

@@ -83,7 +83,9 @@ async def _erase(
     settings: Settings, subject: DataSubject, exchanges: Collection[str]
 ) -> tuple[ErasedRows, ErasedThreads]:
     rows = await erase_rows(settings.stores, os.environ, subject, exchanges)
-    threads = erase_threads(settings, os.environ, rows.chats, all_known=rows.all_chats)
+    # Threads are copies: those of another flow's session of the same id are made anew.
+    sessions = {chat.chat_id for chat in rows.chats}
+    threads = erase_threads(settings, os.environ, sessions, all_known=rows.all_chats)
     return rows, await threads
 
 

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from contract.errors import CutoverError, EffectFailed
+from contract.stores import ChatKey
 from cutover.wiring.addresses import checkpoints_address
 from cutover.wiring.stacks import open_stored_flows
 from effects.memory import open_memory
@@ -42,7 +43,7 @@ class ErasedRows(NamedTuple):
     memories: int | None
     pauses: int | None
     failures: tuple[str, ...]
-    chats: frozenset[str]
+    chats: frozenset[ChatKey]
     all_chats: bool
 
 
@@ -81,16 +82,21 @@ async def erase_rows(
     )
     # Their vectors go with them, whichever embedder made them.
     memories = await attempt("memory", open_memory, lambda store: store.erase(subject), 0)
-    chats = turns.chats if turns else frozenset[str]()
+    chats = turns.chats if turns else frozenset[ChatKey]()
     if subject.kind == "chat":
-        chats |= {subject.value}
+        chats |= {ChatKey(subject.flow, subject.value)}
     # A pause of one message is found by its exchange: others of the chat are not concerned.
     sessions = () if subject.kind == "message" else chats
     users = {subject.value} if subject.kind == "user" else ()
-    # Encrypted ones need no key.
-    pauses = await attempt(
-        "pauses", SqlPauses.open_store, lambda store: store.erase(exchanges, sessions, users), 0
-    )
+
+    async def erase_pauses(store: SqlPauses) -> int:
+        # Encrypted ones need no key.
+        removed = await store.erase(exchanges, (), users)
+        for flow, session in sessions:
+            removed += await store.erase((), (session,), flow=flow or None)
+        return removed
+
+    pauses = await attempt("pauses", SqlPauses.open_store, erase_pauses, 0)
     return ErasedRows(
         turns=turns.turns if turns else None,
         memories=memories,

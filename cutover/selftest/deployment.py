@@ -150,7 +150,7 @@ def _router(scene: Scene, stacks: Mapping[Any, Any], writer: CaptureWriter, worl
         version="self-test",
     )
 
-    def live(_: Body) -> Effects:
+    def live(_flow: str, _: Body) -> Effects:
         return world.live()
 
     return assemble_router(

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from contract.ports import Conversations, Effects, Memory, Model
+from contract.ports import Effects, Memory, Model
 from cutover.flows import flows_of
 from cutover.stores import (
     Locks,
@@ -43,7 +43,7 @@ from cutover.wiring.tools import open_tool_servers, tool_servers
 from effects.local import NoHuman, RandomIds, SystemClock
 from effects.loop_time import counted_loop_time
 from effects.model import ModelEntry, ModelRegistry, RescuingModel
-from effects.stores import StoredWrite
+from effects.stores import ConversationStore, StoredWrite
 from effects.stores.shadow_replies import ShadowReplies
 from effects.tape import NodeTimes
 from effects.tools import ToolRegistry, builtin_tools
@@ -93,17 +93,17 @@ class LivePorts:
     model: Model
     tools: ToolRegistry
     memory: Memory
-    conversations: Conversations
+    conversations: ConversationStore
     locks: Locks
 
-    def __call__(self, body: Any) -> Effects:
-        """Return the ports for one request."""
+    def __call__(self, flow: str, body: Any) -> Effects:
+        """Return the ports for one request of a flow, whose conversations and locks are its own."""
         return Effects(
             model=self.model,
             tools=self.tools.for_user(getattr(body, "user_id", None)),
             memory=self.memory,
-            conversations=self.conversations,
-            locks=self.locks.for_exchange(),
+            conversations=self.conversations.of(flow),
+            locks=self.locks.for_exchange(flow),
             clock=CLOCK,
             ids=IDS,
             human=NoHuman(),

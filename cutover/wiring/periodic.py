@@ -11,8 +11,7 @@ from functools import partial
 from itertools import groupby
 
 from contract.errors import EffectFailed
-from contract.ports import Conversations
-from effects.stores import PauseStore, StoredWrite, WriteJournal
+from effects.stores import ConversationStore, PauseStore, StoredWrite, WriteJournal
 from effects.stores.shadow_replies import ShadowReplies
 
 log = logging.getLogger(__name__)
@@ -92,17 +91,18 @@ def reporting_writes(
 
 
 def following(
-    replies: ShadowReplies, conversations: Conversations, seconds: float = PERIOD
+    replies: ShadowReplies, conversations: ConversationStore, seconds: float = PERIOD
 ) -> AbstractAsyncContextManager[None]:
     """Remove the shadows' own replies to messages that are deleted from the conversations."""
     return periodic("follow replies", partial(drop_unknown, replies, conversations), seconds)
 
 
-async def drop_unknown(replies: ShadowReplies, conversations: Conversations) -> None:
+async def drop_unknown(replies: ShadowReplies, conversations: ConversationStore) -> None:
     """Remove the replies to messages the store no longer has; a failing store is read later."""
     for chat in replies.chats:
         try:
-            turns = await conversations.history(_SITE, chat, before="", limit=_LATEST)
+            stored = conversations.of(chat.flow)
+            turns = await stored.history(_SITE, chat.chat_id, before="", limit=_LATEST)
         except EffectFailed as failure:
             log.warning("shadows' own replies are not checked: %s", failure.fault.code)
             return

@@ -29,7 +29,7 @@ def assemble_router(
     *,
     flows: Mapping[str, FlowSpec],
     stacks: Mapping[StackName, Stack],
-    live: Callable[[Body], Effects],
+    live: Callable[[str, Body], Effects],
     captures: Captures,
     settings: Callable[[], Settings],
     shadow_model: Model | None = None,

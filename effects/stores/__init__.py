@@ -4,7 +4,7 @@ What an extra installs is imported by its module: `postgres`, `redis`, `pauses.a
 """
 
 from contract.stores import DataSubject
-from effects.stores.conversations import SqlConversations
+from effects.stores.conversations import ConversationStore, SqlConversations
 from effects.stores.fake import (
     MemoryConversations,
     MemoryLeases,
@@ -49,6 +49,7 @@ __all__ = [
     "BreakerNote",
     "BreakerPhase",
     "ClaimReply",
+    "ConversationStore",
     "DataSubject",
     "Encryption",
     "HealthCheck",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from copy import copy
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 import msgspec
 from sqlalchemy import (
     BigInteger,
+    ClauseElement,
     ColumnElement,
+    Text,
     and_,
     bindparam,
     delete,
@@ -20,16 +23,29 @@ from sqlalchemy import (
     true,
 )
 
-from contract.stores import DataSubject, SubjectKind, Turn, require_storable
+from contract.ports import Conversations
+from contract.stores import ChatKey, DataSubject, SubjectKind, Turn, require_storable
 from effects.stores.database import SqlStore
-from effects.stores.tables import CONVERSATIONS, TURNS, Statement, Transaction, bound
+from effects.stores.tables import CONVERSATIONS, TURNS, Insert, Statement, Transaction
+
+
+class ConversationStore(Conversations, Protocol):
+    """The turns of all flows; `of` returns those of one, whose ids are its own.
+
+    The store itself holds turns without a flow, as they were stored before flows had name spaces:
+    every flow sees them, and none stores another turn under their ids (docs/decisions/0032).
+    """
+
+    def of(self, flow: str) -> Conversations:
+        """Return the conversations of a flow."""
+        ...
 
 
 class ErasedTurns(NamedTuple):
     """What was removed: how many turns, and the chats they stood in."""
 
     turns: int
-    chats: frozenset[str]
+    chats: frozenset[ChatKey]
 
 
 def same_turn(stored: Turn, turn: Turn) -> bool:
@@ -53,12 +69,38 @@ def check_ids(*ids: str) -> None:
 
 
 _T: Final = TURNS.c
-_FIELDS: Final = [column for column in TURNS.c if column.name != "seq"]
+_FIELDS: Final = [column for column in TURNS.c if column.name not in {"seq", "flow"}]
+_FLOW: Final[Any] = bindparam("flow", type_=Text)
+_NONE: Final[Any] = literal_column("''", Text)
+
+
+def _seen(turn: Any) -> ColumnElement[bool]:
+    """Whether a flow sees a turn: its own, or one without a flow."""
+    seen: ColumnElement[bool] = turn.c.flow.in_((_FLOW, _NONE))
+    return seen
+
+
+def _insert(insert: Insert) -> ClauseElement:
+    """Insert a turn, unless one without a flow has its id."""
+    columns = [_FLOW, *(bindparam(column.name, type_=Text) for column in _FIELDS)]
+    taken = TURNS.alias("taken")
+    free = ~select(taken.c.seq).where(_id_is(taken, "message_id"), taken.c.flow == _NONE).exists()
+    row = insert(TURNS).from_select(
+        ["flow", *(one.name for one in _FIELDS)], select(*columns).where(free)
+    )
+    statement: ClauseElement = row.on_conflict_do_nothing()
+    return statement
+
+
+def _id_is(turn: Any, name: str) -> ColumnElement[bool]:
+    found: ColumnElement[bool] = turn.c.message_id == bindparam(name, type_=Text)
+    return found
 
 
 def _history() -> Any:
     turn, newer = TURNS.alias("turn"), TURNS.alias("newer")
-    known = select(_T.seq).where(_T.message_id == bindparam("before")).scalar_subquery()
+    # One, or two where a router of an earlier version has stored it once more.
+    known = select(func.min(_T.seq)).where(_id_is(TURNS, "before"), _seen(TURNS)).scalar_subquery()
     # A message that is not stored (yet) comes after all that are.
     last: ColumnElement[int] = literal_column("9223372036854775807", BigInteger)
     until = select(func.coalesce(known, last).label("seq")).cte("until")
@@ -68,6 +110,7 @@ def _history() -> Any:
         .where(
             and_(turn.c.role == assistant, newer.c.role == assistant),
             and_(newer.c.reply_to == turn.c.reply_to, newer.c.chat_id == turn.c.chat_id),
+            _seen(newer),
             and_(newer.c.seq > turn.c.seq, newer.c.seq < until.c.seq),
         )
         .exists()
@@ -75,16 +118,17 @@ def _history() -> Any:
     return (
         select(*(turn.c[column.name] for column in _FIELDS))
         .select_from(turn.join(until, true()))
-        .where(turn.c.chat_id == bindparam("chat_id"), turn.c.seq < until.c.seq, not_(replaced))
+        .where(turn.c.chat_id == bindparam("chat_id"), _seen(turn))
+        .where(turn.c.seq < until.c.seq, not_(replaced))
         .order_by(turn.c.seq.desc())
         .limit(bindparam("limit"))
     )
 
 
-_INSERT: Final = Statement(
-    lambda insert: insert(TURNS).values(bound(TURNS, "seq")).on_conflict_do_nothing()
+_INSERT: Final = Statement(_insert)
+_FIND: Final = Statement(
+    select(*_FIELDS).where(_id_is(TURNS, "message_id"), _seen(TURNS)).order_by(_T.flow.desc())
 )
-_FIND: Final = Statement(select(*_FIELDS).where(_T.message_id == bindparam("message_id")))
 _HISTORY: Final = Statement(_history())
 
 _ID: Final[Any] = bindparam("value")
@@ -94,7 +138,10 @@ _BELONGS: Final[Mapping[SubjectKind, ColumnElement[bool]]] = {
     # A reply belongs to the user who was replied to.
     "user": or_(
         _FOUND.c.user_id == _ID,
-        _FOUND.c.reply_to.in_(select(_ASKED.c.message_id).where(_ASKED.c.user_id == _ID)),
+        select(_ASKED.c.seq)
+        .where(_ASKED.c.user_id == _ID, _ASKED.c.message_id == _FOUND.c.reply_to)
+        .where(_ASKED.c.flow.in_((_FOUND.c.flow, _NONE)))
+        .exists(),
     ),
     "chat": _FOUND.c.chat_id == _ID,
     "message": or_(_FOUND.c.message_id == _ID, _FOUND.c.reply_to == _ID),
@@ -102,7 +149,11 @@ _BELONGS: Final[Mapping[SubjectKind, ColumnElement[bool]]] = {
 # Found before any is deleted: a condition that looks for rows does not see deleted ones.
 _ERASE: Final = {
     kind: Statement(
-        delete(TURNS).where(_T.seq.in_(select(_FOUND.c.seq).where(condition))).returning(_T.chat_id)
+        delete(TURNS)
+        .where(
+            _T.seq.in_(select(_FOUND.c.seq).where(condition, or_(_FLOW == _NONE, _seen(_FOUND))))
+        )
+        .returning(_T.flow, _T.chat_id)
     )
     for kind, condition in _BELONGS.items()
 }
@@ -112,17 +163,26 @@ class SqlConversations(SqlStore):
     """Turns in a database."""
 
     schema = CONVERSATIONS
+    flow = ""
+    """The flow whose ids are meant; "" for turns without one."""
+
+    def of(self, flow: str) -> Self:
+        """Return the conversations of a flow, on the same connection."""
+        view = copy(self)
+        view.flow = flow
+        return view
 
     async def find(self, site: str, message_id: str) -> Turn | None:
         """Look a turn up by its id."""
         check_ids(message_id)
-        rows, _ = await self._database.execute(_FIND(message_id=message_id))
+        rows, _ = await self._database.execute(_FIND(message_id=message_id, flow=self.flow))
         return _turn(rows[0]) if rows else None
 
     async def put(self, site: str, turn: Turn) -> bool:
         """Store a turn; an equal one again is fine, False when the id belongs to another."""
         check_turn(turn)
-        _, inserted = await self._database.execute(_INSERT(**msgspec.structs.asdict(turn)))
+        call = _INSERT(flow=self.flow, **msgspec.structs.asdict(turn))
+        _, inserted = await self._database.execute(call)
         if inserted:
             return True
         stored = await self.find(site, turn.message_id)
@@ -133,7 +193,7 @@ class SqlConversations(SqlStore):
     ) -> tuple[Turn, ...]:
         """Read up to `limit` turns stored before a message, oldest first."""
         check_ids(chat_id, before)
-        call = _HISTORY(chat_id=chat_id, before=before, limit=max(limit, 0))
+        call = _HISTORY(chat_id=chat_id, before=before, limit=max(limit, 0), flow=self.flow)
         rows, _ = await self._database.execute(call)
         return tuple(_turn(row) for row in reversed(rows))
 
@@ -144,8 +204,9 @@ class SqlConversations(SqlStore):
 
 
 def _erase(subject: DataSubject) -> Transaction[ErasedTurns]:
-    rows, _ = yield _ERASE[subject.kind](value=subject.value)
-    return ErasedTurns(len(rows), frozenset(chat for (chat,) in rows if chat is not None))
+    rows, _ = yield _ERASE[subject.kind](value=subject.value, flow=subject.flow)
+    chats = frozenset(ChatKey(flow, chat) for flow, chat in rows if chat is not None)
+    return ErasedTurns(len(rows), chats)
 
 
 def _turn(row: tuple[Any, ...]) -> Turn:

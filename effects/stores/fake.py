@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from hashlib import blake2b
 from itertools import takewhile
-from typing import Final, Literal, assert_never
+from typing import Final, Literal, Self, assert_never
 
 import msgspec
 
 from contract.errors import EffectFailed, Fault
-from contract.stores import DataSubject, Turn
+from contract.stores import ChatKey, DataSubject, Turn
 from effects.stores.conversations import ErasedTurns, check_ids, check_turn, same_turn
 from effects.stores.pauses.store import PauseKey, PauseStore, Reply, Step
 from effects.stores.pauses.transitions import OVER, Pause
@@ -30,11 +31,20 @@ from effects.stores.shared_state import (
 class MemoryConversations:
     """Turns in the order they were stored; gone with the process."""
 
+    flow = ""
+    """The flow whose ids are meant; "" for turns without one."""
+
     def __init__(self, turns: Iterable[Turn] = ()) -> None:
-        self._turns: dict[str, Turn] = {}
+        self._turns: dict[tuple[str, str], Turn] = {}
         for turn in turns:
             check_turn(turn)
-            self._turns[turn.message_id] = turn
+            self._turns["", turn.message_id] = turn
+
+    def of(self, flow: str) -> Self:
+        """Return the conversations of a flow; the turns are shared."""
+        view = copy(self)
+        view.flow = flow
+        return view
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -44,38 +54,47 @@ class MemoryConversations:
     async def find(self, site: str, message_id: str) -> Turn | None:
         """Look a turn up by its id."""
         check_ids(message_id)
-        return self._turns.get(message_id)
+        own = self._turns.get((self.flow, message_id))
+        return own or self._turns.get(("", message_id))
 
     async def put(self, site: str, turn: Turn) -> bool:
         """Store a turn; an equal one again is fine, False when the id belongs to another."""
         check_turn(turn)
-        return same_turn(self._turns.setdefault(turn.message_id, turn), turn)
+        flow = "" if ("", turn.message_id) in self._turns else self.flow
+        return same_turn(self._turns.setdefault((flow, turn.message_id), turn), turn)
 
     async def history(
         self, site: str, chat_id: str, *, before: str, limit: int
     ) -> tuple[Turn, ...]:
         """Read up to `limit` turns stored before a message, oldest first."""
         check_ids(chat_id, before)
-        earlier = takewhile(lambda turn: turn.message_id != before, self._turns.values())
+        seen = (turn for (flow, _), turn in self._turns.items() if flow in {"", self.flow})
+        earlier = takewhile(lambda turn: turn.message_id != before, seen)
         return _recent([turn for turn in earlier if turn.chat_id == chat_id], limit)
 
     async def erase(self, subject: DataSubject) -> ErasedTurns:
         """Remove a subject's turns and the replies to them."""
         check_ids(subject.value)
-        found = [turn for turn in self._turns.values() if self._belongs(turn, subject)]
-        for turn in found:
-            del self._turns[turn.message_id]
-        return ErasedTurns(len(found), frozenset(turn.chat_id for turn in found if turn.chat_id))
+        found = {
+            key: turn for key, turn in self._turns.items() if self._belongs(key[0], turn, subject)
+        }
+        for key in found:
+            del self._turns[key]
+        chats = {ChatKey(key[0], turn.chat_id) for key, turn in found.items() if turn.chat_id}
+        return ErasedTurns(len(found), frozenset(chats))
 
-    def _belongs(self, turn: Turn, subject: DataSubject) -> bool:
+    def _belongs(self, flow: str, turn: Turn, subject: DataSubject) -> bool:
+        if subject.flow and flow not in {"", subject.flow}:
+            return False
         match subject.kind:
             case "chat":
                 return turn.chat_id == subject.value
             case "message":
                 return subject.value in {turn.message_id, turn.reply_to}
             case "user":
-                asked = self._turns.get(turn.reply_to or "")
-                return subject.value in {turn.user_id, asked.user_id if asked else None}
+                keys = {(one, turn.reply_to or "") for one in (flow, "")}
+                asked = {self._turns[key].user_id for key in keys & self._turns.keys()}
+                return subject.value in {turn.user_id, *asked}
             case _:
                 assert_never(subject.kind)
 
@@ -148,9 +167,12 @@ class MemoryPauses(PauseStore):
     async def _remove_remains(self, before: float) -> int:
         return self._remove_all(lambda one: one.state in OVER and one.expires_at <= before)
 
-    async def _remove(self, sought: Mapping[PauseKey, Collection[str]]) -> int:
+    async def _remove(self, sought: Mapping[PauseKey, Collection[str]], flow: str | None) -> int:
         return self._remove_all(
-            lambda pause: any(getattr(pause, name) in values for name, values in sought.items())
+            lambda pause: (
+                flow in {None, pause.flow}
+                and any(getattr(pause, name) in values for name, values in sought.items())
+            )
         )
 
     def _live(self) -> list[Pause]:

@@ -7,6 +7,10 @@ ones left out:
     PUT /messages/{id}  turn                     200, 201 stored or the same | 409 id taken
     GET /chats/{chat}/messages?before=&limit=    200 {"turns": [turn, …]}, oldest first
 
+Each request has a parameter `flow` in its query, the flow whose ids of messages and chats are
+meant: the same id in another flow is another message, or chat. A service that stores the turns of
+one flow alone may ignore it. A turn stored without a flow is seen by every flow.
+
 Ids are percent-encoded, so that a slash in one does not end it. A message
 that is not stored comes after all that are: some flows ask for the history before they store a
 turn, and a service that answered "none" to that would lose the conversation.
@@ -18,8 +22,9 @@ import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from copy import copy
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -34,7 +39,7 @@ from contract.errors import EffectFailed, Fault
 from contract.ports import Conversations
 from contract.stores import FoundTurns, Turn
 from effects.circuit_breaker import OutageGuard
-from effects.stores.conversations import check_ids, check_turn
+from effects.stores.conversations import ConversationStore, check_ids, check_turn
 
 _Decoded = TypeVar("_Decoded", Turn, FoundTurns)
 
@@ -51,6 +56,9 @@ _turns = msgspec.json.Decoder(FoundTurns)
 
 class HttpConversations:
     """Turns in a service at `base_url`; made by `HttpConversations.open(base_url)`."""
+
+    flow = ""
+    """The flow whose ids are meant; "" for turns without one."""
 
     def __init__(self, base_url: str, session: aiohttp.ClientSession) -> None:
         self._base = base_url.rstrip("/")
@@ -79,10 +87,17 @@ class HttpConversations:
             finally:
                 await conversations.aclose()
 
+    def of(self, flow: str) -> Self:
+        """Return the conversations of a flow, on the same connections."""
+        view = copy(self)
+        view.flow = flow
+        return view
+
     async def find(self, site: str, message_id: str) -> Turn | None:
         """Look a turn up by its id."""
         check_ids(message_id)
-        status, body = await self._call("GET", f"/messages/{_segment(message_id)}")
+        path = f"/messages/{_segment(message_id)}{self._query()}"
+        status, body = await self._call("GET", path)
         if status == HTTPStatus.NOT_FOUND:
             return None
         return _decode(_turn, _expect(status, body))
@@ -90,7 +105,7 @@ class HttpConversations:
     async def put(self, site: str, turn: Turn) -> bool:
         """Store a turn; an equal one again is fine, False when the id belongs to another."""
         check_turn(turn)
-        path = f"/messages/{_segment(turn.message_id)}"
+        path = f"/messages/{_segment(turn.message_id)}{self._query()}"
         status, body = await self._call("PUT", path, msgspec.json.encode(turn))
         if status == HTTPStatus.CONFLICT:
             return False
@@ -102,12 +117,16 @@ class HttpConversations:
     ) -> tuple[Turn, ...]:
         """Read up to `limit` turns stored before a message, oldest first."""
         check_ids(chat_id, before)
-        query = urlencode({"before": before, "limit": max(limit, 0)}, quote_via=quote)
-        path = f"/chats/{_segment(chat_id)}/messages?{query}"
+        query = self._query(before=before, limit=max(limit, 0))
+        path = f"/chats/{_segment(chat_id)}/messages{query}"
         turns = _decode(_turns, _expect(*await self._call("GET", path))).turns
         if not turns and before and limit > 0:
             await self._check_unknown(site, chat_id, before)
         return turns
+
+    def _query(self, **values: object) -> str:
+        named = values | ({"flow": self.flow} if self.flow else {})
+        return f"?{urlencode(named, quote_via=quote)}" if named else ""
 
     async def _check_unknown(self, site: str, chat_id: str, before: str) -> None:
         """Raise `EffectFailed` where a chat has turns, and none before a message it does not have.
@@ -185,11 +204,14 @@ LONGEST_HISTORY = 1_000
 _COUNT = re.compile("[0-9]{1,9}")
 
 
-def conversation_service(store: Conversations) -> Starlette:
+def conversation_service(store: ConversationStore) -> Starlette:
     """Serve a store; the caller closes it."""
 
+    def conversations(request: Request) -> Conversations:
+        return store.of(request.query_params.get("flow", ""))
+
     async def find(request: Request) -> Response:
-        turn = await store.find("service", request.path_params["message_id"])
+        turn = await conversations(request).find("service", request.path_params["message_id"])
         return _problem(404, "unknown_message") if turn is None else _json(turn)
 
     async def put(request: Request) -> Response:
@@ -202,7 +224,7 @@ def conversation_service(store: Conversations) -> Starlette:
             return _problem(422, "bad_turn")
         if turn.message_id != request.path_params["message_id"]:
             return _problem(422, "id_differs_from_path")
-        stored = await store.put("service", turn)
+        stored = await conversations(request).put("service", turn)
         return Response(status_code=204) if stored else _problem(409, "id_taken")
 
     async def history(request: Request) -> Response:
@@ -210,7 +232,7 @@ def conversation_service(store: Conversations) -> Starlette:
         limit = query.get("limit", "20")
         if not _COUNT.fullmatch(limit):
             return _problem(422, "bad_limit")
-        turns = await store.history(
+        turns = await conversations(request).history(
             "service",
             request.path_params["chat_id"],
             before=query.get("before", ""),

@@ -28,24 +28,32 @@ log = logging.getLogger(__name__)
 CONSEQUENCE = "messages are locked within each process alone"
 
 
+def lock_name(flow: str, key: str) -> str:
+    """Return the name a flow's lock has beside those of other flows."""
+    return f"{flow}:{key}" if flow else key
+
+
 class ProcessLocks:
     """Locks all of whose owners live in this process, and which end with it: none needs a ttl.
 
-    Each object is one owner: make one for every exchange by `for_exchange()`.
+    Each object is one owner: make one for every exchange by `for_exchange(flow)`, whose locks are
+    those of its flow.
     """
 
     fault: None = None
     """They never fail, as `LeasedLocks` may."""
 
-    def __init__(self, owners: dict[str, ProcessLocks] | None = None) -> None:
+    def __init__(self, owners: dict[str, ProcessLocks] | None = None, flow: str = "") -> None:
         self._owners: dict[str, ProcessLocks] = {} if owners is None else owners
+        self._flow = flow
 
-    def for_exchange(self) -> ProcessLocks:
+    def for_exchange(self, flow: str = "") -> ProcessLocks:
         """Make another owner of the same locks."""
-        return ProcessLocks(self._owners)
+        return ProcessLocks(self._owners, flow)
 
     async def acquire(self, site: str, key: str, ttl: float) -> bool:
         """Take a free lock without waiting; False while it is held, by this owner too."""
+        key = lock_name(self._flow, key)
         if key in self._owners:
             return False
         self._owners[key] = self
@@ -53,6 +61,7 @@ class ProcessLocks:
 
     async def release(self, site: str, key: str) -> None:
         """Release a lock of this owner; any other stays as it is."""
+        key = lock_name(self._flow, key)
         if self._owners.get(key) is self:
             del self._owners[key]
 
@@ -90,7 +99,7 @@ class _Hold:
 
 
 class LeasedLocks:
-    """One owner of locks that several processes share; `for_exchange()` makes another.
+    """One owner of locks that several processes share; `for_exchange(flow)` makes another.
 
     A lock is always held in the process, and leased where that can be done: one that is taken while
     the leases are out of reach is leased once they are back, at its next renewal. A lock taken by a
@@ -104,10 +113,12 @@ class LeasedLocks:
         server: Dependency,
         own: ProcessLocks,
         renewed: set[_Hold] | None = None,
+        flow: str = "",
     ) -> None:
         self._leases = leases
         self._server = server
         self._own = own
+        self._flow = flow
         self._first = renewed is None
         self._renewed: set[_Hold] = set() if renewed is None else renewed
         self._token = uuid4().hex
@@ -123,12 +134,14 @@ class LeasedLocks:
         """Why locks are not shared now, and what holds meanwhile; None while they are."""
         return self._server.fault
 
-    def for_exchange(self) -> LeasedLocks:
+    def for_exchange(self, flow: str = "") -> LeasedLocks:
         """Make another owner of the same locks, on the same connection."""
-        return LeasedLocks(self._leases, self._server, self._own.for_exchange(), self._renewed)
+        own = self._own.for_exchange()
+        return LeasedLocks(self._leases, self._server, own, self._renewed, flow)
 
     async def acquire(self, site: str, key: str, ttl: float) -> bool:
         """Take a lock that is free as far as can be known, without waiting; False while held."""
+        key = lock_name(self._flow, key)
         if not await self._own.acquire(site, key, ttl):
             return False
         hold, acquired = _Hold(ttl), False
@@ -143,7 +156,10 @@ class LeasedLocks:
 
     async def release(self, site: str, key: str) -> None:
         """Release a lock of this owner; any other stays as it is."""
-        await self._own.release(site, key)
+        await self._release(lock_name(self._flow, key))
+
+    async def _release(self, key: str) -> None:
+        await self._own.release("release", key)
         hold = self._holds.pop(key, None)
         if hold is None:
             return
@@ -158,7 +174,7 @@ class LeasedLocks:
         """Release this owner's locks; the first owner ends all renewals and disconnects."""
         for key in list(self._holds):
             try:
-                await self.release("close", key)
+                await self._release(key)
             except EffectFailed:
                 log.warning("lock %r could not be released and expires by itself", key)
         if self._first:

@@ -15,13 +15,13 @@ import msgspec
 
 from contract.operations import TURN_FIND, TURN_HISTORY, TURN_PUT, Operation
 from contract.records import OwnHistory
-from contract.stores import FoundTurn, FoundTurns, Turn
+from contract.stores import ChatKey, FoundTurn, FoundTurns, Turn
 
 _OVERHEAD = 512
 """Bytes a reply counts beside its text."""
 
-_Side: TypeAlias = tuple[str, str]
-"""A stack's name, and the id of a chat."""
+_Side: TypeAlias = tuple[str, ChatKey]
+"""A stack's name, and a chat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,13 @@ class ShadowReplies:
         self._open: WeakSet[ShadowConversation] = WeakSet()
 
     @property
-    def chats(self) -> tuple[str, ...]:
+    def chats(self) -> tuple[ChatKey, ...]:
         """The conversations with replies, each once."""
         return tuple(dict.fromkeys(chat for _, chat in self._replies))
 
-    def of(self, stack: str) -> ShadowConversation:
-        """Open a stack's view of the conversations of one exchange."""
-        view = ShadowConversation(self, stack)
+    def of(self, stack: str, flow: str = "") -> ShadowConversation:
+        """Open a stack's view of the conversations of one exchange, which is of a flow."""
+        view = ShadowConversation(self, stack, flow)
         self._open.add(view)
         return view
 
@@ -76,14 +76,14 @@ class ShadowReplies:
         self._replies.move_to_end(side)
         return dict(self._replies[side])
 
-    def forget(self, chat: str) -> None:
+    def forget(self, chat: ChatKey) -> None:
         """Remove a conversation of all stacks; open exchanges store nothing more of it."""
         for view in self._open:
             view.forgotten.add(chat)
         for side in self._of_chat(chat):
             self._remove(side)
 
-    def retain(self, chat: str, messages: Collection[str]) -> None:
+    def retain(self, chat: ChatKey, messages: Collection[str]) -> None:
         """Remove the replies of a conversation to all other messages than these."""
         for side in self._of_chat(chat):
             replies = self._replies[side]
@@ -92,7 +92,7 @@ class ShadowReplies:
             if not replies:
                 self._remove(side)
 
-    def _of_chat(self, chat: str) -> list[_Side]:
+    def _of_chat(self, chat: ChatKey) -> list[_Side]:
         return [side for side in self._replies if side[1] == chat]
 
     def _shrink(self, newest: _Side) -> None:
@@ -120,10 +120,11 @@ class ShadowReplies:
 class ShadowConversation:
     """One stack's view of the conversations that one exchange reads and writes."""
 
-    def __init__(self, replies: ShadowReplies, stack: str) -> None:
-        self.forgotten: set[str] = set()
+    def __init__(self, replies: ShadowReplies, stack: str, flow: str) -> None:
+        self.forgotten: set[ChatKey] = set()
         self._replies = replies
         self._stack = stack
+        self._flow = flow
         self._own: set[str] = set()
         self._other: set[str] = set()
         self._served: set[str] = set()
@@ -142,13 +143,13 @@ class ShadowConversation:
             return FoundTurn(self._own_or(turn, self._replies.read(self._side(turn.chat_id))))
         if operation is TURN_PUT:
             turn = arguments.turn
-            chat = turn.chat_id
-            if turn.role == "assistant" and chat is not None and chat not in self.forgotten:
-                self._replies.put(self._side(chat), turn)
+            side = self._side(turn.chat_id)
+            if turn.role == "assistant" and turn.chat_id and side[1] not in self.forgotten:
+                self._replies.put(side, turn)
         return served
 
     def _side(self, chat: str | None) -> _Side:
-        return self._stack, chat or ""
+        return self._stack, ChatKey(self._flow, chat or "")
 
     def _history(self, chat: str, served: Sequence[Turn], limit: int) -> tuple[Turn, ...]:
         own = self._replies.read(self._side(chat))

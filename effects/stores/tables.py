@@ -212,9 +212,11 @@ TURNS: Final = Table(
     "turns",
     _META,
     sequence(Identity(always=True)),
-    Column("message_id", Text, nullable=False, unique=True),
-    *texts("role", "content"),
+    # "" in turns that were stored before flows had name spaces: every flow sees those.
+    Column("flow", Text, nullable=False, server_default=""),
+    *texts("message_id", "role", "content"),
     *texts("chat_id", "user_id", "user_name", "reply_to", nullable=True),
+    Index("turns_by_id", "message_id", "flow", unique=True),
     Index("turns_of_a_chat", "chat_id", "seq"),
 )
 _IS_REPLY: Final[Any] = TURNS.c.reply_to.is_not(None)
@@ -283,7 +285,35 @@ EXCHANGE_WRITES: Final = Table(
     **WITHOUT_ROWID,
 )
 
-CONVERSATIONS: Final = Schema("conversations", (TURNS,))
+CONVERSATIONS: Final = Schema(
+    "conversations",
+    (TURNS,),
+    steps=(
+        {
+            # SQLite cannot drop the constraint that an id is unique in all flows.
+            "sqlite": (
+                """CREATE TABLE new_turns (
+                    seq INTEGER NOT NULL PRIMARY KEY, flow TEXT DEFAULT '' NOT NULL,
+                    message_id TEXT NOT NULL, role TEXT NOT NULL, content TEXT NOT NULL,
+                    chat_id TEXT, user_id TEXT, user_name TEXT, reply_to TEXT
+                )""",
+                """INSERT INTO new_turns
+                    SELECT seq, '', message_id, role, content, chat_id, user_id, user_name, reply_to
+                    FROM turns""",
+                "DROP TABLE turns",
+                "ALTER TABLE new_turns RENAME TO turns",
+                "CREATE UNIQUE INDEX turns_by_id ON turns (message_id, flow)",
+                "CREATE INDEX turns_of_a_chat ON turns (chat_id, seq)",
+                "CREATE INDEX replies ON turns (reply_to, seq) WHERE reply_to IS NOT NULL",
+            ),
+            "postgresql": (
+                "ALTER TABLE turns ADD COLUMN flow TEXT DEFAULT '' NOT NULL",
+                "ALTER TABLE turns DROP CONSTRAINT turns_message_id_key",
+                "CREATE UNIQUE INDEX turns_by_id ON turns (message_id, flow)",
+            ),
+        },
+    ),
+)
 PAUSE_STORE: Final = Schema(
     "pauses",
     (PAUSES,),

@@ -93,18 +93,19 @@ def create_app(
     router: Router,
     faults: Callable[[], Mapping[str, str]],
     metrics: MetricsPage | None = None,
-    sessions: SessionStore | None = None,
+    sessions: Callable[[str], SessionStore] | None = None,
 ) -> FastAPI:
     """Build the application; `faults` returns what is wrong right now, by part.
 
-    `sessions` are what the flows' store calls reach. `app.state.body_memory` is shared with
+    `sessions` returns what the store calls of a flow reach. `app.state.body_memory` is shared with
     endpoints that are added later.
     """
     memory = BodyMemory(router.settings, router.admission.count_shed)
     origins = router.settings().server.cors_origins
     app = _Application(dict(_flow_endpoints(router, memory)), origins)
     for spec in router.served_flows.values():
-        app.router.routes.extend(operation_routes(router, memory, sessions, spec))
+        stored = sessions(spec.name) if sessions is not None else None
+        app.router.routes.extend(operation_routes(router, memory, stored, spec))
         for path, method, described in flow_operations(spec):
             deep_dict_update(app.state.document, {"paths": {path: {method: described}}})
     app.state.body_memory = memory

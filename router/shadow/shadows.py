@@ -200,8 +200,8 @@ class Shadows:
         shadow = self.settings().shadow
         own = shadow.history == "own" and shadow.mode == "live" and self.model is not None
         if conversation is not None and own and candidate.powers.taped:
-            job.side = self.replies.of(candidate.name)
-            job.conversation = conversation
+            job.side = self.replies.of(candidate.name, context.spec.name)
+            job.conversation = f"{context.spec.name}:{conversation}"
             self._order.expect(job)
 
     def started(self, exchange: str) -> None:

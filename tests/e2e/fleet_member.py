@@ -79,7 +79,7 @@ def assembled(settings: Settings, store: PinStore | None = None) -> Router:
     return assemble_router(
         flows={"chat": CHAT},
         stacks={name: LocalStack(name, {"chat": silent}, name) for name in STACKS},
-        live=lambda _: None,  # type: ignore[arg-type, return-value] # nothing is ever asked
+        live=lambda _flow, _: None,  # type: ignore[arg-type, return-value] # nothing is ever asked
         captures=Discarded(),
         settings=lambda: settings,
         pins=None if store is None else Pins(store, time.perf_counter, time.time),

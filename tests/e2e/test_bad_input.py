@@ -175,7 +175,7 @@ async def test_an_unknown_message_is_404(place: Deployment) -> None:
 
 async def test_a_locked_message_is_409(place: Deployment) -> None:
     """The message is being answered already."""
-    other = place.services.router.live(ChatRequest(message_id="m")).locks
+    other = place.services.router.live("chat", ChatRequest(message_id="m")).locks
     assert await other.acquire("test", "msg_lock:m", 60)
     answer = await place.ask(body())
     assert (answer.status, answer.problem["code"]) == (409, "message_locked")
@@ -235,7 +235,7 @@ async def test_odd_bodies_are_served(tmp_path: Path, stack: str) -> None:
             await response.read()
         runs = await place.lines()
         assert [run.outcome for run in runs] == ["completed"] * 6
-        store = place.services.router.live(ChatRequest(message_id="n")).conversations
+        store = place.services.router.live("chat", ChatRequest(message_id="n")).conversations
         assert await store.find("test", "x") is None
         said = await store.find("test", "b")
         assert said is not None

@@ -81,7 +81,7 @@ async def test_leaving_is_on_record_and_stores_nothing(tmp_path: Path, stack: St
         assert ends["model.stream"] == "cut"
         assert "ids.new" not in ends, "an id is drawn for a reply only"
         assert place.books() == {"cancelled(client_left)": 1}
-        history = place.services.router.live(ChatRequest(message_id="n")).conversations
+        history = place.services.router.live("chat", ChatRequest(message_id="n")).conversations
         turns = await history.history("test", "c", before="n", limit=10)
         assert [turn.role for turn in turns] == ["user"]
 

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from compare.captures import Question, compare_captures
 from compare.tally import Drift, drift_of
 from contract.records import OwnHistory, RunRecord
-from contract.stores import DataSubject
+from contract.stores import ChatKey, DataSubject
 from cutover.erasure import erase_rows
 from cutover.flows import SPECS
 from cutover.wiring.periodic import drop_unknown
@@ -126,10 +126,10 @@ async def test_a_session_that_is_deleted_takes_its_side_along(tmp_path: Path) ->
         first, _ = await talk(place, 2)
         second, _ = await talk(place, 1)
         replies = place.services.router.shadows.replies
-        assert set(replies.chats) == {first, second}
+        assert set(replies.chats) == {ChatKey("session", first), ChatKey("session", second)}
         async with place.session.delete(f"{place.url}/api/v1/sessions/{first}") as response:
             assert response.status == 204
-        assert set(replies.chats) == {second}
+        assert set(replies.chats) == {ChatKey("session", second)}
         stores = place.watched.current.stores
         await erase_rows(stores, {}, DataSubject("chat", second), ())
         await drop_unknown(replies, place.services.sessions.live.conversations)

@@ -8,7 +8,9 @@ from urllib.parse import quote
 import pytest
 from yarl import URL
 
-from tests.support.companion_client import post, setup
+from tests.e2e.session import say
+from tests.e2e.session import setup as session_setup
+from tests.support.companion_client import setup
 from tests.support.deployment import Deployment, deployed
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
@@ -25,10 +27,12 @@ async def status(place: Deployment, method: str, path: str) -> int:
 
 async def test_every_session_can_be_listed_and_deleted(tmp_path: Path) -> None:
     """Slashes, escapes and invisible characters."""
-    async with deployed(tmp_path, setup(tmp_path, "legacy")) as place:
+    async with deployed(
+        tmp_path, session_setup(tmp_path, 0, 'unknown_session = "create"')
+    ) as place:
         for one in IDS:
-            body = {"session_id": one, "message": "hi"}
-            assert (await post(place.session, f"{place.url}/chat", body)).status == 200
+            assert (await say(place.session, place.url, "hi", one)).status == 200
+            await place.settled()
             written = quote(one, safe="")
             assert await status(place, "GET", f"{written}/messages") == 200
             assert await status(place, "DELETE", written) == 204

@@ -216,7 +216,9 @@ class Desk:
                 name: LocalStack(name, {self.spec.name: self._flows[name]}, name)
                 for name in ("legacy", "graph")
             },
-            "live": lambda _: replace(self.world.live(), locks=self.world.locks.for_exchange()),
+            "live": lambda _flow, _: replace(
+                self.world.live(), locks=self.world.locks.for_exchange()
+            ),
             "captures": self.captured,
             "settings": self._settings,
             "monotonic": self.now,

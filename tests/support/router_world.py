@@ -276,7 +276,7 @@ class House:
             await asyncio.sleep(pause)
         return Served(stream, frames)
 
-    def _live(self, _: Body) -> Effects:
+    def _live(self, _flow: str, _: Body) -> Effects:
         return self.world.live()
 
 

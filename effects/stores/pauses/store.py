@@ -86,7 +86,8 @@ _REMOVE_REMAINS: Final = Statement(
 )
 _KEYS: Final[tuple[PauseKey, ...]] = ("exchange", "session_id", "user_id")
 _ERASE: Final = {
-    name: Statement(delete(PAUSES).where(_P[name] == bindparam("value"))) for name in _KEYS
+    name: Statement(delete(PAUSES).where(_P[name] == bindparam("value"), _unless_null("flow")))
+    for name in _KEYS
 }
 
 _NOTHING_LEFT: Final[_Values] = {"tape": b"", "question": b"null", "answer": b"null"}
@@ -152,7 +153,7 @@ class PauseStore(ABC):
         """Remove what is over and would have expired before a moment; returns how many."""
 
     @abstractmethod
-    async def _remove(self, sought: Mapping[PauseKey, Collection[str]]) -> int:
+    async def _remove(self, sought: Mapping[PauseKey, Collection[str]], flow: str | None) -> int:
         """Remove the pauses of exchanges, sessions and users; returns how many."""
 
     async def open(self, pause: Pause) -> bool:
@@ -202,11 +203,21 @@ class PauseStore(ABC):
         return Swept(expired, await self._remove_remains(now - REMAINS_SECONDS))
 
     async def erase(
-        self, exchanges: Collection[str], sessions: Collection[str], users: Collection[str] = ()
+        self,
+        exchanges: Collection[str],
+        sessions: Collection[str],
+        users: Collection[str] = (),
+        *,
+        flow: str | None = None,
     ) -> int:
-        """Remove the pauses of exchanges, sessions and users, tapes and all; returns how many."""
-        require_storable("store_failed", *exchanges, *sessions, *users)
-        return await self._remove({"exchange": exchanges, "session_id": sessions, "user_id": users})
+        """Remove the pauses of exchanges, sessions and users, tapes and all; returns how many.
+
+        With a flow those of other flows stay.
+        """
+        require_storable("store_failed", *exchanges, *sessions, *users, flow)
+        sought: dict[PauseKey, Collection[str]]
+        sought = {"exchange": exchanges, "session_id": sessions, "user_id": users}
+        return await self._remove(sought, flow)
 
     async def replace_tape(self, hitl_id: str, tape: bytes) -> bool:
         """Replace the tape; False when the pause is over, or its tape has gone on since."""
@@ -356,8 +367,12 @@ class SqlPauses(PauseStore):
     async def _remove_remains(self, before: float) -> int:
         return (await self._database.execute(_REMOVE_REMAINS(before=before))).changed
 
-    async def _remove(self, sought: Mapping[PauseKey, Collection[str]]) -> int:
-        calls = [_ERASE[name](value=value) for name, values in sought.items() for value in values]
+    async def _remove(self, sought: Mapping[PauseKey, Collection[str]], flow: str | None) -> int:
+        calls = [
+            _ERASE[name](value=value, flow=flow)
+            for name, values in sought.items()
+            for value in values
+        ]
         return await self._database.erase(_total(calls)) if calls else 0
 
     async def _move_many(self, read: BoundStatement, lock: BoundStatement, step: Step) -> int:

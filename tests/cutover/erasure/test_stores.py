@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.stores import SubjectKind, Turn
+from contract.stores import ChatKey, SubjectKind, Turn
 from cutover.erasure import erase_rows, erase_threads
 from cutover.flows import SPECS
 from cutover.stores import open_conversations, open_pauses
@@ -117,8 +117,8 @@ async def test_no_thread_remains(place: str, tmp_path: Path, kind: SubjectKind, 
     environ, own = {ADDRESS: place}, settings(tmp_path)
     assert threads.rows()["checkpoints"] == 1
     rows = await erase_rows(own.stores, environ, DataSubject(kind, value), ())
-    assert rows.chats == {SESSION_ID}
-    assert await erase_threads(own, environ, rows.chats) == (1, ())
+    assert rows.chats == {ChatKey("", SESSION_ID)}
+    assert await erase_threads(own, environ, {SESSION_ID}) == (1, ())
     assert set(threads.rows().values()) == {0}
 
 

@@ -8,11 +8,13 @@ import logging
 import pytest
 
 from contract.errors import EffectFailed, Fault
-from contract.stores import DataSubject, SubjectKind, Turn
+from contract.stores import ChatKey, DataSubject, SubjectKind, Turn
 from cutover.wiring.periodic import PERIOD, drop_unknown, following, periodic, sweeping
 from effects.local import ManualClock
 from effects.stores import MemoryConversations, MemoryPauses, Pause, Swept
 from effects.stores.shadow_replies import ShadowReplies
+
+CHAT = ChatKey("", "c")
 
 
 @pytest.mark.virtual
@@ -54,7 +56,7 @@ async def both() -> tuple[ShadowReplies, MemoryConversations]:
         asked = Turn(message_id=f"u{number}", role="user", content="?", chat_id="c", user_id=user)
         await store.put("s", asked)
         await store.put("s", reply(number, "theirs"))
-        replies.put(("graph", "c"), reply(number, "mine"))
+        replies.put(("graph", CHAT), reply(number, "mine"))
     return replies, store
 
 
@@ -74,7 +76,7 @@ async def test_what_is_forgotten_in_the_store_goes(
     replies, store = await both()
     await store.erase(DataSubject(*whose))
     await drop_unknown(replies, store)
-    assert set(replies.read(("graph", "c"))) == left
+    assert set(replies.read(("graph", CHAT))) == left
 
 
 class Away(MemoryConversations):
@@ -91,7 +93,7 @@ async def test_a_store_that_fails_loses_nothing(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.WARNING):
         await drop_unknown(replies, Away())
     assert "store_failed" in caplog.text
-    assert set(replies.read(("graph", "c"))) == {"u1", "u2"}
+    assert set(replies.read(("graph", CHAT))) == {"u1", "u2"}
 
 
 @pytest.mark.virtual

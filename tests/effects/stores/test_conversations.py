@@ -12,7 +12,13 @@ import pytest
 from contract.errors import EffectFailed
 from contract.ports import Conversations
 from contract.stores import Turn
-from effects.stores import HttpConversations, MemoryConversations, SqlConversations
+from effects.stores import (
+    ConversationStore,
+    DataSubject,
+    HttpConversations,
+    MemoryConversations,
+    SqlConversations,
+)
 from effects.stores.http import conversation_service
 from tests.support.asgi import served
 from tests.support.postgres import PLACES, empty_place
@@ -31,7 +37,7 @@ def replied(message_id: str, reply_to: str, content: str = "嗯") -> Turn:
 
 
 @pytest.fixture(params=["memory", *PLACES, pytest.param("http", marks=pytest.mark.sockets)])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Conversations]:
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ConversationStore]:
     """Give an empty store of each kind."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -52,12 +58,12 @@ async def ids(store: Conversations, before: str, limit: int = 20, chat: str = "c
     return [turn.message_id for turn in turns]
 
 
-async def test_an_unknown_id_is_nothing(store: Conversations) -> None:
+async def test_an_unknown_id_is_nothing(store: ConversationStore) -> None:
     """Neither an error nor an empty turn."""
     assert await store.find("message", "m1") is None
 
 
-async def test_what_is_stored_is_found_whole(store: Conversations) -> None:
+async def test_what_is_stored_is_found_whole(store: ConversationStore) -> None:
     """Every field comes back as it was, and absent ones as absent."""
     full = Turn(
         message_id="m1",
@@ -76,7 +82,7 @@ async def test_what_is_stored_is_found_whole(store: Conversations) -> None:
 
 
 @pytest.mark.parametrize("odd", ["a/b", "..", ".", "a%2Fb", "a b?c#d&e=f", "消息:1", "'; --", "+"])
-async def test_an_id_may_look_like_anything(store: Conversations, odd: str) -> None:
+async def test_an_id_may_look_like_anything(store: ConversationStore, odd: str) -> None:
     """Ids are data: no path, query, encoding or statement is made of them."""
     turn = asked(odd, chat_id=f"chat {odd}")
     assert await store.put("message", turn)
@@ -84,7 +90,7 @@ async def test_an_id_may_look_like_anything(store: Conversations, odd: str) -> N
     assert await ids(store, "later", chat=f"chat {odd}") == [odd]
 
 
-async def test_storing_an_equal_turn_again_is_fine(store: Conversations) -> None:
+async def test_storing_an_equal_turn_again_is_fine(store: ConversationStore) -> None:
     """A client that repeats itself is answered alike, and the turn is there once."""
     assert await store.put("message", asked("m1"))
     assert await store.put("message", asked("m1"))
@@ -102,14 +108,14 @@ async def test_storing_an_equal_turn_again_is_fine(store: Conversations) -> None
     ],
     ids=["content", "chat", "no chat", "role", "user"],
 )
-async def test_a_taken_id_is_refused(store: Conversations, other: Turn) -> None:
+async def test_a_taken_id_is_refused(store: ConversationStore, other: Turn) -> None:
     """The first one stays."""
     assert await store.put("message", asked("m1"))
     assert not await store.put("message", other)
     assert await store.find("message", "m1") == asked("m1")
 
 
-async def test_of_two_that_want_an_id_one_gets_it(store: Conversations) -> None:
+async def test_of_two_that_want_an_id_one_gets_it(store: ConversationStore) -> None:
     """Also when they ask together."""
     rivals = [asked("m1", content=str(number)) for number in range(8)]
     answers = await asyncio.gather(*(store.put("message", turn) for turn in rivals))
@@ -118,7 +124,7 @@ async def test_of_two_that_want_an_id_one_gets_it(store: Conversations) -> None:
     assert kept == rivals[answers.index(True)]
 
 
-async def test_history_is_what_came_before_oldest_first(store: Conversations) -> None:
+async def test_history_is_what_came_before_oldest_first(store: ConversationStore) -> None:
     """The message itself, what came after it and other chats are no part of it."""
     for turn in (asked("m1"), replied("r1", "m1"), asked("x", chat_id="c2"), asked("m2")):
         assert await store.put("message", turn)
@@ -129,7 +135,7 @@ async def test_history_is_what_came_before_oldest_first(store: Conversations) ->
     assert await ids(store, "m2", chat="unknown") == []
 
 
-async def test_history_keeps_the_most_recent(store: Conversations) -> None:
+async def test_history_keeps_the_most_recent(store: ConversationStore) -> None:
     """`limit` cuts at the old end; none or fewer than none is nothing."""
     for number in range(5):
         assert await store.put("message", asked(f"m{number}"))
@@ -138,7 +144,7 @@ async def test_history_keeps_the_most_recent(store: Conversations) -> None:
     assert await ids(store, "m4", limit=-1) == []
 
 
-async def test_of_several_replies_the_newest_is_kept(store: Conversations) -> None:
+async def test_of_several_replies_the_newest_is_kept(store: ConversationStore) -> None:
     """A reply made again replaces the one before it, and does not use up the limit."""
     for turn in (asked("m1"), replied("r1", "m1"), replied("r1b", "m1"), replied("r1c", "m1")):
         assert await store.put("message", turn)
@@ -149,7 +155,7 @@ async def test_of_several_replies_the_newest_is_kept(store: Conversations) -> No
     assert await ids(store, "m3") == ["m1", "m2", "r1d"]
 
 
-async def test_a_user_answering_a_message_is_no_reply_made_again(store: Conversations) -> None:
+async def test_a_user_answering_a_message_is_no_reply_made_again(store: ConversationStore) -> None:
     """Only the assistant's replies replace each other."""
     for number in range(2):
         turn = Turn(message_id=f"q{number}", role="user", content="?", chat_id="c1", reply_to="m1")
@@ -158,7 +164,7 @@ async def test_a_user_answering_a_message_is_no_reply_made_again(store: Conversa
 
 
 @pytest.mark.parametrize("hostile", ["a\0b", "\ud800", "语\udfff"], ids=["nul", "high", "low"])
-async def test_text_no_store_can_keep_is_a_fault(store: Conversations, hostile: str) -> None:
+async def test_text_no_store_can_keep_is_a_fault(store: ConversationStore, hostile: str) -> None:
     """It never reaches the store, in no field, and the fault does not repeat it."""
     calls = (
         store.put("message", asked(hostile)),
@@ -176,9 +182,68 @@ async def test_text_no_store_can_keep_is_a_fault(store: Conversations, hostile: 
     assert await store.find("message", "m1") is None
 
 
-async def test_many_at_once_are_all_stored(store: Conversations) -> None:
+async def test_many_at_once_are_all_stored(store: ConversationStore) -> None:
     """A hundred exchanges write together and none is lost."""
     wanted = {f"m{number}" for number in range(100)}
     answers = await asyncio.gather(*(store.put("message", asked(one)) for one in wanted))
     assert all(answers)
     assert set(await ids(store, "later", limit=1_000)) == wanted
+
+
+async def test_ids_are_a_flows_own(store: ConversationStore) -> None:
+    """The same ids in another flow are another message in another chat."""
+    chat, session = store.of("chat"), store.of("session")
+    for flow, content in ((chat, "hers"), (session, "his")):
+        assert await flow.put("message", asked("m1", content))
+        assert await flow.put("reply", replied(f"r {content}", "m1"))
+    for flow, content in ((chat, "hers"), (session, "his")):
+        assert await flow.find("message", "m1") == asked("m1", content)
+        assert await ids(flow, "m2") == ["m1", f"r {content}"]
+        assert await ids(flow, f"r {content}") == ["m1"]
+    assert await chat.find("message", "r his") is None
+    assert await store.of("companion").find("message", "m1") is None
+    assert await ids(store, "m2") == []
+
+
+async def test_turns_without_a_flow_are_seen_by_every_flow(store: ConversationStore) -> None:
+    """As they were stored before flows had name spaces; their ids stay taken."""
+    assert await store.put("message", asked("m1"))
+    assert await store.put("reply", replied("r1", "m1"))
+    chat, session = store.of("chat"), store.of("session")
+    assert await chat.put("message", asked("m1"))
+    assert not await chat.put("message", asked("m1", "other"))
+    assert await chat.put("reply", replied("r1b", "m1"))
+    assert await session.put("message", asked("m2"))
+    assert await chat.find("message", "r1") == replied("r1", "m1")
+    assert await ids(chat, "later") == ["m1", "r1b"]
+    assert await ids(session, "later") == ["m1", "r1", "m2"]
+    assert await ids(session, "m2") == ["m1", "r1"]
+
+
+@pytest.mark.parametrize(
+    ("subject", "turns", "stays"),
+    [
+        (DataSubject("chat", "c1", "chat"), 3, ["m1", "r1"]),
+        (DataSubject("chat", "c1"), 5, []),
+        (DataSubject("message", "m1", "chat"), 2, ["m1", "r1"]),
+        (DataSubject("message", "m1"), 4, []),
+        (DataSubject("user", "u1"), 5, []),
+        (DataSubject("user", "u2"), 0, ["m1", "r1"]),
+        (DataSubject("chat", "c2", "chat"), 0, ["m1", "r1"]),
+    ],
+)
+async def test_a_flow_is_erased_alone(
+    store: ConversationStore, subject: DataSubject, turns: int, stays: list[str]
+) -> None:
+    """Where it is named; a reply goes with the message of its own flow."""
+    if isinstance(store, HttpConversations):
+        pytest.skip("its protocol has no erasure")
+    assert isinstance(store, MemoryConversations | SqlConversations)
+    for name in ("chat", "session"):
+        assert await store.of(name).put("message", asked("m1"))
+        assert await store.of(name).put("reply", replied("r1", "m1"))
+    assert await store.put("message", asked("old"))
+    erased = await store.erase(subject)
+    assert erased.turns == turns
+    assert {one.chat_id for one in erased.chats} == ({"c1"} if turns else set())
+    assert [one for one in ("m1", "r1") if await store.of("session").find("", one)] == stays

@@ -10,11 +10,21 @@ from hypothesis import strategies as st
 from contract import operations as ops
 from contract.model import NoArguments
 from contract.records import OwnHistory
-from contract.stores import FindTurn, FoundTurn, FoundTurns, PutTurn, ReadHistory, StoredTurn, Turn
+from contract.stores import (
+    ChatKey,
+    FindTurn,
+    FoundTurn,
+    FoundTurns,
+    PutTurn,
+    ReadHistory,
+    StoredTurn,
+    Turn,
+)
 from effects.stores import MemoryConversations
 from effects.stores.shadow_replies import ReplyLimits, ShadowConversation, ShadowReplies
 
 EVERYTHING = 1_000
+CHAT = ChatKey("", "c")
 
 
 def said(number: int, chat: str = "c") -> Turn:
@@ -169,7 +179,7 @@ def test_what_is_kept_is_bounded(
         side = replies.of("graph")
         put(side, reply(number, "x" * length, f"c{chat}"))
         if forgotten:
-            replies.forget(f"c{chat}")
+            replies.forget(ChatKey("", f"c{chat}"))
         kept = [replies.read(("graph", one)) for one in replies.chats]
         assert len(kept) <= most.sessions
         assert all(0 < len(one) <= most.replies for one in kept)
@@ -184,7 +194,7 @@ def test_those_go_first_that_nobody_reads() -> None:
         put(replies.of("graph"), reply(1, "mine", chat))
     history(replies.of("graph"), [], chat="a")
     put(replies.of("graph"), reply(1, "mine", "c"))
-    assert set(replies.chats) == {"a", "c"}
+    assert {chat for _, chat in replies.chats} == {"a", "c"}
     for number in (2, 3):
         put(replies.of("graph"), reply(number, "mine", "c"))
     side = replies.of("graph")
@@ -208,12 +218,12 @@ def test_forgotten_it_is_gone_for_all_who_are_under_way() -> None:
     for stack in ("legacy", "graph"):
         put(replies.of(stack), reply(1, "mine"))
         put(replies.of(stack), reply(1, "mine", "other"))
-    replies.forget("c")
-    assert set(replies.chats) == {"other"}
+    replies.forget(CHAT)
+    assert {chat for _, chat in replies.chats} == {"other"}
     put(early, reply(2, "mine"))
-    assert set(replies.chats) == {"other"}
+    assert {chat for _, chat in replies.chats} == {"other"}
     put(replies.of("graph"), reply(2, "mine"))
-    assert set(replies.chats) == {"other", "c"}
+    assert {chat for _, chat in replies.chats} == {"other", "c"}
 
 
 def test_only_replies_to_messages_that_are_known_are_retained() -> None:
@@ -222,8 +232,20 @@ def test_only_replies_to_messages_that_are_known_are_retained() -> None:
     for number in (1, 2):
         put(replies.of("graph"), reply(number, "mine"))
         put(replies.of("legacy"), reply(number, "mine"))
-    replies.retain("c", {"u2"})
-    assert set(replies.read(("graph", "c"))) == set(replies.read(("legacy", "c"))) == {"u2"}
-    replies.retain("c", ())
+    replies.retain(CHAT, {"u2"})
+    for stack in ("graph", "legacy"):
+        assert set(replies.read((stack, CHAT))) == {"u2"}
+    replies.retain(CHAT, ())
     assert not replies.chats
     assert replies.size == 0
+
+
+def test_a_chat_is_its_flows_own() -> None:
+    """Another flow's conversation of the same id has replies of its own."""
+    replies = ShadowReplies()
+    put(replies.of("graph", "chat"), reply(1, "mine"))
+    put(replies.of("graph", "session"), reply(1, "other"))
+    assert history(replies.of("graph", "chat"), [said(1)]) == ["1?", "mine"]
+    replies.forget(ChatKey("chat", "c"))
+    assert replies.chats == (ChatKey("session", "c"),)
+    assert history(replies.of("graph", "session"), [said(1)]) == ["1?", "other"]

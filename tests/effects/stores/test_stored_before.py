@@ -91,6 +91,24 @@ async def test_conversations_go_on(place: str) -> None:
         assert (await store.erase(DataSubject("user", "u1"))).turns == 5
 
 
+async def test_stored_turns_are_seen_by_every_flow(place: str) -> None:
+    """Whose they are is not known; what each flow adds is its own, and their ids stay taken."""
+    async with SqlConversations.open(place) as store:
+        for flow in (store.of("chat"), store.of("session")):
+            found = await flow.find("f", "m2")
+            assert found is not None
+            assert await flow.put("p", found)
+            other = type(found)(message_id="m2", role="user", content="Other")
+            assert not await flow.put("p", other)
+            assert len(await flow.history("h", "c1", before="m3", limit=10)) == 3
+            new = type(found)(message_id="new", role="user", content="New", chat_id="c1")
+            assert await flow.put("p", new)
+            ids = [turn.message_id for turn in await flow.history("h", "c1", before="", limit=10)]
+            assert ids == ["m1", "r1b", "m2", "new"]
+    async with SqlConversations.open(place) as store:
+        assert len(await store.of("chat").history("h", "c1", before="", limit=10)) == 4
+
+
 @pytest.mark.parametrize("embedder", [None, HashedEmbedder(16)], ids=["text", "vectors"])
 async def test_memories_are_recalled(place: str, embedder: HashedEmbedder | None) -> None:
     """By full text, and by the vectors that were made then."""

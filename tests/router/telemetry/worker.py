@@ -33,7 +33,7 @@ async def main() -> None:
     router = assemble_router(
         flows={"chat": CHAT},
         stacks={"legacy": nothing, "graph": nothing},
-        live=lambda _: nothing,
+        live=lambda _flow, _: nothing,
         captures=nothing,
         settings=lambda: settings,
     )
