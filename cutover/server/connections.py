@@ -14,7 +14,7 @@ from httptools import HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from contract.errors import CutoverError
-from router.http.disconnect import ABORT, ON_DISCONNECT, WRITE_NOW
+from router.http.connection import ABORT, ON_DISCONNECT, WRITE_NOW
 
 MOST_HEAD: Final = 65_536
 """Bytes of a request's first line and headers, and of anything else outside its body."""

@@ -38,7 +38,7 @@ from router.admin.pages import (
 from router.config.errors import ConfigRefused
 from router.config.schema import percentage
 from router.config.watcher import SettingsWatcher
-from router.http.body import BodyMemory
+from router.http.connection import BodyMemory
 from router.http.endpoints import decode
 from router.http.openapi import answer, body_of, page_of
 from router.problems import Problem

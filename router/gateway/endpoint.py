@@ -34,8 +34,13 @@ from router.gateway.requests import (
     read_request,
     refusal_of,
 )
-from router.http.body import BodyMemory
-from router.http.disconnect import DisconnectWatch, SlowClient, abort_connection, timed_send
+from router.http.connection import (
+    BodyMemory,
+    DisconnectWatch,
+    SlowClient,
+    abort_connection,
+    timed_send,
+)
 from router.http.endpoints import send_whole
 from router.problems import Problem
 from router.router import Router

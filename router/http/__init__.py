@@ -1,1 +1,1 @@
-"""HTTP: the application, its endpoints, request bodies and clients that disconnect."""
+"""HTTP: the application, its endpoints, and the connections of clients."""

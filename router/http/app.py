@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from contract.flow import SessionStore
-from router.http.body import BodyMemory
+from router.http.connection import BodyMemory
 from router.http.endpoints import EXCHANGE_HEADER, FlowEndpoint, decode, operation_routes
 from router.http.openapi import answer, body_of, flow_operations
 from router.problems import CONTENT_TYPE, Problem, word

@@ -19,9 +19,9 @@ from starlette.types import Receive, Scope, Send
 from contract.errors import EffectFailed, Refused
 from contract.flow import AnswerEndpoint, ContinueEndpoint, FlowSpec, SessionStore, StoreEndpoint
 from effects.tasks import EXCHANGE
-from router.http.body import BodyMemory
-from router.http.disconnect import (
+from router.http.connection import (
     WRITE_NOW,
+    BodyMemory,
     DisconnectWatch,
     SlowClient,
     abort_connection,

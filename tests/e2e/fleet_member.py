@@ -24,7 +24,7 @@ from effects.stores import SqlPins
 from router.capture.writer import CaptureCounts
 from router.config.loader import load_settings
 from router.config.schema import Settings
-from router.http.body import BodyMemory
+from router.http.connection import BodyMemory
 from router.http.endpoints import FlowEndpoint
 from router.router import Router
 from router.routing import lookup

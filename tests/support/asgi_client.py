@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from starlette.types import Message
 
-from router.http.disconnect import ABORT
+from router.http.connection import ABORT
 from router.http.endpoints import FlowEndpoint
 from rules.chat import lock_key
 from tests.support.router_world import House, memory

@@ -29,7 +29,7 @@ from router.config.schema import (
     ShadowSettings,
 )
 from router.context import ExchangeContext, LedgerLine, Observer
-from router.http.body import BodyMemory
+from router.http.connection import BodyMemory
 from router.routing.flags import Flagged
 from router.routing.pins import Pins
 from router.serving.stack import LocalStack

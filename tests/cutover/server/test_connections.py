@@ -19,7 +19,7 @@ from cutover.server.connections import (
     CorkedTransport,
     ServerConnection,
 )
-from router.http.disconnect import ON_DISCONNECT, WRITE_NOW
+from router.http.connection import ON_DISCONNECT, WRITE_NOW
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets

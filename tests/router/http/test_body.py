@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from router.config.schema import LimitSettings, Settings
-from router.http.body import SMALL_BYTES, BodyMemory
+from router.http.connection import SMALL_BYTES, BodyMemory
 from router.problems import Problem
 
 LIMITS = LimitSettings(body_bytes=4 * SMALL_BYTES, body_seconds=30.0)
