@@ -9,7 +9,6 @@ from typing import Final
 from contract.errors import CutoverError
 from router.config.addresses import AUTO, PROCESS, resolve_address
 from router.config.schema import StoreSettings
-from router.exchange_ids import new_exchange_id
 from router.gateway import WorkerPeers
 
 _STORES = ("conversations", "memory", "pauses")
@@ -34,10 +33,6 @@ class WorkerGroup:
 
     workers: int = 1
     neighbours: WorkerPeers | None = None
-
-    def exchange_id(self) -> str:
-        """Return a new exchange id, from which the other workers know whose it is."""
-        return self.neighbours.exchange_id() if self.neighbours else new_exchange_id()
 
 
 SINGLE_WORKER: Final = WorkerGroup()

@@ -31,7 +31,6 @@ from cutover.wiring.models import (
     ShadowModel,
     model_entries,
     open_embedder,
-    prices,
     rescue_policy,
 )
 from cutover.wiring.periodic import following, reporting_writes
@@ -53,7 +52,7 @@ from router.capture.writer import CaptureWriter
 from router.config.capabilities import powers_of
 from router.config.schema import CaptureSettings, Settings
 from router.context import Observer
-from router.exchange_ids import ExchangeIds, exchange_key
+from router.exchange_ids import ExchangeIds, exchange_key, new_exchange_id
 from router.resume.pauses import Pauses
 from router.router import Router
 from router.routing.pins import Pins
@@ -161,6 +160,8 @@ async def open_services(
         replies = ShadowReplies()
         await stack.enter_async_context(following(replies, live.conversations))
         key = environ.get(first.captures.pseudonym_key_env, "").encode()
+        neighbours = workers.neighbours  # they know by an id whose it is
+        draw = neighbours.exchange_id if neighbours else new_exchange_id
         captures = CaptureWriter(first.captures, flows, salt=first.rollout.salt, key=key)
         stack.push_async_callback(captures.aclose)
         metrics, recent = open_metrics(models) if first.metrics.enabled else None, RecentExchanges()
@@ -174,11 +175,11 @@ async def open_services(
             settings=settings,
             shadow_model=shadow_model.port,
             qa_key=environ.get(first.server.qa_key_env, "").encode(),
-            price=prices(models),
+            price=models.price,
             pins=pins,
             observers=[*observers, *_observers(first, recent, metrics)],
             flags=open_flags(settings, environ, stack),
-            exchange_ids=ExchangeIds(exchange_key(first.captures.path, key), workers.exchange_id),
+            exchange_ids=ExchangeIds(exchange_key(first.captures.path, key), draw),
             pauses=Pauses(
                 pauses, first.pauses.keep_seconds, time.time, partial(_audit_unknown, first)
             ),

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from contract.errors import CutoverError
-from contract.model import Usage
 from effects.memory.embeddings import Embedder, EndpointEmbedder
 from effects.model import (
     BreakerPolicy,
@@ -31,14 +30,10 @@ from router.config.schema import (
     Settings,
 )
 
-if TYPE_CHECKING:
-    from router.context import Price
-
 DEFAULT_MODEL = "gpt-4.1"
 KEY = "OPENAI_API_KEY"
 BASE_URL = "OPENAI_BASE_URL"
 _OPENAI = "https://api.openai.com/v1"
-_MILLION = 1_000_000
 _EMBEDDINGS = "embeddings"
 
 
@@ -78,20 +73,6 @@ def rescue_policy(section: RescueSettings) -> RescuePolicy:
             rest=section.breaker_rest_seconds,
         ),
     )
-
-
-def prices(registry: ModelRegistry) -> Price:
-    """Return the function that prices a call by the model that answered."""
-
-    def price(answered: str, usage: Usage | None) -> float | None:
-        entry = registry.entries.get(answered)
-        known = entry.prices if entry else None
-        if known is None or usage is None:
-            return None
-        spent = usage.prompt_tokens * known.prompt + usage.completion_tokens * known.completion
-        return spent / _MILLION
-
-    return price
 
 
 def _provider(name: str, section: ProviderSettings, environ: Mapping[str, str]) -> Provider:

@@ -15,11 +15,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from contract.errors import CutoverError, EffectFailed, Fault
-from contract.model import ModelInfo
+from contract.model import ModelInfo, Usage
 
 if TYPE_CHECKING:  # the SDK's own, imported when the first client is made
     import httpx2
 
+_MILLION: Final = 1_000_000
 _COMMON_CONTEXT: Final = 128_000
 """What stacks are told of a model whose context is unknown."""
 _MAX_ID: Final = 100
@@ -177,6 +178,15 @@ class ModelRegistry:
             hint = {"nearest": nearest[0]} if nearest else {}
             raise EffectFailed(Fault("unknown_model", data={"model_id": unknown, **hint}))
         return entry
+
+    def price(self, model_id: str, usage: Usage) -> float | None:
+        """Return the cost of an answer of a model; None where it is unknown."""
+        entry = self.entries.get(model_id)
+        known = entry.prices if entry else None
+        if known is None:
+            return None
+        spent = usage.prompt_tokens * known.prompt + usage.completion_tokens * known.completion
+        return spent / _MILLION
 
     async def replace(self, entries: Iterable[ModelEntry]) -> None:
         """Put other entries in force, at once; raises `DuplicateModel` and then changes nothing.

@@ -6,7 +6,7 @@ import pytest
 
 from contract.model import Usage
 from cutover.flows import SPECS
-from cutover.wiring.models import model_entries, prices, rescue_policy
+from cutover.wiring.models import model_entries, rescue_policy
 from effects.model import BreakerPolicy, ModelRegistry, RescuePolicy
 from router.config.loader import parse_settings
 
@@ -38,7 +38,7 @@ def test_an_answer_costs_what_the_model_costs_that_gave_it(
 ) -> None:
     """By its id here: two providers may call their models by one name."""
     registry = ModelRegistry(model_entries(parse_settings(CONFIGURATION, "here", SPECS), {}))
-    assert prices(registry)(answered, MILLION) == cost
+    assert registry.price(answered, MILLION) == cost
 
 
 def test_the_defaults_of_a_rescue_are_the_ports_own() -> None:
