@@ -22,8 +22,8 @@ from compare.waivers import NO_WAIVERS, Waivers, read_waivers
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
 from contract.wire import built_in
-from cutover.files import write_whole
 from cutover.flows import SPECS
+from effects.files import write_whole
 
 RULES = Path("diff.toml")
 WAIVERS = Path("waivers.toml")

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import fsspec
 
+from effects.files import write_whole
+
 log = logging.getLogger(__name__)
 
 KEY_FILE: Final = "exchange.key"
@@ -74,7 +76,8 @@ def _stored(system: Any, root: str, drawn: bytes) -> bytes:
     path = f"{root}/{KEY_FILE}"
     try:
         if _LOCAL & {system.protocol, *system.protocol}:
-            _create(Path(path), drawn)
+            Path(root).mkdir(parents=True, exist_ok=True)
+            write_whole(Path(path), drawn, 0o600, exclusive=True)
         else:
             system.pipe_file(path, drawn, mode="create")
     except FileExistsError:
@@ -82,17 +85,3 @@ def _stored(system: Any, root: str, drawn: bytes) -> bytes:
     if len(drawn) < _KEY_BYTES:
         raise ValueError(path)
     return drawn
-
-
-def _create(path: Path, content: bytes) -> None:
-    """Create a file, whole at once and readable by its owner alone."""
-    if path.exists():
-        raise FileExistsError(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    beside.touch(0o600, exist_ok=False)
-    try:
-        beside.write_bytes(content)
-        path.hardlink_to(beside)
-    finally:
-        beside.unlink()

@@ -29,7 +29,6 @@ from compare.report.glimpse import cluster_glimpse
 from compare.verdict import Label
 from contract.errors import visible
 from cutover.cli.terminal import bar, print_outcome, print_written, refusals, tables
-from cutover.files import write_whole
 from cutover.flows import SPECS, flows_at
 from cutover.reports import (
     CaptureComparison,
@@ -45,6 +44,7 @@ from cutover.reports import (
     waivers_at,
     write_report,
 )
+from effects.files import write_whole
 
 UNREADABLE = 2
 DAMAGED = 4

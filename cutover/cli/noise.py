@@ -17,8 +17,8 @@ from compare.noise.control import control_text
 from compare.noise.study import MARGIN, Reading, flags_text, p_value_text, reading_text, study_text
 from compare.report.markdown import noise_markdown
 from cutover.cli.terminal import print_outcome, print_written, refusals
-from cutover.files import write_whole
 from cutover.flows import SPECS
+from effects.files import write_whole
 
 EXIT: Mapping[Reading, int] = {"within noise": 0, "exceeds": 1, "cannot tell": 3}
 UNREADABLE = 2

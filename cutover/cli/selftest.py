@@ -15,8 +15,8 @@ from rich.table import Table
 from compare.findings import LAYERS
 from contract.errors import visible
 from cutover.cli.terminal import bar, print_written, refusals
-from cutover.files import write_whole
 from cutover.selftest.trials import DRAWN, PAIRS, DrawnTrial, Outcome, encode_outcome, self_test
+from effects.files import write_whole
 
 NOT_SOUND = 1
 NOT_TESTED = 2

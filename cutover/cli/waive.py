@@ -23,9 +23,9 @@ from compare.report.migration import Migration, migrated, migration_lines
 from compare.waivers import Waiver, accepted_share, waivers_of, with_ids, with_waiver
 from contract.errors import CutoverError, visible
 from cutover.cli.terminal import refusals
-from cutover.files import write_whole
 from cutover.flows import flows_at
 from cutover.reports import WAIVERS, known_flows, this_day
+from effects.files import write_whole
 
 REFUSED = 2
 REPORT = Path("report/report.json")

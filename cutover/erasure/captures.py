@@ -23,6 +23,7 @@ from compare.input.damage import ILLEGIBLE, Damage
 from compare.input.files import files_below, no_file, on_disk
 from contract.flow import FlowSpec
 from contract.stores import SubjectKind
+from effects.files import whole_file
 from effects.stores import DataSubject
 from router.capture.pseudonyms import PSEUDONYM, digest
 from router.capture.segments import compressor, exclusive, in_place
@@ -204,14 +205,11 @@ class SegmentEdit:
             path.unlink()
             return
         before = path.stat()
-        beside = path.with_name(f"{path.name}.{os.getpid()}")
-        with beside.open("wb") as file:
+        with whole_file(path) as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
-        # As old as it was: the oldest go first where room is needed.
-        os.utime(beside, ns=(before.st_atime_ns, before.st_mtime_ns))
-        beside.replace(path)
+            # As old as it was: the oldest go first where room is needed.
+            os.utime(file.fileno(), ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def _batches(file: IO[bytes], path: str) -> Iterator[list[bytes] | None]:

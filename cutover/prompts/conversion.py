@@ -10,9 +10,9 @@ import msgspec
 
 from compare.layers.prompt_sources import MappedPrompt, PromptMap
 from contract.errors import CutoverError
-from cutover.files import write_whole
 from cutover.prompts.examination import ExaminationOrder, ExaminedPrompt
 from cutover.prompts.folder import FolderRefused, is_template
+from effects.files import write_whole
 
 MAP = "prompts.map.json"
 

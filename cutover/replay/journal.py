@@ -7,7 +7,6 @@ noted is replayed again and overwrites its own segment.
 from __future__ import annotations
 
 import fcntl
-import os
 from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
@@ -21,6 +20,7 @@ from compare import Damage
 from compare.input.damage import UNBOUNDED
 from contract.errors import CutoverError
 from cutover.replay.parts import BLOB_MISSING, Part
+from effects.files import write_whole
 
 NAME = "replay.journal"
 VERSION = 1
@@ -260,9 +260,7 @@ class SegmentWriter:
         if not text:
             path.unlink(missing_ok=True)
             return
-        temporary = path.with_name(f"{path.name}.{os.getpid()}")
-        temporary.write_bytes(self._compressor.compress(text))
-        temporary.replace(path)
+        write_whole(path, self._compressor.compress(text))
 
     def remove_unfinished(self) -> None:
         """Remove what was being written when a replay ended; no other may be writing."""

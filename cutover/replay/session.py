@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 
 from compare import CapturesUnreadable, find_segments
-from cutover.files import write_whole
 from cutover.replay.journal import Counts, Header, Journal, ReplayMisused, SegmentWriter
 from cutover.replay.parts import Part, PartReader, Selection
 from cutover.replay.play import PlayOptions
 from cutover.replay.pool import NewExecutor, Terms, WorkerPool, process_executor, replay_here
 from cutover.replay.sides import Side, Sides, load_side
 from cutover.wiring.stacks import StackNotLoaded
+from effects.files import write_whole
 
 SUMMARY = "replay.json"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
@@ -15,6 +16,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from contract.errors import CutoverError
+from effects.files import whole_file
 from router.config.errors import unknown_name
 from router.config.loader import parse_settings, read_config_text
 
@@ -107,19 +109,11 @@ def _with_values(text: str, path: Path, flow: str, values: Mapping[str, Value]) 
 
 def _replace(path: Path, text: str) -> None:
     """Replace the file by rename, with its owner and mode where that is allowed."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
     there = path.stat()
-    try:
-        with fresh.open("w", encoding="utf-8", newline="") as file:
-            os.fchmod(file.fileno(), there.st_mode)
-            with suppress(PermissionError):
-                os.fchown(file.fileno(), there.st_uid, there.st_gid)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
+    with whole_file(path, stat.S_IMODE(there.st_mode)) as file:
+        with suppress(PermissionError):
+            os.fchown(file.fileno(), there.st_uid, there.st_gid)
+        file.write(text.encode())
 
 
 @contextmanager
