@@ -22,8 +22,9 @@ import msgspec
 from deepdiff import DeepDiff
 
 from benchmarks.rows import BenchRow, at_least, at_most, reported
-from compare import Comparer, Pair, Question, compare_captures, pair_of
-from compare.comparison import raw_equal
+from compare.captures import Question, compare_captures
+from compare.comparison import Comparer, raw_equal
+from compare.input.pairing import Pair, pair_of
 from contract.flows.chat import CHAT
 from contract.records import RunRecord
 from cutover.selftest.exchanges import Script, batch, exchange, tool

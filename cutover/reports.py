@@ -8,8 +8,9 @@ from datetime import UTC, date, datetime
 from enum import StrEnum
 from pathlib import Path
 
-from compare import Question, compare_captures, find_segments
+from compare.captures import Question, compare_captures
 from compare.input.recordings import Recordings
+from compare.input.segments import find_segments
 from compare.layers.frames import Chunking
 from compare.layers.prompt_sources import PromptMap, read_prompt_map
 from compare.recordings import PlainQuestion, compare_recordings

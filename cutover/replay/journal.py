@@ -16,8 +16,7 @@ from typing import IO, NamedTuple, Self
 import msgspec
 import zstandard
 
-from compare import Damage
-from compare.input.damage import UNBOUNDED
+from compare.input.damage import UNBOUNDED, Damage
 from contract.errors import CutoverError
 from cutover.replay.parts import BLOB_MISSING, Part
 from effects.files import write_whole

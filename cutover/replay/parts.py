@@ -9,10 +9,9 @@ from typing import Any
 
 import msgspec
 
-from compare import CapturesUnreadable, Damage
 from compare.input.blobs import BlobMissing
 from compare.input.captures import Exchange
-from compare.input.damage import ILLEGIBLE
+from compare.input.damage import ILLEGIBLE, CapturesUnreadable, Damage
 from compare.input.segments import CapturedLine, CaptureSegment, read_lines
 from contract.blobs import Fetch, with_blobs
 from contract.flow import FlowSpec, Request

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
-from compare import Comparer, Damage, Unpaired, pair_of
+from compare.comparison import Comparer
 from compare.input.blobs import BlobFolder
 from compare.input.captures import Exchange, exchanges
-from compare.input.pairing import Pair, counterpart
+from compare.input.damage import Damage
+from compare.input.pairing import Pair, Unpaired, counterpart, pair_of
 from contract.blobs import Fetch
 from contract.flow import FlowSpec
 from contract.records import ErrorRecord, RunRecord, encode_run

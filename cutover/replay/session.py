@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from compare import CapturesUnreadable, find_segments
+from compare.input.damage import CapturesUnreadable
+from compare.input.segments import find_segments
 from cutover.replay.journal import Counts, Header, Journal, ReplayMisused, SegmentWriter
 from cutover.replay.parts import Part, PartReader, Selection
 from cutover.replay.play import PlayOptions

@@ -7,8 +7,9 @@ from collections.abc import Coroutine
 from functools import cache, partial
 from typing import NamedTuple, TypeVar
 
-from compare import Comparer, Unpaired, pair_of
+from compare.comparison import Comparer
 from compare.findings import kind_of
+from compare.input.pairing import Unpaired, pair_of
 from compare.layers.frames import Chunking
 from contract.errors import CutoverError
 from contract.flow import Flow

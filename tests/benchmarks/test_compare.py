@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.compare import QUESTION, deep, differing, peak_bytes, runs_of, store
-from compare import Comparer, Pair, compare_captures, pair_of
+from compare.captures import compare_captures
+from compare.comparison import Comparer
+from compare.input.pairing import Pair, pair_of
 from contract.flows.chat import CHAT
 
 

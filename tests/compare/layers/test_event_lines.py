@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from compare import Comparer
-from compare.comparison import DialectComparers
+from compare.comparison import Comparer, DialectComparers
 from compare.findings import general_path, kind_of
 from compare.rules import NO_RULES
 from compare.streams.dialects import RecordedDialect

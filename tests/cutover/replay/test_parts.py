@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from compare import CapturesUnreadable, Damage, find_segments
-from compare.input.segments import CapturedLine
+from compare.input.damage import CapturesUnreadable, Damage
+from compare.input.segments import CapturedLine, find_segments
 from cutover.replay import parts as cutting
 from cutover.replay.journal import MOST_NAMED, Counts
 from cutover.replay.parts import Part, PartReader, Selection

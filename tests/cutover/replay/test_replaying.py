@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from compare import Comparer, Pair, pair_of
+from compare.comparison import Comparer
+from compare.input.pairing import Pair, pair_of
 from contract.blobs import without_blobs
 from contract.flows.chat import CHAT
 from contract.records import RunRecord

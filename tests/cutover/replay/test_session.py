@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from compare import CapturesUnreadable
+from compare.input.damage import CapturesUnreadable
 from contract.flows.chat import ChatRequest
 from contract.model import Chunk
 from contract.records import RunRecord
