@@ -12,9 +12,8 @@ from fastapi.responses import StreamingResponse
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 from openai import AsyncOpenAI
 
-from benchmarks.plain.body import ChatBody
-from benchmarks.plain.reply import Reply
-from benchmarks.plain.store import Turn, Turns
+from benchmarks.plain.reply import ChatBody, Reply
+from benchmarks.plain.store import ChatTurn, Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +66,15 @@ def create_app(setup: Setup) -> FastAPI:
     return app
 
 
-async def _turn(body: ChatBody, turns: Turns) -> Turn:
+async def _turn(body: ChatBody, turns: Turns) -> ChatTurn:
     if body.content is None:
         found = await turns.find(body.message_id)
         if found is None:
             raise HTTPException(404, "no message with this message_id is stored")
         return found
-    turn = Turn(body.message_id, "user", body.content, body.chat_id, body.user_id, body.user_name)
+    turn = ChatTurn(
+        body.message_id, "user", body.content, body.chat_id, body.user_id, body.user_name
+    )
     if not await turns.put(turn):
         raise HTTPException(409, "this message_id belongs to a different message")
     return turn

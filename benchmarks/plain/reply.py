@@ -1,4 +1,4 @@
-"""One reply of the baseline: prompt, model, tools, throttled frames."""
+"""One reply of the baseline: request, prompt, model, tools, throttled frames."""
 
 from __future__ import annotations
 
@@ -8,21 +8,53 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import uuid4
 
 import openai
 from jinja2 import Template
 from openai import AsyncOpenAI
 from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from benchmarks.plain import tools
-from benchmarks.plain.body import ChatBody
-from benchmarks.plain.store import Turn, Turns
+from benchmarks.plain.store import ChatTurn, Turns
 
 YIELD_SECONDS = 0.5
 HISTORY = 20
 NOTICES = {"content_filter": "赤尾有点不想讨论这个话题呢~", "length": "(后续内容被截断)"}
+
+
+Identifier = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=65_536)]
+
+
+class ReplySettings(BaseModel):
+    """What a request may set of the model."""
+
+    model_config = ConfigDict(frozen=True)
+
+    model_id: Identifier = "gpt-4.1"
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.7
+    max_tokens: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    enable_tools: bool = True
+    max_tool_iterations: Annotated[int, Field(ge=0, le=50)] = 10
+
+
+class ChatBody(BaseModel):
+    """Body of `POST /chat/sse`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    message_id: Identifier
+    content: Text | None = None
+    user_name: Name | None = None
+    chat_id: Identifier | None = None
+    user_id: Identifier | None = None
+    # pydantic keeps the field's own name for itself.
+    settings: ReplySettings = Field(default=ReplySettings(), alias="model_config")
+    prompt_params: dict[str, str | int | float | None] = {}
 
 
 def frame(**event: Any) -> str:
@@ -71,7 +103,7 @@ class Reply:
     """One reply in the making."""
 
     body: ChatBody
-    turn: Turn
+    turn: ChatTurn
     client: AsyncOpenAI
     model: str
     turns: Turns
@@ -112,7 +144,7 @@ class Reply:
         now = datetime.now(UTC)
         parameters = {"current_date": f"{now:%Y-%m-%d}", "current_time": f"{now:%H:%M:%S}"}
         system = self.prompt.render(parameters | self.body.prompt_params)
-        earlier: list[Turn] = []
+        earlier: list[ChatTurn] = []
         if self.turn.chat_id is not None:
             earlier = await self.turns.history(self.turn.chat_id, self.turn.message_id, HISTORY)
         return [{"role": "system", "content": system}, *map(_message, [*earlier, self.turn])]
@@ -179,15 +211,15 @@ class Reply:
             if news := self.throttle.feedback(call["name"], "done" if went_well else "error"):
                 yield news
 
-    def _reply(self) -> Turn:
+    def _reply(self) -> ChatTurn:
         turn = self.turn
         content = self.throttle.content
-        return Turn(
+        return ChatTurn(
             uuid4().hex, "assistant", content, turn.chat_id, turn.user_id, None, turn.message_id
         )
 
 
-def _message(turn: Turn) -> dict[str, str]:
+def _message(turn: ChatTurn) -> dict[str, str]:
     if turn.role == "user" and turn.user_name:
         return {"role": "user", "content": f"[{turn.user_name}]: {turn.content}"}
     return {"role": turn.role, "content": turn.content}

@@ -16,14 +16,22 @@ CREATE TABLE IF NOT EXISTS turns (
 CREATE INDEX IF NOT EXISTS turns_of_a_chat ON turns (chat_id, seq);
 CREATE INDEX IF NOT EXISTS replies ON turns (reply_to, seq) WHERE reply_to IS NOT NULL;
 """
-_COLUMNS = "message_id, role, content, chat_id, user_id, user_name, reply_to"
-_PUT = f"INSERT INTO turns ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608 (the columns are ours)
-_FIND = f"SELECT {_COLUMNS} FROM turns WHERE message_id = ?"  # noqa: S608 (as above)
-_HISTORY = f"SELECT {_COLUMNS} FROM turns WHERE chat_id = ? ORDER BY seq DESC LIMIT ?"  # noqa: S608 (as above)
+_PUT = """
+INSERT INTO turns (message_id, role, content, chat_id, user_id, user_name, reply_to)
+VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+"""
+_FIND = """
+SELECT message_id, role, content, chat_id, user_id, user_name, reply_to
+FROM turns WHERE message_id = ?
+"""
+_HISTORY = """
+SELECT message_id, role, content, chat_id, user_id, user_name, reply_to
+FROM turns WHERE chat_id = ? ORDER BY seq DESC LIMIT ?
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ChatTurn:
     """One message of a conversation."""
 
     message_id: str
@@ -45,17 +53,17 @@ class Turns:
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.executescript(_SCHEMA)
 
-    async def put(self, turn: Turn) -> bool:
+    async def put(self, turn: ChatTurn) -> bool:
         """Store a turn; False when its id belongs to another one."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._put, turn)
 
-    async def find(self, message_id: str) -> Turn | None:
+    async def find(self, message_id: str) -> ChatTurn | None:
         """Look a turn up."""
         return await asyncio.get_running_loop().run_in_executor(
             self._thread, self._find, message_id
         )
 
-    async def history(self, chat_id: str, before: str, limit: int) -> list[Turn]:
+    async def history(self, chat_id: str, before: str, limit: int) -> list[ChatTurn]:
         """Read the last turns of a chat, oldest first, without the message `before`."""
         turns = await asyncio.get_running_loop().run_in_executor(
             self._thread, self._history, chat_id, limit + 1
@@ -67,16 +75,16 @@ class Turns:
         self._thread.shutdown()
         self._connection.close()
 
-    def _put(self, turn: Turn) -> bool:
+    def _put(self, turn: ChatTurn) -> bool:
         if self._connection.execute(_PUT, astuple(turn)).rowcount:
             return True
         kept = self._find(turn.message_id)
         return kept is not None and kept.content == turn.content
 
-    def _find(self, message_id: str) -> Turn | None:
+    def _find(self, message_id: str) -> ChatTurn | None:
         row = self._connection.execute(_FIND, (message_id,)).fetchone()
-        return Turn(*row) if row else None
+        return ChatTurn(*row) if row else None
 
-    def _history(self, chat_id: str, limit: int) -> list[Turn]:
+    def _history(self, chat_id: str, limit: int) -> list[ChatTurn]:
         rows = self._connection.execute(_HISTORY, (chat_id, limit)).fetchall()
-        return [Turn(*row) for row in rows]
+        return [ChatTurn(*row) for row in rows]

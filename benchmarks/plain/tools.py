@@ -101,13 +101,6 @@ OFFERS = [
 ]
 
 
-class NotArithmetic(ValueError):
-    """A piece of an expression cannot be calculated."""
-
-    def __init__(self, node: ast.expr) -> None:
-        super().__init__(f"cannot calculate {type(node).__name__!r}")
-
-
 async def run(name: str, arguments: str) -> tuple[str, bool]:
     """Run one call; gives the text for the model, and whether it went well."""
     function = _TOOLS.get(name)
@@ -131,7 +124,7 @@ def _value(node: ast.expr) -> float:
         case ast.BinOp(left=left, op=op, right=right):
             return float(_OPERATORS[type(op)](_value(left), _value(right)))
         case _:
-            raise NotArithmetic(node)
+            raise TypeError(node)
 
 
 async def _current_time(zone: str | None = None) -> str:

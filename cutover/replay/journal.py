@@ -161,7 +161,7 @@ class Done(msgspec.Struct, frozen=True):
     counts: Counts
 
 
-class Journal:
+class ReplayJournal:
     """An open journal, locked against other replays."""
 
     def __init__(self, out: Path, header: Header) -> None:

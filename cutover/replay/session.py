@@ -10,7 +10,7 @@ import msgspec
 
 from compare.input.damage import CapturesUnreadable
 from compare.input.segments import find_segments
-from cutover.replay.journal import Counts, Header, Journal, ReplayMisused, SegmentWriter
+from cutover.replay.journal import Counts, Header, ReplayJournal, ReplayMisused, SegmentWriter
 from cutover.replay.parts import Part, PartReader, Selection
 from cutover.replay.play import PlayOptions
 from cutover.replay.pool import NewExecutor, Terms, WorkerPool, process_executor, replay_here
@@ -79,7 +79,7 @@ def replay(
         on_progress(ReplayProgress(counts, part.read / size))
 
     terms = Terms(plan.sides, plan.options, plan.out)
-    with Journal(plan.out, header) as journal:
+    with ReplayJournal(plan.out, header) as journal:
         SegmentWriter(plan.out).remove_unfinished()
         parts = _remaining(
             PartReader(plan.selection, unreadable).parts(segments), journal, finished
@@ -94,7 +94,7 @@ def replay(
 
 
 def _remaining(
-    parts: Iterator[Part], journal: Journal, finished: Callable[[Part, Counts], None]
+    parts: Iterator[Part], journal: ReplayJournal, finished: Callable[[Part, Counts], None]
 ) -> Iterator[Part]:
     for part in parts:
         done = journal.done(part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from contract.errors import MissingExtra
 from effects.model import Secret
@@ -61,7 +61,11 @@ def tool_server(name: str, section: McpServerSettings, environ: Mapping[str, str
     return server
 
 
-def _declared(value: bool | tuple[str, ...] | str) -> bool | frozenset[str] | None:  # noqa: FBT001
+Declared: TypeAlias = bool | tuple[str, ...] | str
+"""Whether tools are read-only or idempotent: all or none, those named, or as the server hints."""
+
+
+def _declared(value: Declared) -> bool | frozenset[str] | None:
     match value:
         case bool():
             return value
