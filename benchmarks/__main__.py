@@ -55,14 +55,14 @@ BENCHES: dict[str, Bench] = {
     "disconnect": interruption.measure,
     "remote": pass_through.measure,
     "load_truth": load_truth.measure,
-    "model_port": in_process("benchmarks.model_port", lambda e: (e.requests, e.rounds // 3)),
+    "model_port": in_process("benchmarks.parts.model_port", lambda e: (e.requests, e.rounds // 3)),
     "compare": in_process(
-        "benchmarks.compare", lambda e: (e.rounds, e.requests * PAIRS_PER_REQUEST)
+        "benchmarks.parts.compare", lambda e: (e.rounds, e.requests * PAIRS_PER_REQUEST)
     ),
-    "prompts": in_process("benchmarks.prompts", lambda e: (PROMPTS, e.requests)),
-    "recall": in_process("benchmarks.recall", _recalled),
-    "checkpoint": in_process("benchmarks.checkpoint", lambda e: (1 + 2 * e.rounds,)),
-    "fuzz": in_process("benchmarks.fuzz", lambda e: (FUZZED[e.rounds > QUICK.rounds],)),
+    "prompts": in_process("benchmarks.parts.prompts", lambda e: (PROMPTS, e.requests)),
+    "recall": in_process("benchmarks.parts.recall", _recalled),
+    "checkpoint": in_process("benchmarks.parts.checkpoint", lambda e: (1 + 2 * e.rounds,)),
+    "fuzz": in_process("benchmarks.parts.fuzz", lambda e: (FUZZED[e.rounds > QUICK.rounds],)),
     "journal": journal.measure,
     "soak": soak.measure,
     "stopped": interruption.measure_stops,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.prompts import EVERY, write
+from benchmarks.parts.prompts import EVERY, write
 from cutover.prompts.examination import ExaminationOrder
 from router.config.schema import PromptSettings
 from tests.cutover.prompts.test_environment import examined

@@ -1,6 +1,6 @@
 """How fast captures are compared; prints figures as JSON.
 
-python -m benchmarks.compare ROUNDS PAIRS
+python -m benchmarks.parts.compare ROUNDS PAIRS
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _linked(place: Path, pairs: int) -> int:
 
 def _flat(place: Path) -> tuple[int, int]:
     """Compare in a separate process; return pairs and peak memory in bytes."""
-    command = module_command("benchmarks.compare", FLAT, str(place))
+    command = module_command("benchmarks.parts.compare", FLAT, str(place))
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=child_environment())  # noqa: S603 (our own module)
     return msgspec.json.decode(done.stdout, type=tuple[int, int])
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks import fuzz
-from benchmarks.fuzz import READERS, FuzzedReader, Pieces, cuts, damaged
+from benchmarks.parts import fuzz
+from benchmarks.parts.fuzz import READERS, FuzzedReader, Pieces, cuts, damaged
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)

@@ -1,6 +1,6 @@
 """Measures how fast prompts are checked and proved; its rows go to standard output as JSON.
 
-python -m benchmarks.prompts CHECKED PROVED
+python -m benchmarks.parts.prompts CHECKED PROVED
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.model_port import measure
+from benchmarks.parts.model_port import measure
 
 
 @pytest.mark.slow

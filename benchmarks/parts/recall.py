@@ -1,6 +1,6 @@
 """Recall by vectors, and emotion and intent beside it; prints figures as JSON.
 
-    python -m benchmarks.recall RECALLS ENTRIES...
+    python -m benchmarks.parts.recall RECALLS ENTRIES...
 
 PostgreSQL is the one whose address stands in `CUTOVER_BENCH_PGVECTOR`, or one that is started for
 it where the tools of development are installed.

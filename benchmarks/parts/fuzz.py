@@ -2,7 +2,7 @@
 
 Each reader is given the inputs whole and cut at random places, and has to read the same of both.
 
-python -m benchmarks.fuzz INPUTS
+python -m benchmarks.parts.fuzz INPUTS
 """
 
 from __future__ import annotations

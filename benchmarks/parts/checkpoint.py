@@ -1,6 +1,6 @@
 """Measures what it costs a session to have a thread, for the bench; rows go to standard output.
 
-    python -m benchmarks.checkpoint SESSIONS
+    python -m benchmarks.parts.checkpoint SESSIONS
 
 Every turn is taken by a graph without threads, by one with them, and by the legacy stack, on
 worlds of their own in this process: the differences are the thread's, and the engine's.

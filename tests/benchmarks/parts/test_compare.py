@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.compare import QUESTION, deep, differing, peak_bytes, runs_of, store
+from benchmarks.parts.compare import QUESTION, deep, differing, peak_bytes, runs_of, store
 from compare.captures import compare_captures
 from compare.comparison import Comparer
 from compare.input.pairing import Pair, pair_of

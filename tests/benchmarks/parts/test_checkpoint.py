@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.checkpoint import measure
+from benchmarks.parts.checkpoint import measure
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.recall import measure
+from benchmarks.parts.recall import measure
 
 
 @pytest.mark.slow
