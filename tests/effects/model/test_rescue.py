@@ -174,9 +174,10 @@ async def test_reset_before_headers(calling: Calling) -> None:
 
 async def test_accepts_and_never_answers(calling: Calling) -> None:
     """The fallback after the first limit, not after three; alone an honest error."""
-    for limit in ("first_byte", "first_token"):
-        heard, scene = await ask(calling, silence, **{limit: SOON})
-        assert (heard, scene.asked) == (FROM_SPARE, (1, 1))
+    heard, scene = await ask(calling, silence, first_byte=SOON)
+    assert (heard, scene.asked) == (FROM_SPARE, (1, 1))
+    heard, scene = await ask(calling, silence, first_token=SOON)
+    assert (heard, scene.asked) == (FROM_SPARE, (1, 1))
     fault, scene = await fault_of(calling, silence, first_byte=SOON)
     assert (fault.code, scene.asked) == ("model_timeout_first_byte", (1, 0))
 
