@@ -34,6 +34,7 @@ from compare.findings import (
     PromptChanged,
     ReadOrder,
     ReasoningChanged,
+    RefusalAsText,
     SiteChanged,
     TextChanged,
     TextFinding,
@@ -48,7 +49,7 @@ from compare.findings import (
 )
 from compare.input.calls import EffectCall
 from compare.input.pairing import Pair
-from compare.layers.text import went_past
+from compare.layers.text import REFUSAL, went_past
 from compare.streams.events import EventStream
 from contract.errors import FaultCode
 from contract.operations import (
@@ -356,6 +357,10 @@ def _why_frame(case: Differences, finding: FrameFinding) -> str | None:
             return signature_of(broken)
         if _forbidden(finding, broken) or _lost_a_piece(case, finding, broken):
             return signature_of(broken)
+    if finding.path.endswith(f".{REFUSAL}"):
+        told = _first([f for f in case.text if isinstance(f, RefusalAsText)])
+        if told:
+            return told
     if _reaches_end(case, finding):
         broke_off = _first(case.outcome) or _cut_on_both(case)
         if broke_off:

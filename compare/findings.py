@@ -113,6 +113,13 @@ class ReasoningChanged(_Text, frozen=True, kw_only=True, tag="reasoning_changed"
     """The final reasoning differs."""
 
 
+class RefusalAsText(_Text, frozen=True, kw_only=True, tag="refusal_as_text"):
+    """The model's refusal is told as one on one side, and as text of the answer on the other."""
+
+    side: Side
+    """That on which it is text."""
+
+
 class TextLate(_Text, frozen=True, kw_only=True, tag="text_late"):
     """The final text is equal, but at this frame one side had come further than the other."""
 
@@ -223,7 +230,7 @@ FrameFinding: TypeAlias = (
     | ChunksMoved
     | CadenceChanged
 )
-TextFinding: TypeAlias = TextChanged | ReasoningChanged | TextLate | TextShrank
+TextFinding: TypeAlias = TextChanged | ReasoningChanged | RefusalAsText | TextLate | TextShrank
 EffectFinding: TypeAlias = (
     PromptChanged
     | ParameterChanged

@@ -13,7 +13,7 @@ import msgspec
 from compare.causes import own_answers, own_history
 from compare.clusters import Clusters, exemplar_of
 from compare.comparison import Comparer
-from compare.findings import Finding, TextChanged, shortened
+from compare.findings import Finding, RefusalAsText, TextChanged, shortened
 from compare.input.damage import NAMED_AT_MOST, UNBOUNDED, Damage
 from compare.input.pairing import STACKS, Pair, Sides, sides_of
 from compare.noise.control import NO_CHECK, ControlCheck
@@ -209,7 +209,7 @@ def count_drift(depths: Counter[tuple[int, bool]], pair: Pair, findings: Iterabl
     """Count a pair of a shadow with conversations of its own."""
     history = own_history(pair)
     if history is not None:
-        differs = any(isinstance(finding, TextChanged) for finding in findings)
+        differs = any(isinstance(finding, TextChanged | RefusalAsText) for finding in findings)
         depths[min(history.own, DEEPEST), differs] += 1
 
 

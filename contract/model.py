@@ -192,6 +192,10 @@ class Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
     `at` is its arrival in microseconds since the exchange began, set when it is recorded; every
     timed decision uses it. `finish` is the provider's finish reason, `model` the model's own name,
     `by` the id of the fallback from which on it answers, where that is not the model asked for.
+
+    `field` is the provider's name of what the chunk holds, where text came as other than `content`
+    (a `refusal`), or reasoning as other than `reasoning_content`. `other` is what was said in none
+    of these (audio, parts), as the provider wrote it; only calls that are passed on have it.
     """
 
     at: int = 0
@@ -202,18 +206,17 @@ class Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: Usage | None = None
     model: str = ""
     by: str = ""
+    field: str = ""
+    other: dict[str, Any] = {}
 
 
 class RawChunk(Chunk, frozen=True, omit_defaults=True):
     """A chunk with the data of the events it came in, for clients that get those unchanged.
 
-    Events that carry nothing stand with the next chunk that does. `unread`: the events say
-    something that no field of the chunk holds, or not as it was (audio, a refusal). Neither is
-    recorded.
+    Events that carry nothing stand with the next chunk that does. They are not recorded.
     """
 
     raw: tuple[bytes, ...] = ()
-    unread: bool = False
 
     def plain(self) -> Chunk:
         """Return the chunk without the events it came in."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+import msgspec
+
 from compare.findings import (
     CodeChanged,
     OutcomeChanged,
     OutcomeFinding,
     ReasoningChanged,
+    RefusalAsText,
     RefusalChanged,
     Side,
     TextChanged,
@@ -24,6 +29,8 @@ from contract.records import RunRecord
 WENT_ON = "went on"
 KEPT = "kept what it had shown"
 TAKEN_BACK_AT_MOST = 400
+REFUSAL: Final = "refusal"
+"""Events of a wire that tells a model's refusal apart from its text, and their one field."""
 
 
 def outcome_findings(pair: Pair) -> list[OutcomeFinding]:
@@ -90,7 +97,9 @@ def text_findings(
 ) -> list[TextFinding]:
     """Compare texts; `matched` are the indices of frames that stand for each other."""
     found: list[TextFinding] = []
-    if legacy.text != graph.text:
+    if told := _refusal_as_text(pair, legacy, graph):
+        found.append(told)
+    elif legacy.text != graph.text:
         a, b = excerpts(legacy.text, graph.text)
         found.append(TextChanged(path="final", exchange=pair.exchange, legacy=a, graph=b))
     if legacy.reasoning != graph.reasoning:
@@ -100,6 +109,28 @@ def text_findings(
         found += _late(pair, legacy, graph, matched)
         found += _shrunk(pair, legacy, graph, grammar)
     return found
+
+
+def _refusal_as_text(pair: Pair, legacy: EventStream, graph: EventStream) -> RefusalAsText | None:
+    """Find a refusal of the model that one side tells as one, and the other as text."""
+    if legacy.text == graph.text:
+        return None
+    sides: tuple[tuple[Side, EventStream, EventStream], ...]
+    sides = (("graph", legacy, graph), ("legacy", graph, legacy))
+    for side, told, shown in sides:
+        refusal = refusal_of(told)
+        if refusal and not refusal_of(shown) and shown.text == told.text + refusal:
+            a, b = shortened(f"refusal: {refusal}"), shortened(f"text: {refusal}")
+            a, b = (a, b) if side == "graph" else (b, a)
+            return RefusalAsText(path=REFUSAL, exchange=pair.exchange, side=side, legacy=a, graph=b)
+    return None
+
+
+def refusal_of(stream: EventStream) -> str:
+    """Return the text of a model's refusal in the events of that name."""
+    shapes = [event.shape for event in stream.events if event.name == REFUSAL]
+    pieces = [msgspec.json.decode(shape).get(REFUSAL) for shape in shapes]
+    return "".join([piece for piece in pieces if isinstance(piece, str)])
 
 
 def _late(

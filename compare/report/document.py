@@ -40,6 +40,7 @@ TITLES: Mapping[str, str] = {
     "cadence": "Text sent in other pieces",
     "text_changed": "Final text differs",
     "reasoning_changed": "Reasoning differs",
+    "refusal_as_text": "Refusal of the model told as text",
     "text_late": "Text comes at another time",
     "text_shrank": "Text took back what was shown",
     "prompt_changed": "Prompt differs",

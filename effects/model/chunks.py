@@ -13,8 +13,9 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -232,7 +233,7 @@ def chunk_of(
 
     The model's name is left out when it is the one known already.
     """
-    text = reasoning = finish = ""
+    text = reasoning = finish = name = ""
     deltas: tuple[ToolCallDelta, ...] = ()
     if choice is not None:
         if choice.finish_reason is not None:
@@ -243,7 +244,9 @@ def chunk_of(
             text, reasoning = (content, "") if isinstance(content, str) else _texts(content)
             if delta.reasoning_content is not None or delta.reasoning is not None:
                 # A gateway may repeat the reasoning under its other name.
-                reasoning = _text(delta.reasoning_content) or _text(delta.reasoning) or reasoning
+                usual, other = _text(delta.reasoning_content), _text(delta.reasoning)
+                name = "reasoning" if other and not (usual or text) else ""
+                reasoning = usual or other or reasoning
             text = text.replace("\0", REPLACEMENT)  # no store holds it: the answer would be lost
             if delta.tool_calls:
                 listed = delta.tool_calls if isinstance(delta.tool_calls, list) else []
@@ -255,15 +258,16 @@ def chunk_of(
         counts = wire.x_groq.get("usage") if isinstance(wire.x_groq, dict) else None
     usage = _usage(counts) if counts else None
     model = "" if wire.model == known_model else _text(wire.model)
-    return Chunk(0, text, reasoning, deltas, finish, usage, model)
+    return Chunk(0, text, reasoning, deltas, finish, usage, model, field=name)
 
 
 class OtherSpeech(NamedTuple):
-    """What a delta says in fields that few deltas have; `unread`: something no chunk holds."""
+    """What a delta says in fields that few deltas have: as in `Chunk`."""
 
     text: str = ""
     reasoning: str = ""
-    unread: bool = False
+    field: str = ""
+    other: Mapping[str, Any] = MappingProxyType({})
 
 
 def read_other(data: bytes) -> OtherSpeech | None:
@@ -284,13 +288,23 @@ def read_other(data: bytes) -> OtherSpeech | None:
     if not said:
         return None
     tracks: dict[str, str] = {"text": "", "reasoning": ""}
-    unread = False
+    only = ""
     for name, value in said.items():
         track, _ = SPEECH.get(name, ("unread", ()))
-        unread = unread or track not in tracks
         if track in tracks:
             tracks[track] = tracks[track] or _texts(value)[0]
-    return OtherSpeech(tracks["text"].replace("\0", REPLACEMENT), tracks["reasoning"], unread)
+            only = name if len(said) == 1 and isinstance(value, str) else ""
+    text = tracks["text"].replace("\0", REPLACEMENT)
+    return OtherSpeech(text, tracks["reasoning"], only, {} if only else said)
+
+
+def storable(value: Mapping[str, Any]) -> Any:
+    """Return JSON that can be encoded: halves in its texts are mended, each by itself."""
+    try:
+        msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.loads(mend(json.dumps(value, ensure_ascii=False)))
+    return value
 
 
 def _says(value: object) -> bool:

@@ -9,12 +9,12 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from contract.errors import CutoverError
-from contract.model import Chunk, RawChunk, ToolCallDelta
+from contract.model import Chunk, ToolCallDelta
 
 MAX_CHUNKS: Final = 50_000
 """Chunks of an answer that are stored for comparison; beyond, it is not rescued once it began.
 
-Nor is one that said what chunks do not hold: it cannot be compared."""
+Nor is one that said other things than text, reasoning and tool calls: it cannot be compared."""
 
 Extent = Literal["nothing", "something", "too_much"]
 
@@ -47,7 +47,7 @@ class SentAnswer:
     def note(self, chunks: Sequence[Chunk]) -> None:
         """Note chunks that are sent."""
         for chunk in chunks:
-            self._many = self._many or (chunk.__class__ is RawChunk and chunk.unread)
+            self._many = self._many or bool(chunk.other and chunk.other.keys() - {"content"})
         if self._many or len(self._chunks) >= MAX_CHUNKS:
             self._chunks.clear()
             self._many = True
@@ -131,9 +131,10 @@ def _runs(chunks: Iterable[Chunk]) -> list[tuple[_Key, str]]:
 
 def _pieces(chunk: Chunk) -> Iterator[_Piece]:
     if chunk.reasoning:
-        yield ("reasoning",), chunk.reasoning, Chunk(reasoning=chunk.reasoning)
+        # Its field is the provider's own word, and another provider may have another.
+        yield ("reasoning",), chunk.reasoning, Chunk(reasoning=chunk.reasoning, field=chunk.field)
     if chunk.text:
-        yield ("text",), chunk.text, Chunk(text=chunk.text)
+        yield ("text", chunk.field), chunk.text, Chunk(text=chunk.text, field=chunk.field)
     for delta in chunk.tool_calls:
         if delta.id or delta.name:
             opening = ToolCallDelta(delta.index, delta.id, delta.name)
@@ -147,4 +148,4 @@ def _cut(chunk: Chunk, text: str) -> Chunk:
     """Replace the text of a chunk of one piece."""
     if chunk.tool_calls:
         return Chunk(tool_calls=(replace(chunk.tool_calls[0], arguments=text),))
-    return Chunk(reasoning=text) if chunk.reasoning else Chunk(text=text)
+    return replace(chunk, reasoning=text) if chunk.reasoning else replace(chunk, text=text)

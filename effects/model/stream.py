@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import httpx2
@@ -26,6 +26,7 @@ from effects.model.chunks import (
     chunk_of,
     decode_event,
     read_other,
+    storable,
 )
 from effects.model.errors import error_in, in_band_fault, is_error, status_fault, unreachable
 from effects.model.registry import (
@@ -134,6 +135,7 @@ class StreamAssembler:
     _bytes: int = 0
     _event_bytes: int = 0
     _object: list[bytes] | None = None
+    _other: Mapping[str, Any] = field(default_factory=dict)
     _model: str = ""
     _finish: str = ""
     _usage: Usage | None = None
@@ -211,6 +213,8 @@ class StreamAssembler:
             return None
         if other is not None:
             chunk = self._with_other(chunk, other)
+        elif choice is not None and choice.delta and choice.delta.content.__class__ is list:
+            self._other = {"content": choice.delta.content}
         if self._halves.held or isinstance(wire, SplitChunk):
             chunk = self._halves.join(chunk)
         return self._news(chunk)
@@ -218,7 +222,10 @@ class StreamAssembler:
     def _with_other(self, chunk: Chunk, other: OtherSpeech) -> Chunk:
         if not (other.text or other.reasoning):
             self.spoken += 1
-        return msgspec.structs.replace(chunk, text=other.text, reasoning=other.reasoning)
+        self._other = other.other
+        return msgspec.structs.replace(
+            chunk, text=other.text, reasoning=other.reasoning, field=other.field
+        )
 
     def _news(self, chunk: Chunk) -> Chunk | None:
         """Return what the chunk adds to earlier ones; None if that is nothing."""
@@ -238,10 +245,9 @@ class StreamAssembler:
 
 @dataclass(eq=False)
 class RawAssembler(StreamAssembler):
-    """Stores with each chunk the data of the events it came in."""
+    """Stores with each chunk the data of the events it came in, and what no other field holds."""
 
     _raw: list[bytes] = field(default_factory=list)
-    _unread: bool = False
 
     def _read(self, event: SseEvent) -> Chunk | None:
         malformed = self.malformed
@@ -250,16 +256,13 @@ class RawAssembler(StreamAssembler):
             if self.fault is not None or self.malformed > malformed:
                 return None
             self._raw.append(event.data)
-        if chunk is None and not (self._unread or (self.done and self._raw)):
+        if chunk is None and not (self._other or (self.done and self._raw)):
             return None
         raw, self._raw = tuple(self._raw), []
-        unread, self._unread = self._unread, False
         fields = {} if chunk is None else msgspec.structs.asdict(chunk)
-        return RawChunk(**fields, raw=raw, unread=unread)
-
-    def _with_other(self, chunk: Chunk, other: OtherSpeech) -> Chunk:
-        self._unread = True
-        return super()._with_other(chunk, other)
+        if self._other:
+            fields["other"], self._other = storable(self._other), {}
+        return RawChunk(**fields, raw=raw)
 
 
 def event_of_object(data: bytes) -> SseEvent:

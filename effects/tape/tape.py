@@ -156,7 +156,7 @@ class Entry:
     def append(self, item: Any) -> None:
         """Record one item and wake the readers."""
         # Counted first: an item that cannot be encoded must not get on the tape.
-        if type(item) is Chunk and not item.tool_calls:
+        if type(item) is Chunk and not (item.tool_calls or item.other):
             self._usage.add(48 + len(item.text) + len(item.reasoning))  # no need to encode it
         else:
             if type(item) is OfferedTools:

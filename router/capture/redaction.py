@@ -381,6 +381,9 @@ class _Entry(_Source):
             "text": "".join([chunk.text for chunk in chunks]),
             "reasoning": "".join([chunk.reasoning for chunk in chunks]),
         }
+        for chunk in chunks:
+            for path, _, _, text in _strings(chunk.other) if chunk.other else ():
+                texts[path] = texts.get(path, "") + text
         words = {f"{chunk.model} {chunk.finish}" for chunk in chunks}
         for call in [call for chunk in chunks for call in chunk.tool_calls]:
             words |= {call.id, call.name}
@@ -396,6 +399,8 @@ class _Entry(_Source):
             for name in _PIECES:
                 if name in chunk:
                     tracks.setdefault((name, False), []).append(Spot(at, chunk, name, chunk[name]))
+            for path, holder, key, text in _strings(chunk.get("other", {})):
+                tracks.setdefault((path, False), []).append(Spot(at, holder, key, text))
             for call in chunk.get("tool_calls", ()):
                 if "arguments" in call:
                     track = (f"arguments {call.get('index', 0)}", False)
@@ -406,7 +411,7 @@ class _Entry(_Source):
 
     def put(self, spot: Spot, text: str) -> None:
         """Write a text; a chunk leaves out a piece that became empty."""
-        if text:
+        if text or isinstance(spot.holder, list):
             spot.holder[spot.key] = text
         else:
             del spot.holder[spot.key]
@@ -418,6 +423,16 @@ class _Entry(_Source):
             fault = msgspec.structs.replace(fault, data=msgspec.json.decode(self.raws[-1]))
         items = tuple(self.raws[1 : self._end])
         return msgspec.structs.replace(self._entry, args=self.raws[0], items=items, fault=fault)
+
+
+def _strings(holder: Json, path: str = "other") -> Iterator[tuple[str, Json, Any, str]]:
+    """Yield the texts inside a value: their path, holder and key in it; streamed, pieces of one."""
+    for key in list(holder) if isinstance(holder, dict) else range(len(holder)):
+        value, inside = holder[key], f"{path}.{key}"
+        if isinstance(value, str):
+            yield inside, holder, key, value
+        elif isinstance(value, dict | list):
+            yield from _strings(value, inside)
 
 
 @dataclass(frozen=True, slots=True)

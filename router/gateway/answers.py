@@ -93,11 +93,11 @@ def _only_usage(data: bytes) -> bool:
 
 
 def _delta(chunk: Chunk) -> dict[str, Any]:
-    delta: dict[str, Any] = {}
-    if chunk.reasoning:
-        delta["reasoning_content"] = chunk.reasoning
-    if chunk.text:
-        delta["content"] = chunk.text
+    delta = dict(chunk.other)
+    if chunk.reasoning and not chunk.other:
+        delta[chunk.field or "reasoning_content"] = chunk.reasoning
+    if chunk.text and not chunk.other:
+        delta[chunk.field or "content"] = chunk.text
     if chunk.tool_calls:
         delta["tool_calls"] = [_call_delta(one) for one in chunk.tool_calls]
     return delta

@@ -28,6 +28,7 @@ PLAIN: Mapping[type[types.Type], SearchStrategy[Any]] = {
     types.BoolType: st.booleans(),
     types.NoneType: st.none(),
     types.RawType: RAW,
+    types.AnyType: JSON,
 }
 
 

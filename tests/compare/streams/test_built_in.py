@@ -233,6 +233,33 @@ def test_text_and_ending_may_share_a_chunk(tmp_path: Path) -> None:
     assert compared(tmp_path, dialect("openai"), together, apart).equal == 1
 
 
+@pytest.mark.parametrize("side", ["legacy", "graph"])
+@pytest.mark.parametrize("before", ["", "Well. "])
+def test_a_refusal_told_as_text_is_a_cause_of_its_own(
+    tmp_path: Path, side: str, before: str
+) -> None:
+    """Clients show the two apart, and no frame or text is missing beside."""
+
+    def stream(name: str) -> bytes:
+        pieces = [{"content": before}, {name: "I can't "}, {name: "help."}, {}]
+        chunks = [{"choices": [{"index": 0, "delta": piece}]} for piece in pieces]
+        return b"".join(map(sse, chunks)) + b"data: [DONE]\n\n"
+
+    streams = [stream("refusal"), stream("content")]
+    legacy, graph = streams if side == "graph" else reversed(streams)
+    tally = compared(tmp_path, dialect("openai"), legacy, graph)
+    assert causes(tally) == [("text", "refusal_as_text", "refusal")]
+    assert compared(tmp_path, dialect("openai"), legacy, legacy).equal == 1
+
+
+def test_a_refusal_that_is_missing_is_a_missing_frame(tmp_path: Path) -> None:
+    """It was told nowhere."""
+    done = b"data: [DONE]\n\n"
+    refused = sse({"choices": [{"index": 0, "delta": {"refusal": "No."}}]}) + done
+    [cause] = causes(compared(tmp_path, dialect("openai"), refused, done))
+    assert cause == ("frames", "frame_dropped", "frames[0].refusal")
+
+
 def test_a_comment_that_says_who_goes_on_lets_text_begin_anew(tmp_path: Path) -> None:
     """A declared takeover; undeclared, the text took back what it had shown."""
     body = told("chat")

@@ -75,7 +75,7 @@ PARTS = [
 CHOICES = [{"index": 1, "delta": {"content": "b"}}, {"index": 0, "delta": {"content": "a"}}]
 CHUNKS: dict[str, tuple[object, Chunk]] = {
     "text": (delta(content="Hel"), Chunk(text="Hel")),
-    "reasoning": (delta(content=None, reasoning="hm"), Chunk(reasoning="hm")),
+    "reasoning": (delta(content=None, reasoning="hm"), Chunk(reasoning="hm", field="reasoning")),
     "reasoning by its other name": (
         delta(content=None, reasoning_content="hm"),
         Chunk(reasoning="hm"),

@@ -13,7 +13,7 @@ import pytest
 from contract.errors import Fault
 from contract.model import Chunk, RawChunk, ToolCall, Usage
 from effects.model.retry import remedy
-from effects.model.splice import SentAnswer
+from effects.model.splice import AnswerMismatch, SentAnswer
 from effects.model.stream import RawAssembler, StreamAssembler
 from tests.support.loopback_provider import (
     CALL,
@@ -101,25 +101,62 @@ async def test_a_live_refusal_is_speech_and_comes_at_once() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"refusal": "No."},
         {"function_call": {"name": "f", "arguments": ""}},
         {"audio": {"data": "AAAA"}},
         {"images": [{"image_url": {"url": "data:image/png;base64,AA=="}}]},
-        {"thinking": "Well"},
         {"reasoning_details": [{"type": "reasoning.summary", "summary": "Well"}]},
+        {"thinking": "Well", "audio": {"data": "AAAA"}},
+        {"audio": "half \ud83d"},
     ],
-    ids=lambda fields: next(iter(fields)),
+    ids="-".join,
 )
-def test_speech_that_no_chunk_holds_is_passed_on_with_its_event(fields: dict[str, Any]) -> None:
+def test_speech_that_is_no_text_is_held_as_it_came(fields: dict[str, Any]) -> None:
     """A client of the gateway gets it at once, and it is never spliced."""
     raw = RawAssembler()
     [chunk] = raw.feed(events(delta(**fields), done=False))
     assert isinstance(chunk, RawChunk)
-    assert (len(chunk.raw), chunk.unread, raw.spoken) == (1, True, 1)
+    held = json.loads(json.dumps(fields).replace("\\ud83d", "\\ufffd"))
+    assert (len(chunk.raw), chunk.other, chunk.field, raw.spoken) == (1, held, "", 1)
     sent = SentAnswer()
     sent.note([chunk])
     sent.note([Chunk(text="more")])
     assert sent.extent == "too_much"
+
+
+@pytest.mark.parametrize(
+    ("fields", "chunk"),
+    [
+        ({"refusal": "No."}, Chunk(text="No.", field="refusal")),
+        ({"thinking": "Well"}, Chunk(reasoning="Well", field="thinking")),
+        ({"reasoning": "Well"}, Chunk(reasoning="Well", field="reasoning")),
+        ({"reasoning_content": "Well"}, Chunk(reasoning="Well")),
+        ({"reasoning": "Well", "reasoning_content": "Well"}, Chunk(reasoning="Well")),
+        ({"content": "Hi"}, Chunk(text="Hi")),
+    ],
+    ids=lambda given: "-".join(given) if isinstance(given, dict) else "",
+)
+def test_a_chunk_names_the_field_its_text_came_in(fields: dict[str, Any], chunk: Chunk) -> None:
+    """On every tape: a refusal is told from content, and a splice may begin with it."""
+    data = events({**delta(**fields), "model": None}, done=False)
+    assert StreamAssembler().feed(data) == [chunk]
+    [raw] = RawAssembler().feed(data)
+    assert isinstance(raw, RawChunk)
+    assert raw.plain() == chunk
+    sent = SentAnswer()
+    sent.note([raw])
+    splice = sent.splice()
+    assert splice is not None
+    assert splice.feed([chunk, Chunk(text="So")]) == [Chunk(text="So")]
+
+
+def test_a_refusal_does_not_continue_as_content() -> None:
+    """Equal words, but clients show the two apart."""
+    sent = SentAnswer()
+    sent.note([Chunk(text="No", field="refusal")])
+    splice = sent.splice()
+    assert splice is not None
+    with pytest.raises(AnswerMismatch):
+        splice.feed([Chunk(text="No.")])
 
 
 @pytest.mark.parametrize(

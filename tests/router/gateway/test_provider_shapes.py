@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from openai import APIError, AsyncOpenAI
 
-from contract.model import ToolCall, Usage
-from effects.model import RescuePolicy, RescuingModel
+from contract.model import Chunk, ModelCall, PassedCall, ToolCall, Usage
+from contract.operations import MODEL_STREAM
+from effects.model import ModelRegistry, RescuePolicy, RescuingModel
+from effects.model.stream import RawAssembler
+from effects.tape.tape import Tape
 from tests.support.gateways import client_of, opened
 from tests.support.loopback_provider import Answer, Wire, finish, registry_of, serving
 from tests.support.misbehaving_providers import pair, saying
-from tests.support.provider_shapes import DONE, SHAPES, Expected, Shape, delta, events
+from tests.support.provider_shapes import DONE, SHAPES, SPEECH, Expected, Shape, delta, events
 
 pytestmark = pytest.mark.sockets
 
@@ -122,6 +126,53 @@ async def test_an_answer_reaches_its_client(shape: Shape) -> None:
         status, body = await post(url, STREAMED)
     left = [one for one in shape.body.split(b"\n\n") if b'"choices": []' not in one]
     assert (status, body) == (200, b"\n\n".join(left))
+
+
+class RecordedModel(RescuingModel):
+    """Plays chunks of a tape, in place of a provider."""
+
+    def __init__(self, registry: ModelRegistry, chunks: Sequence[Chunk]) -> None:
+        super().__init__(registry)
+        self._chunks = chunks
+
+    async def stream(self, _: str, __: ModelCall | PassedCall) -> AsyncGenerator[Chunk, None]:
+        """Yield them at once."""
+        for chunk in self._chunks:
+            yield chunk
+
+
+def recorded(shape: Shape) -> list[Chunk]:
+    """Return what a stored tape holds of an answer."""
+    entry = Tape().add(MODEL_STREAM, "gateway", b"{}", 0)
+    for chunk in RawAssembler().feed(shape.body):
+        entry.append(chunk)
+    return [msgspec.json.decode(item, type=Chunk) for item in entry.record().items]
+
+
+def deltas(body: bytes) -> list[dict[str, Any]]:
+    """Return what each event of a stream says, but for roles and empty fields."""
+    lines = [line[6:] for line in body.splitlines() if line.startswith(b"data: {")]
+    found = [choice["delta"] for line in lines for choice in json.loads(line)["choices"]]
+    kept = [{name: one[name] for name in one if one[name] and name != "role"} for one in found]
+    return [one for one in kept if one]
+
+
+@pytest.mark.parametrize("shape", [one for one in SPEECH if one.streamed], ids=str)
+async def test_what_a_tape_holds_of_an_answer_is_played_in_its_shape(shape: Shape) -> None:
+    """A refusal as a refusal, audio as audio, thoughts under their provider's name."""
+    async with registry_of() as registry:
+        model = RecordedModel(registry, recorded(shape))
+        async with opened(model, registry) as url, client_of(url) as client:
+            assert await whole(client) == shape.expected
+            assert await streamed(client) == replace(shape.expected, calls=(), usage=None)
+            _, body = await post(url, STREAMED)
+            _, answer = await post(url, HELLO)
+    assert deltas(body) == deltas(shape.body)
+    async with gateway(shape.answer) as url:
+        _, first = await post(url, HELLO)
+    messages = [json.loads(one)["choices"][0]["message"] for one in (answer, first)]
+    played, given = ({name: one[name] for name in one if one[name]} for one in messages)
+    assert played == given
 
 
 @pytest.mark.parametrize("shape", FAULTY, ids=str)

@@ -109,6 +109,14 @@ def reasoning_chunks(pieces: Sequence[str]) -> list[Chunk]:
     return [Chunk(at=at, reasoning=piece) for at, piece in enumerate(pieces)]
 
 
+def audio_chunks(pieces: Sequence[str]) -> list[Chunk]:
+    """Return chunks of what a tape holds as its provider wrote it."""
+    return [
+        Chunk(at=at, other={"audio": {"id": "a", "words": [piece, {"transcript": piece}]}})
+        for at, piece in enumerate(pieces)
+    ]
+
+
 def argument_chunks(pieces: Sequence[str], index: int = 0) -> list[Chunk]:
     """Return chunks of a tool call's arguments."""
     return [
@@ -131,6 +139,8 @@ def streams(record: RunRecord) -> list[str]:
         chunks = [tree for tree in trees if isinstance(tree, dict)]
         texts += (joined(chunks, "text"), joined(chunks, "reasoning"))
         texts.append("".join(call["arguments"] for tree in trees for call in calls(tree)))
+        words = [tree["other"]["audio"]["words"] for tree in chunks if "other" in tree]
+        texts += ["".join(one for one, _ in words), joined([two for _, two in words], "transcript")]
     texts.append("".join(content(text) for _, text in record.frames))
     return texts
 

@@ -26,6 +26,7 @@ Place = Callable[[Sequence[str]], tuple[RunRecord, EventDecoder]]
 PLACES: dict[str, Place] = {
     "model text": lambda ps: (ex.run(ex.model(*ex.text_chunks(ps))), ex.GROWING),
     "model reasoning": lambda ps: (ex.run(ex.model(*ex.reasoning_chunks(ps))), ex.GROWING),
+    "model audio": lambda ps: (ex.run(ex.model(*ex.audio_chunks(ps))), ex.GROWING),
     "tool arguments": lambda ps: (ex.run(ex.model(*ex.argument_chunks(ps))), ex.GROWING),
     "delta frames": lambda ps: (ex.run(frames=ex.delta_frames(ps)), ex.DELTAS),
     "growing frames": lambda ps: (ex.run(frames=ex.growing_frames(ps)), ex.GROWING),
