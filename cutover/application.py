@@ -117,7 +117,7 @@ async def application(
 def in_force(watched: SettingsWatcher | None) -> Callable[[], Settings]:
     """Return a function that returns the settings in force."""
     if watched is not None:
-        return lambda: watched.current
+        return watched.settings
     defaults = settings_at(None)
     return lambda: defaults
 
@@ -197,7 +197,7 @@ def _add_operations(
         services.model,
         services.recent,
         watched,
-        AuditLog(Path(watched.current.admin.audit_path)),
+        AuditLog(Path(watched.settings().admin.audit_path)),
         None if history is None else history.tool_changed,
     )
     add_admin(app, operations, tokens)

@@ -42,8 +42,7 @@ from graph_impl.rounds import Plain, plain, plains
 from graph_impl.templates import FOLDER, system_prompt
 from rules import chat as rules
 from rules.chat import ending_notice
-from rules.conversation import store_reply
-from rules.model_calls import ModelAnswer, Render, tool_answer, tool_round
+from rules.conversation import ModelAnswer, Render, store_reply, tool_answer, tool_round
 
 
 class ChatState(TypedDict, total=False):

@@ -40,11 +40,10 @@ from graph_impl.templates import FOLDER, system_prompt
 from rules import companion as rules
 from rules import memories, questions
 from rules.companion import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
-from rules.conversation import store_reply
+from rules.conversation import Render, store_reply, tool_answer
 from rules.emotion import feel
 from rules.images import Picture, picture
 from rules.memories import Fact
-from rules.model_calls import Render, tool_answer
 
 log = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from contract.model import (
 from contract.ports import Effects
 from contract.stores import MemoryEntry, Recall
 from graph_impl.engine import RunContext
-from rules import model_calls
-from rules.model_calls import ModelAnswer, rounds_of, tool_round
+from rules import conversation
+from rules.conversation import ModelAnswer, rounds_of, tool_round
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ Plain = dict[str, Any]
 """A struct as plain values: what a graph's state, and a checkpoint, can hold."""
 
 
-class RoundParameters(model_calls.ModelParameters, Protocol):
+class RoundParameters(conversation.ModelParameters, Protocol):
     """How a flow calls its model, round by round."""
 
     @property
@@ -78,7 +78,7 @@ def model_call(
     """Build the next call of the model; after the last round of tools it may call none."""
     typed = msgspec.convert({"messages": messages}, _Messages).messages
     last = len(rounds_of(typed)) >= parameters.max_tool_iterations
-    return model_calls.question(parameters, typed, tuple(map(_tool, tools)), last=last)
+    return conversation.question(parameters, typed, tuple(map(_tool, tools)), last=last)
 
 
 def _tool(tool: Plain) -> ToolSpec:
@@ -98,7 +98,7 @@ async def open_round(
     site: str,
     parameters: RoundParameters,
     *,
-    lay_out: Callable[[], Awaitable[model_calls.Layout]],
+    lay_out: Callable[[], Awaitable[conversation.Layout]],
     event: Callable[[str], Event],
 ) -> tuple[ModelAnswer, RoundState | None]:
     """Call the model once, sending its text as events on the way.

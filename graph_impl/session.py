@@ -40,8 +40,7 @@ from graph_impl.rounds import Plain, RoundState, plain
 from graph_impl.templates import FOLDER, system_prompt
 from graph_impl.threads import Threads
 from rules import session as rules
-from rules.conversation import store_reply
-from rules.model_calls import Render, tool_answer
+from rules.conversation import Render, store_reply, tool_answer
 from rules.session import SESSION_PROMPT, SessionTurnRequest
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 
 from contract.flows.chat import PromptValue
 from rules.chat import DEFAULT_SYSTEM_PROMPT
-from rules.model_calls import Render
+from rules.conversation import Render
 
 log = logging.getLogger(__name__)
 

@@ -27,8 +27,7 @@ from legacy import rounds
 from legacy.templates import FOLDER, system_prompt
 from rules import chat as rules
 from rules.chat import ending_notice
-from rules.conversation import store_reply
-from rules.model_calls import ModelAnswer, question, tool_answer, tool_round
+from rules.conversation import ModelAnswer, question, store_reply, tool_answer, tool_round
 
 DIAGRAM = """graph TD;
 	__start__ --> initialize;

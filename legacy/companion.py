@@ -26,10 +26,9 @@ from legacy.templates import FOLDER, system_prompt
 from rules import companion as rules
 from rules import memories, questions
 from rules.companion import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
-from rules.conversation import store_reply
+from rules.conversation import ModelAnswer, Render, question, store_reply, tool_answer, tool_round
 from rules.emotion import feel
 from rules.images import Picture, picture
-from rules.model_calls import ModelAnswer, Render, question, tool_answer, tool_round
 
 log = logging.getLogger(__name__)
 

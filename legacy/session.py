@@ -23,8 +23,7 @@ from contract.ports import Effects
 from legacy import rounds
 from legacy.templates import FOLDER, system_prompt
 from rules import session as rules
-from rules.conversation import store_reply
-from rules.model_calls import ModelAnswer, question, tool_answer, tool_round
+from rules.conversation import ModelAnswer, question, store_reply, tool_answer, tool_round
 from rules.session import SESSION_PROMPT, SessionTurnRequest
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, TemplateNotFound, select_autoescape
 
 from rules.chat import DEFAULT_SYSTEM_PROMPT
-from rules.model_calls import Render
+from rules.conversation import Render
 
 log = logging.getLogger(__name__)
 

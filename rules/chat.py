@@ -12,8 +12,7 @@ from contract.flow import Request
 from contract.flows.chat import ChatOptions, ChatRequest, ModelOverrides
 from contract.ports import Effects
 from contract.stores import Turn
-from rules.conversation import window
-from rules.model_calls import Layout, Render, check_model, parameters, prompt_messages
+from rules.conversation import Layout, Render, check_model, parameters, prompt_messages, window
 
 DEFAULT_SYSTEM_PROMPT: Final = (
     "你是一个AI助手，当前时间是 {current_time}，当前日期是 {current_date}。\n"

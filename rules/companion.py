@@ -31,19 +31,21 @@ from contract.model import (
 from contract.ports import Effects
 from contract.stores import MemoryEntry, Recall, Turn
 from rules import questions
-from rules.conversation import lock_session, summary, window
-from rules.emotion import snippet
-from rules.images import Picture
-from rules.memories import Fact, as_list, confident_facts, memory_form, remember
-from rules.model_calls import (
+from rules.conversation import (
     Layout,
     Render,
     check_model,
+    lock_session,
     parameters,
     prompt_messages,
     read_text,
+    summary,
     tool_answer,
+    window,
 )
+from rules.emotion import snippet
+from rules.images import Picture
+from rules.memories import Fact, as_list, confident_facts, memory_form, remember
 
 CompanionRequest: TypeAlias = Request[Any, CompanionOptions]
 

@@ -1,22 +1,234 @@
-"""Conversations: the turns a model is shown, a summary of the others, and their tokens."""
+"""Conversations with a model: prompts, turns and messages, calls and their answers.
+
+Messages are such as providers accept; an answer is put together as it streams in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final, Protocol
+from zoneinfo import ZoneInfo
 
-from contract.errors import Refused
+from msgspec.structs import replace
+
+from contract.errors import EffectFailed, Refused
+from contract.flows.chat import PromptValue
 from contract.flows.session import lock_key
+from contract.model import (
+    AssistantMessage,
+    Chunk,
+    Message,
+    ModelCall,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    ToolSpec,
+    Usage,
+    UserMessage,
+    as_whole,
+)
 from contract.ports import Effects
 from contract.stores import Turn
 
+Render = Callable[[Mapping[str, PromptValue]], str]
+"""Renders a prompt with its parameters."""
+
+Layout = tuple[tuple[Message, ...], tuple[ToolSpec, ...]]
+"""The messages of a conversation, and the tools to offer."""
+
+NO_NAME: Final = "invalid_tool_name"
+"""Replaces a name that a model invented and no provider accepts."""
+
+EARLY_ENDINGS: Final = frozenset({"content_filter", "length"})
+"""Finish reasons after which a round's tool calls, cut short, are not run."""
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
 _ASCII_PER_TOKEN = 4
-
-
 NOTHING: Final = "这是本次对话的开始。"
 _TOPICS: Final = 3
 _TOPIC: Final = 40
 """Characters of a quoted message."""
+
+
+def parameters(
+    now: datetime, timezone: str, overrides: Mapping[str, PromptValue] | None
+) -> dict[str, PromptValue]:
+    """Build the parameters of a prompt; what a request sends overrides the built-in ones."""
+    local = now.astimezone(ZoneInfo(timezone))
+    return {
+        "current_date": local.strftime("%Y-%m-%d"),
+        "current_time": local.strftime("%H:%M:%S"),
+        **(overrides or {}),
+    }
+
+
+def message_of(turn: Turn) -> Message:
+    """Turn a stored turn into a message; a user's text carries their name."""
+    if turn.role == "assistant":
+        return AssistantMessage(turn.content)
+    if turn.user_name:
+        return UserMessage(f"[{turn.user_name}]: {turn.content}")
+    return UserMessage(turn.content)
+
+
+def prompt_messages(system: str, history: Iterable[Turn], current: Turn) -> tuple[Message, ...]:
+    """Lay out a conversation: system prompt, earlier turns, the current one."""
+    return (SystemMessage(system), *map(message_of, history), message_of(current))
+
+
+def tool_round(text: str, calls: tuple[ToolCall, ...]) -> AssistantMessage:
+    """Build the model's message of a tool round; no text is null, not an empty string."""
+    return AssistantMessage(text or None, calls)
+
+
+def tool_answer(call: ToolCall, result: ToolResult) -> ToolMessage:
+    """Build the message with a tool's result."""
+    content = result.content if result.error is None else f"Error: {result.error}"
+    return ToolMessage(call.id, content)
+
+
+def acceptable_messages(
+    messages: tuple[Message, ...], offered: Collection[str]
+) -> tuple[Message, ...]:
+    """Return messages as providers accept them: they refuse some that their models have made.
+
+    A reply without text is left out; an invalid name of a call that was not `offered` is replaced
+    by `NO_NAME`. The call is run, and shown, by the name it was made with.
+    """
+    accepted: list[Message] = []
+    for message in messages:
+        if not isinstance(message, AssistantMessage):
+            accepted.append(message)
+        elif message.tool_calls:
+            calls = [
+                call
+                if _NAME.fullmatch(call.name) or call.name in offered
+                else replace(call, name=NO_NAME)
+                for call in message.tool_calls
+            ]
+            accepted.append(replace(message, tool_calls=tuple(calls)))
+        elif message.content and message.content.strip():
+            accepted.append(message)
+    found = tuple(accepted)
+    return messages if found == messages else found
+
+
+class ModelParameters(Protocol):
+    """Parameters of a flow's model call; no `max_tokens`, or 0, is the model's own limit."""
+
+    @property
+    def model_id(self) -> str:
+        """The model."""
+        ...
+
+    @property
+    def temperature(self) -> float:
+        """From 0 to 2."""
+        ...
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Of one answer."""
+        ...
+
+
+async def check_model(effects: Effects, model_id: str, max_tokens: int | None) -> None:
+    """Refuse an unknown model, and more tokens than it can answer; raises `Refused`."""
+    try:
+        info = await effects.model.lookup("model", model_id)
+    except EffectFailed as failure:
+        if failure.fault.code == "unknown_model":
+            raise Refused(422, "unknown_model", f"no model {model_id!r} is registered") from failure
+        raise
+    most = info.max_output_tokens
+    if max_tokens is not None and max_tokens > most:
+        raise Refused(422, "max_tokens_too_large", f"at most {most} tokens with this model")
+
+
+def question(
+    parameters: ModelParameters,
+    messages: tuple[Message, ...],
+    tools: tuple[ToolSpec, ...],
+    *,
+    last: bool,
+) -> ModelCall:
+    """Build a model call; the `last` one of a reply may not call tools."""
+    return ModelCall(
+        model_id=parameters.model_id,
+        messages=acceptable_messages(messages, {tool.name for tool in tools}),
+        temperature=parameters.temperature,
+        max_tokens=parameters.max_tokens or None,
+        tools=tools,
+        tool_choice=("none" if last else "auto") if tools else None,
+    )
+
+
+class ModelAnswer:
+    """An answer as it comes, chunk by chunk; tool calls are put together by their index."""
+
+    __slots__ = ("_pieces", "finish", "text", "usage")
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.finish = ""
+        self.usage = Usage()
+        self._pieces: dict[int, list[str]] = {}
+
+    def add(self, chunk: Chunk) -> str:
+        """Take a chunk in; return its text.
+
+        Of a tool call the id counts once, name and arguments add up.
+        """
+        if chunk.finish:
+            self.finish = chunk.finish
+        if chunk.usage is not None:
+            self.usage += chunk.usage
+        for delta in chunk.tool_calls:
+            piece = self._pieces.setdefault(delta.index, ["", "", ""])
+            piece[0] = piece[0] or delta.id
+            piece[1] += delta.name
+            piece[2] += delta.arguments
+        self.text += chunk.text
+        return chunk.text
+
+    def calls(self, question: ModelCall) -> tuple[ToolCall, ...]:
+        """Return the calls of the whole answer, in index order; none if the question allowed none.
+
+        A missing id, or one of an earlier call, becomes our own.
+        """
+        if question.tool_choice != "auto" or self.finish in EARLY_ENDINGS:
+            return ()
+        rounds = rounds_of(question.messages)
+        seen = {call.id for calls in rounds for call in calls}
+        calls: list[ToolCall] = []
+        for index, (call_id, name, arguments) in sorted(self._pieces.items()):
+            unique = call_id
+            if not call_id or call_id in seen:
+                unique = f"call_{len(rounds)}_{index}"
+            while unique in seen:  # the model may use our form, too
+                unique += "_"
+            seen.add(unique)
+            calls.append(ToolCall(unique, name, arguments))
+        return tuple(calls)
+
+
+async def read_text(effects: Effects, site: str, call: ModelCall) -> str:
+    """Call the model and return the whole text of its answer."""
+    answer = effects.model.stream(site, as_whole(call))
+    return "".join([chunk.text async for chunk in answer])
+
+
+def rounds_of(messages: Iterable[Message]) -> list[tuple[ToolCall, ...]]:
+    """Return the calls of each round of tools so far."""
+    return [
+        message.tool_calls
+        for message in messages
+        if isinstance(message, AssistantMessage) and message.tool_calls
+    ]
 
 
 def estimate(text: str) -> int:

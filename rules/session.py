@@ -17,9 +17,16 @@ from contract.flows.session import (
 from contract.model import ModelCall, SystemMessage, Usage, UserMessage
 from contract.ports import Effects
 from contract.stores import MemoryEntry, Recall, Turn
-from rules.conversation import lock_session, window
+from rules.conversation import (
+    Layout,
+    Render,
+    check_model,
+    lock_session,
+    prompt_messages,
+    read_text,
+    window,
+)
 from rules.memories import as_list, confident_facts, remember
-from rules.model_calls import Layout, Render, check_model, prompt_messages, read_text
 
 SessionTurnRequest = Request[SessionRequest, SessionOptions]
 """What a flow is request for a turn."""

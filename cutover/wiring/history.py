@@ -39,7 +39,7 @@ async def follow_history(
 ) -> HistoryWriter | None:
     """Write changes of the file into the history; one that cannot be opened is only a fault."""
     try:
-        made = opening(watched.current, environ)
+        made = opening(watched.settings(), environ)
         if made is None:
             return None
         history = await stack.enter_async_context(made)
@@ -52,7 +52,7 @@ async def follow_history(
     watched.on_change(writer.file_changed)
     # The file may have changed since this process read it; then the change itself is written.
     if watched.poll_once() == "same":
-        writer.file_changed(watched.current)
+        writer.file_changed(watched.settings())
     return writer
 
 
@@ -90,7 +90,7 @@ class HistoryWriter:
             await asyncio.wait([self._last])
 
     async def _flags_changed(self, flags: Flagged, names: Sequence[str] | None) -> None:
-        settings, who = self._watched.current, flags.source.name
+        settings, who = self._watched.settings(), flags.source.name
         for flow, file in settings.flows.items():
             requested = defaults(file, flags.names)
             found = await flags.source.values(Targeting(flow, ""), requested)

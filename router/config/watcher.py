@@ -28,7 +28,7 @@ class _Unreadable(str):
 
 
 class SettingsWatcher:
-    """The settings in force, the fault of the file since, if any, and the count of refused edits.
+    """Knows the settings in force, the fault of the file since, and the count of refused edits.
 
     The file is read at every poll and compared by content: that notices an edit in place, a
     replacement by rename and a changed link alike, whatever the time stamps say. New content
@@ -43,7 +43,11 @@ class SettingsWatcher:
         self._specs = specs
         self._listeners: list[Callable[[Settings], None]] = []
         self._judged = self._settling = read_config_text(path)
-        self.current = parse_settings(self._judged, str(path), specs)
+        self._current = parse_settings(self._judged, str(path), specs)
+
+    def settings(self) -> Settings:
+        """Return the settings in force."""
+        return self._current
 
     def on_change(self, listener: Callable[[Settings], None]) -> None:
         """Call `listener` with every new settings, on the loop of `watching`."""
@@ -102,7 +106,7 @@ class SettingsWatcher:
             log.exception("%s cannot be judged", self.path)
             return self._refuse(f"{self.path}: cannot be judged: {type(error).__name__}")
         self.fault = None
-        if settings != self.current:
+        if settings != self._current:
             self._take(settings)
         return "taken"
 
@@ -110,7 +114,7 @@ class SettingsWatcher:
         """Raise `ConfigRefused` where a declared flow came, went or changed."""
         old, new = (
             {name: flow.declared for name, flow in one.flows.items()}
-            for one in (self.current, settings)
+            for one in (self._current, settings)
         )
         changed = sorted(name for name in old | new if old.get(name) != new.get(name))
         if changed:
@@ -120,12 +124,12 @@ class SettingsWatcher:
     def _refuse(self, fault: str) -> Seen:
         self.fault = str(fault)
         self.refused += 1
-        log.error("%s; version %s stays in force", fault, self.current.version)
+        log.error("%s; version %s stays in force", fault, self._current.version)
         return "refused"
 
     def _take(self, settings: Settings) -> None:
-        log.info("settings %s replace %s", settings.version, self.current.version)
-        self.current = settings
+        log.info("settings %s replace %s", settings.version, self._current.version)
+        self._current = settings
         for listener in self._listeners:
             try:
                 listener(settings)

@@ -80,7 +80,7 @@ async def test_without_its_token_nothing_is_told_and_nothing_changes(
     place: Deployment, token: str | None, scheme: str, expected: tuple[int, str]
 ) -> None:
     """Every route; what is asked is not even looked at."""
-    text, settings = place.watched.path.read_bytes(), place.watched.current
+    text, settings = place.watched.path.read_bytes(), place.watched.settings()
     stranger = Operator(place, token, scheme)
     found = await routes(place)
     assert len(found) == 11
@@ -90,7 +90,7 @@ async def test_without_its_token_nothing_is_told_and_nothing_changes(
             assert (said, problem["code"]) == expected, path
             assert set(problem) <= {"title", "status", "code", "detail"}
     assert place.watched.path.read_bytes() == text
-    assert place.watched.current is settings
+    assert place.watched.settings() is settings
     assert stranger.audited() == []
     assert (await place.ask(HELLO)).headers["x-cutover-assigned"] == "graph"
 

@@ -130,7 +130,7 @@ async def test_a_session_that_is_deleted_takes_its_side_along(tmp_path: Path) ->
         async with place.session.delete(f"{place.url}/api/v1/sessions/{first}") as response:
             assert response.status == 204
         assert set(replies.chats) == {ChatKey("session", second)}
-        stores = place.watched.current.stores
+        stores = place.watched.settings().stores
         await erase_rows(stores, {}, DataSubject("chat", second), ())
         await drop_unknown(replies, place.services.sessions.live.conversations)
         assert not replies.chats

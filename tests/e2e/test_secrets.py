@@ -93,7 +93,7 @@ def logged(place: Deployment, environ: Mapping[str, str] = SECRETS) -> Iterator[
     """Collect what the router's process would log, at the finest level."""
     said = io.StringIO()
     handler = logging.StreamHandler(said)
-    handler.setFormatter(log_formatter(place.watched.current, environ))
+    handler.setFormatter(log_formatter(place.watched.settings(), environ))
     root = logging.getLogger()
     level = root.level
     root.addHandler(handler)

@@ -21,7 +21,7 @@ import legacy.templates
 from contract.flows.chat import ChatRequest, PromptValue
 from contract.model import Chunk, SystemMessage
 from router.serving.stack import LocalStack
-from rules.model_calls import parameters
+from rules.conversation import parameters
 from tests.support.flow_runs import Case, record, replay
 
 Render = Callable[[Mapping[str, Any]], str]

@@ -15,7 +15,7 @@ from contract.model import (
     UserMessage,
 )
 from contract.stores import Turn
-from rules.model_calls import NO_NAME
+from rules.conversation import NO_NAME
 from tests.support.companion_turns import Visit, turn
 from tests.support.flow_runs import Answer, Case, Scene, play, same_on_both
 from tests.support.session_turns import House, Saying

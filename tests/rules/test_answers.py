@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.model import AssistantMessage, Chunk, ModelCall, ToolCall, ToolCallDelta
-from rules.model_calls import EARLY_ENDINGS, ModelAnswer
+from rules.conversation import EARLY_ENDINGS, ModelAnswer
 
 D, C = ToolCallDelta, ToolCall
 

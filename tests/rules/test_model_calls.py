@@ -15,7 +15,7 @@ from contract.model import (
     UserMessage,
 )
 from contract.stores import Turn
-from rules.model_calls import (
+from rules.conversation import (
     NO_NAME,
     acceptable_messages,
     prompt_messages,

@@ -8,7 +8,7 @@ import pytest
 
 from contract.flows.chat import TEXT_NAMES
 from rules import chat
-from rules.model_calls import parameters
+from rules.conversation import parameters
 
 NOW = datetime(2026, 12, 31, 23, 30, 5, tzinfo=UTC)
 SUMMER = datetime(2026, 7, 1, 12, 0, tzinfo=UTC)

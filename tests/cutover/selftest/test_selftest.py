@@ -26,7 +26,7 @@ from cutover.selftest.trials import (
 )
 from cutover.wiring.stacks import load_stacks
 from router.serving.stack import LocalStack
-from rules.model_calls import ModelAnswer
+from rules.conversation import ModelAnswer
 
 STACKS = load_stacks()
 LEGACY, GRAPH = STACKS["legacy"], STACKS["graph"]

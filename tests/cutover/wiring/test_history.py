@@ -77,7 +77,7 @@ async def test_edits_are_noted_with_who_and_what(tmp_path: Path) -> None:
         newest, oldest = await written(place)
         assert (newest.who, newest.what) == ("ann", "flows.chat.langgraph_percent")
         assert (bytes(newest.before), bytes(newest.after)) == (b"25.000", b"50.000")
-        assert newest.version == place.watched.current.version
+        assert newest.version == place.watched.settings().version
         assert (oldest.who, bytes(oldest.after)) == (owner(place.watched.path), b"25.000")
         place.edit(good)
     status, table = await asyncio.to_thread(shown, "chat", "--config", str(place.watched.path))
@@ -102,7 +102,7 @@ async def test_a_change_through_the_operations_api_is_noted_in_the_name_of_its_t
             assert status == 200
         await alice.post("/breaker/chat/graph/reset")
         newest, oldest = await written(place)
-        assert newest.version == place.watched.current.version != oldest.version
+        assert newest.version == place.watched.settings().version != oldest.version
         for entry, after in ((oldest, b"25.0"), (newest, b"50.0")):
             noted = entry.who, entry.what, bytes(entry.after).rstrip(b"0") + b"0"
             assert noted == ("alice", "flows.chat.langgraph_percent", after)

@@ -14,7 +14,7 @@ from contract.model import Chunk, as_whole
 from effects.model import AttemptLine, BreakerPolicy, RescuePolicy, RescuingModel
 from effects.tape import TapeSession, canonical
 from effects.tape.exchange import model_exchange
-from rules.model_calls import read_text
+from rules.conversation import read_text
 from tests.support.loopback_provider import CALL, Wire, refusing, registry_of, serving, whole
 from tests.support.misbehaving_providers import (
     NO_WAIT,

@@ -23,7 +23,7 @@ async def test_flows_are_shown(place: Deployment, alice: Operator) -> None:
     await place.settled()
     status, page = await alice.get("/flows")
     assert status == 200
-    assert page["version"] == place.watched.current.version
+    assert page["version"] == place.watched.settings().version
     assert page["counts"]["requests"] == 1
     assert page["streams"] == {"open": 0}
     flow = next(one for one in page["flows"] if one["flow"] == "chat")
@@ -101,7 +101,9 @@ async def test_a_percentage_is_in_force_at_once(place: Deployment, alice: Operat
     assert (status, page["settings"]["langgraph_percent"], page["stage"]) == (200, 0.0, "shadow")
     answer = await place.ask(HELLO)
     assert answer.headers["x-cutover-assigned"] == "legacy"
-    assert load_settings(place.watched.path, place.services.router.flows) == place.watched.current
+    assert (
+        load_settings(place.watched.path, place.services.router.flows) == place.watched.settings()
+    )
     assert place.watched.poll_once() == "same"
     status, page = await alice.post("/flows/chat/shadow", {"percent": 12.345})
     assert (status, page["settings"]["shadow_percent"]) == (200, 12.345)
@@ -114,7 +116,7 @@ async def test_every_router_that_reads_the_file_follows(place: Deployment, alice
     other = SettingsWatcher(place.watched.path, place.services.router.flows)
     await alice.post("/flows/chat/rollback")
     assert [other.poll_once(), other.poll_once()] == ["settling", "taken"]
-    assert other.current == place.watched.current
+    assert other.settings() == place.watched.settings()
 
 
 async def test_a_rollback_sends_everybody_to_legacy(place: Deployment, alice: Operator) -> None:
@@ -178,7 +180,7 @@ async def test_a_file_nobody_follows_is_not_edited(place: Deployment, alice: Ope
     assert (said, problem["code"]) == (409, "not_written")
     assert "did you mean 'server'?" in problem["detail"]
     assert (await alice.get("/flows"))[1]["fault"] is not None
-    assert place.watched.current.flows["chat"].stage == "full"
+    assert place.watched.settings().flows["chat"].stage == "full"
 
 
 @pytest.mark.parametrize("limit", ["0", "1001", "many", ""])

@@ -104,8 +104,8 @@ def test_a_running_router_refuses_other_flows(tmp_path: Path) -> None:
     path.write_text(AT + FLOW, "utf-8")
     watched = SettingsWatcher(path, SPECS)
     watched.adopt(AT + FLOW + "max_streams = 3\n")
-    assert (watched.fault, watched.current.flows["support"].max_streams) == (None, 3)
+    assert (watched.fault, watched.settings().flows["support"].max_streams) == (None, 3)
     for other in (AT, AT + FLOW.replace("openai", "ndjson")):
         watched.adopt(other)
         assert "this takes a restart" in (watched.fault or "")
-        assert watched.current.flows["support"].max_streams == 3
+        assert watched.settings().flows["support"].max_streams == 3

@@ -77,8 +77,8 @@ def test_an_edit_counts_once_two_looks_have_seen_it(
         looks.append(watched.poll_once())
     looks += [watched.poll_once() for _ in range(2)]
     assert looks == seen.split()
-    assert watched.current.flows["chat"].langgraph_percent == percent
-    assert heard == [watched.current] * (percent != 10)
+    assert watched.settings().flows["chat"].langgraph_percent == percent
+    assert heard == [watched.settings()] * (percent != 10)
     assert fault in (watched.fault or "") if fault else watched.fault is None
     assert not fault or caplog.text.count(fault) == 1
 
@@ -90,7 +90,7 @@ def test_time_stamps_and_size_do_not_matter(path: Path) -> None:
     path.write_text(ON.replace("10", "20"), "utf-8")
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert [watched.poll_once() for _ in range(2)] == ["settling", "taken"]
-    assert watched.current.flows["chat"].langgraph_percent == 20
+    assert watched.settings().flows["chat"].langgraph_percent == 20
 
 
 def test_after_a_bad_edit_the_last_good_settings_stay(
@@ -98,16 +98,16 @@ def test_after_a_bad_edit_the_last_good_settings_stay(
 ) -> None:
     """The fault is kept and logged once; mending the file clears it."""
     watched = SettingsWatcher(path, SPECS)
-    before = watched.current
+    before = watched.settings()
     path.write_text("[flows.chat]\nenable_langgraf = true\n", "utf-8")
     assert [watched.poll_once() for _ in range(3)] == ["settling", "refused", "same"]
-    assert watched.current is before
+    assert watched.settings() is before
     assert "did you mean 'enable_langgraph'?" in (watched.fault or "")
     assert caplog.text.count("did you mean") == 1
     path.write_text(ON, "utf-8")
     assert [watched.poll_once() for _ in range(2)] == ["settling", "taken"]
     assert watched.fault is None
-    assert watched.current is before
+    assert watched.settings() is before
 
 
 class Fragile(ChatOptions, frozen=True):
@@ -143,7 +143,7 @@ def test_a_listener_that_fails_stops_nobody(path: Path) -> None:
     replace(path, OFF)
     for _ in range(2):
         watched.poll_once()
-    assert heard == [watched.current]
+    assert heard == [watched.settings()]
 
 
 def test_the_first_reading_refuses(path: Path) -> None:
@@ -167,4 +167,4 @@ async def test_a_change_is_in_force_within_a_second(path: Path) -> None:
     async with watched.watching():
         replace(path, OFF)
         await asyncio.sleep(0.99)
-        assert not watched.current.flows["chat"].enable_langgraph
+        assert not watched.settings().flows["chat"].enable_langgraph
