@@ -158,7 +158,7 @@ class _ModelUpdater:
         try:
             entries = model_entries(settings, self._environ)
         except CutoverError as error:
-            log.error("models stay as they are: %s", error)  # noqa: TRY400 - no traceback wanted
+            log.error("models stay as they are: %s", error)
             services.faults["models"] = str(error)
             return
         services.faults.update(model_faults(entries, settings))

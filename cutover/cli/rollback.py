@@ -75,7 +75,7 @@ async def _write_history(change: Change, settings: Settings) -> None:
             async with opened as history:
                 await history.audited(change, settings.version)
     except (CutoverError, OSError) as error:
-        log.error("not in the history: %s", error)  # noqa: TRY400 - the reason says it
+        log.error("not in the history: %s", error)
 
 
 def _user() -> str:

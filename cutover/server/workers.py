@@ -187,7 +187,7 @@ class Supervisor:
                 try:
                     self._start(worker)
                 except (CutoverError, OSError) as error:
-                    log.error("%s cannot be started: %s", worker, error)  # noqa: TRY400 - one line says it
+                    log.error("%s cannot be started: %s", worker, error)
                     self._postpone(worker)
 
     def _start(self, worker: _Worker) -> None:

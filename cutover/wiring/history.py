@@ -44,7 +44,7 @@ async def follow_history(
             return None
         history = await stack.enter_async_context(made)
     except (CutoverError, OSError) as error:
-        log.error("no history is written: %s", error)  # noqa: TRY400 - the reason says it
+        log.error("no history is written: %s", error)
         faults[NAME] = str(error)
         return None
     writer = HistoryWriter(history, watched, faults)
@@ -109,7 +109,7 @@ class HistoryWriter:
             try:
                 await work()
             except CutoverError as error:
-                log.error("a change is missing in the history: %s", error)  # noqa: TRY400 - as above
+                log.error("a change is missing in the history: %s", error)
                 self._faults[NAME] = f"a change could not be written down: {error}"
             else:
                 self._faults.pop(NAME, None)

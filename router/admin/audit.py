@@ -62,7 +62,7 @@ class AuditLog:
             with self.path.open("ab") as file:
                 file.write(line + b"\n")
         except OSError as error:
-            log.error("the audit file %s cannot be written: %s", self.path, error)  # noqa: TRY400 - the reason says it
+            log.error("the audit file %s cannot be written: %s", self.path, error)
 
 
 def now() -> int:
