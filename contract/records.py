@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, cast
 
@@ -183,17 +183,27 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 def encode_run(record: RunRecord) -> bytes:
-    """Write one run as one line of JSON, newline included.
+    """Write one run as one line of JSON, newline included."""
+    return encode_readable(record, raw_values(record)) + b"\n"
+
+
+def encode_readable(record: msgspec.Struct, raw: Iterable[msgspec.Raw]) -> bytes:
+    """Encode a record whose values `raw` are JSON as it came, on one line.
 
     What breaks the line, or cannot be read again, is written as `writable` makes it.
     """
     try:
-        raw = b",".join(raw_values(record))
-        if not _breaks_line(raw) and _readable(raw):
-            return _encoder.encode(record) + b"\n"
+        if readable(raw):
+            return _encoder.encode(record)
     except _UNREADABLE:
         pass
-    return _encoder.encode(writable(record)) + b"\n"
+    return _encoder.encode(writable(record))
+
+
+def readable(raw: Iterable[msgspec.Raw]) -> bool:
+    """Whether values that are JSON as it came break no line, and can be read again."""
+    joined = b",".join(raw)
+    return not _breaks_line(joined) and _readable(joined)
 
 
 def decode_run(line: bytes) -> RunRecord:
@@ -203,15 +213,22 @@ def decode_run(line: bytes) -> RunRecord:
 
 def raw_values(record: RunRecord) -> Iterator[msgspec.Raw]:
     """Yield every value of a record that is JSON as it came."""
-    if record.request is not None:
-        yield record.request.body
-        yield record.request.options
-    for entry in record.tape or ():
-        yield entry.args
-        yield from entry.items
+    yield from raw_calls(record.request, record.tape or ())
     for play in record.plays:
         if play.args is not None:
             yield play.args
+
+
+def raw_calls(
+    request: RequestRecord | None, entries: Iterable[EntryRecord]
+) -> Iterator[msgspec.Raw]:
+    """Yield every value of a request and of the entries of its tape that is JSON as it came."""
+    if request is not None:
+        yield request.body
+        yield request.options
+    for entry in entries:
+        yield entry.args
+        yield from entry.items
 
 
 T = TypeVar("T")

@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from contract.errors import CutoverError, Fault
-from contract.model import Chunk, OfferedTools, RawChunk
+from contract.model import Chunk, ModelCall, OfferedTools, RawChunk
 from contract.operations import OPERATIONS, Operation
-from contract.records import EntryEnd, EntryRecord, writable
+from contract.records import EntryEnd, EntryRecord, readable, writable
 
 FRAMES_FACTOR: Final = 8
 """How many times the limit of a tape the frames stored with it may take."""
@@ -29,9 +29,12 @@ _raw_items = msgspec.json.Decoder(tuple[msgspec.Raw, ...])
 def canonical(arguments: Any) -> bytes:
     """Encode arguments once, on one line: defaults omitted, keys sorted; snapshot and key in one.
 
-    JSON inside that came on several lines loses its white space: records are lines, and a call must
-    find its entry on a tape that was read.
+    JSON inside that came on several lines loses its white space, and schemas of tools are as
+    `writable` makes them: a call must find its entry on a tape that was stored and read.
     """
+    tools = arguments.tools if isinstance(arguments, ModelCall) else ()
+    if tools and not readable(tool.parameters for tool in tools):
+        arguments = writable(arguments)
     encoded = _sorted(arguments)
     if b"\n" in encoded or b"\r" in encoded:
         with suppress(msgspec.DecodeError, RecursionError):  # what is no JSON stays as it is

@@ -11,10 +11,12 @@ import pytest
 
 from contract.errors import EffectFailed, Fault, Paused, TapeMiss
 from contract.human import AwaitAnswer, HumanAnswer
-from contract.model import ToolCall
+from contract.model import ToolCall, ToolSpec
+from contract.ports import Effects
 from effects.stores import MemoryPauses, SqlPauses
 from effects.tape import Tape, canonical, read_paused, resume
 from effects.testing import World
+from effects.tools.fake import ScriptedTools
 from tests.effects.tape.pausing import REQUEST, STACKS, Asked, Desk, Said, prompt, question
 
 if TYPE_CHECKING:
@@ -294,3 +296,50 @@ async def test_a_pause_survives_a_restart(desk: Desk, tmp_path: Path) -> None:
     assert last.events == [Said("reject by id-1")]
     assert desk.world.count("model.stream") == 2
     assert desk.tools.called == ["book", "book"]
+
+
+class Offering(ScriptedTools):
+    """Tools of a service that writes its schemas as it likes."""
+
+    def __init__(self, spec: ToolSpec) -> None:
+        super().__init__({})
+        self._spec = spec
+
+    async def list(self, _site: str) -> tuple[ToolSpec, ...]:
+        """Offer the one tool."""
+        return (self._spec,)
+
+
+RAW = {
+    "newline": b'{\n"type": "object"\r\n}',
+    "half a pair": b'{"title": "\\ud83d"}',
+    "torn": b'{"type":',
+    "no UTF-8": b'{"title": "\xff"}',
+    "deep": b"[" * 2_000 + b"]" * 2_000,
+}
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "its own"])
+@pytest.mark.parametrize("raw", RAW.values(), ids=RAW)
+async def test_json_as_it_came_costs_no_pause(desk: Desk, raw: bytes, *, listed: bool) -> None:
+    """A tool's schema, of a service or of the stack itself; its call is found on the tape."""
+    spec = ToolSpec("book", "Books.", msgspec.Raw(raw))
+
+    async def ask(effects: Effects) -> HumanAnswer:
+        tools = await effects.tools.list("offer") if listed else (spec,)
+        call = msgspec.structs.replace(prompt("hello"), tools=tools)
+        async for _ in effects.model.stream("reply", call):
+            pass
+        hitl_id = await effects.human.open("ask", question(0))
+        return await effects.human.answer("ask", hitl_id)
+
+    desk.world.tools = Offering(spec)
+    async with desk.exchange() as it:
+        with pytest.raises(Paused):
+            await ask(it.effects)
+    stored = (await desk.paused("hitl-1")).tape
+    assert b"\n" not in stored
+    async with desk.resumed("hitl-1", YES) as run:
+        assert await ask(run.effects()) == YES
+        assert {play.how for play in run.plays} == {"exact"}
+    assert desk.world.count("model.stream") == 1
