@@ -51,7 +51,10 @@ class Memory(Protocol):
         ...
 
     async def write(self, site: str, entries: tuple[MemoryEntry, ...]) -> int:
-        """Store memories; returns how many entries were new."""
+        """Store memories; returns how many entries were new.
+
+        The same write made again, by the ids of its entries, returns what the first one did.
+        """
         ...
 
 

@@ -96,7 +96,7 @@ class Remember(msgspec.Struct, frozen=True):
 
 
 class Remembered(msgspec.Struct, frozen=True):
-    """Result of `memory.write`: how many entries were new."""
+    """Result of `memory.write`: how many entries were new when they were first written."""
 
     written: int
 

@@ -41,13 +41,14 @@ class InMemoryMemory:
         return tuple(entry for _, _, entry in found[: max(query.limit, 0)])
 
     async def write(self, site: str, entries: tuple[MemoryEntry, ...]) -> int:
-        """Store; returns how many entries were new."""
+        """Store; returns how many entries were new, now or when this write was made before."""
         for entry in entries:
             check_entry(entry)
-        before = len(self._entries)
+        written = 0
         for entry in entries:
-            self._entries.setdefault((entry.user_id, entry.text), entry)
-        return len(self._entries) - before
+            stored = self._entries.setdefault((entry.user_id, entry.text), entry)
+            written += stored.memory_id == entry.memory_id
+        return written
 
     async def erase(self, subject: DataSubject) -> int:
         """Remove what is known of a user, or was learnt in a chat; returns how many entries."""

@@ -101,13 +101,13 @@ class LongTermMemory:
         return found.entries
 
     async def write(self, site: str, entries: tuple[MemoryEntry, ...]) -> int:
-        """Store all entries or none; returns how many were new.
+        """Store all entries or none; returns how many were new, now or when this write was made.
 
         Where the embedder fails they are stored all the same, and their vectors made later.
         """
         for entry in entries:
             check_entry(entry)
-        stored = await self._store.add(entries) if entries else []
+        stored, repeated = await self._store.add(entries) if entries else ([], 0)
         if stored and self._embedder is not None and self._backfill is not None:
             try:
                 vectors = await self._embedder.embed([one.text for one in stored])
@@ -115,7 +115,7 @@ class LongTermMemory:
             except EffectFailed as failed:
                 self._failed(failed, "stored, the vectors will be made later")
                 self._backfill.wake()
-        return len(stored)
+        return len(stored) + repeated
 
     async def erase(self, subject: DataSubject) -> int:
         """Remove what is known of a user, or was learnt in a chat; returns how many entries."""

@@ -64,6 +64,13 @@ class StoredEntry(NamedTuple):
     text: str
 
 
+class AddedEntries(NamedTuple):
+    """The entries that are new, and how many were stored by an earlier call of the same write."""
+
+    new: list[StoredEntry]
+    repeated: int
+
+
 class RecallResult(NamedTuple):
     """Entries, best first; `waiting` means that some of the user's have no vector yet."""
 
@@ -246,6 +253,15 @@ _KEEP_VECTOR: Final = Statement(
         .on_conflict_do_nothing()
     )
 )
+_REPEATED: Final = Statement(
+    select(
+        exists().where(
+            _M.user_id == _USER,
+            _M.text == bindparam("text", type_=Text),
+            _M.memory_id == bindparam("memory_id", type_=Text),
+        )
+    )
+)
 _WAIT_NO_MORE: Final = Statement(
     delete(WAITING).where(
         _W.made_by == _MAKER,
@@ -302,8 +318,11 @@ class EntryStore(ABC):
         """Find by vectors, and by full text what has none of the maker's, in one state."""
         return await self._database.snapshot(self._by_both(query, terms, vector))
 
-    async def add(self, entries: Sequence[MemoryEntry]) -> list[StoredEntry]:
-        """Store all entries or none; returns those that are new, which wait for their vectors."""
+    async def add(self, entries: Sequence[MemoryEntry]) -> AddedEntries:
+        """Store all entries or none; those that are new wait for their vectors.
+
+        One that is stored under its own id was stored by this write before.
+        """
         return await self._database.transact(self._add(entries))
 
     async def keep(self, stored: Sequence[StoredEntry], vectors: Vectors) -> None:
@@ -383,14 +402,19 @@ class EntryStore(ABC):
         rows, _ = yield self._text_search(query, terms, maker)
         return tuple(map(entry_of, rows))
 
-    def _add(self, entries: Sequence[MemoryEntry]) -> Transaction[list[StoredEntry]]:
-        stored = []
+    def _add(self, entries: Sequence[MemoryEntry]) -> Transaction[AddedEntries]:
+        new, repeated = list[StoredEntry](), 0
         for entry in entries:
             seq = yield from self._insert(entry)
             if seq is not None:
                 yield _WAIT(user_id=entry.user_id, seq=seq)
-                stored.append(StoredEntry(seq, entry.user_id, entry.text))
-        return stored
+                new.append(StoredEntry(seq, entry.user_id, entry.text))
+                continue
+            rows, _ = yield _REPEATED(
+                user_id=entry.user_id, text=entry.text, memory_id=entry.memory_id
+            )
+            repeated += bool(rows[0][0])
+        return AddedEntries(new, repeated)
 
     def _keep(self, stored: Sequence[StoredEntry], vectors: Vectors) -> Transaction[None]:
         for one, vector in zip(stored, vectors, strict=True):

@@ -141,10 +141,20 @@ async def test_a_recall_is_narrowed(
 async def test_an_equal_text_is_stored_once(memory: Memory) -> None:
     """In one call and over calls; the first one stays."""
     first = entry("likes tea", session_id="s1")
-    again = entry("likes tea", session_id="s2")
+    again = msgspec.structs.replace(first, memory_id="other", session_id="s2")
     assert await memory.write("write", (first, again)) == 1
     assert await memory.write("write", (again, entry("owns dogs"))) == 1
     assert await memory.recall("recall", Recall(user_id="u1", query="tea")) == (first,)
+
+
+async def test_a_write_made_again_reports_what_the_first_one_did(memory: Memory) -> None:
+    """As after a kill, with the ids that are on the tape; what was known before stays not new."""
+    await memory.write("write", (entry("likes tea"),))
+    known = msgspec.structs.replace(entry("likes tea"), memory_id="other")
+    write = (known, entry("owns dogs"), entry("has a cat"))
+    for _ in range(3):
+        assert await memory.write("write", write) == 2
+    assert len(await memory.recall("recall", Recall(user_id="u1", query="tea dogs cat"))) == 3
 
 
 @pytest.mark.parametrize(
@@ -190,7 +200,13 @@ async def test_text_no_store_can_keep_is_a_fault(memory: Memory, hostile: str) -
 async def test_writers_at_once_lose_nothing(memory: Memory) -> None:
     """Fifty exchanges write one entry each and one together."""
     counts = await asyncio.gather(
-        *(memory.write("write", (entry(f"tea {n}"), entry("tea"))) for n in range(50))
+        *(
+            memory.write(
+                "write",
+                (entry(f"tea {n}"), msgspec.structs.replace(entry("tea"), memory_id=f"{n}")),
+            )
+            for n in range(50)
+        )
     )
     assert sum(counts) == 51
 

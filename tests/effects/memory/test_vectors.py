@@ -214,7 +214,7 @@ async def test_a_vector_that_comes_too_late_is_not_kept(memories: Memories) -> N
     moody.fault = AWAY  # what waits stays so
     async with memories.open(moody) as memory:
         shelf = memory._store  # noqa: SLF001 (what happens between its two calls)
-        stored = await shelf.add([entry("10 a")])
+        stored = (await shelf.add([entry("10 a")])).new
         await memory.erase(DataSubject("user", "u1"))
         await shelf.add([entry("90 b")])
         await shelf.keep(stored, await Compass().embed(["10 a"]))
