@@ -299,9 +299,10 @@ class EventReader:
         if self._tag:
             value.pop(self._tag, None)
         fault = self._fault(name, data, value)
-        types = (
-            frozenset(value.pop(LINES, ())) if self._normal else types_of(self._decoder, sse_name)
-        )
+        if self._normal:
+            types = frozenset(value.pop(LINES, ()))
+        else:
+            types = types_of(sse_name) if self._decoder.lines_count else frozenset()
         text, growth = self._taken("text", name, value)
         reasoning, thought = self._taken("reasoning", name, value)
         return Event(
@@ -342,10 +343,9 @@ class EventReader:
         return self._payloads.fault(name, data)
 
 
-def types_of(decoder: EventDecoder, sse_name: str) -> frozenset[str]:
-    """Return the type an `event:` line says, none where it is the default or does not count."""
-    said = decoder.lines_count and sse_name not in {"", MESSAGE}
-    return frozenset({sse_name}) if said else frozenset()
+def types_of(sse_name: str) -> frozenset[str]:
+    """Return the type an `event:` line says, none where it is the default."""
+    return frozenset() if sse_name in {"", MESSAGE} else frozenset({sse_name})
 
 
 def restricted_texts(wire: Wire) -> frozenset[str]:

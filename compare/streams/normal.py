@@ -118,6 +118,7 @@ class Normaliser:
             name: [(path, path_of(path), kind) for path, kind in kinds.items()]
             for name, kinds in dialect.required.items()
         }
+        self._lines_count = dialect.framing == "sse" and dialect.event.line == "count"
         self._terminal = self._decoder.terminal
         self._errors = self._decoder.failures
 
@@ -178,6 +179,7 @@ class Normaliser:
             return
         if event.literal:
             made.add({NAME: event.name})
+            self._typed(event, len(made.events) - 1, made)
         elif event.error is not None:
             fault = not_json(event.error)
             made.add({NAME: event.sse_name or NOT_JSON, FAULT: fault, VALUE: text})
@@ -206,11 +208,21 @@ class Normaliser:
         first = len(made.events)
         if len(payload) > 1 or name in self._terminal or not (pieces or shared or nameless):
             made.add(payload)
-        made.events += shared
         if self._decoder.lines_count:
-            made.typed(first, types_of(self._decoder, event.sse_name) or {MESSAGE})
+            made.events += shared
+            self._typed(event, first, made)
+        else:  # the line names what is left of the frame, but not its parts
+            first = len(made.events)
+            made.events += shared
+            if shared:
+                self._typed(event, first, made)
         if name in self._errors:
             made.failed(code)
+
+    def _typed(self, event: WireEvent, first: int, made: _Building) -> None:
+        """Note the `event:` line of the events from `first` on, which have other names."""
+        if self._lines_count:
+            made.typed(first, types_of(event.sse_name) or {MESSAGE})
 
     def _shared(self, value: JSON, made: _Building) -> tuple[list[tuple[int, JSON]], bool]:
         """Take out what is an event of its own; returns whether there were pieces of calls, too."""

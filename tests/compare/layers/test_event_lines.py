@@ -117,3 +117,25 @@ def test_a_flow_of_ours_has_no_lines(change: Callable[[str], str], how: str) -> 
     candidate = msgspec.structs.replace(candidate, frames=frames)
     found = Comparer(CHAT).compare(paired(control, candidate))
     assert places(found) == ([f"event_line_changed frames[].*.event: {how}"] if how else [])
+
+
+OPENAI = built_in()["openai"]
+CHUNKS = (
+    '{"choices":[{"delta":{"content":"Hello"}}]}',
+    '{"choices":[{"delta":{},"finish_reason":"stop"}]}',
+    '{"choices":[],"usage":{"prompt_tokens":5}}',
+    "[DONE]",
+)
+
+
+@pytest.mark.parametrize("index", [1, 2, 3], ids=["finish", "usage", "done"])
+def test_a_line_before_a_part_of_a_chunk_is_a_difference(index: int) -> None:
+    """Its name is that of the part, or its payload: what `event:` says is said beside it."""
+    plain = [f"data: {it}\n\n" for it in CHUNKS]
+    lined = [*plain[:index], f"event: step\n{plain[index]}", *plain[index + 1 :]]
+    [place] = places(compared(OPENAI, plain, lined))
+    assert place.startswith("event_line_changed")
+    assert place.endswith(".event: added")
+    assert not compared(OPENAI, lined, lined)
+    event = msgspec.structs.replace(OPENAI.event, line="ignore")
+    assert not compared(msgspec.structs.replace(OPENAI, event=event), plain, lined)
