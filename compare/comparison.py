@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from compare.causes import COMPLETED, Differences, settle
+from compare.causes.differences import COMPLETED, Differences
+from compare.causes.settle import settle
 from compare.findings import Finding, GrammarBroken
 from compare.input.calls import EffectCall, calls_of, one_tape, same_calls
 from compare.input.pairing import Pair
@@ -46,6 +47,7 @@ class Comparer:
         self.reader = EventReader(spec)
         self._soundness = Soundness(self.reader, spec.grammar)
         self.ruling = ruling
+        self._names = frozenset[str]().union(*(step.names for step in spec.grammar.steps))
 
     @property
     def ruled(self) -> int:
@@ -67,7 +69,7 @@ class Comparer:
         pair = restored(pair) if restored is not None else pair
         calls = calls_of(pair.control, pair.tape), calls_of(pair.candidate, pair.tape)
         if sound and self.ruling is None:
-            case = Differences(pair, NO_STREAM, NO_STREAM, same_tape=True, calls=calls)
+            case = Differences(pair, NO_STREAM, NO_STREAM, calls, self._names)
             match = match_calls(*calls)
             case.effects = effect_findings(pair, match)
             if match.behind_other_frames:  # else the frames, which are alike, need not be read
@@ -78,7 +80,8 @@ class Comparer:
         grammar = self._grammar(pair, legacy, graph)
         if self.ruling is not None:
             legacy, graph, calls, _ = self.ruling.apply(legacy, graph, calls)
-        case = Differences(pair, legacy, graph, same_tape=_same_answers(pair, *calls), calls=calls)
+        case = Differences(pair, legacy, graph, calls, self._names)
+        case.same_tape = _same_answers(pair, *calls)
         case.outcome = outcome_findings(pair)
         case.grammar = grammar
         script = script_of(legacy, graph, cuts=self._cuts_count(case))

@@ -14,6 +14,9 @@ NOT_SET = "not set"
 TELLING = 3
 """Characters a change needs to be known again elsewhere: a digit or a comma turns up anywhere."""
 
+AROUND = 8
+"""Characters around a change that are looked at where it stands elsewhere."""
+
 _BLANK = re.compile(
     r"[\s\u00a0\u00ad\u180e\u200b-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufe00-\ufe0f\ufeff]+"
 )
@@ -77,5 +80,32 @@ def recurs(cause: tuple[str, str], legacy: str, graph: str) -> bool:
     before, after = cause
     if min(len(before), len(after)) >= TELLING and legacy.replace(before, after) == graph:
         return before in legacy
-    changed = core(*cause)
-    return sum(map(len, changed)) >= TELLING and changed == core(legacy, graph)
+    changed = core(legacy, graph)
+    if sum(map(len, changed)) >= TELLING and changed == core(*cause):
+        return True
+    return _quoted(cause, legacy, graph, changed)
+
+
+def _quoted(cause: tuple[str, str], legacy: str, graph: str, changed: tuple[str, str]) -> bool:
+    """Whether what changed stands in the cause's values, too, with what stands around it.
+
+    A prompt may quote a part of what was shown: from where the part begins, or to where it ends.
+    """
+    before, after = cause
+    old, new = ("" if it == "null" else it.strip('"') for it in changed)  # null is no text
+    if not new and len(old) >= TELLING:
+        return before.count(old) > after.count(old)
+    if not old and len(new) >= TELLING:
+        return before.count(new) < after.count(new)
+    old, new = changed
+    start = _shared(legacy, graph, min(len(legacy), len(graph)))
+    behind = len(legacy) - start - len(old)
+    lead, trail = legacy[max(0, start - AROUND) : start], legacy[len(legacy) - behind :][:AROUND]
+    while lead and not (lead + old in before and lead + new in after):
+        lead = lead[1:]
+    old, new = lead + old, lead + new
+    while trail and not (old + trail in before and new + trail in after):
+        trail = trail[:-1]
+    old, new = old + trail, new + trail
+    known = min(len(old), len(new)) >= TELLING and old in before and new in after
+    return known and not (old in after and new in before)

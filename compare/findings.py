@@ -15,6 +15,8 @@ LAYERS: tuple[Layer, ...] = ("outcome", "grammar", "frames", "text", "effects")
 Side = Literal["legacy", "graph", "both"]
 
 VALUE_AT_MOST = 20_000
+ARROW = " → "
+"""Stands between the calls and frames of an order."""
 _INDEX = re.compile(r"\[\d+\]")
 
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from compare.causes import own_answers, own_history
+from compare.causes.live_answers import own_answers, own_history
 from compare.clusters import Clusters, exemplar_of
 from compare.comparison import Comparer
 from compare.findings import Finding, RefusalAsText, TextChanged, shortened

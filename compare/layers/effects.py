@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from compare.findings import (
+    ARROW,
     CallChanged,
     CallExtra,
     CallSkipped,
@@ -33,9 +34,20 @@ from compare.layers.model_calls import MODEL, model_call_findings
 from compare.layers.values import changes, unset_text
 from compare.streams.events import EventStream
 from contract.grammar import Grammar
-from contract.operations import LASTING, STORE_READS, TOOLS_RUN, WRITES
+from contract.operations import (
+    CLOCK_NOW,
+    IDS_NEW,
+    LASTING,
+    LOCK_RELEASE,
+    STORE_READS,
+    TOOLS_RUN,
+    WRITES,
+)
 
 TOOL = TOOLS_RUN.label
+RELEASE_ORDER = "order.release"
+_LAST = frozenset({CLOCK_NOW.label, IDS_NEW.label})
+"""Calls that ask for nothing a lock protects."""
 Twins = list[tuple[int, int]]
 """Indices of calls that stand for each other, in the order of the first run."""
 
@@ -74,7 +86,10 @@ def effect_findings(pair: Pair, match: CallMatch) -> list[EffectFinding]:
     found += [_one_sided(pair, graph[j], skipped=False) for j in extra]
     for old, new in twins:
         found += _changed(pair, old, new)
-    found += _orders(pair, legacy, graph, matched)
+    orders = _orders(pair, legacy, graph, matched)
+    if not orders:
+        orders = _released_early(pair, legacy, graph, matched, extra)
+    found += orders
     kinds = ToolArguments, ToolDropped, ToolAdded, ToolOrder
     tool = next((signature_of(finding) for finding in found if isinstance(finding, kinds)), None)
     found += model_call_findings(pair, twins, tool)
@@ -194,8 +209,8 @@ def _orders(
     def order(
         kind: type[ToolOrder | WriteOrder | ReadOrder], twins: Twins, path: str = "order"
     ) -> EffectFinding:
-        old = " → ".join(_short(legacy[i]) for i, _ in twins)
-        new = " → ".join(_short(graph[j]) for j in sorted(j for _, j in twins))
+        old = ARROW.join(_short(legacy[i]) for i, _ in twins)
+        new = ARROW.join(_short(graph[j]) for j in sorted(j for _, j in twins))
         return kind(path=path, exchange=pair.exchange, legacy=old, graph=new)
 
     found: list[EffectFinding] = []
@@ -205,7 +220,7 @@ def _orders(
         found.append(order(WriteOrder, writes))
     lasting = [twins for twins in matched if legacy[twins[0]].label in LASTING]
     if not found and _inverted(lasting):
-        found.append(order(WriteOrder, lasting, "order.release"))
+        found.append(order(WriteOrder, lasting, RELEASE_ORDER))
     for read in matched if not found else ():
         call = legacy[read[0]]
         if call.label not in STORE_READS:
@@ -215,6 +230,39 @@ def _orders(
             if other_side and legacy[write[0]].port == call.port:
                 return [order(ReadOrder, sorted([read, write]), f"order.{_short(call)}")]
     return found
+
+
+def _released_early(
+    pair: Pair,
+    legacy: Sequence[EffectCall],
+    graph: Sequence[EffectCall],
+    matched: Twins,
+    extra: Sequence[int],
+) -> list[EffectFinding]:
+    """Find a lock that legacy held to its end, and graph released before calls legacy still made.
+
+    What a run does not release is released behind it: this is another order. At most one finding.
+    """
+    made = dict(matched)
+    for j in extra:
+        call = graph[j]
+        if call.label != LOCK_RELEASE.label:
+            continue
+        if any((old.label, old.args) == (call.label, call.args) for old in legacy):
+            continue
+        behind = [i for i, old in enumerate(legacy) if made.get(i, len(graph)) > j]
+        if any(legacy[i].label not in _LAST for i in behind):
+            before = [_short(one) for one in legacy if one.label in LASTING]
+            after = [_short(one) for one in graph if one.label in LASTING]
+            return [
+                WriteOrder(
+                    path=RELEASE_ORDER,
+                    exchange=pair.exchange,
+                    legacy=ARROW.join([*before, "its end"]),
+                    graph=ARROW.join(after),
+                )
+            ]
+    return []
 
 
 def frame_order_findings(
@@ -246,8 +294,8 @@ def frame_order_findings(
                 FrameOrder(
                     path=f"order.{name}.{_short(moved[0][0])}",
                     exchange=pair.exchange,
-                    legacy=" → ".join([*before, name, *behind]),
-                    graph=" → ".join([*behind, name, *before]),
+                    legacy=ARROW.join([*before, name, *behind]),
+                    graph=ARROW.join([*behind, name, *before]),
                 )
             ]
     return []

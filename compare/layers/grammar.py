@@ -11,6 +11,8 @@ from contract.errors import GrammarViolated
 from contract.grammar import Grammar, GrammarCheck
 from contract.records import RunRecord
 
+BEHIND_END = "*: behind the end"
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -24,6 +26,11 @@ class Violation:
     expected: tuple[str, ...] = ()
     shrank: bool = False
     fault: PayloadFault | None = None
+
+    @property
+    def behind_end(self) -> bool:
+        """Whether the stream was whole before it: whatever follows, its end is not the last."""
+        return bool(self.name) and not (self.expected or self.shrank or self.fault)
 
     @property
     def sentence(self) -> str:
@@ -92,9 +99,13 @@ def _same(legacy: Violation, graph: Violation) -> bool:
 def _finding(
     pair: Pair, side: Side, broken: Violation, legacy: str | None, graph: str | None
 ) -> GrammarBroken:
-    below = broken.fault.path if broken.fault else ""
+    place = broken.name or "end"
+    if broken.fault is not None:
+        place += broken.fault.path
+    elif broken.behind_end:
+        place = BEHIND_END
     return GrammarBroken(
-        path=f"{side}.frames[{broken.at}].{broken.name or 'end'}{below}",
+        path=f"{side}.frames[{broken.at}].{place}",
         exchange=pair.exchange,
         legacy=legacy,
         graph=graph,

@@ -51,11 +51,13 @@ def model_call_findings(
 ) -> list[EffectFinding]:
     """Compare the model calls among calls that stand for each other.
 
-    What a later round merely repeats follows from the first; `tool` is the signature of the first
-    difference in tools, from which other turns of tools follow.
+    What a later call merely repeats follows from the first: a message that differs in the same way,
+    a setting that graph gives the same value. `tool` is the signature of the first difference in
+    tools, from which other turns of tools follow.
     """
     found: list[EffectFinding] = []
     seen: dict[tuple[str, str | None, str | None], str] = {}
+    given: dict[tuple[str, str | None], str] = {}
     for old, new in twins:
         if old.label != MODEL or old.args == new.args:
             continue
@@ -75,14 +77,14 @@ def model_call_findings(
             seen |= {change[1:]: signature for change in unexplained}
         settings: list[ParameterChange] = []
         for parameter in parameter_changes(legacy, graph):
-            if parameter in seen:
-                found.append(_parameter(pair, old, parameter, seen[parameter]))
+            if (setting := (parameter.path, parameter.graph)) in given:
+                found.append(_parameter(pair, old, parameter, given[setting]))
             else:
                 settings.append(parameter)
         made = _settings(pair, old, settings)
         found += made
         if made:
-            seen |= dict.fromkeys(settings, signature_of(made[0]))
+            given |= dict.fromkeys(((it.path, it.graph) for it in settings), signature_of(made[0]))
     return found
 
 

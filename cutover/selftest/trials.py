@@ -41,7 +41,7 @@ SEEDED: tuple[SeededFault, ...] = (*RUN_FAULTS, *STREAM_FAULTS, *EFFECT_FAULTS)
 PAIRS = 4_000
 DRAWN = 250
 VERSION = 3
-FLOORS: Mapping[Measure, float] = {"found": 0.95, "on their layer": 0.95, "as one cause": 0.70}
+FLOORS: Mapping[Measure, float] = {"found": 0.95, "on their layer": 0.95, "as one cause": 0.85}
 """Shares of drawn faults below which the comparison is not sound."""
 
 StartBar = Callable[[str, int], Callable[[int], None]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from compare.causes import LIVE_ANSWER
+from compare.causes.live_answers import LIVE_ANSWER
 from compare.comparison import Comparer
 from compare.findings import kind_of
 from compare.input.pairing import Pair

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from compare.causes import LIVE_ANSWER, OWN_HISTORY
+from compare.causes.live_answers import LIVE_ANSWER, OWN_HISTORY
 from compare.comparison import Comparer
 from compare.findings import PromptChanged, TextChanged, kind_of
 from compare.input.pairing import Pair

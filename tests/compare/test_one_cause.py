@@ -9,16 +9,18 @@ import msgspec
 import pytest
 
 from compare.content import content_class, recurs
-from compare.findings import FrameChanged, signature_of
+from compare.findings import FrameChanged, kind_of, signature_of
 from compare.layers.groups import grouped
 from contract import operations as ops
-from contract.flows.chat import Send, ToolFeedback
+from contract.flows.chat import CHAT, End, Send, ToolFeedback
 from contract.flows.companion import COMPANION, Hitl, encode
 from contract.human import Form, FormField, OpenQuestion
 from contract.model import LookUp, ModelCall, ToolCall
-from contract.records import PlayRecord, RunRecord
+from contract.records import ErrorRecord, PlayRecord, RunRecord
+from contract.stores import Memories, MemoryEntry, PutTurn, Recall, Turn
+from contract.wire import Wire
 from cutover.selftest.exchanges import Script, ScriptedCall, exchange, tool
-from cutover.selftest.run_faults import SOUND, put
+from cutover.selftest.run_faults import SOUND, add, put
 from tests.compare.pairs import causes, findings, tallied
 
 
@@ -206,3 +208,300 @@ def test_a_short_change_is_known_again_only_as_a_whole() -> None:
     assert not recurs(("4", "5"), "14", "15")
     assert recurs(("晴天了", "阴天了"), "问：晴天了？答：晴天了。", "问：阴天了？答：阴天了。")
     assert recurs(("sunny", "snow"), "it is sunny.", "it is snow.")
+
+
+# What follows from what, one test a rule; and that two faults in one pair stay two causes.
+
+
+def kinds(*runs: RunRecord, wire: Wire = CHAT) -> list[str]:
+    """List the kinds of causes."""
+    return sorted(kind_of(one) for one in findings(*runs, wire=wire) if one.after is None)
+
+
+def at(label: str, asked: list[ScriptedCall], site: str = "") -> int:
+    """Return where a call stands."""
+    return next(
+        k for k, it in enumerate(asked) if it.operation.label == label and site in {"", it.site}
+    )
+
+
+def moved(asked: list[ScriptedCall], label: str, before: str) -> list[ScriptedCall]:
+    """Make a call before another one."""
+    call = asked[at(label, asked)]
+    others = [it for it in asked if it is not call]
+    to = at(before, others)
+    return [*others[:to], call, *others[to:]]
+
+
+def ended(error: str, upset: Callable[[list[ScriptedCall]], list[ScriptedCall]]) -> Script:
+    """Return a script that fails without a word."""
+    return Script(outcome="failed", error=ErrorRecord(error), spoil=lambda _: [], upset=upset)
+
+
+RELEASE, STREAM = ops.LOCK_RELEASE.label, ops.MODEL_STREAM.label
+
+
+def released_early(asked: list[ScriptedCall]) -> list[ScriptedCall]:
+    """Release the lock before the model is asked."""
+    return moved(asked, RELEASE, STREAM)
+
+
+def test_a_lock_released_early_is_one_cause_also_where_legacy_held_it_to_its_end() -> None:
+    """What a run does not release is released behind it; no tape answers graph's own release."""
+    held = ended("model_unavailable", lambda asked: asked[: at(STREAM, asked) + 1])
+    missed = ended(
+        "tape_miss", lambda asked: moved(asked, RELEASE, STREAM)[: at(STREAM, asked) + 1]
+    )
+    assert causes_over((Script(), Script(upset=released_early)), (held, missed)) == [
+        ("order.release", "write_order", 2)
+    ]
+
+
+def test_a_release_at_the_end_of_a_failed_run_is_an_extra_call() -> None:
+    """Nothing came behind it that a lock protects."""
+    legacy = ended("store_failed", lambda asked: asked[: at(STREAM, asked) + 1])
+    graph = ended(
+        "store_failed", lambda asked: [*asked[: at(STREAM, asked) + 1], asked[at(RELEASE, asked)]]
+    )
+    assert kinds(*exchange(legacy, graph)) == ["call_extra"]
+
+
+def test_two_moves_are_two_causes() -> None:
+    """A write that is made behind another one does not explain a release behind the end."""
+
+    def swapped(asked: list[ScriptedCall]) -> list[ScriptedCall]:
+        first, last = (at(ops.TURN_PUT.label, asked, site) for site in ("message", "reply"))
+        asked[first], asked[last] = asked[last], asked[first]
+        return asked
+
+    def behind(run: RunRecord, late: int, *sites: str) -> RunRecord:
+        plays = tuple(
+            msgspec.structs.replace(it, frames=late if f"{it.op}@{it.site}" in sites else 2)
+            for it in run.plays
+        )
+        return msgspec.structs.replace(run, plays=plays)
+
+    control, candidate = exchange(Script(), Script(upset=swapped))
+    late = len(candidate.frames)
+    alone = behind(control, 2), behind(candidate, late, "release@message")
+    assert kinds(*alone) == ["frame_order", "write_order"]
+    together = behind(candidate, late, "put@message", "put@reply", "release@message")
+    assert kinds(behind(control, 2), together) == ["frame_order"]
+
+
+def test_what_stands_behind_the_end_is_one_place() -> None:
+    """The terminal frame was not the last one, whatever follows."""
+    found = causes_over(
+        (SOUND, SOUND.but(spoil=add(99, Send("x")))), (SOUND, SOUND.but(spoil=add(99, End())))
+    )
+    assert found == [("graph.frames[].*: behind the end", "grammar_broken", 2)]
+
+
+def twice(*labels: str) -> Callable[[list[ScriptedCall]], list[ScriptedCall]]:
+    """Make every call of some operations twice."""
+    return lambda asked: [
+        it for call in asked for it in [call] * (1 + (call.operation.label in labels))
+    ]
+
+
+def test_an_operation_that_does_all_twice_is_one_cause() -> None:
+    """At the first of its sites; the others follow from it."""
+    graph = Script(upset=twice(ops.TURN_PUT.label))
+    [cause] = [f for f in findings(*exchange(Script(), graph)) if f.after is None]
+    assert cause.path == "conversations.put@message[1]"
+
+
+def test_two_operations_that_do_all_twice_are_two_causes() -> None:
+    """They share nothing."""
+    graph = Script(upset=twice(ops.TURN_PUT.label, ops.CLOCK_NOW.label))
+    assert kinds(*exchange(Script(), graph)) == ["call_extra", "call_extra"]
+
+
+def test_an_operation_that_asks_other_things_is_two_causes() -> None:
+    """Only what repeats a call is one fault: two new calls are two."""
+
+    def more(asked: list[ScriptedCall]) -> list[ScriptedCall]:
+        turns = (Turn(message_id=name, role="user", content=name) for name in "ab")
+        return [*asked, *(ScriptedCall(ops.TURN_PUT, t.content, PutTurn(t)) for t in turns)]
+
+    assert kinds(*exchange(Script(), Script(upset=more))) == ["call_extra", "call_extra"]
+
+
+def extracting(reply: float, extract: float) -> Script:
+    """Ask for the reply and for facts, each with a temperature."""
+
+    def upset(asked: list[ScriptedCall]) -> list[ScriptedCall]:
+        asked = asking(temperature=reply)(asked)
+        call = ModelCall(model_id="gpt-4.1", messages=(), temperature=extract)
+        return [*asked, ScriptedCall(ops.MODEL_STREAM, "extract", call)]
+
+    return Script(upset=upset)
+
+
+def test_a_setting_that_gets_one_value_at_every_site_is_one_cause() -> None:
+    """Whatever legacy sets there."""
+    assert kinds(*exchange(extracting(0.7, 0.2), extracting(1.3, 1.3))) == ["parameter_changed"]
+    assert len(kinds(*exchange(extracting(0.7, 0.2), extracting(1.3, 0.9)))) == 2
+
+
+FACT = "喜欢喝茶"
+
+
+def recalling(
+    system: str, *, reads: bool = True, user: str = "?", fact: str = FACT, later: bool = False
+) -> Script:
+    """Read a memory before the model is asked, or after it."""
+    entry = MemoryEntry(memory_id="f-1", user_id="u-1", text=fact)
+    read = ScriptedCall(
+        ops.MEMORY_RECALL, "recall", Recall(user_id="u-1", query="q"), (Memories((entry,)),)
+    )
+
+    def upset(asked: list[ScriptedCall]) -> list[ScriptedCall]:
+        where = at(STREAM, asked) + later
+        return [*asked[:where], read, *asked[where:]] if reads else asked
+
+    return Script(system=system, user=user, upset=upset)
+
+
+KNOWN = recalling(f"你是助手。\n你知道：\n{FACT}\n答得短。")
+
+
+def test_what_a_call_did_not_answer_is_in_no_prompt() -> None:
+    """One cause: the memory that is not read."""
+    assert kinds(*exchange(KNOWN, recalling("你是助手。\n你知道：\n答得短。", reads=False))) == [
+        "call_skipped"
+    ]
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        recalling("你是猫。\n你知道：\n答得短。", reads=False),
+        recalling("你是助手。\n你知道：\n答得短。", reads=False, user="!"),
+        recalling(f"你是猫。\n你知道：\n{FACT}\n答得短。", reads=False),
+    ],
+    ids=["another line", "another message", "the answer is there"],
+)
+def test_a_prompt_that_differs_in_more_than_an_answer_is_a_second_cause(graph: Script) -> None:
+    """The memory explains its own line alone."""
+    assert kinds(*exchange(KNOWN, graph)) == ["call_skipped", "prompt_changed"]
+
+
+def test_a_call_explains_nothing_that_comes_before_it() -> None:
+    """What stood in the prompt was not read there."""
+    legacy = recalling(f"你是助手。\n你知道：\n{FACT}\n答得短。", later=True)
+    graph = recalling("你是助手。\n你知道：\n答得短。", reads=False)
+    assert kinds(*exchange(legacy, graph)) == ["call_skipped", "prompt_changed"]
+
+
+def refused(upset: Callable[[list[ScriptedCall]], list[ScriptedCall]]) -> Script:
+    """Return a legacy that does not get its lock."""
+    error = ErrorRecord("message_locked", status=409)
+    return Script(outcome="refused", error=error, spoil=lambda _: [], upset=upset)
+
+
+def test_a_lock_that_is_not_taken_is_one_cause() -> None:
+    """Where legacy gets it, and where legacy is refused and graph goes on."""
+    lock = ops.LOCK_ACQUIRE.label
+
+    def unlocked(asked: list[ScriptedCall]) -> list[ScriptedCall]:
+        return [it for it in asked if it.operation.label != lock]
+
+    legacy = refused(lambda asked: asked[: at(lock, asked) + 1])
+    graph = ended("tape_miss", lambda asked: unlocked(asked)[: at(lock, asked) + 1])
+    assert causes_over((Script(), Script(upset=unlocked)), (legacy, graph)) == [
+        ("locks.acquire@message[]", "call_skipped", 2)
+    ]
+
+
+def test_a_lock_under_another_site_is_one_cause() -> None:
+    """That no tape answers it there is why graph ended."""
+    lock = ops.LOCK_ACQUIRE.label
+
+    def renamed(asked: list[ScriptedCall]) -> list[ScriptedCall]:
+        where = at(lock, asked)
+        return [*asked[:where], replace(asked[where], site="message_2")]
+
+    legacy = refused(lambda asked: asked[: at(lock, asked) + 1])
+    assert causes_over((legacy, ended("tape_miss", renamed))) == [
+        ("locks.acquire@message→message_2", "site_changed", 1)
+    ]
+
+
+def test_a_text_that_lacks_its_end_follows_from_the_end_of_its_run() -> None:
+    """Also where neither run completed."""
+    legacy = SOUND.but(outcome="failed", error=ErrorRecord("model_unavailable"))
+    cut = ErrorRecord("truncated")
+    graph = SOUND.but(outcome="truncated", error=cut, spoil=lambda sent: sent[:3])
+    assert kinds(*exchange(legacy, graph)) == ["outcome_changed"]
+
+
+def test_a_text_that_was_taken_back_was_cut_elsewhere_too() -> None:
+    """One cause, where the grammar does not watch over it."""
+    wire = replace(CHAT, grammar=replace(CHAT.grammar, growing={}))
+    graph = SOUND.but(spoil=put(7, Send(SOUND.pieces[0][:4])))
+    assert kinds(*exchange(SOUND, graph), wire=wire) == ["text_shrank"]
+
+
+def sending(*frames: tuple[str, str]) -> RunRecord:
+    """Return a run of the companion that sends these frames."""
+    control, _ = exchange()
+    sent = tuple((k, f"event: {n}\ndata: {data}\n\n") for k, (n, data) in enumerate(frames))
+    return msgspec.structs.replace(control, flow="companion", frames=sent, plays=(), tape=())
+
+
+EMOTION = "emotion", '{"primary":"joy","intensity":0.9,"confidence":0.67}'
+PIECES = ("text", '{"content":"Hello"}'), ("text", '{"content":", you"}')
+RESULT = "tool_result", '{"tool":"weather","ok":true,"content":"21"}'
+DONE = "done", '{"status":"completed"}'
+STREAM_OF = EMOTION, PIECES[0], RESULT, PIECES[1], DONE
+
+
+def shown(*frames: tuple[str, str], legacy: tuple[tuple[str, str], ...] = STREAM_OF) -> list[str]:
+    """List the causes of a graph that sends these frames instead."""
+    graph = msgspec.structs.replace(sending(*frames), role="shadow", stack="graph", tape=None)
+    return kinds(sending(*legacy), graph, wire=COMPANION)
+
+
+def test_frames_under_an_unknown_name_are_one_cause() -> None:
+    """The text that came in them lacks; each of them breaks the grammar, which breaks once."""
+    renamed = [("x_text", data) if name == "text" else (name, data) for name, data in STREAM_OF]
+    assert shown(*renamed) == ["grammar_broken"]
+
+
+def test_frames_under_two_unknown_names_are_two_causes() -> None:
+    """Neither explains the other."""
+    legacy = EMOTION, RESULT, PIECES[0], (RESULT[0], RESULT[1].replace("21", "22")), DONE
+    graph = ("mood", EMOTION[1]), RESULT, PIECES[0], ("answer", legacy[3][1]), DONE
+    assert shown(*graph, legacy=legacy) == ["frame_replaced", "grammar_broken"]
+    graph = ("x_emotion", EMOTION[1]), RESULT, PIECES[0], ("x_tool_result", legacy[3][1]), DONE
+    assert shown(*graph, legacy=legacy) == ["grammar_broken"]
+
+
+def test_frames_that_cannot_be_read_are_one_cause() -> None:
+    """Texts lack what stood in them, at their places and nowhere else."""
+    spoilt = [
+        (name, data.replace("content", "contents") if name == "text" else data)
+        for name, data in STREAM_OF
+    ]
+    assert shown(*spoilt) == ["grammar_broken"]
+    other = PIECES[1][0], PIECES[1][1].replace("you", "all")
+    assert shown(spoilt[0], spoilt[1], RESULT, other, DONE) == ["grammar_broken", "text_changed"]
+
+
+@pytest.mark.parametrize(
+    ("shown", "legacy", "graph", "due"),
+    [
+        (("我查一下。今天晴", "我查一下？今天晴"), "答：我查一下。", "答：我查一下？", True),
+        (("day 4 of 9", "day 5 of 9"), "on day 4 of", "on day 5 of", True),
+        (("day 4 of 9", "day 5 of 9"), "all 14", "all 15", False),
+        (("好的。今天晴", "今天晴"), '{"content":"好的。"}', '{"content":null}', True),
+        (("今天晴", "好的。今天晴"), '{"content":"好的。"}', '{"content":null}', False),
+        (("好，晴", "好，好，晴"), "说：好，", "说：好，好，", False),
+    ],
+)
+def test_a_quoted_part_is_known_again_with_what_stands_around_it(
+    shown: tuple[str, str], legacy: str, graph: str, *, due: bool
+) -> None:
+    """A prompt quotes a part of what was shown."""
+    assert recurs(shown, legacy, graph) is due

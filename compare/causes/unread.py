@@ -1,0 +1,186 @@
+"""Unread frames: what breaks a stream's grammar, or cannot be read, explains what lacks behind it.
+
+Names the flow does not have, and payloads that do not fit, are not read: their texts lack, and
+their frames stand alone.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from compare.causes.differences import Differences, first
+from compare.content import core
+from compare.findings import (
+    CadenceChanged,
+    FrameAdded,
+    FrameChanged,
+    FrameDropped,
+    FrameFinding,
+    FrameReplaced,
+    GrammarBroken,
+    ReasoningChanged,
+    TextChanged,
+    TextFinding,
+    signature_of,
+)
+from compare.streams.events import Event, EventStream
+
+_ARGUMENTS = ".tool_call.arguments"
+
+
+def why_grammar(case: Differences, broken: GrammarBroken) -> str | None:
+    """A text that was changed shrank, or a frame that is missing left a hole."""
+    if broken.shrank:
+        changed = first([f for f in case.text if isinstance(f, TextChanged)])
+        if changed:
+            return changed
+    for finding in case.frames:
+        if finding.after is None and _left_a_hole(case, finding, broken):
+            return signature_of(finding)
+    return None
+
+
+def _left_a_hole(case: Differences, finding: FrameFinding, broken: GrammarBroken) -> bool:
+    """Whether the grammar stumbles where the other side has a frame more."""
+    if isinstance(finding, FrameDropped) and broken.side == "graph":
+        return finding.at_graph <= broken.at <= _next_firm(case.graph, finding.at_graph)
+    if isinstance(finding, FrameAdded) and broken.side == "legacy":
+        return finding.at_legacy <= broken.at <= _next_firm(case.legacy, finding.at_legacy)
+    return False
+
+
+def _next_firm(stream: EventStream, at: int) -> int:
+    """Index of the next event that is more than text, for those alone are always aligned."""
+    rest = range(at, len(stream.events))
+    return next((k for k in rest if not stream.events[k].bare), len(stream.events))
+
+
+def why_frame_unread(case: Differences, finding: FrameFinding) -> str | None:
+    """The grammar forbids the frame, it is none that is read, or it lacks a piece that is not."""
+    for broken in case.grammar:
+        if isinstance(finding, CadenceChanged) and (broken.shrank or _cuts_lost(case, broken)):
+            return signature_of(broken)
+        if (
+            _forbidden(finding, broken)
+            or _unreadable(case, finding, broken)
+            or _lost_a_piece(case, finding, broken)
+        ):
+            return signature_of(broken)
+    return None
+
+
+def why_text_unread(case: Differences, finding: TextFinding) -> str | None:
+    """A text lacks what stood in frames that cannot be read."""
+    if isinstance(finding, TextChanged | ReasoningChanged):
+        for broken in case.grammar:
+            if _text_lost(case, broken):
+                return signature_of(broken)
+    return None
+
+
+def _forbidden(finding: FrameFinding, broken: GrammarBroken) -> bool:
+    """Whether a frame one side sent too many is the one its grammar stumbled over."""
+    on_legacy = broken.side == "legacy"
+    if broken.side == "both" or isinstance(finding, FrameAdded if on_legacy else FrameDropped):
+        return False
+    start = finding.at_legacy if on_legacy else finding.at_graph
+    return start <= broken.at < start + finding.count
+
+
+def _unreadable(case: Differences, finding: FrameFinding, broken: GrammarBroken) -> bool:
+    """Whether a frame is unread in the way of the one that broke the grammar before it.
+
+    A grammar is broken once: all other frames that break it in that way follow.
+    """
+    if broken.side == "both" or not isinstance(
+        finding, FrameAdded | FrameDropped | FrameReplaced | FrameChanged
+    ):
+        return False
+    stream, at = case.graph, finding.at_graph
+    if broken.side == "legacy":
+        stream, at = case.legacy, finding.at_legacy
+    if isinstance(finding, FrameDropped if broken.side == "graph" else FrameAdded):
+        return False
+    if not broken.at < len(stream.events):
+        return False
+    way = _way(case, stream.events[broken.at])
+    count = 1 if isinstance(finding, FrameChanged) else finding.count
+    spoilt = stream.events[at : at + count]
+    if way is not None and spoilt and all(_way(case, it) == way for it in spoilt):
+        return True
+    return isinstance(finding, FrameReplaced) and _renamed(finding) in {
+        _renamed(other)
+        for other in case.frames
+        if isinstance(other, FrameReplaced)
+        and (other.at_legacy if broken.side == "legacy" else other.at_graph) == broken.at
+    }
+
+
+def _way(case: Differences, event: Event) -> object:
+    """Return why an event is not read: what is wrong with it, or its name where that is unknown."""
+    if event.fault is not None:
+        return event.fault
+    return event.name if event.name not in case.names else None
+
+
+def _renamed(finding: FrameReplaced) -> tuple[str, str]:
+    """Return what differs between the names of frames that stand in each other's place."""
+    before, _, after = finding.path.rpartition("].")[2].partition("→")
+    return core(before, after)
+
+
+def _lost_a_piece(case: Differences, finding: FrameFinding, broken: GrammarBroken) -> bool:
+    """Whether arguments put together from many frames may lack what stood in an illegible one."""
+    if not isinstance(finding, FrameChanged) or _ARGUMENTS not in f"{finding.path}{finding.detail}":
+        return False
+    stream, at = case.graph, finding.at_graph
+    if broken.side == "legacy":
+        stream, at = case.legacy, finding.at_legacy
+    if not at < broken.at < len(stream.events):
+        return False
+    return stream.events[broken.at].fault is not None
+
+
+def _text_lost(case: Differences, broken: GrammarBroken) -> bool:
+    """Whether all one side's text lacks is what stood in frames that are not read."""
+    spoilt, sound = case.graph, case.legacy
+    if broken.side == "legacy":
+        spoilt, sound = sound, spoilt
+    if broken.side == "both" or broken.at >= len(spoilt.events):
+        return False
+    way = _way(case, spoilt.events[broken.at])
+    if way is None:
+        return False
+    unread = [k for k, event in enumerate(spoilt.events) if _way(case, event) == way]
+    texts = (spoilt.text, sound.text), (spoilt.reasoning, sound.reasoning)
+    return all(
+        _with_holes(lacking, [spoilt.reached[k][channel] for k in unread], whole)
+        for channel, (lacking, whole) in enumerate(texts)
+    )
+
+
+def _cuts_lost(case: Differences, broken: GrammarBroken) -> bool:
+    """Whether one side's text has a piece less for every frame that is not read."""
+    spoilt, sound = case.graph, case.legacy
+    if broken.side == "legacy":
+        spoilt, sound = sound, spoilt
+    if broken.side == "both" or broken.at >= len(spoilt.events):
+        return False
+    way = _way(case, spoilt.events[broken.at])
+    lost = sum(_way(case, event) == way for event in spoilt.events) if way else 0
+    cuts = [sum(event.bare for event in stream.events) for stream in (spoilt, sound)]
+    return bool(lost) and cuts[0] + lost == cuts[1]
+
+
+def _with_holes(lacking: str, holes: list[int], whole: str) -> bool:
+    """Whether a text is another one that lacks something at its holes, and nowhere else."""
+    pieces = [lacking[a:b] for a, b in pairwise((0, *holes, len(lacking)))]
+    if not (whole.startswith(pieces[0]) and whole.endswith(pieces[-1])):
+        return False
+    come, end = len(pieces[0]), len(whole) - len(pieces[-1])
+    for piece in pieces[1:-1]:
+        found = whole.find(piece, come, end)
+        if found < 0:
+            return False
+        come = found + len(piece)
+    return come <= end
