@@ -68,8 +68,8 @@ def read_prompts(folder: Path = FOLDER) -> Mapping[str, Render]:
     }
 
 
-class CompanionTurn:
-    """One turn of a companion; `text` is the reply so far."""
+class Reply:
+    """The reply in progress, and what it is made with; `text` is what was sent of it so far."""
 
     def __init__(
         self, request: rules.CompanionRequest, effects: Effects, prompts: Mapping[str, Render]
@@ -104,16 +104,16 @@ def companion(prompts: Path = FOLDER) -> Flow:
     async def flow(
         request: rules.CompanionRequest, effects: Effects
     ) -> AsyncIterator[CompanionEvent]:
-        visit, body = CompanionTurn(request, effects, rendered), request.body
+        reply, body = Reply(request, effects, rendered), request.body
         with effects.trace.node("admission"):
             image = picture(body.image) if isinstance(body, ImageTurn) else None
-            turn, visit.earlier = await rules.admit(request, effects)
+            turn, reply.earlier = await rules.admit(request, effects)
         try:
-            answered = _message(visit, turn) if image is None else _picture(visit, image)
+            answered = _message(reply, turn) if image is None else _picture(reply, image)
             async with aclosing(answered) as events:
                 async for event in events:
                     yield event
-            await visit.store(turn)
+            await reply.store(turn)
         except EffectFailed as failure:
             for event in failed(failure.fault.code):
                 yield event
@@ -123,19 +123,19 @@ def companion(prompts: Path = FOLDER) -> Flow:
     return flow
 
 
-async def _message(visit: CompanionTurn, turn: Turn) -> Events:
+async def _message(reply: Reply, turn: Turn) -> Events:
     """Answer a message: emotion, memories, then rounds of model and tools."""
-    effects, options, node = visit.effects, visit.request.options, visit.effects.trace.node
+    effects, options, node = reply.effects, reply.request.options, reply.effects.trace.node
     with node("emotion"):
-        emotion = feel(visit.request.body.message)
+        emotion = feel(reply.request.body.message)
         yield emotion
     with node("memory"):
         recollection = rules.memories_text(
-            await rounds.recalled(effects, rules.recall(visit.request))
+            await rounds.recalled(effects, rules.recall(reply.request))
         )
-    turns, known = (*visit.earlier, turn), (emotion, recollection)
+    turns, known = (*reply.earlier, turn), (emotion, recollection)
     messages, tools = await rules.lay_out(
-        visit.request, effects, turns, known, visit.prompts["system"]
+        reply.request, effects, turns, known, reply.prompts["system"]
     )
     for round_number in range(options.max_tool_iterations + 1):
         with node("reasoning"):
@@ -143,7 +143,7 @@ async def _message(visit: CompanionTurn, turn: Turn) -> Events:
             call, answer = question(options, messages, tools, last=last), ModelAnswer()
             async for chunk in effects.model.stream("reasoning", call):
                 if piece := answer.add(chunk):
-                    yield visit.say(piece)
+                    yield reply.say(piece)
         todo = questions.sort_calls(answer.calls(call), asking=options.ask_human)
         if not todo.calls:
             return
@@ -157,59 +157,57 @@ async def _message(visit: CompanionTurn, turn: Turn) -> Events:
                     yield rules.tool_output(one, results[one.id])
         if todo.question is not None:
             with node("human"):
-                async with aclosing(_ask(visit, todo.question, results)) as events:
+                async with aclosing(_ask(reply, todo.question, results)) as events:
                     async for event in events:
                         yield event
         answers = [tool_answer(one, results[one.id]) for one in todo.calls]
         messages += (tool_round(answer.text, todo.calls), *answers)
 
 
-async def _ask(
-    visit: CompanionTurn, opened: questions.FormCall, results: dict[str, ToolResult]
-) -> Events:
+async def _ask(reply: Reply, opened: questions.FormCall, results: dict[str, ToolResult]) -> Events:
     """Ask the user a round's question, once its other calls have ended."""
     call, form = opened.call, opened.form
     try:
-        hitl_id = await visit.open_question(form, rules.QUESTION)
+        hitl_id = await reply.open_question(form, rules.QUESTION)
     except EffectFailed as failure:
         log.warning("the user is not asked: %s", failure.fault.code)
         results[call.id] = questions.NOT_ASKED
     else:
-        yield rules.hitl(visit.request, hitl_id, form, rules.QUESTION)
-        answer = await visit.effects.human.answer("ask", hitl_id)
+        yield rules.hitl(reply.request, hitl_id, form, rules.QUESTION)
+        answer = await reply.effects.human.answer("ask", hitl_id)
         results[call.id] = questions.answer_result(form, answer)
     yield rules.tool_output(call, results[call.id])
 
 
-async def _picture(visit: CompanionTurn, image: Picture) -> Events:
+async def _picture(reply: Reply, image: Picture) -> Events:
     """Send the text in a picture; remember the facts in it that the user approves."""
-    effects, request, node = visit.effects, visit.request, visit.effects.trace.node
+    effects, request, node = reply.effects, reply.request, reply.effects.trace.node
     with node("vision"):
-        system, held = visit.prompts["vision"]({"no_text": rules.NO_TEXT}), ""
+        system, held = reply.prompts["vision"]({"no_text": rules.NO_TEXT}), ""
         call = rules.vision(request, system, image)
         async for chunk in effects.model.stream("vision", call):
             held += chunk.text
             # Nothing is sent before it is certain that there is text.
-            if held and (visit.text or not rules.may_be_no_text(held)):
-                yield visit.say(held)
+            if held and (reply.text or not rules.may_be_no_text(held)):
+                yield reply.say(held)
                 held = ""
         if held and not rules.no_text(held):
-            yield visit.say(held)
-    if rules.no_text(visit.text):
-        yield visit.say(rules.text(request, "no_text"))
+            yield reply.say(held)
+    if rules.no_text(reply.text):
+        yield reply.say(rules.text(request, "no_text"))
         return
     if request.body.action != "analyze_for_memory":
         return
     with node("memory_extraction"):
-        system = visit.prompts["extraction"]({})
-        facts = await rules.find_facts(request, effects, system, visit.text)
+        system = reply.prompts["extraction"]({})
+        facts = await rules.find_facts(request, effects, system, reply.text)
     if not facts:
-        yield visit.say(rules.text(request, "nothing_found"))
+        yield reply.say(rules.text(request, "nothing_found"))
         return
     with node("human"):
         form = rules.confirmation_form(request, facts)
-        hitl_id = await visit.open_question(form, memories.KIND)
+        hitl_id = await reply.open_question(form, memories.KIND)
         yield rules.hitl(request, hitl_id, form, memories.KIND)
         answer = await effects.human.answer("ask", hitl_id)
         approved = memories.approved_facts(facts, form, answer)
-        yield visit.say(await rules.remember_facts(request, effects, approved))
+        yield reply.say(await rules.remember_facts(request, effects, approved))
