@@ -9,7 +9,7 @@ import msgspec
 
 from contract.errors import Refused
 from contract.flow import Request
-from contract.flows.chat import ChatOptions, ChatRequest, ModelOverrides
+from contract.flows.chat import ChatOptions, ChatRequest
 from contract.ports import Effects
 from contract.stores import Turn
 from rules.conversation import Layout, Render, check_model, parameters, prompt_messages, window
@@ -38,18 +38,16 @@ class ChatModel(msgspec.Struct, frozen=True, kw_only=True):
 
 def settings(body: ChatRequest, options: ChatOptions) -> ChatModel:
     """Fill what the request leaves open from the deployment's options."""
-    asked = body.model_config or ModelOverrides()
-    return ChatModel(
-        model_id=options.model_id if asked.model_id is None else asked.model_id,
-        temperature=options.temperature if asked.temperature is None else asked.temperature,
-        max_tokens=asked.max_tokens,
-        enable_tools=options.enable_tools if asked.enable_tools is None else asked.enable_tools,
-        max_tool_iterations=(
-            options.max_tool_iterations
-            if asked.max_tool_iterations is None
-            else asked.max_tool_iterations
-        ),
+    defaults = ChatModel(
+        model_id=options.model_id,
+        temperature=options.temperature,
+        max_tokens=None,
+        enable_tools=options.enable_tools,
+        max_tool_iterations=options.max_tool_iterations,
     )
+    overrides = msgspec.structs.asdict(body.model_config) if body.model_config else {}
+    chosen = {name: value for name, value in overrides.items() if value is not None}
+    return msgspec.structs.replace(defaults, **chosen)
 
 
 def lock_key(message_id: str) -> str:
