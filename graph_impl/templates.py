@@ -20,7 +20,7 @@ RenderChat = Callable[[Mapping[str, object]], list[str]]
 
 
 def system_prompt(name: str, folder: Path = FOLDER, default: str = DEFAULT_SYSTEM_PROMPT) -> Render:
-    """Read a template; a missing file is said in the log and stood in for by the default."""
+    """Read a template; where the file is missing, the default is used and the log reports it."""
     try:
         source = (folder / name).read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent / "prompts"
 
 
 def system_prompt(name: str, folder: Path = FOLDER, default: str = DEFAULT_SYSTEM_PROMPT) -> Render:
-    """Compile a template; a missing file is said in the log and stood in for by the default."""
+    """Compile a template; where the file is missing, the default is used and the log reports it."""
     # Prompts are plain text for a model: escaping for HTML would change what it reads.
     environment = Environment(
         loader=FileSystemLoader(folder),

@@ -124,7 +124,7 @@ def _mark(body: dict[str, Any], field: Sequence[str], tag: str) -> None:
 
 
 def read_messages(spec: FlowSpec, path: Path, route_key: str = "") -> MessageCycle:
-    """Read a messages file; raises `MessagesRefused` on a missing, empty or bad one.
+    """Read a messages file; raises `MessageFileRefused` on a missing, empty or bad one.
 
     `route_key` is what the router routes the flow by; "" for the flow's default.
     """

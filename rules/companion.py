@@ -101,7 +101,7 @@ def model_id(request: CompanionRequest) -> str:
 
 
 def sent(request: CompanionRequest, message_id: str) -> Turn:
-    """Build the user's turn; of a picture it says only that there was one."""
+    """Build the user's turn; of a picture, only that there was one."""
     body = request.body
     return Turn(
         message_id=message_id,
@@ -144,13 +144,13 @@ def prompt(
     earlier: Sequence[Turn],
 ) -> dict[str, PromptValue]:
     """Return the parameters of the system prompt."""
-    tool_output = window(earlier, request.options.history_tokens)
+    shown = window(earlier, request.options.history_tokens)
     return {
         **parameters(now, request.options.timezone, None),
         "emotion": mood.primary,
         "intensity": f"{mood.intensity:.2f}",
         "intent": snippet(request.body.message),
-        "working_memory": summary(earlier, tool_output),
+        "working_memory": summary(earlier, shown),
         "memories": memories,
     }
 
@@ -181,10 +181,10 @@ def memories_text(memories: Iterable[MemoryEntry]) -> str:
 def vision(request: CompanionRequest, system: str, seen: Picture) -> ModelCall:
     """Build the call that reads a picture's text; it refers to the picture by digest."""
     image = ImagePart(ImageUrl(reference("image", seen.digest)))
-    shows = UserMessage((TextPart(text(request, "picture")), image))
+    picture = UserMessage((TextPart(text(request, "picture")), image))
     return ModelCall(
         model_id=request.options.vision_model_id,
-        messages=(SystemMessage(system), shows),
+        messages=(SystemMessage(system), picture),
         temperature=0.0,
         max_tokens=request.options.max_tokens or None,
     )
@@ -211,7 +211,7 @@ async def find_facts(
 async def remember_facts(
     request: CompanionRequest, effects: Effects, facts: tuple[Fact, ...]
 ) -> str:
-    """Remember the facts the user approved; returns what the user is told."""
+    """Remember the facts the user approved; returns the text for the user."""
     if not facts:
         return text(request, "not_remembered")
     body = request.body

@@ -275,12 +275,12 @@ def summary(earlier: Sequence[Turn], shown: Sequence[Turn]) -> str:
     """Sum up a conversation: its length, and the last user messages that are not shown."""
     if not earlier:
         return NOTHING
-    told = f"此前共有 {len(earlier)} 条消息。"
+    length = f"此前共有 {len(earlier)} 条消息。"
     hidden = earlier[: len(earlier) - len(shown)]
-    said = [_clipped(turn.content) for turn in hidden if turn.role == "user"][-_TOPICS:]
-    if not said:
-        return told
-    return told + "更早时用户说过：" + "；".join(said) + "。"
+    topics = [_clipped(turn.content) for turn in hidden if turn.role == "user"][-_TOPICS:]
+    if not topics:
+        return length
+    return length + "更早时用户说过：" + "；".join(topics) + "。"
 
 
 def _clipped(text: str) -> str:

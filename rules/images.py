@@ -111,10 +111,10 @@ class Picture:
 def picture(url: str) -> Picture:
     """Check an image in a data URL; raises `Refused` 413 or 422."""
     head, comma, encoded = url.partition(",")
-    said = _HEAD.fullmatch(head) if comma and len(head) <= _LONGEST_HEAD else None
-    if said is None:
+    declared = _HEAD.fullmatch(head) if comma and len(head) <= _LONGEST_HEAD else None
+    if declared is None:
         raise Refused(422, "image_not_data_url", "an image comes as data:image/…;base64,…")
-    labelled = said["type"].lower()
+    labelled = declared["type"].lower()
     if labelled not in _MAGIC:
         raise Refused(422, "image_type", "PNG, JPEG and WebP are taken")
     if len(encoded) > _MOST_ENCODED:

@@ -29,7 +29,7 @@ from rules.conversation import (
 from rules.memories import as_list, confident_facts, remember
 
 SessionTurnRequest = Request[SessionRequest, SessionOptions]
-"""What a flow is request for a turn."""
+"""The request of one turn."""
 
 SESSION_PROMPT: Final = "{system_prompt}{memories}"
 """Stands in for a missing prompt file; in `str.format` syntax."""

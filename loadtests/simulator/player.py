@@ -33,7 +33,7 @@ class ConnectionControl(Protocol):
     lost_ns: int
 
     def cut(self) -> None:
-        """Close without a terminal chunk, after what was written has disconnected out."""
+        """Close without a terminal chunk, after what was written has gone out."""
         ...
 
     def reset(self) -> None:

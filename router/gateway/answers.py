@@ -55,7 +55,7 @@ class Writer:
         if isinstance(chunk, RawChunk) and chunk.raw:
             self._began = True
             return [data for data in chunk.raw if self._usage or not _only_usage(data)]
-        return [_ENCODER.encode(frame_event) for frame_event in self._made_up(chunk)]
+        return [_ENCODER.encode(event) for event in self._made_up(chunk)]
 
     def _made_up(self, chunk: Chunk) -> list[dict[str, Any]]:
         events = []
