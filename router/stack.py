@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -12,6 +12,8 @@ from contract.errors import Refused
 from contract.records import ErrorRecord, Outcome
 
 StackName = Literal["legacy", "graph"]
+STACKS: Final[Mapping[str, StackName]] = {"legacy": "legacy", "graph": "graph"}
+"""The stacks by name: looks up a text that should be one."""
 
 Headers = tuple[tuple[bytes, bytes], ...]
 """Headers of an HTTP message, names in lower case."""
@@ -30,6 +32,12 @@ class RunOutcome(msgspec.Struct, frozen=True):
     blame: Blame = "none"
     error: ErrorRecord | None = None
     refusal: Refused | None = None
+
+
+EXCHANGE_HEADER: Final = b"x-cutover-exchange"
+"""Names the exchange, in requests to stacks and in responses to clients."""
+ROLE_HEADER: Final = b"x-cutover-role"
+"""Names the role of the run, in requests to stacks."""
 
 
 def header_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes:
@@ -60,7 +68,7 @@ class Powers:
 
     `taped`: its effects are on the exchange's tape, where others can play them; in the shadow it
     plays those of others. `shadows`: it may run beside the serving stack without side effects.
-    `takes_over`: it can finish a stream that another stack began; a remote stack is given the
+    `takes_over`: it can finish a stream that another stack began; a remote stack receives the
     model's answers that the other one received through the gateway.
     """
 

@@ -42,14 +42,12 @@ from router.http.connection import BodyMemory
 from router.http.endpoints import decode
 from router.http.openapi import answer, body_of, page_of
 from router.problems import Problem
-from router.stack import StackName
+from router.stack import STACKS
 
 if TYPE_CHECKING:
     from effects.model import ModelRegistry, RescuingModel
     from effects.stores import PauseStore, Waiting
     from router.router import Router
-
-_STACKS: Mapping[str, StackName] = {"legacy": "legacy", "graph": "graph"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,7 @@ class Operations:
     async def reset(self, who: str, flow: str, stack: str) -> FlowPage:
         """Close a breaker, here and, with the next synchronisation, in routers that share it."""
         self.flow(flow)
-        known = _STACKS.get(stack)
+        known = STACKS.get(stack)
         if known is None:
             raise Problem(404, "unknown_stack", "there are 'legacy' and 'graph'")
         before = self.router.admission.breakers.reset(flow, known)

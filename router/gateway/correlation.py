@@ -22,14 +22,13 @@ from effects.tape import TapeSession
 from router.context import trace_of
 from router.gateway.answers import frame_event
 from router.gateway.requests import GatewayRefused
-from router.remote.endpoint import EXCHANGE, ROLE
 from router.router import Router
 from router.serving.run import Run
-from router.stack import header_of
+from router.stack import EXCHANGE_HEADER, ROLE_HEADER, header_of
 
 log = logging.getLogger(__name__)
 
-_EXCHANGES: Final = (EXCHANGE, b"x-exchange-id")
+_EXCHANGES: Final = (EXCHANGE_HEADER, b"x-exchange-id")
 _ROLES: Final = frozenset({"serving", "fallback", "shadow"})
 
 
@@ -44,7 +43,7 @@ def calling_session(router: Router, scope: Scope) -> TapeSession | None:
         if "exchange" in scope["path_params"]:
             raise GatewayRefused(404, "unknown_exchange", "no such exchange is open here")
         return None
-    role = header_of(scope["headers"], ROLE).decode("latin-1")
+    role = header_of(scope["headers"], ROLE_HEADER).decode("latin-1")
     run = _run_in_role(runs, role)
     if run is None:
         raise GatewayRefused(404, "unknown_run", f"no run of this exchange is {role!r}")
@@ -86,7 +85,7 @@ _FORWARDED: Final = frozenset(
         b"authorization",
         b"content-type",
         b"traceparent",
-        ROLE,
+        ROLE_HEADER,
         *_EXCHANGES,
     }
 )

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from router.gateway.requests import RefusalBody
 from router.http.openapi import answer, schema_of
+from router.stack import EXCHANGE_HEADER, ROLE_HEADER
 
 _KEY: Final = "GatewayKey"
 _NOT_ANSWERED: Final[Mapping[int, str]] = {
@@ -38,12 +39,12 @@ def _parameter(name: str, place: str, description: str) -> dict[str, Any]:
 _EXCHANGE: Final = _parameter("exchange", "path", "An exchange that is open.")
 _EXCHANGE_HEADERS: Final = [
     _parameter(
-        "x-cutover-exchange",
+        EXCHANGE_HEADER.decode(),
         "header",
         "The exchange the call belongs to, from the router's request.",
     ),
     _parameter(
-        "x-cutover-role",
+        ROLE_HEADER.decode(),
         "header",
         "`serving`, `fallback` or `shadow`, from the router's request.",
     ),

@@ -21,10 +21,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from contract.flow import SessionStore
 from router.http.connection import BodyMemory
-from router.http.endpoints import EXCHANGE_HEADER, FlowEndpoint, decode, operation_routes
+from router.http.endpoints import FlowEndpoint, decode, operation_routes
 from router.http.openapi import answer, body_of, flow_operations
 from router.problems import CONTENT_TYPE, Problem, word
 from router.router import Router
+from router.stack import EXCHANGE_HEADER
 
 MetricsPage = Callable[[str], Awaitable[tuple[bytes, str]]]
 """Writes the metrics for an `accept` header; returns the body and its media type."""
@@ -65,7 +66,7 @@ class _Application(FastAPI):
                 allow_methods=("GET", "POST", "DELETE"),
                 allow_headers=("*",),
                 allow_credentials="*" not in origins,
-                expose_headers=("retry-after", EXCHANGE_HEADER),
+                expose_headers=("retry-after", EXCHANGE_HEADER.decode()),
             )
             self._shared = shared(self._shared)
             self._flows = {path: shared(flow) for path, flow in self._flows.items()}

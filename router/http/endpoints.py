@@ -34,11 +34,10 @@ from router.remote import RemoteRefused
 from router.router import Router
 from router.routing.qa_header import QA_HEADER
 from router.serving.stream import GRACE_SECONDS, NotServed, ServedStream, WriteNow
-from router.stack import Headers, IncomingRequest
+from router.stack import EXCHANGE_HEADER, Headers, IncomingRequest
 
 log = logging.getLogger(__name__)
 
-EXCHANGE_HEADER = "x-cutover-exchange"
 _QA = QA_HEADER.encode()
 _NO_STORE = (b"cache-control", b"no-store")
 _STREAM_HEADERS = {
@@ -232,7 +231,7 @@ def _proof(stream: ServedStream) -> Headers:
     """Return the headers that name the exchange, the assigned stack and the serving one."""
     context, serving = stream.context, stream.served_by
     return (
-        (EXCHANGE_HEADER.encode(), context.exchange.encode()),
+        (EXCHANGE_HEADER, context.exchange.encode()),
         (b"x-cutover-assigned", context.assignment.stack.encode()),
         (b"x-cutover-served", f"{serving.name} {serving.fingerprint}".encode()),
     )

@@ -18,12 +18,11 @@ from contract.flow import FlowSpec
 from contract.records import Role
 from router.config.schema import RemoteStackSettings
 from router.remote.http1 import Answer, Client
-from router.stack import IncomingRequest
+from router.stack import EXCHANGE_HEADER, ROLE_HEADER, IncomingRequest
 
 HeaderLines = Iterable[tuple[bytes, bytes]]
 
 FOR, PROTO, HOST = b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"
-EXCHANGE, ROLE = b"x-cutover-exchange", b"x-cutover-role"
 
 _OURS = b"x-cutover-"
 _HOP_BY_HOP = frozenset(
@@ -103,8 +102,8 @@ def forwarded(incoming: IncomingRequest, exchange: str, role: Role) -> list[tupl
         *(one for one in _end_to_end(incoming.headers, _REQUEST) if not _spoofs(one[0])),
         *forwarding(incoming),
         (b"accept-encoding", b"identity"),
-        (EXCHANGE, exchange.encode()),
-        (ROLE, role.encode()),
+        (EXCHANGE_HEADER, exchange.encode()),
+        (ROLE_HEADER, role.encode()),
     ]
 
 

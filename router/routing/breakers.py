@@ -19,13 +19,12 @@ from effects.circuit_breaker import BreakerPolicy, CircuitBreaker, Permit, Resul
 from effects.stores import BreakerNote, BreakerPhase, NoteUpdate
 from router.config.schema import BreakerSettings, FlowSettings, Settings
 from router.problems import Problem
-from router.stack import RunOutcome, StackName
+from router.stack import STACKS, RunOutcome, StackName
 
 LEAST_CLAIM_SECONDS: Final = 5.0
 """A claim to probe holds at least so long: longer than a report is under way."""
 YIELD_SECONDS: Final = 2.0
 """The router that probed last leaves the next claim to others for so long."""
-_STACKS: Mapping[str, StackName] = {"legacy": "legacy", "graph": "graph"}
 
 log = logging.getLogger(__name__)
 
@@ -318,5 +317,5 @@ def _key(flow: str, stack: StackName) -> str:
 def _which(key: str, flows: Collection[str]) -> tuple[str, StackName] | None:
     """Return which breaker a key names; None where this router has no such flow."""
     stack, _, flow = key.partition(":")
-    name = _STACKS.get(stack)
+    name = STACKS.get(stack)
     return (flow, name) if name is not None and flow in flows else None
