@@ -128,6 +128,11 @@ class Dialect(_Table, frozen=True, kw_only=True):
     grammar: GrammarTable | None = None
     failure: tuple[str | FailureFrame, ...] = ()
 
+    @property
+    def locates_text(self) -> bool:
+        """Whether it declares where texts are: without, no two streams of it can be matched."""
+        return bool(self.text) and self.payload == "json"
+
 
 class Wire(Protocol):
     """What comparing streams needs of a wire; a `FlowSpec` is one."""

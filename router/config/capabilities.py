@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from contract.wire import Dialect
 from router.config.schema import FlowSettings, RemoteStackSettings, Settings, StackSettings
 from router.stack import IN_PROCESS, Powers, StackName
 
@@ -80,11 +79,6 @@ def stack_faults(settings: Settings) -> Iterator[tuple[str, str]]:
             yield f"flows.{name}.shadow_percent", "; ".join(shadow.why for shadow in shadows)
 
 
-def locates_text(dialect: Dialect) -> bool:
-    """Whether a dialect declares where its text is, so that it can be followed."""
-    return bool(dialect.text) and dialect.payload == "json"
-
-
 def capabilities_of(name: str, settings: Settings) -> tuple[Capabilities, ...]:
     """Return what works for a flow, for each stack that serves some of it."""
     flow, powers = settings.flows[name], powers_of(settings.stacks)
@@ -98,7 +92,7 @@ def capabilities_of(name: str, settings: Settings) -> tuple[Capabilities, ...]:
         shadow = _shadow(served, other, flow, settings)
         takeover = fallback if fallback.answer == "off" else _takeover(served, other, powers)
         declared = flow.declared
-        if takeover.answer == "yes" and declared and not locates_text(declared.dialect):
+        if takeover.answer == "yes" and declared and not declared.dialect.locates_text:
             takeover = Capability("no", "the flow's dialect does not say where its text is")
         if other in lacks:
             none = Capability("no", f"{other} does not have this flow")

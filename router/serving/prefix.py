@@ -59,11 +59,6 @@ class TextFrames:
         self._reader = FrameReader(dialect)
         self.decoder = self._reader.decoder
 
-    @property
-    def has_texts(self) -> bool:
-        """Whether the dialect declares where texts are: without, no two streams can be matched."""
-        return bool(self.dialect.text) and self.dialect.payload == "json"
-
     def read(self, frame: bytes) -> ParsedEvent | None:
         """Parse a frame; None where it is no event: a comment, a blank line."""
         event = self._event(frame)
@@ -277,9 +272,8 @@ def text_prefix(dialect: Dialect, sent: Iterable[bytes], tape: Tape) -> TextPref
 
     Text without a model's answer on the tape would differ: the model would be called anew.
     """
-    frames = TextFrames(dialect)
-    if not frames.has_texts:
+    if not dialect.locates_text:
         return None
-    prefix = TextPrefix(frames, sent)
+    prefix = TextPrefix(TextFrames(dialect), sent)
     answered = any(entry.operation is MODEL_STREAM for entry in tape.entries)
     return prefix if answered or not prefix.has_text else None

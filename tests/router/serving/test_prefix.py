@@ -184,8 +184,8 @@ def test_what_is_no_json_is_told_apart_by_its_name() -> None:
 
 def test_a_wire_that_does_not_say_where_its_texts_are() -> None:
     """Cannot be followed, and says so."""
-    assert not TextFrames(Dialect()).has_texts
-    assert TextFrames(TOKENS).has_texts
+    assert not Dialect().locates_text
+    assert TOKENS.locates_text
 
 
 def test_a_tool_call_under_way_cannot_be_followed() -> None:
@@ -213,7 +213,6 @@ def test_a_failure_may_be_a_part_of_any_event() -> None:
 
 def test_a_declared_wire_tells_its_text_or_not() -> None:
     """A wire of plain text, or without declared texts, cannot be resumed."""
-    told = TextFrames(DIALECTS["openai"])
-    assert told.has_texts
+    assert DIALECTS["openai"].locates_text
     plain = DeclaredFlow(path="/d", dialect=Dialect(payload="text", text={"*": ""}))
-    assert not TextFrames(declared_spec("d", plain).dialect).has_texts
+    assert not declared_spec("d", plain).dialect.locates_text
