@@ -39,7 +39,7 @@ from router.config.errors import ConfigRefused
 from router.config.schema import percentage
 from router.config.watcher import SettingsWatcher
 from router.http.connection import BodyMemory
-from router.http.endpoints import decode
+from router.http.endpoints import read_json
 from router.http.openapi import answer, body_of, page_of
 from router.problems import Problem
 from router.stack import STACKS
@@ -338,7 +338,5 @@ async def reset_provider(who: Who, operations: Ops, provider: str) -> Response:
 
 async def _share_of(request: Request) -> Share:
     memory: BodyMemory = request.app.state.body_memory
-    body = await memory.read(request.scope, request.receive, _BODY_BYTES)
-    memory.release(body)
-    share: Share = decode(_share, body)
+    share: Share = await read_json(memory, request, _share, _BODY_BYTES)
     return share

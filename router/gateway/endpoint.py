@@ -41,7 +41,7 @@ from router.http.connection import (
     abort_connection,
     timed_send,
 )
-from router.http.endpoints import send_whole
+from router.http.endpoints import STREAM_HEADERS, send_whole
 from router.problems import Problem
 from router.router import Router
 from router.stack import GATEWAY_SITE, Headers, header_of
@@ -49,12 +49,6 @@ from router.stack import GATEWAY_SITE, Headers, header_of
 log = logging.getLogger(__name__)
 
 _JSON: Final = (b"content-type", b"application/json")
-_STREAM: Final = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-store"),
-    # nginx and others buffer streams otherwise.
-    (b"x-accel-buffering", b"no"),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +174,8 @@ async def _send_answer(
                     whole.take(events)
                     continue
                 if not response_started:
-                    await send({"type": "http.response.start", "status": 200, "headers": _STREAM})
+                    headers = STREAM_HEADERS["sse"]
+                    await send({"type": "http.response.start", "status": 200, "headers": headers})
                     response_started = True
                 if data := b"".join(map(frame_event, events)):
                     await send({"type": "http.response.body", "body": data, "more_body": True})

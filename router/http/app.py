@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from contract.flow import SessionStore
 from router.http.connection import BodyMemory
-from router.http.endpoints import FlowEndpoint, decode, operation_routes
+from router.http.endpoints import FlowEndpoint, operation_routes, read_json
 from router.http.openapi import answer, body_of, flow_operations
 from router.problems import CONTENT_TYPE, Problem, word
 from router.router import Router
@@ -114,10 +114,8 @@ def create_app(
     async def feedback(request: Request) -> Response:
         """Record a user's feedback on an answer."""
         limit = router.settings().server.max_body_bytes
-        body = await memory.read(request.scope, request.receive, limit)
-        memory.release(body)
-        given = decode(_feedback, body)
-        router.feedback(given.exchange_id, given.score, given.comment)
+        body: Feedback = await read_json(memory, request, _feedback, limit)
+        router.feedback(body.exchange_id, body.score, body.comment)
         return Response(status_code=202)
 
     async def healthz() -> dict[str, str]:
@@ -154,7 +152,7 @@ def create_app(
 
 
 def _flow_endpoints(router: Router, memory: BodyMemory) -> Iterator[tuple[str, FlowEndpoint]]:
-    """Yield every path at which a flow is asked for a stream."""
+    """Yield the endpoints that stream, with their paths."""
     for spec in router.served_flows.values():
         for path in spec.requests:
             yield path, FlowEndpoint(router, memory, spec, path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
@@ -40,12 +40,13 @@ log = logging.getLogger(__name__)
 
 _QA = QA_HEADER.encode()
 _NO_STORE = (b"cache-control", b"no-store")
-_STREAM_HEADERS = {
-    "sse": ((b"content-type", b"text/event-stream; charset=utf-8"), _NO_STORE),
-    "ndjson": ((b"content-type", b"application/x-ndjson"), _NO_STORE),
-}
-# Proxies such as nginx buffer streams unless told not to.
+# Proxies such as nginx buffer streams unless a header forbids it.
 _NO_BUFFERING = (b"x-accel-buffering", b"no")
+STREAM_HEADERS: Final = {
+    "sse": ((b"content-type", b"text/event-stream; charset=utf-8"), _NO_STORE, _NO_BUFFERING),
+    "ndjson": ((b"content-type", b"application/x-ndjson"), _NO_STORE, _NO_BUFFERING),
+}
+"""Headers of a streamed response, by its framing."""
 
 _JSON = "application/json"
 _ID = re.compile(rf"[^\x00-\x1f]{{1,{ID_LENGTH}}}\Z")
@@ -113,9 +114,9 @@ class FlowEndpoint:
         qa_header = None if signed is None else signed.decode("latin-1")
         if continuing is None:
             return await router.open(spec, body, qa_header, incoming, path=self._path)
-        hitl_id, given = continuing.hitl_id(body), continuing.answer(body)
-        if given is not None:
-            await router.respond(spec, hitl_id, given)
+        hitl_id, answer = continuing.hitl_id(body), continuing.answer(body)
+        if answer is not None:
+            await router.respond(spec, hitl_id, answer)
         return await router.resume(spec, hitl_id, qa_header, incoming)
 
     async def _serve(
@@ -193,6 +194,15 @@ def decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         raise Problem(400, "too_deep", "the body is nested too deeply") from error
 
 
+async def read_json(
+    memory: BodyMemory, request: Request, decoder: msgspec.json.Decoder[Any], most: int
+) -> Any:
+    """Read a request's body of at most `most` bytes and decode it; raises `Problem`."""
+    body = await memory.read(request.scope, request.receive, most)
+    memory.release(body)
+    return decode(decoder, body)
+
+
 async def send_problem(send: Send, problem: Problem, headers: Headers = ()) -> None:
     """Respond with a problem."""
     await send_whole(send, problem.status, (*problem.headers(), *headers), problem.body())
@@ -219,11 +229,11 @@ async def send_whole(
 
 def _response_start(stream: ServedStream) -> dict[str, Any]:
     own = stream.run.headers
-    headers = [*_STREAM_HEADERS[stream.context.spec.dialect.framing]]
+    headers = [*STREAM_HEADERS[stream.context.spec.dialect.framing]]
     if own:
         named = dict(own)
         headers = [header for header in headers if header[0] not in named]
-    headers += (*own, _NO_BUFFERING, *_proof(stream))
+    headers += (*own, *_proof(stream))
     return {"type": "http.response.start", "status": 200, "headers": headers}
 
 
@@ -261,9 +271,7 @@ def _respond(
     async def respond(request: Request) -> Response:
         """Store the answer to a question."""
         limit = router.settings().server.max_body_bytes
-        data = await memory.read(request.scope, request.receive, limit)
-        memory.release(data)
-        body = decode(decoder, data)
+        body = await read_json(memory, request, decoder, limit)
         hitl_id = responding.hitl_id(body)
         await router.respond(spec, hitl_id, responding.answer(body))
         return Response(msgspec.json.encode(AnswerStored(hitl_id)), media_type=_JSON)
