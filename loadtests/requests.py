@@ -5,7 +5,6 @@ Generators import this and no statistics: those would double their start.
 
 from __future__ import annotations
 
-import hmac
 import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -22,10 +21,11 @@ from contract.errors import CutoverError
 from contract.flow import SESSION, FlowSpec
 from contract.flows import chat, companion, session
 from contract.flows.declared import DeclaredFlow, declared_spec
+from contract.qa_header import QA_HEADER, sign
 from contract.wire import NO_JSON, value_at
 
-HEADER = "x-cutover-qa"
-VALID_SECONDS = 300
+FORCED_SECONDS = 300
+"""How long the QA header of a request is valid."""
 ID_LENGTH = 128
 FLOWS: Mapping[str, FlowSpec] = MappingProxyType(
     {spec.name: spec for spec in (chat.CHAT, companion.COMPANION, session.SESSION)}
@@ -162,14 +162,6 @@ def _without_notes(body: dict[str, Any], wanted: type[msgspec.Struct]) -> dict[s
     return {name: value for name, value in body.items() if name in known}
 
 
-def qa_header(stack: str, route_key: str, key: str, now: float) -> tuple[str, str]:
-    """Sign a wish for the next five minutes; `now` in Unix seconds."""
-    expires = int(now) + VALID_SECONDS
-    content = f"{stack}|{expires}|{route_key}".encode("utf-8", "surrogatepass")
-    signature = hmac.new(key.encode(), content, "sha256").hexdigest()
-    return HEADER, f"{stack};exp={expires};sig={signature}"
-
-
 class TargetRefused(CutoverError):
     """An address or a header of a target cannot be used."""
 
@@ -180,8 +172,8 @@ class TargetRefused(CutoverError):
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """One stack's address; `headers` (name, value) go with every request.
 
-    With a `qa_key` every request carries a signed wish for this stack. Headers and key may be
-    secrets: they are handed on by pipe or environment, never in an argument list, a row or a
+    With a `qa_key` every request carries a QA header that asks for this stack. Headers and key may
+    be secrets: they are handed on by pipe or environment, never in an argument list, a row or a
     report.
     """
 
@@ -225,11 +217,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         dies of a connection the server closed while it was idle.
         """
         parts = urlsplit(self.url)
-        forced = (
-            [qa_header(self.stack, message.route_key, self.qa_key, time.time())]
-            if self.qa_key and message.route_key is not None
-            else []
-        )
+        forced = []
+        if self.qa_key and message.route_key is not None:
+            expires = int(time.time()) + FORCED_SECONDS
+            value = sign(self.stack, expires, message.route_key, self.qa_key.encode())
+            forced = [(QA_HEADER, value)]
         lines = [
             f"POST {parts.path.rstrip('/')}{message.path} HTTP/1.1",
             f"Host: {parts.netloc}",

@@ -3,11 +3,11 @@
     locust -f loadtests/users.py --host http://127.0.0.1:8000 --messages messages.jsonl
 
 with Locust's web UI, master and workers, or `--headless`. Locust's own table counts a stream that
-was cut, or said that it failed, as a failure, and its response time ends at the terminal frame;
+was cut, or reported a failure, as a failure, and its response time ends at the terminal frame;
 its percentiles are bucketed, so ours come from the raw rows each worker writes below `--rows`.
 Headers for every request (one `name: value` a line) are read from `CUTOVER_LOAD_HEADERS`, the key
-that signs the wish for `--stack` from `CUTOVER_LOAD_QA_KEY`, and the wire of a `--flow` that is not
-built in, as JSON, from `CUTOVER_LOAD_DECLARED`.
+that signs the QA header for `--stack` from `CUTOVER_LOAD_QA_KEY`, and the wire of a `--flow` that
+is not built in, as JSON, from `CUTOVER_LOAD_DECLARED`.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from contract.errors import EffectFailed, Refused
 from contract.flow import AnswerEndpoint, ContinueEndpoint, FlowSpec, SessionStore, StoreEndpoint
+from contract.qa_header import QA_HEADER
 from effects.tasks import EXCHANGE
 from router.http.connection import (
     WRITE_NOW,
@@ -32,7 +33,6 @@ from router.http.openapi import ID_LENGTH, AnswerStored
 from router.problems import Problem
 from router.remote import RemoteRefused
 from router.router import Router
-from router.routing.qa_header import QA_HEADER
 from router.serving.stream import GRACE_SECONDS, NotServed, ServedStream, WriteNow
 from router.stack import EXCHANGE_HEADER, Headers, IncomingRequest
 

@@ -14,11 +14,11 @@ from hashlib import blake2b
 import msgspec
 
 from contract.flow import Body, FlowSpec, value_in
+from contract.qa_header import NotForced, verify
 from router.config.schema import FlowSettings, Settings
 from router.context import Assignment, RouterCounts
 from router.routing.flags import Flagged, Targeting
 from router.routing.pins import Pins
-from router.routing.qa_header import NotForced, verify
 from router.stack import IncomingRequest, StackName
 
 log = logging.getLogger(__name__)
@@ -82,12 +82,12 @@ class Assigner:
         return Decision(settings, flow, version, found)
 
     def _forced(self, header: str, key: str) -> StackName | None:
-        wish = verify(header, key, self.qa_key, self.wall())
-        if isinstance(wish, NotForced):
+        forced = verify(header, key, self.qa_key, self.wall())
+        if isinstance(forced, NotForced):
             self.counts.qa_ignored += 1
-            log.warning("QA header ignored: %s", wish.why)
+            log.warning("QA header ignored: %s", forced.why)
             return None
-        return wish
+        return forced
 
 
 def targeting_of(

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from typer.main import get_command
 
+from contract.qa_header import sign
 from cutover.cli import app
 from cutover.flows import SPECS
 from router.config.loader import parse_settings
-from router.routing.qa_header import sign
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")

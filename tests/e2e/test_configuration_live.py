@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from router.routing.qa_header import QA_HEADER, sign
+from contract.qa_header import QA_HEADER, sign
 from router.stack import StackName
 from tests.support.deployment import Deployment, Setup, deployed
 

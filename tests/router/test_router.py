@@ -12,11 +12,11 @@ import pytest
 
 from contract.flow import Event
 from contract.flows.chat import CHAT, ChatRequest
+from contract.qa_header import sign
 from effects.model import Hang
 from effects.testing import VirtualLoop
 from router.problems import Problem
 from router.routing.assignment import bucket
-from router.routing.qa_header import sign
 from router.stack import StackName
 from tests.support.faulty_stacks import after, crash, deaf, hang
 from tests.support.flow_runs import FOREVER, Case

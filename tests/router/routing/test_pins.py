@@ -10,13 +10,13 @@ import pytest
 
 from contract.errors import EffectFailed, Fault
 from contract.flows.chat import ChatRequest
+from contract.qa_header import sign
 from effects.stores import MemoryPins, Pin
 from router.config.schema import Settings
 from router.context import Assignment
 from router.routing.assignment import bucket
 from router.routing.lookup import REST_SECONDS, WAIT_SECONDS
 from router.routing.pins import FRESH_SECONDS, Pins
-from router.routing.qa_header import sign
 from tests.support.router_world import QA_KEY, WALL, House, Rules, now
 from tests.support.tool_replies import CASE
 

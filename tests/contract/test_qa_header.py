@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.routing.qa_header import NotForced, sign, verify
+from contract.qa_header import NotForced, sign, verify
 from router.stack import StackName
 
 KEY = b"a key of this test"

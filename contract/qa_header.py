@@ -10,8 +10,6 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from router.stack import StackName
-
 QA_HEADER = "x-cutover-qa"
 
 Ignored = Literal["no_key", "malformed", "bad_signature", "expired"]
@@ -26,12 +24,14 @@ class NotForced:
     why: Ignored
 
 
-def sign(stack: StackName, expires: int, route_key: str, key: bytes) -> str:
+def sign(stack: str, expires: int, route_key: str, key: bytes) -> str:
     """Return the header's value; `expires` in Unix seconds."""
     return f"{stack};exp={expires};sig={_signature(stack, str(expires), route_key, key)}"
 
 
-def verify(value: str, route_key: str, key: bytes, now: float) -> StackName | NotForced:
+def verify(
+    value: str, route_key: str, key: bytes, now: float
+) -> Literal["legacy", "graph"] | NotForced:
     """Return the stack that a valid header asks for; `now` in Unix seconds. Never raises."""
     if not key:
         return NotForced("no_key")
