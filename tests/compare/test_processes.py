@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,9 +28,19 @@ from compare.tally import Tally
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
 from contract.flows.chat import CHAT
+from contract.flows.declared import DeclaredFlow, declared_spec
+from contract.wire import built_in
+from cutover.flows import SPECS
 from cutover.selftest.exchanges import Script, batch, exchange, lines, store
 
 ASKED = Question({"chat": CHAT})
+SHIPPED = {
+    **SPECS,
+    **{
+        name: declared_spec(name, DeclaredFlow(path=f"/{name}", dialect=dialect))
+        for name, dialect in built_in().items()
+    },
+}
 COLD = Script(system="冷")
 NEVER = Script(final="Never.")
 NOISE = Script(system="".join(str(n * n * 7919) for n in range(20_000)))
@@ -112,6 +123,27 @@ def test_a_question_that_cannot_be_sent_is_answered_here(tmp_path: Path) -> None
     assert not can_share(local)
     place = captures(tmp_path)
     assert compare_captures(place, local, processes=2).pairs == 24
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_flow_can_be_sent_to_another_process(name: str) -> None:
+    """Those that are shipped, and declared ones on each wire: no lambda, no local function."""
+    assert can_share(Question({name: SHIPPED[name]}))
+
+
+@pytest.mark.slow
+def test_every_flow_arrives_in_another_process() -> None:
+    """Which imports what it needs of it anew."""
+    with process_pool(1) as pool:
+        assert pool.submit(_failures, SHIPPED).result() == _failures(SHIPPED)
+
+
+def _failures(flows: Mapping[str, FlowSpec]) -> dict[str, bytes]:
+    """Return the frames in which each flow ends a broken stream."""
+    return {
+        name: b"".join(map(spec.encode, spec.failure(spec.options(), "broken", None)))
+        for name, spec in flows.items()
+    }
 
 
 def _unsendable() -> FlowSpec:
