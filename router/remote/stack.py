@@ -236,7 +236,7 @@ class RemoteRun(Run):
 
     def _fail(self, code: str, why: object, outcome: Outcome = "failed") -> None:
         kind = type(why).__name__ if isinstance(why, Exception) else str(why)
-        log.warning("%s %s: %s (%s)", self.stack, self.spec.name, code, kind)
+        log.warning("%s %s: %s (%s)", self.stack, self.spec.name, code, why)
         self.finish(RunOutcome(outcome, "stack", ErrorRecord(code, kind)))
 
     def _check_limits(self) -> None:

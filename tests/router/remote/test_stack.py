@@ -265,8 +265,10 @@ async def test_what_fails_before_the_first_frame_falls_back(tmp_path: Path) -> N
         assert (run.error and run.error.code) == code, fault
 
 
-async def test_a_service_that_is_down_falls_back_and_without_another_is_500(tmp_path: Path) -> None:
-    """Nothing listens there."""
+async def test_a_service_that_is_down_falls_back_and_without_another_is_500(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing listens there, and the log says once at which address."""
     async with house(tmp_path, streams(WHOLE)) as (place, service):
         service.close()
         answer = await place.ask(HELLO)
@@ -277,6 +279,11 @@ async def test_a_service_that_is_down_falls_back_and_without_another_is_500(tmp_
             "unreachable",
             None,
         }
+    logged = [one.message for one in caplog.records if one.message.startswith("legacy chat: ")]
+    assert len(logged) == 2
+    for line in logged:
+        assert line.startswith("legacy chat: unreachable (cannot connect to '127.0.0.1:")
+        assert line.lower().count("unreachable") == 1
 
 
 @pytest.mark.parametrize("how", ["ends", "resets", "hangs", "breaks its promise"])
