@@ -67,14 +67,15 @@ async def _play(plan: DemoPlan, console: Console, *, keep: bool) -> DemoOutcome:
         TimeElapsedColumn(),
         console=console,
     )
-    with progress:
-        bars = {act: progress.add_task(text, total=1.0, start=False) for act, text in _ACTS.items()}
+    bars = {act: progress.add_task(text, total=1.0, start=False) for act, text in _ACTS.items()}
 
-        def show(act: str, share: float) -> None:
-            progress.start_task(bars[act])
-            progress.update(bars[act], completed=min(share, 1.0))
+    def show(act: str, share: float) -> None:
+        progress.start_task(bars[act])
+        progress.update(bars[act], completed=min(share, 1.0))
 
-        async with Demonstration(plan, show) as story:
+    async with Demonstration(plan, show) as story:
+        # Not before: what cannot be started has no progress.
+        with progress:
             url = story.outcome.url
             console.print(f"The router is {url}, watch its /readyz.", highlight=False)
             for act in (story.converse, story.crash, story.ask, story.load, story.settle):

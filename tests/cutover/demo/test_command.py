@@ -103,6 +103,7 @@ def test_what_no_demonstration_wrote_is_not_removed(tmp_path: Path, name: str) -
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / name)])
     assert result.exit_code == 2
     assert "holds what no demonstration wrote: name another --out" in result.output
+    assert "sending messages" not in result.output
     assert [one.read_text("utf-8") for one in precious] == ["[flows.chat]\n"] * 2
 
 
