@@ -287,4 +287,4 @@ def unsearchable(captures: CaptureSettings, environ: Mapping[str, str]) -> str:
     if environ.get(variable):
         return ""
     why = f"{variable!r} is not set" if variable else "[captures] pseudonym_key_env names no key"
-    return f"{why}: `cutover forget` will find plain ids alone"
+    return f"{why}: `cutover forget` refuses, or with --plain finds plain ids alone"
