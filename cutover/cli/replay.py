@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -108,9 +107,6 @@ def replay_captures(
     waived, 1: different, 2: unreadable or misused, 3: nothing replayed, 4: equal or waived, but
     part of the captures could not be read, long texts beside them included.
     """
-    here = str(Path.cwd())
-    if here not in sys.path:  # a stack may be in the current folder, as with `python -m`
-        sys.path.insert(0, here)
     console = Console(stderr=True)
     try:
         with refusals(UNREADABLE):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 import typer
@@ -30,6 +31,64 @@ def test_every_command_tells_its_options(name: str) -> None:
     told = CliRunner().invoke(app, [name, "--help"])
     assert told.exit_code == 0
     assert f"Usage: cutover {name} [OPTIONS]" in told.output
+
+
+TEAM = """
+async def chat(request, effects):
+    yield
+
+FLOWS = dict.fromkeys(("chat", "companion", "session"), chat)
+
+def describe(flow):
+    return {flow: "of the team"}
+"""
+CONFIG = """
+[stacks]
+graph = "team:FLOWS"
+[captures]
+percent = 0
+[models.m]
+provider = "p"
+[providers.p]
+base_url = "http://127.0.0.1:1/v1"
+"""
+
+
+def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start a command as its console script does: only this project is on the path."""
+    code = "import sys; from cutover.cli import main; sys.argv[0] = 'cutover'; main()"
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", code, *arguments],
+        cwd=folder,
+        env=child_environment(COLUMNS="200", PYTHONSAFEPATH="1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_a_stack_may_be_a_module_of_the_current_folder(tmp_path: Path) -> None:
+    """For every command; a folder there may have the name of a package of ours."""
+    (tmp_path / "team.py").write_text(TEAM, "utf-8")
+    (tmp_path / "cutover.toml").write_text(CONFIG, "utf-8")
+    for name in ("rules", "contract", "router"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError", "utf-8")
+    for arguments, due in (
+        (("graph", "chat", "--stack", "team:FLOWS"), "%% chat\nof the team"),
+        (("doctor",), "good    stacks.graph: team:FLOWS, fingerprint"),
+    ):
+        with started(tmp_path, *arguments) as command:
+            output, _ = command.communicate()
+            assert due in output, output
+    with started(tmp_path, "serve", "--port", "0") as server:
+        try:
+            assert server.stdout is not None
+            assert any("cutover listening on" in line for line in server.stdout)
+        finally:
+            server.terminate()
+            server.communicate()
 
 
 def test_a_command_there_is_not_is_refused() -> None:
