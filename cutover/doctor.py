@@ -24,7 +24,7 @@ from cutover.stores import (
 from cutover.wiring.addresses import checkpoints_address
 from cutover.wiring.composition import model_faults, unsearchable
 from cutover.wiring.models import embedding_entry, local_embedder, model_entries
-from cutover.wiring.stacks import load_stack, places
+from cutover.wiring.stacks import StackNotLoaded, load_stack, places
 from cutover.wiring.tools import mcp, tool_server
 from effects.memory.embeddings import maker_named
 from effects.memory.sqlite import vectors_in_file
@@ -110,6 +110,21 @@ def describe_declared(flow: DeclaredFlow) -> str:
     broken = "in failure frames" if file.failure else "with its connection, no failure is declared"
     routed = next(iter(flow.route_keys.values()), "the whole body")
     return f"declared: {file.framing}, {ends}; broken, it ends {broken}; routed by {routed}"
+
+
+def stacks_without(flow: str, settings: Settings) -> list[StackName]:
+    """Return the stacks of this process that cannot be loaded, or do not have a flow."""
+    lacking: list[StackName] = []
+    for name, place in places(settings.stacks).items():
+        if isinstance(place, RemoteStackSettings):
+            continue
+        try:
+            has_flow = flow in load_stack(name, place).flows
+        except StackNotLoaded:
+            has_flow = False
+        if not has_flow:
+            lacking.append(name)
+    return lacking
 
 
 async def _stack(name: StackName, place: str | RemoteStackSettings, settings: Settings) -> str:

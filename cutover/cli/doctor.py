@@ -14,10 +14,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from contract.errors import CutoverError
-from cutover.doctor import PartCheck, describe_declared, examine
+from cutover.doctor import PartCheck, describe_declared, examine, stacks_without
 from cutover.flows import DEFAULT_CONFIG, flows_of, settings_at
 from cutover.wiring.stacks import DEFAULTS
-from router.config.capabilities import Capability, capabilities_of, is_offered
+from router.config.capabilities import (
+    Capability,
+    capabilities_of,
+    is_offered,
+    serving_stacks,
+)
 from router.config.schema import Settings
 
 _COLOURS = {"yes": "green", "no": "yellow", "off": "dim"}
@@ -54,7 +59,11 @@ def _print(settings: Settings, checks: Sequence[PartCheck], console: Console) ->
             left = f"served by {next(iter(DEFAULTS))}, the only stack: no fallback, no shadow"
             console.print(f"\n{path}, {name}: {left}", highlight=False)
             continue
-        for able in capabilities_of(name, settings):
+        without = stacks_without(name, settings)
+        for stack in set(without).intersection(serving_stacks(flow)):
+            left = f"{stack} is to serve it, and does not have it"
+            console.print(escape(f"\n{path}, {name} ({flow.stage}): {left}"), highlight=False)
+        for able in capabilities_of(name, settings, without):
             title = f"\n{path}, {name} ({flow.stage}), served by {able.served}"
             console.print(escape(title), highlight=False)
             console.print(_table({kind: getattr(able, kind) for kind in _KINDS}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -79,10 +79,15 @@ def stack_faults(settings: Settings) -> Iterator[tuple[str, str]]:
             yield f"flows.{name}.shadow_percent", "; ".join(shadow.why for shadow in shadows)
 
 
-def capabilities_of(name: str, settings: Settings) -> tuple[Capabilities, ...]:
-    """Return what works for a flow, for each stack that serves some of it."""
+def capabilities_of(
+    name: str, settings: Settings, without: Collection[StackName] = ()
+) -> tuple[Capabilities, ...]:
+    """Return what works for a flow, for each stack that serves some of it.
+
+    `without` are stacks that turned out not to have the flow.
+    """
     flow, powers = settings.flows[name], powers_of(settings.stacks)
-    lacks = [one for one in powers if _why_without(one, name, settings)]
+    lacks = [one for one in powers if one in without or _why_without(one, name, settings)]
     found = []
     for served in serving_stacks(flow):
         if served in lacks:

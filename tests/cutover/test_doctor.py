@@ -82,7 +82,9 @@ def test_a_store_of_no_known_kind_is_missing(
 
 def test_whether_captures_can_be_searched_for_somebody_is_said(tmp_path: Path) -> None:
     """Without a key pseudonyms are equal only within one process."""
-    assert "good    pseudonyms: [captures] pseudonym_key_env names no key" in doctor(tmp_path)[1]
+    said = doctor(tmp_path)[1]
+    assert "good    pseudonyms: [captures] pseudonym_key_env names no key" in said
+    assert "`cutover forget` refuses, or with --plain finds plain ids alone" in said
     assert "good    pseudonyms" not in doctor(tmp_path, captures='pseudonym_key_env = "PATH"')[1]
 
 
@@ -175,6 +177,30 @@ def test_what_can_and_cannot_be_done_is_said_by_who_serves(tmp_path: Path) -> No
     ]
     assert graph[1][2].strip().endswith("a broken stream ends in failure frames")
     assert "legacy is behind an address and not declared shadow_safe" in graph[2][2]
+
+
+@pytest.mark.parametrize("percent", [0, 10, 100])
+@pytest.mark.parametrize("place", ["no_such:FLOWS", "legacy.chat:FLOWS", "types:SimpleNamespace"])
+def test_nothing_is_promised_of_a_stack_without_the_flow(
+    tmp_path: Path, percent: int, place: str
+) -> None:
+    """It cannot be loaded: no fallback, takeover or shadow, and nothing that it serves itself."""
+    flow = f"[flows.chat]\nenable_langgraph = true\nlanggraph_percent = {percent}\n"
+    more = f'[stacks]\ngraph = "{place}"\n{flow}fallback_to_graph = true\nshadow_percent = 50\n'
+    status, said = doctor(tmp_path, more)
+    assert (status, "missing stacks.graph: " in said) == (1, True)
+    chat = said.partition("/chat/sse, chat")[2].partition("companion")[0]
+    left = "graph is to serve it, and does not have it"
+    assert (left in chat) == (percent > 0)
+    assert ("served by legacy" in chat) == (percent < 100)
+    rows = [line.split(None, 2) for line in chat.splitlines()[1:] if line.startswith(" ")]
+    none = "graph does not have this flow"
+    assert [(kind, answer, why.strip()) for kind, answer, why in rows] == [
+        ("fallback", "no", none),
+        ("takeover", "no", none),
+        ("shadow", "no", none),
+        ("replay", "yes", "from the tape"),
+    ] * (percent < 100)
 
 
 def test_what_the_gateway_makes_possible_is_said(tmp_path: Path) -> None:
