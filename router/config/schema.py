@@ -503,7 +503,7 @@ Place = Annotated[
 
 
 class StackSettings(Section):
-    """At start: package:NAME of a team's own stack, installed or in this folder; "" is built in."""
+    """At start: a team's own stack, package:NAME, also of the current folder; "" is built in."""
 
     legacy: Place = _key("or an address: see remote.md", "")
     graph: Place = ""
