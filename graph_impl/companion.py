@@ -39,7 +39,6 @@ from graph_impl.rounds import Plain, RoundState, plain, plains
 from graph_impl.templates import FOLDER, system_prompt
 from rules import companion as rules
 from rules import memories, questions
-from rules.companion import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
 from rules.conversation import Render, store_reply, tool_answer
 from rules.emotion import feel
 from rules.images import Picture, picture
@@ -65,14 +64,9 @@ class PictureState(TypedDict, total=False):
 
 def read_prompts(folder: Path = FOLDER) -> Mapping[str, Render]:
     """Read the prompts of the flow from a folder, by name."""
-    defaults = {
-        "system": COMPANION_PROMPT,
-        "vision": VISION_PROMPT,
-        "extraction": EXTRACTION_PROMPT,
-    }
     return {
         name: system_prompt(f"companion_{name}.md", folder, default)
-        for name, default in defaults.items()
+        for name, default in rules.PROMPTS.items()
     }
 
 

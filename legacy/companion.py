@@ -25,7 +25,6 @@ from legacy import rounds
 from legacy.templates import FOLDER, system_prompt
 from rules import companion as rules
 from rules import memories, questions
-from rules.companion import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
 from rules.conversation import ModelAnswer, Render, question, store_reply, tool_answer, tool_round
 from rules.emotion import feel
 from rules.images import Picture, picture
@@ -57,14 +56,9 @@ PICTURES = """graph TD;
 
 def read_prompts(folder: Path = FOLDER) -> Mapping[str, Render]:
     """Read the prompts of the flow from a folder, by name."""
-    defaults = {
-        "system": COMPANION_PROMPT,
-        "vision": VISION_PROMPT,
-        "extraction": EXTRACTION_PROMPT,
-    }
     return {
         name: system_prompt(f"companion_{name}.j2", folder, default)
-        for name, default in defaults.items()
+        for name, default in rules.PROMPTS.items()
     }
 
 

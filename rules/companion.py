@@ -55,15 +55,17 @@ NO_TEXT: Final = "NO_TEXT"
 """A model's answer for a picture without text; users read `TEXTS["no_text"]` instead."""
 NO_MEMORIES: Final = "（无）"
 
-COMPANION_PROMPT: Final = (
-    "你是一个贴心的桌面伙伴。今天是 {current_date} {current_time}。\n"
-    "用户的情绪：{emotion}（{intensity}）。{intent}\n{working_memory}\n你记得的事：\n{memories}"
-)
-VISION_PROMPT: Final = "读出图片中的全部文字。没有文字时，只回答 {no_text}。"
-EXTRACTION_PROMPT: Final = (
-    "从下面的文字中找出关于用户、值得长期记住的事实，只输出 JSON："
-    '{{"memories":[{{"text":"…","confidence":0.5}}]}}。'
-)
+PROMPTS: Mapping[str, str] = {
+    "system": (
+        "你是一个贴心的桌面伙伴。今天是 {current_date} {current_time}。\n"
+        "用户的情绪：{emotion}（{intensity}）。{intent}\n{working_memory}\n你记得的事：\n{memories}"
+    ),
+    "vision": "读出图片中的全部文字。没有文字时，只回答 {no_text}。",
+    "extraction": (
+        "从下面的文字中找出关于用户、值得长期记住的事实，只输出 JSON："
+        '{{"memories":[{{"text":"…","confidence":0.5}}]}}。'
+    ),
+}
 """Stand in for missing prompt files; in `str.format` syntax."""
 
 TEXTS: Mapping[str, str] = {

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, settings
 from pytest_asyncio import is_async_test
 
 from effects.testing import VirtualLoop
-from tests.support.postgres import pgvector_server
+from tests.support.postgres import own_schema, pgvector_server
 
 ROOT = Path(__file__).resolve().parent.parent
 # Sixty processes are started; each would compile the project anew where no bytecode is kept.
@@ -144,6 +144,21 @@ def postgres_dsn() -> str:
     """Return the address of a PostgreSQL on loopback; without one skip, and fail under CI."""
     _require_server("PostgreSQL", 5432)
     return "postgresql://postgres:postgres@127.0.0.1:5432/postgres"
+
+
+@pytest.fixture
+async def dsn(postgres_dsn: str) -> AsyncIterator[str]:
+    """Return the address of a schema of PostgreSQL without tables."""
+    async with own_schema(postgres_dsn) as own:
+        yield own
+
+
+@pytest.fixture
+def unused_port() -> int:
+    """Return a port of loopback without a server."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

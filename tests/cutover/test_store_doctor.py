@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Thread
@@ -18,7 +18,6 @@ from cutover.flows import SPECS
 from effects.memory import open_memory
 from effects.stores import SqlConversations
 from router.config.loader import parse_settings
-from tests.support.postgres import own_schema
 
 pytestmark = pytest.mark.sockets
 
@@ -82,13 +81,6 @@ async def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
     path.write_text("something else, and long enough to be looked at " * 9)
     assert await check("pauses", f"sqlite:///{path}") == (False, "the file is no SQLite database")
     assert await check("pauses", f"sqlite:///{tmp_path}") == (False, "the file cannot be opened")
-
-
-@pytest.fixture
-async def dsn(postgres_dsn: str) -> AsyncIterator[str]:
-    """Give an address without tables."""
-    async with own_schema(postgres_dsn) as own:
-        yield own
 
 
 async def test_a_database_is_opened(dsn: str) -> None:

@@ -17,7 +17,7 @@ from contract.records import decode_run
 from cutover.cli import app
 from loadtests.simulator import Served, running
 from tests.e2e.processes import RouterProcess, router_process
-from tests.support.deployment import PLANTED_KEY, Setup, captured, moment, until
+from tests.support.deployment import PLANTED_KEY, Setup, captured, first_turn, moment, until
 from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
@@ -47,16 +47,6 @@ def setup(folder: Path) -> Setup:
     )
 
 
-def body(message: str, model: str = "gpt-4.1") -> dict[str, Any]:
-    """Return the first turn of a chat of its own."""
-    return {
-        "message_id": message,
-        "chat_id": f"chat {message}",
-        "content": "Hello",
-        "model_config": {"model_id": model},
-    }
-
-
 @pytest.mark.untraced
 async def test_kill_minus_nine_under_200_open_streams(tmp_path: Path) -> None:
     """Captures compare, locks end after their ttl, pins hold, and the next start is clean."""
@@ -67,7 +57,7 @@ async def test_kill_minus_nine_under_200_open_streams(tmp_path: Path) -> None:
     ):
         async with router_process(tmp_path, provider.base_url, setup(tmp_path)) as router:
             brief = await asyncio.gather(
-                *(router.ask(session, body(f"b{n}")) for n in range(BRIEF))
+                *(router.ask(session, first_turn(f"b{n}")) for n in range(BRIEF))
             )
             assigned = [answer.headers["x-cutover-assigned"] for answer in brief]
             certain = await written(router, session)
@@ -97,7 +87,8 @@ async def written(router: RouterProcess, session: aiohttp.ClientSession) -> int:
 async def broken(router: RouterProcess, session: aiohttp.ClientSession, provider: Served) -> None:
     """Open streams, kill the router among them, and see every one of them end."""
     streams = [
-        asyncio.create_task(router.ask(session, body(f"s{n}", "endless"))) for n in range(OPEN)
+        asyncio.create_task(router.ask(session, first_turn(f"s{n}", "endless")))
+        for n in range(OPEN)
     ]
     await until(lambda: provider.ledger.counts()["in_flight"] == OPEN)
     router.child.kill()
@@ -110,7 +101,7 @@ async def unlocked(router: RouterProcess, session: aiohttp.ClientSession) -> Non
     """Ask again what was being answered: locked at first, served when the lease is over."""
     codes: list[str] = []
     async with asyncio.timeout(PATIENCE_S):
-        while (answer := await router.ask(session, body("s0"))).status == 409:
+        while (answer := await router.ask(session, first_turn("s0"))).status == 409:
             codes.append(answer.problem["code"])
     assert set(codes) <= {"message_locked"}
     assert answer.steps[-2:] == ["SUCCESS", "END"]
@@ -118,7 +109,7 @@ async def unlocked(router: RouterProcess, session: aiohttp.ClientSession) -> Non
 
 def follow_up(number: int) -> dict[str, Any]:
     """Return the second turn of a chat."""
-    return body(f"b{number} again") | {"chat_id": f"chat b{number}"}
+    return first_turn(f"b{number} again") | {"chat_id": f"chat b{number}"}
 
 
 def leases(folder: Path) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -93,22 +92,14 @@ async def babbling() -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-@pytest.fixture
-def closed_port() -> int:
-    """Return a port of loopback where no server listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("stack", ["legacy", "graph"])
 async def test_a_failing_provider_is_told_honestly(
-    tmp_path: Path, stack: StackName, closed_port: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, stack: StackName, unused_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """FAILED with a stable code, then END; the other stack is not asked to do better."""
     async with babbling() as garbage:
-        setup = Setup(stack=stack, more=more(closed_port, garbage))
+        setup = Setup(stack=stack, more=more(unused_port, garbage))
         async with deployed(tmp_path, setup) as place:
             for name, (_, _, code, steps) in FAULTS.items():
                 caplog.clear()

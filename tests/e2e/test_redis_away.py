@@ -11,7 +11,7 @@ import pytest
 
 from loadtests.simulator.player import ClientPresence
 from tests.e2e.redis_server import own_redis
-from tests.support.deployment import Answer, Deployment, Setup, deployed
+from tests.support.deployment import Answer, Deployment, Setup, deployed, first_turn
 from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -65,23 +65,13 @@ class Streams:
         }
 
 
-def body(message: str, model: str = "steady") -> dict[str, object]:
-    """Return the first turn of a chat of its own."""
-    return {
-        "message_id": message,
-        "chat_id": f"chat {message}",
-        "content": "Hello",
-        "model_config": {"model_id": model},
-    }
-
-
 async def ready(place: Deployment, faults: dict[str, str]) -> None:
     """Ask brief questions until `/readyz` tells these faults; every one must be answered."""
     async with asyncio.timeout(PATIENCE_S):
         number = 0
         while True:
             number += 1
-            answer = await place.ask(body(f"{sorted(faults)} {number}", "gpt-4.1"))
+            answer = await place.ask(first_turn(f"{sorted(faults)} {number}"))
             assert answer.steps[-2:] == ["SUCCESS", "END"]
             told = await place.get("/readyz")
             # A busy machine may hold the loop up, which is told as well.
@@ -105,7 +95,7 @@ async def test_streams_go_on_without_redis_and_locks_are_shared_again_with_it(
             await redis.kill()
             during = await streams(place, "during")
             assert place.provider.ledger.counts()["in_flight"] == 3 * OPEN
-            again = await place.ask(body("during 0"))
+            again = await place.ask(first_turn("during 0", "steady"))
             assert (again.status, again.problem["code"]) == (409, "message_locked")
             await ready(place, FAULTS)
             await before.end()
@@ -121,7 +111,7 @@ async def elsewhere(place: Deployment, redis: str, folder: Path) -> None:
     """Take a lock here that a second router then finds taken: they are shared as before."""
     held = await streams(place, "held", 1)
     async with deployed(folder, Setup(locks=redis)) as other:
-        refused = await other.ask(body("held 0", "gpt-4.1"))
+        refused = await other.ask(first_turn("held 0"))
         assert (refused.status, refused.problem["code"]) == (409, "message_locked")
     await held.end()
 
@@ -130,7 +120,9 @@ async def streams(place: Deployment, word: str, many: int = OPEN) -> Streams:
     """Open streams that last until they are let go on, and see the provider answer them."""
     Held.let_go = let_go = asyncio.Event()
     asked = int(str(place.provider.ledger.counts()["total"])) + many
-    answers = [asyncio.create_task(place.ask(body(f"{word} {n}"))) for n in range(many)]
+    answers = [
+        asyncio.create_task(place.ask(first_turn(f"{word} {n}", "steady"))) for n in range(many)
+    ]
     async with asyncio.timeout(PATIENCE_S):
         await place.provider.ledger.until("total", asked)
     return Streams(let_go, answers)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -23,12 +22,10 @@ HELLO = {"message_id": "m", "content": "Hello"}
 
 @pytest.mark.parametrize("stack", STACKS)
 async def test_an_unreachable_store_is_503(
-    tmp_path: Path, stack: StackName, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, stack: StackName, unused_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nothing was sent, so the client may simply try again; the other stack would not help."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        closed = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    closed = f"http://127.0.0.1:{unused_port}"
     async with deployed(tmp_path, Setup(stack=stack, conversations=closed)) as place:
         for body in (HELLO, {"message_id": "m"}):
             answer = await place.ask(body)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,11 +15,3 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     """Return the address of an empty database."""
     async with empty_place(request, tmp_path) as address:
         yield address
-
-
-@pytest.fixture
-def unused_port() -> int:
-    """Return a port of loopback without a server."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

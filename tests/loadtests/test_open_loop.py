@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from itertools import accumulate
 from pathlib import Path
 
@@ -69,12 +68,9 @@ async def test_patience_ends_a_stream_that_stalls(stamped: str, tmp_path: Path) 
     assert (row.ending, row.contents) == ("timeout", 2)
 
 
-async def test_no_server_is_unreachable(tmp_path: Path) -> None:
+async def test_no_server_is_unreachable(tmp_path: Path, unused_port: int) -> None:
     """With the network's own word."""
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        (row,) = await drive(url, tmp_path, "end=success")
+    (row,) = await drive(f"http://127.0.0.1:{unused_port}", tmp_path, "end=success")
     assert (row.ending, row.code) == ("unreachable", "ECONNREFUSED")
 
 

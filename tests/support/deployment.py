@@ -156,6 +156,16 @@ class Setup:
         return self.checkpoints or kept
 
 
+def first_turn(message: str, model: str = "gpt-4.1") -> dict[str, Any]:
+    """Return the first turn of a chat of its own."""
+    return {
+        "message_id": message,
+        "chat_id": f"chat {message}",
+        "content": "Hello",
+        "model_config": {"model_id": model},
+    }
+
+
 def configuration(folder: Path, provider: str, setup: Setup) -> str:
     """Write a configuration that keeps everything in `folder`.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from uuid import uuid4
 
@@ -15,7 +14,6 @@ from effects.stores.postgres import PostgresDatabase
 from effects.stores.tables import STORE_CODES, Schema, Step, StoreNotOpened
 from tests.support.deployment import until
 from tests.support.patience import PATIENCE_S
-from tests.support.postgres import own_schema
 from tests.support.relay import relayed
 
 STEPS: tuple[Step, ...] = (
@@ -46,13 +44,6 @@ def older(version: int) -> Schema:
 HANG_UP = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
 
 pytestmark = pytest.mark.sockets
-
-
-@pytest.fixture
-async def dsn(postgres_dsn: str) -> AsyncIterator[str]:
-    """Give an address without tables."""
-    async with own_schema(postgres_dsn) as own:
-        yield own
 
 
 async def names(dsn: str) -> list[tuple[str, int | None]]:
