@@ -89,10 +89,10 @@ async def test_a_database_is_opened(dsn: str) -> None:
     assert await check("conversations", dsn) == (True, "opened, without tables yet"), "none made"
     async with SqlConversations.open(dsn):
         pass
-    assert await check("conversations", dsn) == (True, "opened, tables of version 1")
+    assert await check("conversations", dsn) == (True, "opened, tables of version 2")
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
         await connection.execute("UPDATE schema_versions SET version = 99")
-    newer = "its tables are version 99, this code knows 1"
+    newer = "its tables are version 99, this code knows 2"
     assert await check("conversations", dsn) == (False, newer)
     assert await check("checkpoints", dsn) == (True, "opened")
 
