@@ -30,6 +30,7 @@ from router.context import ExchangeContext, LedgerLine, Observer, RouterCounts, 
 from router.exchange_ids import ExchangeIds
 from router.problems import Problem
 from router.resume.pauses import Pauses, ResumedPause
+from router.resume.remainders import Remainders, store_remainder
 from router.resume.writes import ExchangeWrites
 from router.routing.admission import Admission, Admitted
 from router.routing.assignment import Assigner, Decision
@@ -84,6 +85,7 @@ class Router:
     _open: dict[str, _OpenExchange] = field(default_factory=dict, init=False)
     _unsettled: dict[str, _OpenExchange] = field(default_factory=dict, init=False)
     _writes: dict[str, ExchangeWrites] = field(default_factory=dict, init=False)
+    _remainders: Remainders | None = field(default=None, init=False)
     _closing: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
@@ -220,6 +222,27 @@ class Router:
             raise Problem(404, "unknown_exchange", _UNKNOWN)
         self.recorder.feedback(exchange, score, comment, int(self.wall() * 1_000_000))
 
+    async def finish_remainders(self) -> None:
+        """Finish what killed routers left of exchanges after their ends; call it periodically.
+
+        Raises `EffectFailed`.
+        """
+        if self.pauses is None or self.write_journal is None or self.draining:
+            return
+        limits = self.settings().limits
+        self._remainders = Remainders(
+            self.pauses.store,
+            self.flows,
+            self._live_ports,
+            self._stacks_for,
+            self.pauses.on_unknown,
+            self.gate.clock,
+            limits.write_seconds,
+            limits.exchange_bytes,
+        )
+        for exchange in await self._remainders.finish_all(self.exchange_ids.new()):
+            await self.write_journal.close(exchange)
+
     def cut(self) -> None:
         """End every open stream now, in its flow's failure frames."""
         for one in self._open.values():
@@ -229,6 +252,8 @@ class Router:
         """Finish what has begun, shadows included, within so many seconds."""
         self.draining = True
         self.cut()
+        if self._remainders is not None:
+            self._remainders.close()
         loop = asyncio.get_running_loop()
         # Exchanges whose run does not stop are recorded, too.
         left = max(seconds, 2 * STOP_SECONDS)
@@ -287,6 +312,8 @@ class Router:
         if self.pauses is not None and spec.continue_endpoint is not None:
             # Pauses of the same session have been passed by once this turn is answered.
             stream.on_first_frame = partial(self.pauses.expire_others, context)
+        if exchange in self._writes and spec.grace_seconds:
+            stream.on_last_frame = partial(self._store_remainder, stream)
         self._open[exchange] = self._unsettled[exchange] = one
         self.gate.open = len(self._open)
         self.counts.requests += 1
@@ -319,7 +346,7 @@ class Router:
         """Make the exchange of a request: its tape, and its live ports."""
         spec, request, tape = context.spec, context.request, context.tape
         tape.usage.charge(self._budget)  # only now: a request that is refused frees nothing
-        effects = resolving_effects(self.live(spec.name, request.body), request.body)
+        effects = self._live_ports(spec.name, request.body)
         if self.pauses is not None and spec.continue_endpoint is not None:
             origin = PauseOrigin(
                 exchange=context.exchange,
@@ -348,6 +375,26 @@ class Router:
         """The fallback starts: the failure counts now, and the tape is no longer the shadow's."""
         one.admitted.fell_back(one.stream.run.outcome, fallback.name)
         self.shadows.evict(one.stream.context.exchange)
+
+    async def _store_remainder(self, stream: ServedStream) -> None:
+        """The stream ends: what its flow still does must outlive this process."""
+        context = stream.context
+        if self.pauses is not None and stream.served_by.powers.taped:
+            self._writes[context.exchange].remainder = await store_remainder(
+                self.pauses.store, stream, request_record(context.request), self.wall()
+            )
+
+    def _stacks_for(self, spec: FlowSpec, first: str) -> list[Stack]:
+        """Return the stacks that can do what is left of an exchange, the `first` one first."""
+        graph = self.settings().flows[spec.name].enable_langgraph
+        return [
+            stack
+            for name, stack in sorted(self.stacks.items(), key=lambda item: item[0] != first)
+            if stack.serves(spec) and stack.powers.taped and (graph or name != "graph")
+        ]
+
+    def _live_ports(self, flow: str, body: Body) -> Effects:
+        return resolving_effects(self.live(flow, body), body)
 
     async def _close(self, one: _OpenExchange) -> None:
         try:

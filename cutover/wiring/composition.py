@@ -33,7 +33,7 @@ from cutover.wiring.models import (
     open_embedder,
     rescue_policy,
 )
-from cutover.wiring.periodic import following, reporting_writes
+from cutover.wiring.periodic import finishing, following, reporting_writes
 from cutover.wiring.router import assemble_router
 from cutover.wiring.sessions import StoredSessions
 from cutover.wiring.stacks import open_stacks, refuse_missing_flows
@@ -186,6 +186,8 @@ async def open_services(
             write_journal=write_journal,
             replies=replies,
         )
+        if write_journal is not None:
+            await stack.enter_async_context(finishing(router.finish_remainders))
         try:
             yield Services(
                 router=router,

@@ -90,6 +90,20 @@ def reporting_writes(
     return periodic("report writes", job, seconds, at_once=True)
 
 
+def finishing(
+    finish: Callable[[], Awaitable[None]], seconds: float = 15.0
+) -> AbstractAsyncContextManager[None]:
+    """Finish what killed routers left of exchanges after their ends."""
+
+    async def job() -> None:
+        try:
+            await finish()
+        except EffectFailed as failure:
+            log.warning("the rests of killed routers cannot be read: %s", failure.fault.code)
+
+    return periodic("finish rests", job, seconds, at_once=True)
+
+
 def following(
     replies: ShadowReplies, conversations: ConversationStore, seconds: float = PERIOD
 ) -> AbstractAsyncContextManager[None]:

@@ -175,6 +175,9 @@ class MemoryPauses(PauseStore):
             )
         )
 
+    async def _remove_own(self, hitl_id: str, owner: str) -> None:
+        self._remove_all(lambda pause: (pause.hitl_id, pause.owner) == (hitl_id, owner))
+
     def _live(self) -> list[Pause]:
         live = (pause for pause in self._pauses.values() if pause.state not in OVER)
         return sorted(live, key=lambda pause: (pause.created_at, pause.hitl_id))

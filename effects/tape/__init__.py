@@ -6,6 +6,7 @@ from effects.tape.resume import (
     PausingHuman,
     interrupted_tape,
     read_paused,
+    reopened,
     resume,
     unknown_outcomes,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "interrupted_tape",
     "model_exchange",
     "read_paused",
+    "reopened",
     "resume",
     "unknown_outcomes",
 ]

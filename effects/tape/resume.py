@@ -196,17 +196,14 @@ def resume(pause: Pause, answer: HumanAnswer, *, limit: int = 4 << 20) -> tuple[
     that had begun results in `outcome_unknown`.
     Fault `pause_outdated` where the tape is not ours, or of a version this code does not read.
     """
-    entries, site = read_paused(pause.tape).entries, pause.answer_site
+    paused, site = read_paused(pause.tape), pause.answer_site
+    entries = paused.entries
     if entries:
         last = entries[-1]
         unanswered = (last.port, last.op, last.end)
         if unanswered == (HUMAN_ANSWER.port, HUMAN_ANSWER.name, "open"):
-            entries, site = entries[:-1], last.site
-    try:
-        tape = Tape.load(map(_with_outcome, entries), limit=limit)
-    except msgspec.DecodeError as failure:
-        raise _outdated(reason="entries") from failure
-    tape.recording = True
+            paused, site = msgspec.structs.replace(paused, entries=entries[:-1]), last.site
+    tape = reopened(paused, limit=limit)
     args = canonical(AwaitAnswer(pause.hitl_id))
     for entry in tape.entries:
         if (entry.operation, entry.args, entry.end) == (HUMAN_ANSWER, args, "complete"):
@@ -218,8 +215,23 @@ def resume(pause: Pause, answer: HumanAnswer, *, limit: int = 4 << 20) -> tuple[
     return tape, entry
 
 
+def reopened(paused: PausedTape, *, limit: int) -> Tape:
+    """Return a stored tape on which a run goes on; a tool that had begun has no known outcome.
+
+    Fault `pause_outdated` for entries that this code does not read.
+    """
+    try:
+        tape = Tape.load(map(_with_outcome, paused.entries), limit=limit)
+    except msgspec.DecodeError as failure:
+        raise _outdated(reason="entries") from failure
+    tape.recording = True
+    return tape
+
+
 def interrupted_tape(request: RequestRecord, tape: Tape, answer: Entry) -> bytes:
     """Encode the tape of a resumed exchange as it is now, to be stored in its pause.
+
+    `answer` may be any call that the flow is past for good, as those before its end are.
 
     After the answer what ended counts as done, and what has begun as begun: the rest is called
     again, and so is what it failed in last. Before it everything stays, for the flow has been

@@ -442,7 +442,7 @@ class ExchangeSettings(Section):
 
     journal: bool = _key(
         "true: the writes of every exchange are stored beside the pauses before they are made, "
-        "and their results, so that those of a killed router are known",
+        "and their results, and what follows the end of a stream is finished after a kill",
         default=False,
     )
 

@@ -97,6 +97,11 @@ class Claim:
         """The exchange has gone on to its end, or to another question."""
         await self._end(self._finish, _RETRIES_SECONDS)
 
+    async def remove(self) -> None:
+        """What it held is done, and no client asks for it."""
+        remove = partial(self._store.remove, self.hitl_id, self._owner)
+        await self._end(remove, _RETRIES_SECONDS)
+
     async def give_back(self, tape: bytes | None) -> None:
         """It broke off: store the tape for the next claim, where there is more on it by now."""
         await self._end(partial(self._give_back, tape), _RETRIES_SECONDS)

@@ -17,6 +17,7 @@ from contract.human import HumanAnswer, check_answer
 from contract.model import ToolCall
 from contract.records import RequestRecord
 from effects.stores import Pause, PauseStore
+from effects.stores.pauses.transitions import REMAINDER
 from effects.tape import (
     Entry,
     Exchange,
@@ -230,7 +231,7 @@ class Pauses:
 
     async def _find(self, spec: FlowSpec, hitl_id: str) -> Pause:
         pause = await self.store.get(hitl_id)
-        if pause is None or pause.flow != spec.name:
+        if pause is None or pause.flow != spec.name or hitl_id.startswith(REMAINDER):
             raise _problem()
         return pause
 

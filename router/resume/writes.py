@@ -15,6 +15,7 @@ from contract.operations import HUMAN_OPEN, LOCK_ACQUIRE, TOOLS_RUN
 from effects.stores import StoredWrite, WriteJournal
 from effects.stores.write_journal import WriteState
 from effects.tape import Entry
+from router.resume.claims import Claim
 
 log = logging.getLogger(__name__)
 
@@ -26,17 +27,23 @@ _MARGIN_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class ExchangeWrites:
-    """The journal of one exchange. A store that is away costs the journal, never the exchange."""
+    """The journal of one exchange. A store that is away costs the journal, never the exchange.
+
+    After the end of its stream a `remainder` is the journal of what is still done.
+    """
 
     store: WriteJournal
     exchange: str
     flow: str
     wall: Callable[[], float]
     seconds: float
+    remainder: Claim | None = field(default=None, init=False)
     _any: bool = field(default=False, init=False)
 
     async def begin(self, entry: Entry, /) -> bool:
         """Store that a write begins."""
+        if self.remainder is not None:
+            return await self.remainder.begin(entry)
         if entry.operation in _UNWRITTEN:
             return True
         what, began = entry.operation.label, self.wall()
@@ -54,6 +61,9 @@ class ExchangeWrites:
 
     async def end(self, entry: Entry, /) -> None:
         """Store what came of a write."""
+        if self.remainder is not None:
+            await self.remainder.end(entry)
+            return
         if entry.operation in _UNWRITTEN:
             return
         try:
@@ -64,6 +74,8 @@ class ExchangeWrites:
 
     async def close(self) -> None:
         """Remove the writes of the exchange, which has ended."""
+        if self.remainder is not None:
+            await self.remainder.remove()
         if not self._any:
             return
         try:

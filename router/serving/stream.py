@@ -68,7 +68,8 @@ class ServedStream:
 
     `primary` is tried first: the assigned stack, unless its circuit breaker is open. `answer` is
     the human's, on the tape of an exchange that resumes after a pause. `on_first_frame` is awaited
-    before anything goes out, `on_fallback` called when the fallback starts. `reason` says why
+    before anything goes out, `on_last_frame` before the terminal frame does, and `on_fallback`
+    called when the fallback starts. `reason` says why
     another stack than the assigned one serves, `lost_us` how long the client waited for it.
     `committed`: the first frame has gone to the client, from here on only a takeover helps.
     `ended`: the terminal frame, or a refusal, is sent or about to be. `truncated`: the stream
@@ -93,6 +94,7 @@ class ServedStream:
         self.fallback = fallback
         self.on_fallback: Callable[[Stack], None] | None = None
         self.on_first_frame: Callable[[], Awaitable[None]] | None = None
+        self.on_last_frame: Callable[[], Awaitable[None]] | None = None
         self.runs: list[Run] = []
         self.reason = "" if primary.name == context.assignment.stack else "breaker"
         self.lost_us = 0
@@ -142,6 +144,8 @@ class ServedStream:
             run = self.run
             if self._position < len(run.frames) and run.outcome is not _MISMATCH:
                 piece, size = self._next_piece(run)
+                if self.on_last_frame is not None:
+                    await self._announce_end(self.on_last_frame)
                 if piece:
                     yield piece
                 run.backpressure.take(size)
@@ -154,6 +158,10 @@ class ServedStream:
             elif not self._fall_back(run.outcome):
                 self.ended = True
                 yield [frame.data for frame in self._close_stream(run, run.outcome)]
+
+    async def _announce_end(self, on_last_frame: Callable[[], Awaitable[None]]) -> None:
+        if self.ended:
+            await on_last_frame()
 
     def sent_frames(self) -> Iterator[tuple[Run, Frame]]:
         """Yield the frames the client got and the run of each, up to those that were dropped."""

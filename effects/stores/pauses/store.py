@@ -84,6 +84,9 @@ _READ_DUE, _LOCK_DUE = Statement(_DUE), Statement(_DUE.with_for_update())
 _REMOVE_REMAINS: Final = Statement(
     delete(PAUSES).where(_P.expires_at <= bindparam("before"), _OVER)
 )
+_REMOVE_OWN: Final = Statement(
+    delete(PAUSES).where(_P.hitl_id == bindparam("hitl_id"), _P.owner == bindparam("owner"))
+)
 _KEYS: Final[tuple[PauseKey, ...]] = ("exchange", "session_id", "user_id")
 _ERASE: Final = {
     name: Statement(delete(PAUSES).where(_P[name] == bindparam("value"), _unless_null("flow")))
@@ -155,6 +158,10 @@ class PauseStore(ABC):
     @abstractmethod
     async def _remove(self, sought: Mapping[PauseKey, Collection[str]], flow: str | None) -> int:
         """Remove the pauses of exchanges, sessions and users; returns how many."""
+
+    @abstractmethod
+    async def _remove_own(self, hitl_id: str, owner: str) -> None:
+        """Remove a pause that an owner has claimed."""
 
     async def open(self, pause: Pause) -> bool:
         """Store a pause before its question is shown; False when the id is taken."""
@@ -266,6 +273,11 @@ class PauseStore(ABC):
         """End a pause that was continued to its end; False when it is not its owner's."""
         return await self._move_if(hitl_id, owner, lambda pause: transitions.finish(pause, owner))
 
+    async def remove(self, hitl_id: str, owner: str) -> None:
+        """Remove a pause of which nobody asks what became of it, unless another has claimed it."""
+        require_storable("store_failed", hitl_id, owner)
+        await self._remove_own(hitl_id, owner)
+
     async def expire(self, hitl_id: str) -> ExpireReply:
         """Expire a pause; `taken` while it is being continued."""
         require_storable("store_failed", hitl_id)
@@ -366,6 +378,9 @@ class SqlPauses(PauseStore):
 
     async def _remove_remains(self, before: float) -> int:
         return (await self._database.execute(_REMOVE_REMAINS(before=before))).changed
+
+    async def _remove_own(self, hitl_id: str, owner: str) -> None:
+        await self._database.execute(_REMOVE_OWN(hitl_id=hitl_id, owner=owner))
 
     async def _remove(self, sought: Mapping[PauseKey, Collection[str]], flow: str | None) -> int:
         calls = [

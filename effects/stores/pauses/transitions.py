@@ -10,7 +10,7 @@ are answered with, until they are swept away.
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Literal, NamedTuple, assert_never
+from typing import Final, Literal, NamedTuple, assert_never
 
 import msgspec
 
@@ -75,6 +75,9 @@ class Swept(NamedTuple):
     expired: int
     removed: int
 
+
+REMAINDER: Final = "rest:"
+"""Begins the id of what an exchange does after its end: nothing in it waits for a human."""
 
 OVER: frozenset[State] = frozenset({"finished", "expired"})
 
@@ -203,6 +206,8 @@ def pass_by(pause: Pause, now: float) -> Pause | None:
 
     Its owner may not hold the session's lock yet, and will not get it.
     """
+    if pause.hitl_id.startswith(REMAINDER):
+        return None
     if standing(pause, now) == "claimed" and pause.expires_at > now:
         return msgspec.structs.replace(pause, expires_at=now)
     return expire(pause, now)

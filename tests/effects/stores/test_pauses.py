@@ -16,6 +16,7 @@ from contract.human import Form, FormField, HumanAnswer, OpenQuestion
 from effects.local import ManualClock
 from effects.stores import MemoryPauses, Pause, PauseStore, SqlPauses
 from effects.stores.pauses.aes import AesEncryption
+from effects.stores.pauses.transitions import REMAINDER
 from tests.support.postgres import PLACES, empty_place
 
 HOUR = 3_600.0
@@ -136,6 +137,38 @@ async def test_a_lease_is_renewed(pauses: PauseStore, clock: ManualClock) -> Non
     clock.advance(601.0)
     assert await state(pauses) == "expired"
     assert not await pauses.renew("h1", "x1", 60.0)
+
+
+async def test_who_has_claimed_a_pause_removes_it(pauses: PauseStore, clock: ManualClock) -> None:
+    """Nothing of it stays; another owner removes nothing."""
+    await answered(pauses, clock)
+    assert await pauses.claim("h1", "router 1", 30.0) == "claimed"
+    await pauses.remove("h1", "router 2")
+    assert await pauses.get("h1") is not None
+    await pauses.remove("h1", "router 1")
+    assert await pauses.get("h1") is None
+
+
+async def test_a_remainder_is_stored_claimed_and_free_once_its_lease_is_over(
+    pauses: PauseStore, clock: ManualClock
+) -> None:
+    """It waits for no human: a new turn of its session does not expire it."""
+    remainder = msgspec.structs.replace(
+        paused(clock, f"{REMAINDER}x"),
+        question=None,
+        state="claimed",
+        owner="router 1",
+        leased_until=clock.time() + 30.0,
+    )
+    assert await pauses.open(remainder)
+    assert await pauses.expire_session("companion", "s1") == 0
+    assert await pauses.claim(f"{REMAINDER}x", "router 2", 30.0) == "taken"
+    clock.advance(31.0)
+    assert [one.state for one in await pauses.waiting()] == ["answered"]
+    assert await pauses.claim(f"{REMAINDER}x", "router 2", 30.0) == "claimed"
+    found = await pauses.get(f"{REMAINDER}x")
+    assert found is not None
+    assert (found.tape, found.question) == (remainder.tape, None)
 
 
 async def test_a_finished_pause_keeps_nothing(pauses: PauseStore, clock: ManualClock) -> None:

@@ -1,0 +1,175 @@
+"""What follows the end of a stream is done once, wherever in it the router is killed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from contract.flows.session import SESSION
+from contract.model import Chunk
+from contract.stores import MemoryEntry
+from effects.memory import InMemoryMemory
+from effects.stores import MemoryPauses, MemoryWriteJournal, Pause
+from effects.stores.pauses.store import Reply
+from router.resume.pauses import Pauses
+from router.stack import StackName
+from tests.support.faulty_stacks import after, crash
+from tests.support.router_world import House, Rules
+from tests.support.session_turns import House as Stores
+from tests.support.session_turns import Saying, turn
+
+pytestmark = pytest.mark.virtual
+
+LEASE_OVER_S = 31.0
+
+
+@dataclass
+class Moments:
+    """What was stored at each moment from which a router could be killed."""
+
+    memory: InMemoryMemory
+    seen: list[tuple[dict[str, Pause], tuple[MemoryEntry, ...]]] = field(default_factory=list)
+
+    def note(self, pauses: Mapping[str, Pause]) -> None:
+        """Note one."""
+        self.seen.append((dict(pauses), self.memory.entries))
+
+
+class WatchedPauses(MemoryPauses):
+    """Pauses that note each change."""
+
+    def __init__(self, clock: Callable[[], float], moments: Moments) -> None:
+        super().__init__(clock)
+        self._moments = moments
+
+    async def _insert(self, pause: Pause) -> bool:
+        stored = await super()._insert(pause)
+        self._moments.note(self._pauses)
+        return stored
+
+    async def _move(
+        self,
+        hitl_id: str,
+        decide: Callable[[Pause], tuple[Reply, Pause]],
+        *,
+        question: bool = False,
+    ) -> Reply | None:
+        self._moments.note(self._pauses)
+        reply = await super()._move(hitl_id, decide, question=question)
+        self._moments.note(self._pauses)
+        return reply
+
+    async def _remove_own(self, hitl_id: str, owner: str) -> None:
+        self._moments.note(self._pauses)
+        await super()._remove_own(hitl_id, owner)
+        self._moments.note(self._pauses)
+
+
+class StoredPauses(MemoryPauses):
+    """Pauses as a killed router left them."""
+
+    def __init__(self, clock: Callable[[], float], stored: Mapping[str, Pause]) -> None:
+        super().__init__(clock)
+        self._pauses = dict(stored)
+
+    @property
+    def ids(self) -> Collection[str]:
+        """What is there."""
+        return self._pauses.keys()
+
+
+def learning(stores: Stores) -> Saying:
+    """Take a turn from which one fact is learnt."""
+    learnt = (Chunk(text='{"facts": ["likes quinces"]}'), Chunk(finish="stop"))
+    return replace(turn(stores, 0, learns=True), learnt=learnt)
+
+
+def journalled(house: House, pauses: MemoryPauses, unknown: list[str]) -> None:
+    """Let a house's router journal what it writes."""
+    house.router.wall = asyncio.get_running_loop().time
+    house.router.pauses = Pauses(
+        pauses, 60.0, house.router.wall, lambda _flow, _id, what: unknown.append(what)
+    )
+    house.router.write_journal = MemoryWriteJournal()
+
+
+RULES = Rules(spec=SESSION, flow={"route_key": "session_id"})
+
+
+@pytest.mark.parametrize("first", ["legacy", "graph"])
+@pytest.mark.parametrize("second", ["legacy", "graph"])
+async def test_whenever_it_is_killed_the_rest_is_done_once(
+    first: StackName, second: StackName
+) -> None:
+    """From the terminal frame on, by either stack; nothing is stored once it is done."""
+    loop, stores, unknown = asyncio.get_running_loop(), Stores(), list[str]()
+    moments = Moments(stores.memory)
+    watched = WatchedPauses(loop.time, moments)
+    async with House(learning(stores), replace(RULES, assigned=first)) as house:
+        journalled(house, watched, unknown)
+        assert b'"done"' in (await house.ask()).wire[-1]
+    assert [entry.text for entry in stores.memory.entries] == ["likes quinces"]
+    assert moments.seen[-1][0] == {}
+    await asyncio.sleep(LEASE_OVER_S)
+    killed = [(pauses, entries) for pauses, entries in moments.seen if pauses]
+    assert {len(entries) for _, entries in killed} == {0, 1}
+    for pauses, entries in killed:
+        left, after_kill = StoredPauses(loop.time, pauses), copy(stores)
+        after_kill = replace(stores, memory=InMemoryMemory(entries))
+        async with House(learning(after_kill), replace(RULES, assigned=second)) as house:
+            journalled(house, left, unknown)
+            await house.router.finish_remainders()
+            assert [one.text for one in after_kill.memory.entries] == ["likes quinces"]
+            assert not left.ids
+            assert house.world.count("conversations.put") == 0
+            await house.router.finish_remainders()
+            assert house.world.count("memory.write") <= 1
+    assert unknown == []
+
+
+async def test_what_no_stack_can_do_is_reported_and_not_tried_again() -> None:
+    """Its code has changed: until the end of the stream no call is made anew."""
+    loop, stores, unknown = asyncio.get_running_loop(), Stores(), list[str]()
+    moments = Moments(stores.memory)
+    async with House(learning(stores), RULES) as house:
+        journalled(house, WatchedPauses(loop.time, moments), unknown)
+        await house.ask()
+    await asyncio.sleep(LEASE_OVER_S)
+    left = StoredPauses(loop.time, moments.seen[0][0])
+    broken: Any = after(house.parts["stacks"]["legacy"].flows["session"], 0, crash)
+    async with House(learning(Stores()), RULES, legacy=broken, graph=broken) as house:
+        journalled(house, left, unknown)
+        await house.router.finish_remainders()
+        assert house.world.made == []
+    assert unknown == ["what follows the end"]
+    assert not left.ids
+
+
+async def test_a_remainder_that_is_claimed_is_left_alone() -> None:
+    """Its router lives, or another one is at it."""
+    loop, stores = asyncio.get_running_loop(), Stores()
+    moments = Moments(stores.memory)
+    async with House(learning(stores), RULES) as house:
+        journalled(house, WatchedPauses(loop.time, moments), [])
+        await house.ask()
+    left = StoredPauses(loop.time, moments.seen[0][0])
+    async with House(learning(Stores()), RULES) as house:
+        journalled(house, left, [])
+        await house.router.finish_remainders()
+        assert house.world.made == []
+    assert len(left.ids) == 1
+
+
+async def test_nothing_is_stored_of_a_flow_that_ends_with_its_stream() -> None:
+    """A conversation too short to learn from costs no row."""
+    loop, stores = asyncio.get_running_loop(), Stores()
+    moments = Moments(stores.memory)
+    async with House(turn(stores, 0), RULES) as house:
+        journalled(house, WatchedPauses(loop.time, moments), [])
+        await house.ask()
+    assert moments.seen == []
