@@ -1,4 +1,7 @@
-"""What the flows share: a round of tools, and memories recalled where that works."""
+"""What the flows share: a round of tools, and memories recalled where that works.
+
+The rules start no task and write no log: each stack has this of its own.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from fastapi.responses import StreamingResponse
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 from openai import AsyncOpenAI
 
-from benchmarks.plain.reply import ChatBody, Reply
+from benchmarks.plain.reply import ChatBody, ChatReply
 from benchmarks.plain.store import ChatTurn, Turns
 
 ANNOUNCED = "plain listening on "
@@ -63,7 +63,7 @@ def create_app(setup: Setup) -> FastAPI:
         except BaseException:
             answering.discard(body.message_id)
             raise
-        reply = Reply(body, turn, client, setup.model, turns, prompt)
+        reply = ChatReply(body, turn, client, setup.model, turns, prompt)
         return StreamingResponse(
             _locked(reply, answering),
             media_type="text/event-stream",
@@ -87,7 +87,7 @@ async def _turn(body: ChatBody, turns: Turns) -> ChatTurn:
     return turn
 
 
-async def _locked(reply: Reply, answering: set[str]) -> AsyncIterator[str]:
+async def _locked(reply: ChatReply, answering: set[str]) -> AsyncIterator[str]:
     try:
         async for frame in reply.frames():
             yield frame

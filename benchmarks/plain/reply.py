@@ -99,7 +99,7 @@ class Throttle:
 
 
 @dataclass(slots=True)
-class Reply:
+class ChatReply:
     """One reply in the making."""
 
     body: ChatBody

@@ -21,7 +21,7 @@ Pieces = AsyncGenerator[list[Chunk], None]
 
 
 @dataclass(slots=True, eq=False)
-class Attempt:
+class ModelAttempt:
     """One attempt and its end; `left` until it has completed or failed.
 
     `answer` are its chunks as they come, `permit` its breaker's, `outcome` as in `AttemptLine`.
@@ -43,12 +43,12 @@ class Attempt:
 
 
 async def race(
-    first: Attempt,
+    first: ModelAttempt,
     seconds: float,
-    call_second: Callable[[], Attempt | None],
-    went_on: Callable[[Attempt, EffectFailed], bool],
-    drop: Callable[[Attempt], None],
-) -> Attempt:
+    call_second: Callable[[], ModelAttempt | None],
+    went_on: Callable[[ModelAttempt, EffectFailed], bool],
+    drop: Callable[[ModelAttempt], None],
+) -> ModelAttempt:
     """Return the attempt that speaks first; the other one is cancelled and dropped.
 
     The second is called when the first has been silent for so many seconds. Where one fails beside
@@ -83,7 +83,7 @@ async def race(
             drop(attempt)
 
 
-def _lead(attempt: Attempt) -> asyncio.Task[list[Chunk]]:
+def _lead(attempt: ModelAttempt) -> asyncio.Task[list[Chunk]]:
     return asyncio.get_running_loop().create_task(_first(attempt.answer), name="hedge")
 
 

@@ -38,7 +38,7 @@ from contract.model import (
 from contract.ports import Effects, Model
 from effects.loop_time import loop_now
 from effects.model.chunks import encode_call
-from effects.model.hedge import Attempt, race
+from effects.model.hedge import ModelAttempt, race
 from effects.model.registry import ModelRegistry
 from effects.model.retry import (
     CallModel,
@@ -163,7 +163,7 @@ class RescuingModel:
         rescue = Rescue(named, self._registry.entries, self._means, ends.when)
         sent = SentAnswer()
         held: list[Chunk] = []
-        failed: Attempt | None = None
+        failed: ModelAttempt | None = None
         step: RetryStep = rescue.next(now())
         while True:
             while isinstance(step, RetryAfter):
@@ -215,32 +215,32 @@ class RescuingModel:
 
     def _attempt(
         self, rescue: Rescue, step: CallModel, call: ModelCall | PassedCall, ends: CallDeadline
-    ) -> Attempt:
+    ) -> ModelAttempt:
         entry = step.entry
         limits = entry.limits(fallback_ready=rescue.ready(loop_now()) is not None)
         body = encode_call(call, entry.model)
         assembler = RawAssembler() if isinstance(call, PassedCall) else StreamAssembler()
         answer = read_answer(self._registry, entry, body, ends, assembler, limits)
-        return Attempt(entry, step.permit, answer)
+        return ModelAttempt(entry, step.permit, answer)
 
     async def _race(
         self,
         rescue: Rescue,
-        first: Attempt,
+        first: ModelAttempt,
         call: ModelCall | PassedCall,
         ends: CallDeadline,
         seconds: float,
-    ) -> Attempt:
+    ) -> ModelAttempt:
         """Return the attempt that speaks first, of this one and a fallback called beside it."""
 
-        def call_second() -> Attempt | None:
+        def call_second() -> ModelAttempt | None:
             step = rescue.hedge(loop_now())
             if step is None:
                 return None
             self._count(first, "hedged", step.entry.model_id)
             return self._attempt(rescue, step, call, ends)
 
-        def went_on(failed: Attempt, error: EffectFailed) -> bool:
+        def went_on(failed: ModelAttempt, error: EffectFailed) -> bool:
             if failed is first and remedy(error.fault, "nothing") == "stop":
                 return False
             failed.fail(error.fault)
@@ -253,14 +253,14 @@ class RescuingModel:
             rescue.turn_to(chosen.entry)
         return chosen
 
-    def _record(self, attempt: Attempt) -> None:
+    def _record(self, attempt: ModelAttempt) -> None:
         """Report an attempt that has ended to its breaker, and count it."""
         entry = attempt.entry
         self.breakers.of(entry).record(attempt.permit, attempt.result, loop_now())
         line = AttemptLine(entry.model_id, entry.provider.name, entry.model, attempt.outcome)
         self.counts.attempts[line] += 1
 
-    def _after(self, rescue: Rescue, attempt: Attempt, extent: Extent) -> RetryStep:
+    def _after(self, rescue: Rescue, attempt: ModelAttempt, extent: Extent) -> RetryStep:
         """Decide what follows a failed attempt; count and log it."""
         fault, entry = attempt.fault, attempt.entry
         step = rescue.mismatched() if fault is None else rescue.failed(fault, loop_now(), extent)
@@ -290,7 +290,7 @@ class RescuingModel:
         )
         return step
 
-    def _count(self, attempt: Attempt, rescued: Rescued, then: str) -> None:
+    def _count(self, attempt: ModelAttempt, rescued: Rescued, then: str) -> None:
         line = RescueLine(attempt.entry.model_id, rescued, attempt.outcome, then)
         self.counts.followed[line] += 1
 
