@@ -437,29 +437,41 @@ def _strings(holder: Json, path: str = "other") -> Iterator[tuple[str, Json, Any
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """One frame taken apart: its lines, which of them are data, its JSON, its event's name."""
+    """One frame taken apart: its lines, which of them are data, its JSON, its event's name.
+
+    Where the dialect has no JSON, the data is a text: `plain`.
+    """
 
     lines: tuple[str, ...]
     data: tuple[int, ...]
     tree: Json
     name: str
+    plain: bool
 
     @classmethod
     def of(cls, text: str, decoder: EventDecoder) -> _Frame | None:
-        """Take a frame apart; None where its data is not JSON."""
+        """Take a frame apart; None where its data is not what the dialect has."""
         lines = tuple(text.split("\n"))
         if decoder.dialect.framing == "ndjson":
             data: tuple[int, ...] = (0,)
-            content = lines[0]
+            values = [lines[0]]
         else:
             data = tuple([index for index, line in enumerate(lines) if line.startswith(_DATA)])
-            content = "\n".join([lines[index][len(_DATA) :] for index in data])
-        try:
-            tree = decode_json(content)
-        except (ValueError, RecursionError):
-            return None
+            values = [lines[index][len(_DATA) :].removeprefix(" ") for index in data]
+        content = "\n".join(values)
+        plain = decoder.dialect.payload == "text"
+        tree: Json
+        if plain:
+            tree = "\n".join([value.removesuffix("\r") for value in values])
+            if not data or tree.encode() in decoder.literals:
+                return None
+        else:
+            try:
+                tree = decode_json(content)
+            except (ValueError, RecursionError):
+                return None
         named = (line[len("event:") :].strip() for line in lines if line.startswith("event:"))
-        return cls(lines, data, tree, decoder.name(next(named, ""), tree))
+        return cls(lines, data, tree, decoder.name(next(named, ""), tree), plain)
 
     def text(self, tree: Json) -> str:
         """Return the frame with `tree` as its data."""
@@ -467,12 +479,15 @@ class _Frame:
         kept = [line for index, line in enumerate(self.lines) if index not in rest]
         old = self.lines[first]
         head = next((one for one in (f"{_DATA} ", _DATA) if old.startswith(one)), "")
-        kept[first] = head + encode_json(tree) + ("\r" * old.endswith("\r"))
+        if self.plain and head:
+            head = f"{_DATA} "  # a text may begin with a space
+        data = tree.split("\n") if self.plain else [encode_json(tree)]
+        kept[first] = "\n".join([f"{head}{line}" + "\r" * old.endswith("\r") for line in data])
         return "\n".join(kept)
 
 
 class _Frames(_Source):
-    """The frames of one run; a frame that is not JSON is searched as a text."""
+    """The frames of one run; one that is not as its dialect says is searched by itself."""
 
     def __init__(
         self, frames: Sequence[tuple[int, str]], decoder: EventDecoder, paths: Paths

@@ -92,6 +92,12 @@ def delta_frames(pieces: Sequence[str]) -> list[str]:
     return [*(f"event: text\ndata: {one}\n\n" for one in data), ends]
 
 
+def plain_frames(pieces: Sequence[str]) -> list[str]:
+    """Return the frames of a stream without JSON, a piece in each."""
+    lines = [piece.replace("\n", "\ndata: ") for piece in pieces]
+    return [": ping\n\n", *(f"data: {one}\n\n" for one in lines), "data: [END]\n\n"]
+
+
 def growing_frames(pieces: Sequence[str], field: str = "content") -> list[str]:
     """Return the frames of a flow whose text grows."""
     texts = ["".join(pieces[: end + 1]) for end in range(len(pieces))]
@@ -160,7 +166,7 @@ def content(frame: str) -> str:
     """Return the text of a frame."""
     data = next((line[6:] for line in frame.split("\n") if line.startswith("data: ")), "{}")
     if not data.startswith("{"):
-        return ""
+        return data if data != "{}" else ""
     return str(msgspec.json.decode(data).get("content", ""))
 
 

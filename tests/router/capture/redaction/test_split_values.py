@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.records import RunRecord
-from contract.wire import EventDecoder
+from contract.wire import Dialect, EventDecoder
 from tests.router.capture.redaction import exchanges as ex
 
 VALUES = {
@@ -21,6 +21,8 @@ VALUES = {
 }
 BEFORE, AFTER = "请联系：", "，谢谢 ok"
 
+PLAIN = EventDecoder(Dialect(payload="text", terminal=("[END]",)))
+
 Place = Callable[[Sequence[str]], tuple[RunRecord, EventDecoder]]
 
 PLACES: dict[str, Place] = {
@@ -29,6 +31,7 @@ PLACES: dict[str, Place] = {
     "model audio": lambda ps: (ex.run(ex.model(*ex.audio_chunks(ps))), ex.GROWING),
     "tool arguments": lambda ps: (ex.run(ex.model(*ex.argument_chunks(ps))), ex.GROWING),
     "delta frames": lambda ps: (ex.run(frames=ex.delta_frames(ps)), ex.DELTAS),
+    "plain frames": lambda ps: (ex.run(frames=ex.plain_frames(ps)), PLAIN),
     "growing frames": lambda ps: (ex.run(frames=ex.growing_frames(ps)), ex.GROWING),
     "growing reasoning": lambda ps: (
         ex.run(frames=ex.growing_frames(ps, "reason_content")),
@@ -72,6 +75,31 @@ def test_any_cuts(place: str, value: str, around: tuple[str, str], data: st.Data
     text = f"{around[0]} {value} {around[1]}"
     cuts = data.draw(st.lists(st.integers(1, len(text) - 1)))
     assert value not in ex.stored(redacted(place, ex.pieces_of(text, cuts)))
+
+
+@pytest.mark.parametrize(
+    ("frames", "kept"),
+    [
+        (["data: a bob@exa\n\n", "data:mple.com b\n\n"], ["data: a \n\n", "data: {} b\n\n"]),
+        (
+            ["event: x\r\nid: 1\r\ndata: one\r\ndata:  bob@example.com\r\n\r\n"],
+            ["event: x\r\nid: 1\r\ndata: one\r\ndata:  {}\r\n\r\n"],
+        ),
+        (["data: 13812345678\n\n"], ["data: {}\n\n"]),
+        (['data: {"a":"bob@example.com"}\n\n'], ['data: {{"a":"{}"}}\n\n']),
+        (["data: bob@ex\n\n", ": ping\n\n", "data: ample.com\n\n", "data: [END]\n\n"], None),
+    ],
+)
+def test_frames_without_json_stay_as_they_are_around_a_value(
+    frames: list[str], kept: list[str] | None
+) -> None:
+    """Lines, fields and line ends; comments and the terminal event are no text."""
+    found = ex.redactor().exchange([ex.run(frames=frames)], PLAIN)[0]
+    texts = [text for _, text in found.frames]
+    pseudonym = "<" + "".join(texts).partition("<")[2].partition(">")[0] + ">"
+    if kept is None:
+        kept = ["data: \n\n", frames[1], "data: {}\n\n", frames[3]]
+    assert texts == [one.format(pseudonym) if "{}" in one else one for one in kept]
 
 
 @pytest.mark.parametrize("cut", range(1, 17))
