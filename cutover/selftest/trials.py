@@ -23,7 +23,7 @@ from contract.flow import Flow
 from contract.flows.chat import CHAT
 from contract.records import RunRecord
 from cutover.selftest.deployment import compared
-from cutover.selftest.drawn_faults import DrawnFault, draw_fault
+from cutover.selftest.drawn.grammar import DrawnFault, draw_fault
 from cutover.selftest.effect_faults import EFFECT_FAULTS
 from cutover.selftest.equal_pairs import Alarms, compare_equal_pairs
 from cutover.selftest.exchanges import exchange

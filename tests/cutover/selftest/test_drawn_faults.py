@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from contract.model import ModelCall, SystemMessage, UserMessage
 from contract.stores import Turn
-from cutover.selftest.changes import Spoiler, draw_change
 from cutover.selftest.deployment import compared
-from cutover.selftest.drawn_faults import DRAWS, DrawnFault, Probe, draw_fault
+from cutover.selftest.drawn.changes import Spoiler, draw_change
+from cutover.selftest.drawn.grammar import DRAWS, DrawnFault, draw_fault
+from cutover.selftest.drawn.wrappers import Probe
 from cutover.selftest.scenes import SCENES, WIRE_SPECS, wire_flow
 from cutover.selftest.trials import (
     VERSION,

@@ -1,0 +1,1 @@
+"""Drawn faults: a grammar of them, the changes it draws, and how they get into running code."""
