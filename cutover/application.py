@@ -29,8 +29,8 @@ from router.gateway import Gateway, WorkerPeers, add_gateway
 from router.http.app import create_app
 from router.serving.stack import Stack
 from router.stack import StackName
-from router.telemetry.health import Watchdog
 from router.telemetry.instruments import MetricSources
+from router.telemetry.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 

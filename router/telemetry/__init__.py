@@ -1,1 +1,1 @@
-"""Telemetry: metrics, traces, the access log and the health of the process."""
+"""Telemetry: metrics, traces, the access log and the watchdog of the event loop."""

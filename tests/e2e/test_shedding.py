@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.router.telemetry.test_health import Heard
+from tests.router.telemetry.test_watchdog import Heard
 from tests.support.deployment import Setup, deployed
 from tests.support.patience import PATIENCE_S
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LOOKS = 4
-"""Beats of the loop, and looks at them, within the time it may be blocked."""
+_CHECKS = 4
+"""Beats of the loop, and checks of them, within the time it may be blocked."""
 _REMEMBERED = 60.0
 """Seconds an episode stays a fault after its end: while it lasts no request is answered."""
 
@@ -37,8 +37,8 @@ class Heartbeat:
         self._longest = 0.0
         self._ended: float | None = None
 
-    def look(self, now: float) -> bool:
-        """Look at the last beat; return whether an episode has just begun."""
+    def check(self, now: float) -> bool:
+        """Check the last beat; return whether an episode has just begun."""
         beat, since = self.beat, self._since
         if since is not None and beat != since:
             self._ended, self._since = beat, None
@@ -52,8 +52,7 @@ class Heartbeat:
 
     def fault(self, now: float) -> str | None:
         """Return the fault: while the loop is blocked, and for a minute after."""
-        over = self._ended is not None and now - self._ended >= _REMEMBERED
-        if self._since is None and (self._ended is None or over):
+        if self._since is None and (self._ended is None or now - self._ended >= _REMEMBERED):
             return None
         return f"was blocked for {self._longest:.1f} s; {self.episodes} times since the start"
 
@@ -62,38 +61,38 @@ class Watchdog:
     """Watches a loop from a thread of its own."""
 
     def __init__(self, limit: float, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self.pulse = Heartbeat(limit, monotonic())
+        self.heartbeat = Heartbeat(limit, monotonic())
         self._monotonic = monotonic
         self._stop = threading.Event()
 
     @property
     def fault(self) -> str | None:
         """What is wrong with the loop, if anything."""
-        return self.pulse.fault(self._monotonic())
+        return self.heartbeat.fault(self._monotonic())
 
     @contextmanager
     def watching(self) -> Iterator[Watchdog]:
         """Watch the running loop, whose thread this is, for as long as the block lasts."""
         loop = asyncio.get_running_loop()
-        held = threading.get_ident()
-        thread = threading.Thread(target=self._watch, args=(held,), name="watchdog", daemon=True)
-        beating = self._beat(loop)
+        watched = threading.get_ident()
+        thread = threading.Thread(target=self._watch, args=(watched,), name="watchdog", daemon=True)
+        stop_beats = self._start_beats(loop)
         thread.start()
         try:
             yield self
         finally:
-            beating()
+            stop_beats()
             self._stop.set()
             thread.join()
 
-    def _beat(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
-        """Let the loop beat; return what ends that."""
+    def _start_beats(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+        """Beat from the loop; return the function that stops it."""
         handle: asyncio.TimerHandle
 
         def beat() -> None:
             nonlocal handle
-            self.pulse.beat = self._monotonic()
-            handle = loop.call_later(self.pulse.limit / _LOOKS, beat)
+            self.heartbeat.beat = self._monotonic()
+            handle = loop.call_later(self.heartbeat.limit / _CHECKS, beat)
 
         def stop() -> None:
             handle.cancel()
@@ -102,8 +101,8 @@ class Watchdog:
         return stop
 
     def _watch(self, thread: int) -> None:
-        while not self._stop.wait(self.pulse.limit / _LOOKS):
-            if self.pulse.look(self._monotonic()):
+        while not self._stop.wait(self.heartbeat.limit / _CHECKS):
+            if self.heartbeat.check(self._monotonic()):
                 log.error("the event loop is blocked in\n%s", _stack(thread))
 
 
