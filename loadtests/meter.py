@@ -22,16 +22,15 @@ import msgspec
 from contract.flow import FlowSpec
 from contract.wire import NO_JSON, Dialect, WireEvent, WireReader, value_at
 from loadtests.requests import Target
-from loadtests.rows import STALL_SECONDS, Ending, LoadRow
+from loadtests.rows import SECOND, STALL_SECONDS, Ending, LoadRow
 
 REFUSAL_BYTES = 4_096
 HTTP_OK = 200
 MICROSECOND = 1_000
-SECOND = 1_000_000_000
 _WORDS = frozenset({"text", "reasoning"})
 
 How = Literal["done", "cut", "timeout", "cancelled"]
-"""How the transport ended: as HTTP says it must, broken off, or left by the client."""
+"""How the transport ended: whole by the rules of HTTP, broken off, or closed by the client."""
 
 
 LABEL_PREFIX = b"x-cutover-"
@@ -41,7 +40,7 @@ RECEIVE_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Whose request it is; `scheduled` in monotonic nanoseconds."""
+    """The run a request belongs to, and when it was due: monotonic nanoseconds."""
 
     run: int
     stack: str
@@ -113,7 +112,7 @@ class StreamMeter:
         self._code = self._code or code
 
     def row(self, how: How, at: int, *, code: str = "") -> LoadRow:
-        """Close the account; `code` is the transport's own word for what went wrong."""
+        """Return the row of the response; `code` is the transport's name for what went wrong."""
         ended = at - self.sent
         if how == "done":
             self._end(ended)
@@ -258,8 +257,8 @@ class SocketAddress:
     port: int
 
 
-def exchange(target: Target, payload: bytes, reader: ResponseReader) -> tuple[How, str]:
-    """Send a request and read its response to the end; how it ended, and the fault's own name."""
+def fetch(target: Target, payload: bytes, reader: ResponseReader) -> tuple[How, str]:
+    """Send a request and read its response; returns how it ended, and the fault's name."""
     try:
         with _connected(target) as connection:
             connection.sendall(payload)

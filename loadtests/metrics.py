@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 
 from contract.errors import CutoverError
 from evidence import percentile
-from loadtests.rows import LoadRow
+from loadtests.rows import SECOND, LoadRow
 
 METHOD = "inverted_cdf (nearest rank), exact, over raw rows"
 INTERVAL = "order statistics (binomial)"
@@ -21,7 +21,6 @@ NANOSECONDS = 1e-9
 MICROSECONDS = 1e-6
 
 
-SECOND = 1_000_000_000
 GAPS = frozenset({"icl_max", "icl_p95", "itl"})
 
 

@@ -23,7 +23,6 @@ import uvloop
 from contract.flow import FlowSpec
 from contract.flows.declared import DeclaredFlow
 from loadtests.meter import (
-    SECOND,
     How,
     Planned,
     ResponseReader,
@@ -34,7 +33,7 @@ from loadtests.meter import (
     tls_context,
 )
 from loadtests.requests import LoadMessage, MessageCycle, Target, flow_named, read_messages
-from loadtests.rows import STALL_SECONDS, GeneratorMeter, LoadRow, RowWriter, write_load
+from loadtests.rows import SECOND, STALL_SECONDS, GeneratorMeter, LoadRow, RowWriter, write_load
 
 LEAD_SECONDS = 0.1
 
@@ -84,13 +83,13 @@ class OpenLoopPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Connection(asyncio.Protocol):
-    """One request on one connection; `over` resolves to how it ended and a fault's name."""
+    """One request on one connection; `ended` resolves to how it did and a fault's name."""
 
     def __init__(self, payload: bytes, reader: ResponseReader) -> None:
         self._payload = payload
         self._reader = reader
         self._transport: asyncio.Transport | None = None
-        self.over: asyncio.Future[tuple[How, str]] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[tuple[How, str]] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not an isinstance check: uvloop's transports only look like asyncio's.
@@ -113,11 +112,11 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _finish(self, how: How, code: str) -> None:
-        if not self.over.done():
-            self.over.set_result((how, code))
+        if not self.ended.done():
+            self.ended.set_result((how, code))
 
 
-async def exchange(
+async def fetch(
     target: Target, payload: bytes, reader: ResponseReader, patience: float
 ) -> tuple[How, str]:
     """Send a request and read its response to the end; cancelling it closes the connection."""
@@ -130,7 +129,7 @@ async def exchange(
             await loop.create_connection(
                 lambda: connection, at.host, at.port, ssl=tls, server_hostname=name
             )
-            return await connection.over
+            return await connection.ended
     except TimeoutError:
         return "timeout", ""
     except OSError as error:
@@ -165,7 +164,7 @@ class OpenLoop:
         sent = time.monotonic_ns()
         meter = StreamMeter(self._spec, planned, sent, stall=plan.stall)
         try:
-            how, code = await exchange(plan.target, payload, ResponseReader(meter), plan.patience)
+            how, code = await fetch(plan.target, payload, ResponseReader(meter), plan.patience)
         except asyncio.CancelledError:
             self._take(meter.row("cancelled", time.monotonic_ns()))
             raise
@@ -197,7 +196,7 @@ def main() -> None:
 
 
 async def _until_terminated(plan: OpenLoopPlan) -> None:
-    """Drive a plan; broken off, what is under way is given up and everything written down."""
+    """Drive a plan; SIGTERM cancels the open requests, and their rows are written."""
     driving = asyncio.ensure_future(run(plan))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, driving.cancel)
     await driving

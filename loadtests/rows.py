@@ -30,6 +30,8 @@ Ending = Literal[
 ]
 FAILURES: tuple[Ending, ...] = ("error", "truncated", "refused", "unreachable", "timeout")
 
+SECOND = 1_000_000_000
+"""Nanoseconds."""
 STALL_SECONDS = 2.0
 """Silence that counts as a stall."""
 ROWS_FLUSHED_EVERY = 50
@@ -165,19 +167,19 @@ class GeneratorMeter:
         self._wall = time.monotonic()
 
     def load(self) -> GeneratorLoad:
-        """What was used until now."""
+        """Return what was used until now."""
         return GeneratorLoad(time.process_time() - self._cpu, time.monotonic() - self._wall)
 
 
 def write_load(load: GeneratorLoad, folder: Path, name: str) -> None:
-    """Leave the account beside the rows, whole or not at all: its writer may be killed over it."""
+    """Write the load beside the rows, whole or not at all: its writer may be killed meanwhile."""
     beside = folder / f".generator-{name}"
     beside.write_bytes(msgspec.json.encode(load))
     beside.replace(folder / f"generator-{name}.json")
 
 
 def read_loads(folder: Path) -> list[GeneratorLoad]:
-    """Read the accounts of all generators that wrote into a folder."""
+    """Read the load of all generators that wrote into a folder."""
     paths = sorted(folder.glob("generator-*.json"))
     return [msgspec.json.decode(path.read_bytes(), type=GeneratorLoad) for path in paths]
 
@@ -196,7 +198,7 @@ class CpuTimes:
 
 
 def cpu_times() -> CpuTimes:
-    """Read the machine's account; zeros where there is none (not Linux)."""
+    """Read the CPU times of the machine; zeros where there are none (not Linux)."""
     try:
         first = _STAT.read_text("ascii").partition("\n")[0]
     except OSError:

@@ -31,12 +31,11 @@ from locust.stats import StatsEntry
 from contract.errors import CutoverError
 from contract.flows.declared import DeclaredFlow
 from loadtests.meter import (
-    SECOND,
     Planned,
     ResponseReader,
     StreamMeter,
     accepted,
-    exchange,
+    fetch,
 )
 from loadtests.requests import (
     DECLARED_VARIABLE,
@@ -48,7 +47,7 @@ from loadtests.requests import (
     parse_header,
     read_messages,
 )
-from loadtests.rows import STALL_SECONDS, GeneratorMeter, LoadRow, RowWriter, write_load
+from loadtests.rows import SECOND, STALL_SECONDS, GeneratorMeter, LoadRow, RowWriter, write_load
 
 MILLISECOND = 1_000_000
 
@@ -81,7 +80,7 @@ class RowRecorder:
         )
         self._messages = read_messages(self.spec, Path(options.messages), options.route_key)
         self._tag = uuid4().hex[:12]
-        self._asked = 0
+        self._sent = 0
         self._folder = Path(options.rows)
         self._name = f"{options.stack}-{self._tag}"
         self._writer = RowWriter(self._folder / f"rows-{self._name}.jsonl")
@@ -94,8 +93,8 @@ class RowRecorder:
 
     def next_message(self) -> LoadMessage:
         """Return a message that was never sent before."""
-        self._asked += 1
-        return self._messages.fresh(self._asked - 1, f"{self._tag}-{self._asked}")
+        self._sent += 1
+        return self._messages.fresh(self._sent - 1, f"{self._tag}-{self._sent}")
 
     def record(self, row: LoadRow, **_: object) -> None:
         """Write a row; listens to the `row` event."""
@@ -107,7 +106,7 @@ class RowRecorder:
         write_load(self._generator.load(), self._folder, self._name)
 
     def keep_counts(self, own: StatsEntry) -> None:
-        """Put Locust's own counts beside the rows, so that the two can be held together."""
+        """Write Locust's own counts beside the rows, so that the two can be compared."""
         counts = {"requests": own.num_requests, "failures": own.num_failures}
         (self._folder / f"locust-{self._name}.json").write_bytes(msgspec.json.encode(counts))
 
@@ -128,7 +127,7 @@ class StreamUser(User):
         return self.environment.events
 
     def on_start(self) -> None:
-        """Think first: users who all began in one moment would go on asking in one breath."""
+        """Think first: users that start together would otherwise keep sending together."""
         gevent.sleep(self.wait_time())
 
     def wait_time(self) -> float:
@@ -154,7 +153,7 @@ class StreamUser(User):
         reader = ResponseReader(meter)
         try:
             with patience:
-                how, code = exchange(self.recording.target, payload, reader)
+                how, code = fetch(self.recording.target, payload, reader)
         except gevent.Timeout as expired:
             if expired is not patience:
                 raise

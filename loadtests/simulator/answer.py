@@ -75,8 +75,8 @@ def last_result(turn: tuple[RequestMessage, ...]) -> str:
 
 
 def _quote(message: RequestMessage, names: dict[str, str], language: Language) -> str:
-    name, text = names.get(message.tool_call_id or "", "other"), message.text
-    kind = "error" if text.startswith("Error:") else name
+    tool, text = names.get(message.tool_call_id or "", "other"), message.text
+    kind = "error" if text.startswith("Error:") else tool
     if kind == "ask_human":
         kind, text = _answered(text)
     quotes = PHRASES[language].quotes

@@ -71,15 +71,15 @@ class PlannedRequest(msgspec.Struct, frozen=True):
 
 
 class RequestReader:
-    """Reads orders; bodies are the keys of what is remembered, so nothing is decoded twice."""
+    """Reads chat requests; bodies are the keys of a cache, so that none is decoded twice."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
-        self._remembered = lru_cache(REMEMBERED)(self._read)
+        self._cached = lru_cache(REMEMBERED)(self._read)
 
-    def order(self, body: bytes) -> PlannedRequest | Refusal:
+    def read(self, body: bytes) -> PlannedRequest | Refusal:
         """Read a request body: 400, 404 or 422 when it cannot be answered."""
-        return self._remembered(body) if len(body) <= LARGEST_REMEMBERED else self._read(body)
+        return self._cached(body) if len(body) <= LARGEST_REMEMBERED else self._read(body)
 
     def _read(self, body: bytes) -> PlannedRequest | Refusal:
         request = decode(body)
@@ -101,7 +101,7 @@ class Simulator:
 
     def __init__(self, profile: Profile | None = None, api_key: str | None = None) -> None:
         self.ledger = RequestLedger()
-        self._desk = RequestReader(profile or Profile())
+        self._reader = RequestReader(profile or Profile())
         self._expected = None if api_key is None else f"Bearer {api_key}".encode()
         self._routes: dict[str, tuple[str, Handler]] = {
             "/v1/chat/completions": ("POST", self._chat),
@@ -132,19 +132,19 @@ class Simulator:
 
     async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _body(receive)
-        order = body if isinstance(body, Refusal) else self._desk.order(body)
-        if isinstance(order, Refusal):
-            await _refuse(send, order)
+        planned = body if isinstance(body, Refusal) else self._reader.read(body)
+        if isinstance(planned, Refusal):
+            await _refuse(send, planned)
             return
-        spent = 0 < order.profile.times <= self.ledger.attempts(order.digest)
-        request = order.request
-        record = self.ledger.open(order.digest, request.model_name, stream=bool(request.stream))
-        line = scope["state"]["line"]
+        spent = 0 < planned.profile.times <= self.ledger.attempts(planned.digest)
+        request = planned.request
+        record = self.ledger.open(planned.digest, request.model_name, stream=bool(request.stream))
+        connection = scope["state"]["connection"]
         end: End = "cut"  # unless it comes to its end
         try:
-            end = await play_script(order.script(spent=spent), record, line, receive, send)
+            end = await play_script(planned.script(spent=spent), record, connection, receive, send)
         finally:
-            self.ledger.close(record, end, line.lost_ns)
+            self.ledger.close(record, end, connection.lost_ns)
 
     async def _embeddings(self, _: Scope, receive: Receive, send: Send) -> None:
         body = await _body(receive)

@@ -98,21 +98,25 @@ class ClientPresence:
 
 
 async def play_script(
-    script: AnswerScript, record: Record, line: ConnectionControl, receive: Receive, send: Send
+    script: AnswerScript,
+    record: Record,
+    connection: ConnectionControl,
+    receive: Receive,
+    send: Send,
 ) -> End:
-    """Play a script to its end or until the client leaves, and say which it was."""
+    """Play a script to its end or until the client leaves; return which it was."""
     if script.immediate:
         await _start(script, record, send)
         await _send(script, script.chunks[0], record, send, more=False)
         return "refused" if script.status >= FIRST_ERROR else "completed"
     async with ClientPresence(receive) as presence:
-        return await _play_on(script, record, line, presence, send)
+        return await _play_on(script, record, connection, presence, send)
 
 
 async def _play_on(
     script: AnswerScript,
     record: Record,
-    line: ConnectionControl,
+    connection: ConnectionControl,
     presence: ClientPresence,
     send: Send,
 ) -> End:
@@ -123,11 +127,11 @@ async def _play_on(
         if await presence.until(began + chunk.due_us / MICROSECONDS_PER_SECOND):
             return "cancelled"
         await _send(script, chunk, record, send, more=True)
-    return await _end(script, line, presence, send)
+    return await _end(script, connection, presence, send)
 
 
 async def _end(
-    script: AnswerScript, line: ConnectionControl, presence: ClientPresence, send: Send
+    script: AnswerScript, connection: ConnectionControl, presence: ClientPresence, send: Send
 ) -> End:
     match script.ending:
         case Complete() | NoDone() | ErrorEvent() | HttpError():
@@ -137,10 +141,10 @@ async def _end(
             await presence.until(None)
             return "cancelled"
         case Cut():
-            line.cut()
+            connection.cut()
             return "cut"
         case Reset():
-            line.reset()
+            connection.reset()
             return "cut"
         case _:
             assert_never(script.ending)

@@ -21,14 +21,14 @@ BACKLOG = 2_048
 
 
 class SimulatorConnection(HttpToolsProtocol):
-    """uvicorn's connection, reachable for the application as `scope["state"]["line"]`."""
+    """uvicorn's connection, reachable for the application as `scope["state"]["connection"]`."""
 
     lost_ns = 0
 
     def on_message_begin(self) -> None:
         """Begin a request, and let it reach this connection."""
         super().on_message_begin()
-        self.scope["state"]["line"] = self
+        self.scope["state"]["connection"] = self
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note when the connection was lost, by `time.monotonic_ns()`."""
