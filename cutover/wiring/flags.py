@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from contract.errors import CutoverError
 from router.config.addresses import resolve_value
-from router.routing.flags import Flagged
+from router.routing.flags import FlagEvaluator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ class ProviderNotLoaded(CutoverError):
 
 def open_flags(
     settings: Callable[[], Settings], environ: Mapping[str, str], stack: AsyncExitStack
-) -> Flagged | None:
+) -> FlagEvaluator | None:
     """Open the configured provider, closed with `stack`; None where the file alone decides.
 
     Raises `ProviderNotLoaded`, `MissingExtra`, and `ConfigRefused` for a variable that is not set.
@@ -45,7 +45,7 @@ def open_flags(
         provider = _create(section.provider, _options(section.options, environ))
     source = module.OpenFeatureFlags(provider)
     stack.callback(source.close)
-    flagged = Flagged(source, section.ask, time.monotonic)
+    flagged = FlagEvaluator(source, section.ask, time.monotonic)
     stack.push_async_callback(flagged.aclose)
     return flagged
 

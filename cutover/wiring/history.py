@@ -16,7 +16,7 @@ from router.config.addresses import resolve_address
 from router.config.loader import parse_settings
 from router.config.schema import Settings
 from router.config.watcher import SettingsWatcher
-from router.routing.flags import Flagged, Targeting, defaults
+from router.routing.flags import FlagEvaluator, Targeting, defaults
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class HistoryWriter:
         """Write a change made through a tool, from any thread, before the file is read again."""
         self._loop.call_soon_threadsafe(self._write, lambda: self._history.audited(change, version))
 
-    def follow(self, flags: Flagged) -> None:
+    def follow(self, flags: FlagEvaluator) -> None:
         """Write the values of flags when they change, evaluated without a user."""
 
         def changed(names: Sequence[str] | None) -> None:
@@ -89,7 +89,7 @@ class HistoryWriter:
         if self._last is not None:
             await asyncio.wait([self._last])
 
-    async def _flags_changed(self, flags: Flagged, names: Sequence[str] | None) -> None:
+    async def _flags_changed(self, flags: FlagEvaluator, names: Sequence[str] | None) -> None:
         settings, who = self._watched.settings(), flags.source.name
         for flow, file in settings.flows.items():
             requested = defaults(file, flags.names)

@@ -16,7 +16,7 @@ from router.resume.pauses import Pauses
 from router.router import Router
 from router.routing.admission import Admission
 from router.routing.assignment import Assigner
-from router.routing.flags import Flagged
+from router.routing.flags import FlagEvaluator
 from router.routing.pins import Pins
 from router.serving.stack import Stack
 from router.shadow.budget import ShadowBudget
@@ -36,7 +36,7 @@ def assemble_router(
     replies: ShadowReplies | None = None,
     qa_key: bytes = b"",
     pins: Pins | None = None,
-    flags: Flagged | None = None,
+    flags: FlagEvaluator | None = None,
     pauses: Pauses | None = None,
     write_journal: WriteJournal | None = None,
     observers: Sequence[Observer] = (),

@@ -17,7 +17,7 @@ from contract.flow import Body, FlowSpec, value_in
 from contract.qa_header import NotForced, verify
 from router.config.schema import FlowSettings, Settings
 from router.context import Assignment, RouterCounts
-from router.routing.flags import Flagged, Targeting
+from router.routing.flags import FlagEvaluator, Targeting
 from router.routing.pins import Pins
 from router.stack import IncomingRequest, StackName
 
@@ -46,7 +46,7 @@ class Assigner:
     settings: Callable[[], Settings]
     pins: Pins
     wall: Callable[[], float]
-    flags: Flagged | None = None
+    flags: FlagEvaluator | None = None
     qa_key: bytes = b""
     counts: RouterCounts = field(default_factory=RouterCounts)
 

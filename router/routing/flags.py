@@ -47,7 +47,7 @@ Changed = Callable[["Sequence[str] | None"], None]
 
 
 class FlagSource(Protocol):
-    """A service that knows flags."""
+    """A service that evaluates flags."""
 
     @property
     def name(self) -> str:
@@ -58,7 +58,9 @@ class FlagSource(Protocol):
         """Call `changed` on this loop whenever flags have changed, where the service reports it."""
         ...
 
-    async def values(self, who: Targeting, defaults: Mapping[str, Any]) -> Mapping[str, object]:
+    async def values(
+        self, targeting: Targeting, defaults: Mapping[str, Any]
+    ) -> Mapping[str, object]:
         """Return the values of a flow's flags, without those the source does not know.
 
         `defaults` names the wanted flags, each with its value in the file. Raises `LookupFailed`.
@@ -71,23 +73,25 @@ class FixedFlags:
     """Flags by `flow.flag`, the same for every request: the fake in tests; records its calls."""
 
     flags: dict[str, object] = field(default_factory=dict)
-    asked: list[tuple[Targeting, Sequence[str]]] = field(default_factory=list)
+    calls: list[tuple[Targeting, Sequence[str]]] = field(default_factory=list)
     changed: list[Changed] = field(default_factory=list)
     name: str = "fixed"
 
     def on_change(self, changed: Changed) -> None:
-        """Remember the listener."""
+        """Add the listener."""
         self.changed.append(changed)
 
-    async def values(self, who: Targeting, defaults: Mapping[str, Any]) -> Mapping[str, object]:
+    async def values(
+        self, targeting: Targeting, defaults: Mapping[str, Any]
+    ) -> Mapping[str, object]:
         """Return what is there for the flow."""
-        self.asked.append((who, tuple(defaults)))
-        found = {name: self.flags.get(f"{who.flow}.{name}") for name in defaults}
+        self.calls.append((targeting, tuple(defaults)))
+        found = {name: self.flags.get(f"{targeting.flow}.{name}") for name in defaults}
         return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class FlaggedSettings:
     """A flow's settings with flags, those that differ from the file's, and why some were refused.
 
     `refused` holds reasons by `flow.flag`.
@@ -114,7 +118,7 @@ def defaults(flow: FlowSettings, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: plain(getattr(flow, name)) for name in names}
 
 
-def apply(name: str, flow: FlowSettings, values: Mapping[str, object]) -> Applied:
+def apply(name: str, flow: FlowSettings, values: Mapping[str, object]) -> FlaggedSettings:
     """Put values in place of the file's; one that cannot be used leaves the file's."""
     taken: dict[str, Any] = {}
     refused: dict[str, str] = {}
@@ -134,10 +138,10 @@ def apply(name: str, flow: FlowSettings, values: Mapping[str, object]) -> Applie
         taken.pop("force_graph", None)
         taken.pop("force_legacy", None)
     changed = {flag: value for flag, value in taken.items() if value != getattr(flow, flag)}
-    return Applied(flow.model_copy(update=changed), changed, refused)
+    return FlaggedSettings(flow.model_copy(update=changed), changed, refused)
 
 
-class Flagged:
+class FlagEvaluator:
     """Evaluates a flow's flags and puts them in place of the file's values.
 
     `names` are the flags that are evaluated.
@@ -150,7 +154,9 @@ class Flagged:
         self.source = source
         self.names = names
         self._monotonic = monotonic
-        self._applied: OrderedDict[tuple[str, str, str], tuple[Applied, str]] = OrderedDict()
+        self._applied: OrderedDict[tuple[str, str, str], tuple[FlaggedSettings, str]] = (
+            OrderedDict()
+        )
         self._refused: dict[str, tuple[str, float]] = {}
 
     @property
@@ -163,31 +169,31 @@ class Flagged:
         return "; ".join([*refused, self.lookup.consequence]) if refused else None
 
     async def settle(
-        self, who: Targeting, flow: FlowSettings, version: str
+        self, targeting: Targeting, flow: FlowSettings, version: str
     ) -> tuple[FlowSettings, str]:
         """Return the settings for one request, and their version. Never raises.
 
         The file's values are in force where the source does not answer, or with a value that
         cannot be used. Nothing is evaluated where the file switches the graph stack off: a
-        rollback by the file holds, whatever a source says.
+        rollback by the file holds, whatever a source returns.
         """
         if not flow.enable_langgraph:
             return flow, version
         wanted = defaults(flow, self.names)
-        values = await self.lookup.call(lambda: self.source.values(who, wanted))
+        values = await self.lookup.call(lambda: self.source.values(targeting, wanted))
         if not values:
             return flow, version
-        applied, changed = self._apply(who.flow, flow, version, values)
+        applied, changed = self._apply(targeting.flow, flow, version, values)
         self._report(applied.refused)
         return applied.flow, changed
 
     async def aclose(self) -> None:
-        """Stop asking; the owner of the source closes it."""
+        """Cancel all lookups; the owner of the source closes it."""
         await self.lookup.aclose()
 
     def _apply(
         self, name: str, flow: FlowSettings, version: str, values: Mapping[str, Any]
-    ) -> tuple[Applied, str]:
+    ) -> tuple[FlaggedSettings, str]:
         # Few combinations are in force at a time, and building settings costs more than all else.
         key = (name, version, repr(values))
         known = self._applied.get(key)

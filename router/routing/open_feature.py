@@ -31,15 +31,17 @@ if TYPE_CHECKING:
     from openfeature.provider import FeatureProvider
 
     Flag = tuple[FlagType, str, Any]
-    """What the SDK is asked for: type, key, and the value where there is none."""
+    """What the SDK evaluates: type, key, and the default."""
 
 
 THREADS = 4
 """How many requests may wait at once for a provider that blocks."""
 
 _TYPES = {"switch": FlagType.BOOLEAN, "percent": FlagType.FLOAT, "keys": FlagType.OBJECT}
-_WHOLE = frozenset({ErrorCode.PROVIDER_NOT_READY, ErrorCode.PROVIDER_FATAL, ErrorCode.GENERAL})
-"""What concerns the provider as a whole: asking it for the next flag would not help."""
+_PROVIDER_FAULTS = frozenset(
+    {ErrorCode.PROVIDER_NOT_READY, ErrorCode.PROVIDER_FATAL, ErrorCode.GENERAL}
+)
+"""Faults of the provider itself: its other flags could not be evaluated either."""
 _domains = count(1)
 
 
@@ -59,11 +61,14 @@ class OpenFeatureFlags:
         self.name = provider.get_metadata().name
         api.set_provider(provider, self._domain)
 
-    async def values(self, who: Targeting, defaults: Mapping[str, Any]) -> Mapping[str, object]:
+    async def values(
+        self, targeting: Targeting, defaults: Mapping[str, Any]
+    ) -> Mapping[str, object]:
         """Evaluate flags for one request; raises `LookupFailed`."""
-        context = _context(who)
+        context = _context(targeting)
         flags = [
-            (_TYPES[FLAG_KINDS[flag]], f"{who.flow}.{flag}", defaults[flag]) for flag in defaults
+            (_TYPES[FLAG_KINDS[flag]], f"{targeting.flow}.{flag}", defaults[flag])
+            for flag in defaults
         ]
         if self._waits:
             found = [await self._evaluate_async(flag, context) for flag in flags]
@@ -74,17 +79,17 @@ class OpenFeatureFlags:
         return {name: value for name, value in values.items() if value is not None}
 
     def on_change(self, changed: Changed) -> None:
-        """Call `changed` on this loop whenever the provider says that flags have changed."""
+        """Call `changed` on this loop whenever the provider reports that flags have changed."""
         loop = asyncio.get_running_loop()
 
-        def tell(details: EventDetails) -> None:
+        def report(details: EventDetails) -> None:
             loop.call_soon_threadsafe(changed, details.flags_changed)
 
-        self._handler = tell
-        self._client.add_handler(ProviderEvent.PROVIDER_CONFIGURATION_CHANGED, tell)
+        self._handler = report
+        self._client.add_handler(ProviderEvent.PROVIDER_CONFIGURATION_CHANGED, report)
 
     def close(self) -> None:
-        """Let the provider go; it shuts down in the background, where it may hang. Idempotent."""
+        """Release the provider; it shuts down in the background, where it may hang. Idempotent."""
         if self._handler is not None:
             self._client.remove_handler(ProviderEvent.PROVIDER_CONFIGURATION_CHANGED, self._handler)
             self._handler = None
@@ -97,8 +102,8 @@ class OpenFeatureFlags:
         found = []
         for flag in flags:
             one = self._client.evaluate_flag_details(*flag, context)
-            if whole := _whole(flag, one):
-                one = self._client.evaluate_flag_details(*whole, context)
+            if integer := _as_integer(flag, one):
+                one = self._client.evaluate_flag_details(*integer, context)
             found.append(one)
         return found
 
@@ -106,8 +111,8 @@ class OpenFeatureFlags:
         self, flag: Flag, context: EvaluationContext
     ) -> FlagEvaluationDetails[Any]:
         found = await self._client.evaluate_flag_details_async(*flag, context)
-        if whole := _whole(flag, found):
-            found = await self._client.evaluate_flag_details_async(*whole, context)
+        if integer := _as_integer(flag, found):
+            found = await self._client.evaluate_flag_details_async(*integer, context)
         return found
 
 
@@ -118,17 +123,18 @@ def _asynchronous(provider: FeatureProvider) -> bool:
     return getattr(type(provider), name, blocking) is not blocking
 
 
-def _whole(flag: Flag, found: FlagEvaluationDetails[Any]) -> Flag | None:
-    """Ask for a whole number where there was no fraction: the SDK tells the two apart."""
+def _as_integer(flag: Flag, found: FlagEvaluationDetails[Any]) -> Flag | None:
+    """Return the flag as an integer where it is no fraction: the SDK distinguishes the two."""
     kind, key, default = flag
     if kind is FlagType.FLOAT and found.error_code is ErrorCode.TYPE_MISMATCH:
         return FlagType.INTEGER, key, int(default)
     return None
 
 
-def _context(who: Targeting) -> EvaluationContext:
-    named = {"flow": who.flow, "user": who.user, "tenant": who.tenant}
-    return EvaluationContext(who.key, {name: value for name, value in named.items() if value})
+def _context(targeting: Targeting) -> EvaluationContext:
+    named = {"flow": targeting.flow, "user": targeting.user, "tenant": targeting.tenant}
+    known = {name: value for name, value in named.items() if value}
+    return EvaluationContext(targeting.key, known)
 
 
 def _value(found: FlagEvaluationDetails[Any]) -> object:
@@ -137,13 +143,13 @@ def _value(found: FlagEvaluationDetails[Any]) -> object:
         return found.value
     if code is ErrorCode.FLAG_NOT_FOUND:
         return None
-    if code in _WHOLE:
+    if code in _PROVIDER_FAULTS:
         raise LookupFailed(code.value)
     return RefusedFlag(code.value)
 
 
 class FileProvider(AbstractProvider):
-    """Knows the flags of every flow by `flow.flag`, equal for all requests; never blocks."""
+    """Provides the flags of every flow by `flow.flag`, equal for all requests; never blocks."""
 
     def __init__(self, settings: Callable[[], Settings]) -> None:
         super().__init__()
@@ -166,7 +172,7 @@ class FileProvider(AbstractProvider):
             return FlagResolutionDetails(default_value, ErrorCode.FLAG_NOT_FOUND)
         return FlagResolutionDetails(defaults(settings, (name,))[name], reason=Reason.STATIC)
 
-    # The SDK asks by type and checks what it is given.
+    # The SDK evaluates by type, and checks the value it gets.
     resolve_boolean_details = resolve
     resolve_string_details = resolve
     resolve_integer_details = resolve
@@ -179,5 +185,5 @@ class FileProvider(AbstractProvider):
         default_value: Any,
         evaluation_context: EvaluationContext | None = None,
     ) -> FlagResolutionDetails[Any]:
-        """As the others; defined here, which tells the SDK that none of them blocks."""
+        """As the others; defined here, so that the SDK knows that none of them blocks."""
         return self.resolve(flag_key, default_value, evaluation_context)

@@ -30,7 +30,7 @@ from router.config.schema import (
 )
 from router.context import ExchangeContext, LedgerLine, Observer
 from router.http.connection import BodyMemory
-from router.routing.flags import Flagged
+from router.routing.flags import FlagEvaluator
 from router.routing.pins import Pins
 from router.serving.stack import LocalStack
 from router.serving.stream import NotServed, ServedStream
@@ -133,7 +133,7 @@ class Rules:
     flow: Mapping[str, Any] = field(default_factory=dict)
     pins: Pins | None = None
     observers: Sequence[Observer] = ()
-    flags: Flagged | None = None
+    flags: FlagEvaluator | None = None
 
     def settings(self, case: Situation) -> Settings:
         """Write them as a configuration."""

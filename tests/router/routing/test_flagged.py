@@ -17,7 +17,7 @@ from router.routing.flags import (
     REPORTED_SECONDS,
     Changed,
     FixedFlags,
-    Flagged,
+    FlagEvaluator,
     FlagSource,
     Targeting,
 )
@@ -45,9 +45,11 @@ class Unwell:
     def on_change(self, changed: Changed) -> None:
         """Never change."""
 
-    async def values(self, who: Targeting, defaults: Mapping[str, Any]) -> Mapping[str, object]:
+    async def values(
+        self, targeting: Targeting, defaults: Mapping[str, Any]
+    ) -> Mapping[str, object]:
         """Answer late, or not."""
-        assert (who.flow, set(defaults)) == ("chat", set(NAMES))
+        assert (targeting.flow, set(defaults)) == ("chat", set(NAMES))
         self.asked += 1
         await asyncio.sleep(self.seconds)
         if self.failure is not None:
@@ -55,9 +57,9 @@ class Unwell:
         return {"langgraph_percent": 77}
 
 
-def flagged(source: FlagSource) -> Flagged:
+def flagged(source: FlagSource) -> FlagEvaluator:
     """Ask a source for three flags."""
-    return Flagged(source, NAMES, now)
+    return FlagEvaluator(source, NAMES, now)
 
 
 async def test_flags_take_the_place_of_the_file_s_values() -> None:
@@ -72,7 +74,7 @@ async def test_flags_take_the_place_of_the_file_s_values() -> None:
     assert await flags.settle(WHO, FILE, "v1") == (FILE, "v1")
     source.flags.clear()
     assert await flags.settle(WHO, FILE, "v1") == (FILE, "v1")
-    assert source.asked[0] == (WHO, NAMES)
+    assert source.calls[0] == (WHO, NAMES)
     assert flags.fault is None
 
 
@@ -81,7 +83,7 @@ async def test_switched_off_in_the_file_is_off() -> None:
     source = FixedFlags({"chat.enable_langgraph": True, "chat.langgraph_percent": 100})
     off = FlowSettings(enable_langgraph=False)
     assert await flagged(source).settle(WHO, off, "v") == (off, "v")
-    assert source.asked == []
+    assert source.calls == []
 
 
 @pytest.mark.parametrize(
