@@ -430,7 +430,7 @@ class Router:
 
 
 def _set_facts(context: ExchangeContext, stream: ServedStream) -> None:
-    """Write down how the stream went, as its client saw it."""
+    """Set how the stream went, as its client saw it."""
     context.served = stream.served_by.name
     context.reason = stream.reason or context.assignment.why
     context.lost_us = stream.lost_us

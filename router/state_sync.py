@@ -70,7 +70,7 @@ class StateSync:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 requested = self._breakers.monotonic()
                 notes = await self._state.update_notes(self._breakers.due())
-                self._breakers.hear(notes, self._flows(), requested)
+                self._breakers.receive(notes, self._flows(), requested)
                 if self._budget.limited:
                     day, own = self._budget.spent()
                     others = await self._state.report_spending(day, self._me, own)

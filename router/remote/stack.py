@@ -33,7 +33,7 @@ _MOST_BYTES = 65_536
 _PASSED: Final = msgspec.Struct()
 """Stands for the event of a frame that is not parsed."""
 _EITHER: Final = frozenset({"", "text/plain", "application/octet-stream"})
-"""Types that do not tell a stream from anything else: many servers set no other."""
+"""Types that may be a stream or anything else: many servers set no other."""
 _JSON = ("application/json", "application/problem+json")
 _PLAIN = (b"", b"identity")
 _REDIRECTION = 300
@@ -297,7 +297,7 @@ class _ProblemBody(msgspec.Struct):
 
 
 class _PlainProblem(msgspec.Struct, forbid_unknown_fields=True):
-    """A problem that says no more than its members of RFC 9457, and a code."""
+    """A problem with the members of RFC 9457 and a code, and no others."""
 
     detail: str
     code: str = ""

@@ -103,11 +103,11 @@ class BreakerSync:
         self._note: BreakerNote | None = None
         self._until = 0.0
         self._era = 0
-        self._sent: tuple[NoteUpdate, int] | None = None  # and the era it tells of
+        self._sent: tuple[NoteUpdate, int] | None = None  # and the breaker's era in it
         self._force = False
 
     def reset(self) -> None:
-        """Close the breaker by hand: that holds whatever the shared note says."""
+        """Close the breaker by hand: that takes precedence over the shared note."""
         self.breaker.reset()
         self._force, self._sent = True, None
 
@@ -118,19 +118,19 @@ class BreakerSync:
 
     def due(self, now: float) -> NoteUpdate | None:
         """Return what is to be reported now; the same again until it is confirmed."""
-        if self._sent is None and (note := self._news(now)) is not None:
+        if self._sent is None and (note := self._unreported(now)) is not None:
             expected = None if self._force else self._note.mark if self._note else ""
             self._sent = NoteUpdate(self._key, note, expected), self.breaker.circuit.era
         return self._sent[0] if self._sent else None
 
-    def hear(self, note: BreakerNote | None, requested: float, now: float) -> bool:
+    def receive(self, note: BreakerNote | None, requested: float, now: float) -> bool:
         """Take the shared note, requested at `requested`; returns whether another router opened it.
 
         Whatever was due has reached the shared state by then, and was taken or not.
         """
         sent, self._sent = self._sent, None
         if note is None:
-            self._note = None  # the store has forgotten it: an open breaker is reported anew
+            self._note = None  # no longer stored: an open breaker is reported anew
             return False
         if sent is not None and note.mark == sent[0].note.mark:
             # The own report is stored; what has happened to the breaker since is still due.
@@ -142,11 +142,12 @@ class BreakerSync:
         if self._note is not None and note.mark == self._note.mark:
             return False
         if self._force:
-            self._note = note  # another router was faster: what was done by hand comes after it
+            self._note = note  # another router was faster: the reset by hand comes after it
             return False
         return self._adopt(note, now)
 
-    def _news(self, now: float) -> BreakerNote | None:
+    def _unreported(self, now: float) -> BreakerNote | None:
+        """Return a note on what others do not know yet, or a claim to probe; None if neither."""
         circuit = self.breaker.circuit
         if self._force or circuit.era != self._era or (self._note is None and not circuit.closed):
             if circuit.closed:
@@ -219,10 +220,10 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Breakers:
-    """Made as they are needed; changed settings begin with new ones.
+    """The breakers of a router, made when first used, and anew when their settings change.
 
-    `alone`, as it is until the shared state answers, a router probes without a claim; `on_change`
-    is called when other routers are to be told.
+    While it is `alone`, as until the shared state answers, a router probes without a claim;
+    `on_change` is called when there is something to report to other routers.
     """
 
     def __init__(self, settings: Callable[[], Settings], monotonic: Callable[[], float]) -> None:
@@ -264,23 +265,23 @@ class Breakers:
         return before
 
     def due(self) -> list[NoteUpdate]:
-        """Return what other routers are to be told."""
+        """Return the updates that other routers need."""
         if not self._settings().breaker.enabled:
             return []
         now = self.monotonic()
-        posts = [self._of(*which).due(now) for which in tuple(self._breakers)]
-        return [post for post in posts if post is not None]
+        updates = [self._of(*which).due(now) for which in tuple(self._breakers)]
+        return [update for update in updates if update is not None]
 
-    def hear(
+    def receive(
         self, notes: Mapping[str, BreakerNote], flows: Collection[str], requested: float
     ) -> None:
-        """Take what other routers report of these flows; `requested` is when it was asked for."""
+        """Take the notes of other routers on these flows; `requested` is when they were read."""
         if not self._settings().breaker.enabled:
             return
         named = {one for key in notes if (one := _which(key, flows))}
         for which in {*self._breakers, *named}:
             note = notes.get(_key(*which))
-            if self._of(*which).hear(note, requested, self.monotonic()):
+            if self._of(*which).receive(note, requested, self.monotonic()):
                 log.warning("the breaker of %s on %s is open, as another router reports", *which)
 
     def states(self) -> Iterator[tuple[str, StackName, State]]:

@@ -13,7 +13,7 @@ from router.stack import StackName
 MOST = 50_000
 """How many conversations are remembered in front of the store."""
 FRESH_SECONDS = 300.0
-"""How long they are, at most: then the store is asked again, which also keeps the pin there."""
+"""How long they are, at most: then the store is read again, which also renews the pin there."""
 
 
 class Pins:

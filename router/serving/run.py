@@ -68,7 +68,7 @@ _DROPPED = Frame(0, b"", msgspec.Struct())
 class RunRequest(msgspec.Struct, frozen=True):
     """What one run is to do: a flow on a stack, for a request, in a role.
 
-    `exchange` is the id that remote stacks are told. `unsent_limit` is how many bytes of frames may
+    `exchange` is the id that remote stacks receive. `unsent_limit` is how many bytes of frames may
     wait to be taken, None where they are not taken one by one; `total_limit` returns how many there
     may be in all.
     """
@@ -91,10 +91,10 @@ class RanAway(CutoverError):
 
 
 class FrameFlood:
-    """Finds out a stack in a loop by its frames: they repeat, or come faster than any model writes.
+    """Detects a stack in a loop by its frames: they repeat, or come faster than any model writes.
 
     `start` is the position of the first frame of the stretch in which repeated frames are counted:
-    of those since the stack last heard from the tape where it plays one, else of one second.
+    of those since the last result from the tape where it plays one, else of one second.
     """
 
     __slots__ = ("_allowed", "_began", "_in_stretch", "_recent", "repeated", "start")
@@ -109,8 +109,8 @@ class FrameFlood:
     def add(self, frames: Sequence[Frame], position: int, age: int, *, prompted: bool) -> None:
         """Take frames, the first of them at `position`; raises `RanAway`.
 
-        `age` is the time since the run began in microseconds, `prompted` whether the stack has
-        heard from the tape since its last frame.
+        `age` is the time since the run began in microseconds, `prompted` whether the tape
+        has given the stack a result since its last frame.
         """
         if prompted if self._in_stretch else age >= self._began + _SECOND_US:
             self.start, self.repeated, self._began = position, 0, age
@@ -231,8 +231,8 @@ class Run(ABC):
     of its own the client did not get because of that, `before_pause` how many were sent before the
     pause this exchange resumes from. `complete`: the terminal frame is there. `reported`: the
     stream itself reports a failure. `on_frames` is offered frames that came together; it returns
-    whether it has taken them. `flood` finds out a stack in a loop, `in_stretch`: between two
-    results from the tape.
+    whether it has taken them. `flood` detects a stack in a loop, `in_stretch`: between two results
+    from the tape.
     """
 
     def __init__(
@@ -375,8 +375,8 @@ class Run(ABC):
     def _failed(self, error: BaseException) -> RunOutcome:
         match error:
             case Refused() if not self.frames:
-                said = ErrorRecord(error.code, status=error.status, detail=error.detail)
-                return RunOutcome("refused", error=said, refusal=error)
+                record = ErrorRecord(error.code, status=error.status, detail=error.detail)
+                return RunOutcome("refused", error=record, refusal=error)
             case Paused():
                 return RunOutcome("paused")
             case TapeCut() | Fenced():
@@ -400,7 +400,7 @@ class Run(ABC):
 def crash_line(error: BaseException) -> str:
     """Return where a stack crashed, as `package/module.py:line`; "" where that is unknown.
 
-    It is the innermost line that is no library's: what a library refuses was asked of it there.
+    It is the innermost line that is no library's: what a library refuses was called there.
     """
     lines = [(frame.f_code.co_filename, frame, at) for frame, at in walk_tb(error.__traceback__)]
     own = [line for line in lines if _LIBRARIES not in line[0]]

@@ -69,8 +69,8 @@ class ServedStream:
     `primary` is tried first: the assigned stack, unless its circuit breaker is open. `answer` is
     the human's, on the tape of an exchange that resumes after a pause. `on_first_frame` is awaited
     before anything goes out, `on_last_frame` before the terminal frame does, and `on_fallback`
-    called when the fallback starts. `reason` says why
-    another stack than the assigned one serves, `lost_us` how long the client waited for it.
+    called when the fallback starts. `reason` is why another stack than the assigned one serves,
+    `lost_us` how long the client waited for it.
     `committed`: the first frame has gone to the client, from here on only a takeover helps.
     `ended`: the terminal frame, or a refusal, is sent or about to be. `truncated`: the stream
     broke off, and its flow defines no failure event.
@@ -349,7 +349,7 @@ class ServedStream:
                 assert_never(unknown)
 
     def _check_stall(self) -> None:
-        """End a run that was offered something, and gives no sign of life for too long.
+        """End a run that was offered something, and has done nothing for too long.
 
         One timer for the whole exchange, moved to when the limit could next be reached: a timer
         per frame would cost more than the frame.

@@ -72,7 +72,7 @@ class One:
     def exchange(self) -> None:
         """Exchange news, and be answered."""
         asked, notes = self.clock.now, self.board.update_now(self.due())
-        self.told += self.news.hear(notes.get(KEY), asked, self.clock.now)
+        self.told += self.news.receive(notes.get(KEY), asked, self.clock.now)
         self.alone = False
 
     def lose(self) -> list[NoteUpdate]:
@@ -362,5 +362,5 @@ def test_what_happens_while_news_are_under_way_is_told_next() -> None:
     fail(a)
     notes = a.board.update_now(a.due())
     a.breaker.reset()
-    a.news.hear(notes.get(KEY), clock.now, clock.now)
+    a.news.receive(notes.get(KEY), clock.now, clock.now)
     assert [post.note.phase for post in a.due()] == ["closed"]
