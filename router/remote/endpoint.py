@@ -17,7 +17,7 @@ from yarl import URL
 from contract.flow import FlowSpec
 from contract.records import Role
 from router.config.schema import RemoteStackSettings
-from router.remote.http1 import Answer, Client
+from router.remote.http1 import Client, Response
 from router.stack import EXCHANGE_HEADER, ROLE_HEADER, IncomingRequest
 
 HeaderLines = Iterable[tuple[bytes, bytes]]
@@ -38,7 +38,7 @@ _HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
-# The body is sent anew, to another host; a compressed answer could not be split into frames.
+# The body is sent anew, to another host; a compressed response could not be split into frames.
 _SENT_ANEW = {b"host", b"content-length", b"accept-encoding", b"expect"}
 _REQUEST = _HOP_BY_HOP | _SENT_ANEW | {FOR, PROTO, HOST}
 # The router sets these itself; how proxies before it buffer is its own decision.
@@ -60,10 +60,10 @@ class Endpoint:
         self._joint = b"&" if url.raw_query_string else b"?"
         self._own_credentials = bool(user)
 
-    async def ask(self, incoming: IncomingRequest, exchange: str, role: Role) -> Answer:
-        """Send a request on; return when the answer's head has arrived.
+    async def request(self, incoming: IncomingRequest, exchange: str, role: Role) -> Response:
+        """Send a request on; return when the head of the response has arrived.
 
-        Raises what `Client.ask` raises; the reader of the body closes or drains the answer.
+        Raises what `Client.request` raises; the reader of the body closes or drains the response.
         """
         headers = [
             b"%b: %b\r\n" % header
@@ -74,7 +74,7 @@ class Endpoint:
         query = self._joint + incoming.query if incoming.query else b""
         length = b"content-length: %d\r\n\r\n" % len(incoming.body)
         request = b"".join([self._line, query, self._head, *headers, length, incoming.body])
-        return await self._client.ask(request)
+        return await self._client.request(request)
 
 
 def endpoint_url(address: RemoteStackSettings, spec: FlowSpec, path: str = "") -> URL:
@@ -108,7 +108,7 @@ def forwarded(incoming: IncomingRequest, exchange: str, role: Role) -> list[tupl
 
 
 def returned(headers: HeaderLines) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the headers of a stack's answer that go to the client."""
+    """Return the headers of a stack's response that go to the client."""
     return tuple(_end_to_end(headers, _RESPONSE))
 
 

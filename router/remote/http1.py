@@ -1,7 +1,7 @@
 """The HTTP/1.1 client of remote stacks: the hot path of a passed-through stream.
 
-`AnswerParser` reads an answer, sans I/O; `Connection` carries one request at a time, and `Answer`
-is what arrives for it; `Client` connects to one host, and reuses idle connections for a while.
+`ResponseParser` reads a response, sans I/O; `Connection` carries one request at a time, and
+`Response` is what arrives for it; `Client` connects to one host, and reuses idle connections.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from yarl import URL
 from contract.errors import CutoverError
 from effects.tape import Signal
 
-MOST_BESIDE = 65_536
+MOST_BESIDE_BODY = 65_536
 """Bytes in a row that are no body: heads, trailers, chunk extensions."""
-PATIENCE = 1.0
-"""Seconds a stack has to end an answer after its last frame; then the connection is dropped."""
-KEPT_ALIVE = 3.0
-"""Seconds an idle connection is reused: below the five after which common servers close it. A
-request that meets the close fails: it may have been handled, and is not sent twice."""
+DRAIN_SECONDS = 1.0
+"""How long a response may take to end after its last frame; then its connection is dropped."""
+KEEP_ALIVE_SECONDS = 3.0
+"""How long an idle connection is reused: common servers close it after five seconds. A request that
+meets the close fails: it may have been handled, and is not sent twice."""
 
-_LEAST = 100
-_FINAL = 200
+_FIRST_STATUS = 100
+_FIRST_FINAL_STATUS = 200
 _CODINGS = frozenset({b"chunked", b"identity"})
 
 
-class AnswerLost(CutoverError):
-    """An answer broke off, or is not HTTP."""
+class ResponseLost(CutoverError):
+    """A response broke off, or is not HTTP."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"the answer is lost: {why}")
+        super().__init__(f"the response is lost: {why}")
 
 
 class ConnectTimedOut(CutoverError):
@@ -51,8 +51,8 @@ class Unreachable(CutoverError):
         super().__init__(f"cannot connect to {place!r}: {why}")
 
 
-class AnswerParser:
-    """Reads one answer; the informational ones before it (RFC 9110, 15.2) are passed over.
+class ResponseParser:
+    """Reads one response; the informational ones before it (RFC 9110, 15.2) are passed over.
 
     `headed`: `status` and `headers` are there; `complete`: the body has ended as it should;
     `fault`: what is wrong with it; `reusable`: the connection may be used again.
@@ -63,9 +63,9 @@ class AnswerParser:
         self.headers: list[tuple[bytes, bytes]] = []
         self.headed = self.complete = self.reusable = False
         self.fault = ""
-        self._beside = 0
+        self._beside_body = 0
         self._delimited = False
-        self._own: int | None = None
+        self._body_end: int | None = None
         self._pieces: list[bytes] = []
         # Called for each chunk, without a function of ours in between.
         self.on_body: Callable[[bytes], None] = self._pieces.append
@@ -83,8 +83,8 @@ class AnswerParser:
         body = self._body()
         if self.complete:
             self._parser = None  # breaks the reference cycle
-        self._beside = 0 if body else self._beside + len(data)
-        if self._beside > MOST_BESIDE:
+        self._beside_body = 0 if body else self._beside_body + len(data)
+        if self._beside_body > MOST_BESIDE_BODY:
             self._break("too much that is no body")
         return body
 
@@ -100,7 +100,7 @@ class AnswerParser:
     def _break(self, why: str) -> None:
         if not self.complete:
             self.fault = self.fault or why
-            self._own = len(self._pieces)
+            self._body_end = len(self._pieces)
         self.reusable = False
         self._parser = None
 
@@ -108,14 +108,14 @@ class AnswerParser:
         pieces = self._pieces
         if not pieces:
             return b""
-        if self._own is not None:
-            del pieces[self._own :]  # what follows the end, or the fault, is no body
+        if self._body_end is not None:
+            del pieces[self._body_end :]  # what follows the end, or the fault, is no body
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
         return body
 
     def on_message_begin(self) -> None:
-        """Begin an answer; after a second one the connection is not reused."""
+        """Begin a response; after a second one the connection is not reused."""
         if self.complete:
             self.reusable = False
 
@@ -129,15 +129,15 @@ class AnswerParser:
         if self._parser is None or self.headed:
             return
         self.status = self._parser.get_status_code()
-        if self.status < _LEAST:
-            self._break("no status of an answer")
+        if self.status < _FIRST_STATUS:
+            self._break("no status of a response")
             return
-        if self.status < _FINAL:
+        if self.status < _FIRST_FINAL_STATUS:
             self.headers.clear()
             return
         codings = [v.strip().lower() for k, v in self.headers if k == b"transfer-encoding"]
         if not _CODINGS.issuperset(codings):
-            self._break("an unsolicited transfer coding")
+            self._break("an unrequested transfer coding")
             return
         self.headed = True
         self.reusable = self._parser.should_keep_alive()
@@ -146,14 +146,14 @@ class AnswerParser:
         )
 
     def on_message_complete(self) -> None:
-        """Take the end of an answer."""
+        """Take the end of a response."""
         if self.headed and not self.complete:
             self.complete = True
-            self._own = len(self._pieces)
+            self._body_end = len(self._pieces)
 
 
-class Answer:
-    """The answer to one request; `over` when nothing more will arrive.
+class Response:
+    """The response to one request; `ended` when nothing more will arrive.
 
     The body goes to the listener in the turn of the loop in which its bytes arrived. `changed`
     wakes tasks that wait for the head or for the end.
@@ -161,26 +161,26 @@ class Answer:
 
     def __init__(self, connection: Connection) -> None:
         self.changed = Signal()
-        self.over = False
+        self.ended = False
         self._connection = connection
-        self._parser = AnswerParser()
+        self._parser = ResponseParser()
         self._held = b""
         self._listener: Callable[[bytes], None] | None = None
         self._error: Exception | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._draining: asyncio.TimerHandle | None = None
 
     @property
     def status(self) -> int:
-        """Status of the answer; 0 before its head has arrived."""
+        """Status of the response; 0 before its head has arrived."""
         return self._parser.status
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Headers of the answer, names in lower case."""
+        """Headers of the response, names in lower case."""
         return self._parser.headers
 
     async def headed(self) -> None:
-        """Wait for the head; raises `AnswerLost`, and drops the connection when it is cancelled."""
+        """Wait for the head; raises `ResponseLost`. Cancelled, it drops the connection."""
         try:
             while not self._parser.headed:
                 self.check()
@@ -197,42 +197,42 @@ class Answer:
             self._pass_on(listener, held)
 
     async def read(self, most: int) -> bytes:
-        """Read the body to its end, or until it has more than `most` bytes; raises `AnswerLost`."""
+        """Read the body to its end, or beyond `most` bytes; raises `ResponseLost`."""
         body = bytearray()
         self.listen(body.extend)
-        while not self.over and len(body) <= most:
+        while not self.ended and len(body) <= most:
             await self.changed.wait()
         self.check()
         return bytes(body)
 
     def check(self) -> None:
-        """Raise the error of the answer, if there is one."""
+        """Raise the error of the response, if there is one."""
         if self._error is not None:
             raise self._error
 
     def pause(self) -> None:
         """Pause reading."""
-        if not self.over:
+        if not self.ended:
             self._connection.pause()
 
     def resume(self) -> None:
         """Resume reading."""
-        if not self.over:
+        if not self.ended:
             self._connection.resume()
 
     def close(self) -> None:
-        """Release the answer; where it has not ended, drop its connection."""
+        """Release the response; where it has not ended, drop its connection."""
         self._listener = _ignore_body
-        if not self.over:
+        if not self.ended:
             self._finish()
             self._connection.drop()
 
     def drain(self) -> None:
-        """Let it end within `PATIENCE`, so that its connection can be used again."""
+        """Let it end within `DRAIN_SECONDS`, so that its connection can be used again."""
         self._listener = _ignore_body
-        if not self.over:
+        if not self.ended:
             self._connection.resume()
-            self._patience = asyncio.get_running_loop().call_later(PATIENCE, self.close)
+            self._draining = asyncio.get_running_loop().call_later(DRAIN_SECONDS, self.close)
 
     def feed(self, data: bytes) -> bool:
         """Take bytes; return whether the connection is free for another request."""
@@ -248,7 +248,7 @@ class Answer:
 
     def end(self, why: str) -> None:
         """Take the end of the connection."""
-        if not self.over:
+        if not self.ended:
             self._parser.end()
             self._check_end(why)
 
@@ -268,13 +268,13 @@ class Answer:
 
     def _check_end(self, why: str = "") -> None:
         if self._parser.fault and self._error is None:
-            self._error = AnswerLost(why or self._parser.fault)
+            self._error = ResponseLost(why or self._parser.fault)
         self._finish()
 
     def _finish(self) -> None:
-        self.over = True
-        if self._patience is not None:
-            self._patience.cancel()
+        self.ended = True
+        if self._draining is not None:
+            self._draining.cancel()
         self.changed.wake()
 
 
@@ -283,7 +283,7 @@ def _ignore_body(_: bytes) -> None:
 
 
 class Connection(asyncio.Protocol):
-    """Sends requests, and passes arriving bytes on to the answer.
+    """Sends requests, and passes arriving bytes on to the response.
 
     `free` is called when it can take another request, `lost` when it has ended.
     """
@@ -293,7 +293,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self._free = free
         self._lost = lost
-        self._answer: Answer | None = None
+        self._response: Response | None = None
         self._transport: asyncio.Transport | None = None
         self._paused = False
 
@@ -302,14 +302,14 @@ class Connection(asyncio.Protocol):
         """Whether it can take no more requests."""
         return self._transport is None or self._transport.is_closing()
 
-    def ask(self, request: bytes) -> Answer:
-        """Send a request; return its answer, still empty."""
-        answer = self._answer = Answer(self)
+    def send(self, request: bytes) -> Response:
+        """Send a request; return its response, still empty."""
+        response = self._response = Response(self)
         if self._transport is None or self.closing:
-            answer.end("the connection was closed")
+            response.end("the connection was closed")
         else:
             self._transport.write(request)
-        return answer
+        return response
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport."""
@@ -317,28 +317,28 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes on to the open answer."""
-        answer = self._answer
-        if answer is None:
+        """Pass bytes on to the open response."""
+        response = self._response
+        if response is None:
             self.drop()  # bytes without a request
-        elif answer.feed(data) and self._sent:
-            self._answer = None
+        elif response.feed(data) and self._sent:
+            self._response = None
             self.resume()
             self._free(self)
-        elif answer.over:
+        elif response.ended:
             self.drop()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End the answer, and report the loss to the client."""
+        """End the response, and report the loss to the client."""
         self._transport = None
-        if self._answer is not None:
-            self._answer.end(type(error).__name__ if error else "")
-            self._answer = None
+        if self._response is not None:
+            self._response.end(type(error).__name__ if error else "")
+            self._response = None
         self._lost(self)
 
     @property
     def _sent(self) -> bool:
-        """Whether the whole request is sent: one that answers early may never read the rest."""
+        """Whether the whole request is sent: an early response may leave the rest unread."""
         return self._transport is not None and not self._transport.get_write_buffer_size()
 
     def pause(self) -> None:
@@ -375,18 +375,18 @@ class Client:
         """How many are open, in use or not."""
         return len(self._open)
 
-    async def ask(self, request: bytes) -> Answer:
-        """Send a request; return when the head of its answer has arrived.
+    async def request(self, request: bytes) -> Response:
+        """Send a request; return when the head of its response has arrived.
 
         Raises:
             ConnectTimedOut: there was no connection in time.
             Unreachable: the connection was refused, or the host is unknown.
-            AnswerLost: the connection broke before the head was whole.
+            ResponseLost: the connection broke before the head was whole.
         """
         connection = self._reusable() or await self._connect()
-        answer = connection.ask(request)
-        await answer.headed()
-        return answer
+        response = connection.send(request)
+        await response.headed()
+        return response
 
     async def aclose(self) -> None:
         """Abort all connections."""
@@ -425,7 +425,7 @@ class Client:
 
     def _free(self, connection: Connection) -> None:
         loop = asyncio.get_running_loop()
-        self._idle[connection] = loop.call_later(KEPT_ALIVE, connection.drop)
+        self._idle[connection] = loop.call_later(KEEP_ALIVE_SECONDS, connection.drop)
 
     def _forget(self, connection: Connection) -> None:
         if (timer := self._idle.pop(connection, None)) is not None:

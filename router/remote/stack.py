@@ -22,7 +22,7 @@ from router.config.capabilities import powers_at
 from router.config.schema import RemoteStackSettings
 from router.problems import word
 from router.remote.endpoint import Endpoint, endpoint_url, returned
-from router.remote.http1 import Answer, AnswerLost, Client, ConnectTimedOut, Unreachable
+from router.remote.http1 import Client, ConnectTimedOut, Response, ResponseLost, Unreachable
 from router.serving.run import Frame, Run, RunRequest
 from router.stack import Headers, IncomingRequest, Powers, RunOutcome, StackName, header_of
 
@@ -103,11 +103,11 @@ class RemoteRun(Run):
         self._endpoint = endpoint
         self._reader = reader
         self._split = FrameSplitter(self.spec.dialect)
-        self._turned = Signal()
+        self._arrived = Signal()
         self._held: list[bytes] = []
-        self._holding = 0
-        self._over = False
-        self._endless = not reader.terminal
+        self._held_bytes = 0
+        self._terminated = False
+        self._no_terminal = not reader.terminal
         self._began = self._received = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
@@ -129,95 +129,95 @@ class RemoteRun(Run):
         self.session.waiting += 1  # its silence is limited here, not by the stall limit
         self._check_limits()
         try:
-            await self._ask()
+            await self._request()
         except FrameTooLarge as error:
             self._fail("frame_too_large", error)
         except ConnectTimedOut as error:
             self._fail("connect_timeout", error, "timeout")
         except Unreachable as error:
             self._fail("unreachable", error)
-        except AnswerLost as error:
+        except ResponseLost as error:
             self._fail("connection_lost", error, "truncated" if self.frames else "failed")
         finally:
             if self._watch is not None:
                 self._watch.cancel()
 
-    async def _ask(self) -> None:
+    async def _request(self) -> None:
         request = self.request
         incoming = request.incoming or IncomingRequest(msgspec.json.encode(request.request.body))
-        answer = await self._endpoint.ask(incoming, request.exchange, request.role)
+        response = await self._endpoint.request(incoming, request.exchange, request.role)
         try:
-            headers = returned(answer.headers)
-            if _REFUSAL <= answer.status < _FAILURE:
-                raise await _refusal(answer, headers)
-            if answer.status >= _REDIRECTION:
-                self._fail("bad_status", answer.status)
+            headers = returned(response.headers)
+            if _REFUSAL <= response.status < _FAILURE:
+                raise await _refusal(response, headers)
+            if response.status >= _REDIRECTION:
+                self._fail("bad_status", response.status)
                 return
-            encoding = header_of(answer.headers, b"content-encoding").strip().lower()
+            encoding = header_of(response.headers, b"content-encoding").strip().lower()
             if encoding not in _PLAIN:
                 # A compressed stream cannot be split.
                 self._fail("content_encoding", encoding.decode("latin-1"))
                 return
-            kind = media_type(answer.headers)
+            kind = media_type(response.headers)
             if not may_stream(self.spec.dialect.framing, kind, self._endpoint.limits.media_types):
                 # A proxy's page, or an error with a status of success.
                 self._fail("content_type", kind)
                 return
             self.headers = headers
-            await self._read(answer)
+            await self._read(response)
         finally:
-            if self._over:
-                answer.drain()
+            if self._terminated:
+                response.drain()
             else:
-                # An answer read to its end has returned its connection; others are aborted.
-                answer.close()
+                # A response read to its end has returned its connection; others are aborted.
+                response.close()
 
-    async def _read(self, answer: Answer) -> None:
+    async def _read(self, response: Response) -> None:
         """Wait while frames arrive; hold them for a client that reads slowly."""
-        self._turned = answer.changed
-        answer.listen(self._receive)
-        while not self.complete and not answer.over:
+        self._arrived = response.changed
+        response.listen(self._receive)
+        while not self.complete and not response.ended:
             if self.backpressure.exceeded:
-                await self._await_client(answer)
+                await self._await_client(response)
             else:
-                await answer.changed.wait()
+                await response.changed.wait()
         if self.complete:
             return
-        answer.check()
+        response.check()
         rest = self._split.flush()
-        if rest and (self._endless or self._reader.notable(rest) in self._reader.terminal):
+        if rest and (self._no_terminal or self._reader.notable(rest) in self._reader.terminal):
             self._take([rest])  # only its blank line is missing
-        if self.frames and (self._endless or (self.reported and self.spec.declared)):
+        if self.frames and (self._no_terminal or (self.reported and self.spec.declared)):
             self.complete = True
 
     def _receive(self, piece: bytes) -> None:
         """Take bytes of the stream, in the turn of the loop in which they arrived."""
-        if self._over or self.session.fenced:
+        if self._terminated or self.session.fenced:
             return
         self._received = loop_now()
         frames = self._split.feed(piece)
         if frames:
             self._take(frames)
         if self.backpressure.exceeded:
-            self._turned.wake()
+            self._arrived.wake()
 
-    async def _await_client(self, answer: Answer) -> None:
+    async def _await_client(self, response: Response) -> None:
         """Pause reading until the client has caught up: that time does not count for the stack."""
         before = loop_now()
-        answer.pause()
+        response.pause()
         await self.backpressure.yield_turn()
-        answer.resume()
+        response.resume()
         self._received = loop_now()
         self._began += self._received - before
 
     def _take(self, pieces: Sequence[bytes]) -> None:
         """Add frames; what follows the terminal frame is dropped."""
         if not self.frames and not any(map(self._reader.is_event, pieces)):
-            # Comments are no answer: a stack that falls silent after them can still be replaced.
+            # Comments are no response: a stack that falls silent after them can still be replaced.
             self._held += pieces
-            self._holding += sum(map(len, pieces))
-            if self._holding > MAX_FRAME_BYTES:
-                raise FrameTooLarge(self._holding)
+            self._held_bytes += sum(map(len, pieces))
+            if self._held_bytes > MAX_FRAME_BYTES:
+                raise FrameTooLarge(self._held_bytes)
             return
         at = self.session.stamp()
         frames = [Frame(at, data, _PASSED) for data in pieces]
@@ -225,14 +225,14 @@ class RemoteRun(Run):
             name = self._reader.notable(pieces[suspect])
             self.reported = self.reported or name in self._reader.failures
             if name in self._reader.terminal:
-                self._over = True
-                self._turned.wake()
+                self._terminated = True
+                self._arrived.wake()
                 del frames[suspect + 1 :]
                 break
         if self._held:
             frames[:0] = [Frame(at, data, _PASSED) for data in self._held]
             self._held.clear()
-        self._accept(frames, sum([len(frame.data) for frame in frames]), last=self._over)
+        self._accept(frames, sum([len(frame.data) for frame in frames]), last=self._terminated)
 
     def _fail(self, code: str, why: object, outcome: Outcome = "failed") -> None:
         kind = type(why).__name__ if isinstance(why, Exception) else str(why)
@@ -261,7 +261,7 @@ class RemoteRun(Run):
 
 
 def media_type(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the media type of an answer, without parameters, in lower case."""
+    """Return the media type of a response, without parameters, in lower case."""
     header = header_of(headers, b"content-type")
     return header.partition(b";")[0].strip().lower().decode("latin-1")
 
@@ -269,7 +269,7 @@ def media_type(headers: Iterable[tuple[bytes, bytes]]) -> str:
 def may_stream(
     framing: Literal["sse", "ndjson"], kind: str, also: Collection[str] = frozenset()
 ) -> bool:
-    """Whether an answer of a media type may be a stream of a framing; those in `also` may."""
+    """Whether a response of a media type may be a stream of a framing; those in `also` may."""
     if kind in _EITHER or kind in also:
         return True
     if framing == "sse":
@@ -311,11 +311,11 @@ _problem = msgspec.json.Decoder(_ProblemBody)
 _plain_problem = msgspec.json.Decoder(_PlainProblem)
 
 
-async def _refusal(answer: Answer, headers: Headers) -> RemoteRefused:
+async def _refusal(response: Response, headers: Headers) -> RemoteRefused:
     """Return the refusal: a JSON body is passed on, any other is not for clients of an API."""
-    status = answer.status
-    body = await answer.read(_MOST_BYTES)
-    if media_type(answer.headers) not in _JSON or len(body) > _MOST_BYTES:
+    status = response.status
+    body = await response.read(_MOST_BYTES)
+    if media_type(response.headers) not in _JSON or len(body) > _MOST_BYTES:
         kept = tuple((name, value) for name, value in headers if name == b"retry-after")
         return RemoteRefused(status, word(status), kept, None)
     try:

@@ -19,7 +19,7 @@ from yarl import URL
 from router.config.schema import RemoteStackSettings
 from router.remote import http1
 from router.remote.endpoint import Endpoint
-from router.remote.http1 import Answer, AnswerLost, Client, ConnectTimedOut, Unreachable
+from router.remote.http1 import Client, ConnectTimedOut, Response, ResponseLost, Unreachable
 from router.stack import IncomingRequest
 from tests.support.deployment import until
 from tests.support.scripted_service import Asked, Service, Stream, says, serving
@@ -37,7 +37,7 @@ async def house() -> AsyncIterator[tuple[Service, Client]]:
         yield service, client
 
 
-async def said(answer: Answer) -> bytes:
+async def said(answer: Response) -> bytes:
     """Read an answer of a few bytes."""
     return await answer.read(100)
 
@@ -46,9 +46,9 @@ async def test_a_connection_is_asked_again_once_it_is_free() -> None:
     """One after the other on one, side by side on two."""
     async with house() as (service, client):
         for _ in range(3):
-            assert await said(await client.ask(REQUEST)) == b"hello"
+            assert await said(await client.request(REQUEST)) == b"hello"
         assert service.connections == 1
-        both = await asyncio.gather(client.ask(REQUEST), client.ask(REQUEST))
+        both = await asyncio.gather(client.request(REQUEST), client.request(REQUEST))
         assert [await said(one) for one in both] == [b"hello"] * 2
         assert service.connections == 2
 
@@ -62,19 +62,19 @@ async def test_the_connection_used_last_is_asked_first() -> None:
 
     async with house() as (service, client):
         service.answer = port
-        both = await asyncio.gather(client.ask(REQUEST), client.ask(REQUEST))
+        both = await asyncio.gather(client.request(REQUEST), client.request(REQUEST))
         assert len({await said(one) for one in both}) == 2
-        assert len({await said(await client.ask(REQUEST)) for _ in range(3)}) == 1
+        assert len({await said(await client.request(REQUEST)) for _ in range(3)}) == 1
 
 
 async def test_a_connection_that_was_idle_for_long_is_not_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its service may be closing it; it is closed here."""
-    monkeypatch.setattr(http1, "KEPT_ALIVE", 0.0)
+    monkeypatch.setattr(http1, "KEEP_ALIVE_SECONDS", 0.0)
     async with house() as (service, client):
         for _ in range(2):
-            assert await said(await client.ask(REQUEST)) == b"hello"
+            assert await said(await client.request(REQUEST)) == b"hello"
         assert service.connections == 2
         await until(lambda: not client.connections)
 
@@ -89,7 +89,7 @@ async def test_a_connection_the_service_closes_is_not_asked_again() -> None:
     async with house() as (service, client):
         for answer in (closing, says(200, b"bye", b"connection: close"), GREETING):
             service.answer = answer
-            assert await said(await client.ask(REQUEST)) in (b"bye", b"hello")
+            assert await said(await client.request(REQUEST)) in (b"bye", b"hello")
             if answer is not GREETING:
                 await until(lambda: not client.connections)
         assert service.connections == 3
@@ -109,9 +109,9 @@ async def test_what_a_listener_raises_reaches_whoever_waits() -> None:
 
     async with house() as (service, client):
         service.answer = goes_on
-        answer = await client.ask(REQUEST)
+        answer = await client.request(REQUEST)
         answer.listen(refuse)
-        while not answer.over:
+        while not answer.ended:
             await answer.changed.wait()
         with pytest.raises(ValueError, match="of the listener"):
             answer.check()
@@ -129,16 +129,16 @@ async def test_a_service_that_says_nothing_or_nonsense_is_lost() -> None:
 
     async with house() as (service, client):
         for service.answer in (silent, nonsense):
-            with pytest.raises(AnswerLost):
-                await client.ask(REQUEST)
+            with pytest.raises(ResponseLost):
+                await client.request(REQUEST)
 
         async def short(_: Asked, stream: Stream) -> None:
             await stream.raw(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc")
             stream.writer.close()
 
         service.answer = short
-        with pytest.raises(AnswerLost):
-            await said(await client.ask(REQUEST))
+        with pytest.raises(ResponseLost):
+            await said(await client.request(REQUEST))
 
 
 async def test_an_answer_that_is_drained_frees_its_connection() -> None:
@@ -154,13 +154,13 @@ async def test_an_answer_that_is_drained_frees_its_connection() -> None:
 
     async with house() as (service, client):
         service.answer = slow
-        answer = await client.ask(REQUEST)
+        answer = await client.request(REQUEST)
         answer.drain()
         goes_on.set()
-        while not answer.over:
+        while not answer.ended:
             await answer.changed.wait()
         service.answer = GREETING
-        assert await said(await client.ask(REQUEST)) == b"hello"
+        assert await said(await client.request(REQUEST)) == b"hello"
         assert service.connections == 1
 
 
@@ -173,10 +173,10 @@ async def test_nothing_that_goes_on_outlives_the_client() -> None:
 
     async with house() as (service, client):
         service.answer = hang
-        answer = await client.ask(REQUEST)
+        answer = await client.request(REQUEST)
         await client.aclose()
         await service.gone.wait()
-        with pytest.raises(AnswerLost):
+        with pytest.raises(ResponseLost):
             answer.check()
 
 
@@ -185,10 +185,10 @@ async def test_nobody_listens() -> None:
     async with house() as (service, client):
         service.close()
         with pytest.raises(Unreachable, match=r"cannot connect to '127"):
-            await client.ask(REQUEST)
+            await client.request(REQUEST)
         async with aclosing(Client(URL(service.url), 0.0)) as hasty:
             with pytest.raises(ConnectTimedOut, match="within 0 s"):
-                await hasty.ask(REQUEST)
+                await hasty.request(REQUEST)
 
 
 async def test_a_connection_with_half_a_request_on_it_is_not_asked_again() -> None:
@@ -206,7 +206,7 @@ async def test_a_connection_with_half_a_request_on_it_is_not_asked_again() -> No
     body = b"x" * 16_000_000
     large = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
     async with server, aclosing(Client(URL(f"http://127.0.0.1:{port}/"), 2.0)) as client:
-        assert await said(await client.ask(large)) == b"hello"
+        assert await said(await client.request(large)) == b"hello"
         await until(lambda: not client.connections)
         dropped.set()
 
@@ -218,7 +218,7 @@ async def test_a_request_has_one_authorization(user: str, sent: list[str]) -> No
     async with house() as (service, client):
         url = URL(service.url).with_user(user or None)
         endpoint = Endpoint(client, url, RemoteStackSettings(url=str(url)))
-        assert await said(await endpoint.ask(incoming, "e1", "serving")) == b"hello"
+        assert await said(await endpoint.request(incoming, "e1", "serving")) == b"hello"
         (asked,) = service.asked
         assert asked.header("authorization") == sent
 
@@ -260,7 +260,7 @@ async def asked(secured: SSLContext) -> bytes:
         serving(says(200, b"hello"), secured) as service,
         aclosing(Client(URL(service.url), 2.0)) as client,
     ):
-        both = [await (await client.ask(REQUEST)).read(100) for _ in range(2)]
+        both = [await (await client.request(REQUEST)).read(100) for _ in range(2)]
         assert service.connections == 1
         return b" ".join(both)
 

@@ -14,7 +14,7 @@ from contract.wire import FrameReader
 from effects.tape import TapeSession
 from effects.testing import World
 from router.config.schema import RemoteStackSettings
-from router.remote.http1 import PATIENCE, Answer
+from router.remote.http1 import DRAIN_SECONDS, Response
 from router.remote.stack import RemoteRun
 from router.serving.run import RunRequest
 from router.stack import RunOutcome
@@ -47,16 +47,16 @@ class Scripted:
     reads: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    async def ask(self, *_: object) -> Answer:
+    async def request(self, *_: object) -> Response:
         """Return the head in its time."""
         self.reads.set()
         await asyncio.sleep(self.head_after)
-        answer = Answer(cast("Connection", self))
+        answer = Response(cast("Connection", self))
         answer.feed(HEAD + b"\r\n")
         self.tasks.append(asyncio.create_task(self._feed(answer)))
         return answer
 
-    async def _feed(self, answer: Answer) -> None:
+    async def _feed(self, answer: Response) -> None:
         while self.script and not self.dropped:
             seconds, piece = self.script[0]
             await self.reads.wait()
@@ -98,7 +98,7 @@ async def driven(script: Timed, head_after: float = 0.0) -> tuple[RemoteRun, Scr
     drive.start()
     assert await drive.wait_stopped(3_600)
     took = loop.time() - began
-    await asyncio.sleep(PATIENCE)
+    await asyncio.sleep(DRAIN_SECONDS)
     for task in endpoint.tasks:
         task.cancel()
     return drive, endpoint, took

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.remote.http1 import MOST_BESIDE, AnswerParser
+from router.remote.http1 import MOST_BESIDE_BODY, ResponseParser
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = b"transfer-encoding: chunked\r\n"
@@ -19,13 +19,13 @@ SPLITS = st.lists(st.integers(1, 40), max_size=30)
 class Read:
     """What was read of an answer."""
 
-    parser: AnswerParser
+    parser: ResponseParser
     body: bytes
 
 
 def read(wire: bytes, sizes: list[int], *, ends: bool = False) -> Read:
     """Feed an answer in pieces of these sizes, the rest byte by byte."""
-    parser, body, at = AnswerParser(), b"", 0
+    parser, body, at = ResponseParser(), b"", 0
     for size in [*sizes, *[1] * len(wire)]:
         if piece := wire[at : at + size]:
             body += parser.feed(piece)
@@ -93,8 +93,8 @@ def test_a_body_that_breaks_off_is_no_body(data: st.DataObject, framing: bytes) 
         b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
         OK + CHUNKED + b"\r\nzz\r\n",
         OK + b"content-length: x\r\n\r\n",
-        OK + b"x: " + b"y" * MOST_BESIDE,
-        OK + CHUNKED + b"\r\n0\r\nx: " + b"y" * MOST_BESIDE,
+        OK + b"x: " + b"y" * MOST_BESIDE_BODY,
+        OK + CHUNKED + b"\r\n0\r\nx: " + b"y" * MOST_BESIDE_BODY,
         OK + CHUNKED + b"content-length: 2\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
         OK + b"content-length: 2\r\n" + CHUNKED + b"\r\n2\r\nhi\r\n0\r\n\r\n",
         OK + b"content-length: 2\r\ncontent-length: 3\r\n\r\nhi",
@@ -109,7 +109,7 @@ def test_a_body_that_breaks_off_is_no_body(data: st.DataObject, framing: bytes) 
 )
 def test_what_is_no_answer_is_a_fault(wire: bytes) -> None:
     """And its connection is of no further use."""
-    parser = AnswerParser()
+    parser = ResponseParser()
     assert not parser.feed(wire)
     assert parser.fault
     assert not parser.reusable
@@ -130,7 +130,7 @@ def test_a_connection_is_used_again_where_both_sides_mean_it(
     head: bytes, *, reusable: bool
 ) -> None:
     """By the version's custom, or by what was said."""
-    parser = AnswerParser()
+    parser = ResponseParser()
     parser.feed(head + (b"" if b"204" in head else b"content-length: 0\r\n") + b"\r\n")
     assert parser.complete
     assert parser.reusable is reusable
@@ -140,7 +140,7 @@ def test_a_connection_is_used_again_where_both_sides_mean_it(
 @pytest.mark.parametrize("together", [True, False])
 def test_what_nobody_has_asked_for_spoils_the_connection(more: bytes, *, together: bool) -> None:
     """The next answer on it could belong to any request."""
-    parser = AnswerParser()
+    parser = ResponseParser()
     wire = OK + b"content-length: 2\r\n\r\nab"
     bodies = [parser.feed(wire + more)] if together else [parser.feed(wire), parser.feed(more)]
     assert b"".join(bodies) == b"ab"
