@@ -14,15 +14,15 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExec
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing import get_context
 
 from compare.comparison import Comparer, DialectComparers, rule_hits, ruling_of
 from compare.findings import shortened
 from compare.input.blobs import Blobs
-from compare.input.captures import CapturedExchange, Exchange, exchanges
+from compare.input.captures import CapturedExchange, Exchange, Halves, exchanges
 from compare.input.damage import CapturesUnreadable, Damage
-from compare.input.pairing import CONTROL, ONE_RUN, Pair, Unpaired, pair_of
+from compare.input.pairing import CANDIDATE, CONTROL, ONE_RUN, Pair, Unpaired, pair_of
 from compare.input.segments import (
     CapturedLine,
     CaptureSegment,
@@ -96,6 +96,7 @@ def compare_captures(
         once = _Once(total, question)
         for part in parts:
             once.merge(part, compare_part(part, question, on_bytes))
+        once.finish()
         return total
     with nullcontext(executor) if executor else process_pool(wanted) as pool:
         once = _Once(total, question)
@@ -103,25 +104,48 @@ def compare_captures(
             once.merge(part, tally)
             if on_bytes is not None:
                 on_bytes(part.size)
+        once.finish()
     return total
 
 
 class _Once:
     """Merges the tallies of parts so that an exchange that is in several of them counts once.
 
-    Remembers about 80 bytes for every exchange.
+    Remembers about 80 bytes for every exchange, and those of which a run stands in another part.
     """
 
     def __init__(self, total: Tally, question: Question) -> None:
         self._total = total
         self._question = question
         self._counted: set[int] = set()
+        self._halves = Halves()
+        self._place = ""
 
     def merge(self, part: CaptureSegment, tally: Tally) -> None:
         """Take in a part; one with exchanges that are counted already is compared without them."""
         again = self._counted.intersection(tally.identities)
         if again:
             tally = compare_part(part, self._question, counted=again)
+        self._add(tally)
+        self._place = part.url
+        self._compare([whole for half in tally.halves for whole in self._halves.join(half)])
+
+    def finish(self) -> None:
+        """Take in the exchanges whose other run is in none of the parts."""
+        self._compare(list(self._halves.rest()))
+
+    def _compare(self, found: Sequence[CapturedExchange]) -> None:
+        if found:
+            counted = self._counted.intersection(
+                chain.from_iterable(identities_of(one.runs) for one in found)
+            )
+            blobs = Blobs(self._place)
+            comparison = _SegmentComparison(self._question, blobs, self._place, counted)
+            for exchange in found:
+                comparison.exchange(exchange)
+            self._add(comparison.result())
+
+    def _add(self, tally: Tally) -> None:
         self._total.merge(tally)
         self._counted.update(tally.identities)
 
@@ -195,14 +219,19 @@ def compare_part(
 ) -> Tally:
     """Compare one segment or stretch of one; one that cannot be read is damage.
 
-    `counted` are the identities of exchanges that were read elsewhere.
+    `counted` are the identities of exchanges that were read elsewhere. Those of which a run may
+    stand elsewhere are not compared, but are the `halves` of the tally.
     """
+    halves = Halves()
     try:
-        return compare_segment(read_lines(part, on_bytes), part.url, question, counted)
+        lines = read_lines(part, on_bytes)
+        tally = compare_segment(lines, part.url, question, counted, halves)
     except CapturesUnreadable as trouble:
         tally = Tally()
         tally.damaged(Damage("unreadable", part.url, trouble.why))
-        return tally
+    else:
+        tally.halves = list(halves.rest())
+    return tally
 
 
 def compare_segment(
@@ -210,13 +239,14 @@ def compare_segment(
     place: str,
     question: Question,
     counted: Iterable[int] = (),
+    halves: Halves | None = None,
 ) -> Tally:
-    """Compare the exchanges of one segment.
+    """Compare the exchanges of one segment; `halves` holds those of which a run is missing.
 
     Depends on nothing but its arguments, and the long texts stored beside the segment at `place`.
     """
     comparison = _SegmentComparison(question, Blobs(place), place, counted)
-    for read in exchanges(lines, place):
+    for read in exchanges(lines, place, halves):
         if isinstance(read, Damage):
             comparison.tally.damaged(read)
         else:
@@ -224,9 +254,23 @@ def compare_segment(
     return comparison.result()
 
 
-def identity_of(runs: Exchange) -> int:
-    """Return 64 bits that tell an exchange, as one set of runs, from others in any process."""
-    name = "\x1f".join((runs[0].exchange, *(f"{run.role} {run.stack}" for run in runs)))
+def identities_of(runs: Exchange) -> list[int]:
+    """Return 64 bits that tell an exchange, as one set of runs, from others in any process.
+
+    A lone run has those of the exchange that it may belong to, too.
+    """
+    known = list(dict.fromkeys((run.role, run.stack) for run in runs))
+    found = [_identity(runs[0].exchange, known)]
+    if len(known) == 1:
+        [(role, stack)] = known
+        other = CANDIDATE if stack == CONTROL else CONTROL
+        served, second = (other, stack) if role == "shadow" else (stack, other)
+        found.append(_identity(runs[0].exchange, [("serving", served), ("shadow", second)]))
+    return found
+
+
+def _identity(exchange: str, runs: Iterable[tuple[str, str]]) -> int:
+    name = "\x1f".join((exchange, *(f"{role} {stack}" for role, stack in runs)))
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)
 
 
@@ -254,12 +298,12 @@ class _SegmentComparison:
         """Take in one exchange, once."""
         exchange = self._distinct(exchange)
         tally, first = self.tally, exchange.runs[0]
-        identity = identity_of(exchange.runs)
-        if identity in self._counted:
+        identities = identities_of(exchange.runs)
+        if not self._counted.isdisjoint(identities):
             self._duplicate(first, "exchange")
             return
-        self._counted.add(identity)
-        tally.identities.append(identity)
+        self._counted.add(identities[0])
+        tally.identities.append(identities[0])
         tally.exchanges += 1
         tally.seen(first.began)
         comparer = self._comparers.get(first.flow)

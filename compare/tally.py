@@ -14,6 +14,7 @@ from compare.causes.live_answers import own_answers, own_history
 from compare.clusters import Clusters, exemplar_of
 from compare.comparison import Comparer
 from compare.findings import Finding, RefusalAsText, TextChanged, shortened
+from compare.input.captures import CapturedExchange
 from compare.input.damage import NAMED_AT_MOST, UNBOUNDED, Damage
 from compare.input.pairing import STACKS, Pair, Sides, sides_of
 from compare.noise.control import NO_CHECK, ControlCheck
@@ -79,7 +80,8 @@ class Tally:
     shadow asked the model itself; `drift` counts those with conversations of its own, by how many
     answers of its own it read and whether texts differ. Of the exchanges that are not comparable,
     `missing` lack a run they must have. `identities` are those of the exchanges of one part, to
-    count each once; a merged tally has none.
+    count each once, and `halves` those of which a run may stand in another part; a merged tally has
+    none.
     """
 
     exchanges: int = 0
@@ -91,6 +93,7 @@ class Tally:
     own_answers: int = 0
     missing: int = 0
     identities: array[int] = field(default_factory=_series)
+    halves: list[CapturedExchange] = field(default_factory=list)
     drift: Counter[tuple[int, bool]] = field(default_factory=Counter)
     rule_hits: Counter[str] = field(default_factory=Counter)
     bases: Kinds = field(default_factory=Kinds)

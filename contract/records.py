@@ -121,7 +121,8 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `sent` counts the frames the client already had when this run took over, or went on after a
     pause of the exchange `resumes`. `history` is that of a shadow with conversations of its own.
     `shadow`, on the serving run's line, is what became of the exchange's second run: `due` where it
-    was started and must be there, too; "" where the recorder does not say.
+    must be there, too, perhaps in another segment; "" where the recorder does not say. On a line of
+    the second run itself it says that this run does not come after all.
     """
 
     v: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]

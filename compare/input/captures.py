@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -18,6 +18,9 @@ HELD_BYTES = 1 << 26
 """Of lines whose exchange is not whole: more wait for their second run than any queue holds."""
 
 
+_AWAITED_AT_MOST = 1_024
+_Frames = tuple[list[msgspec.Raw], list[str]]
+"""The frames of a run, as they stand in its line and as texts."""
 RawFrames = tuple[tuple[Stamp, msgspec.Raw], ...]
 
 
@@ -32,10 +35,11 @@ Exchange = tuple[RunRecord, ...]
 
 
 class CapturedExchange(NamedTuple):
-    """One exchange; `beside_damage` when a line of it may have been lost."""
+    """One exchange; `beside_damage` when a line of it may have been lost; `size` of its lines."""
 
     runs: Exchange
     beside_damage: bool = False
+    size: int = 0
 
 
 class _Versioned(msgspec.Struct):
@@ -49,57 +53,62 @@ _versioned = msgspec.json.Decoder(_Versioned).decode
 
 
 def exchanges(
-    lines: Iterable[CapturedLine | Damage], place: str
+    lines: Iterable[CapturedLine | Damage], place: str, halves: Halves | None = None
 ) -> Iterator[CapturedExchange | Damage]:
     """Group lines into exchanges; damage is passed on where it stood.
 
-    One whose second run is missing is held until its line has come, whatever stands between them.
+    One whose second run is missing is held until its line has come, whatever stands between them:
+    in `halves`, where lines of other places follow.
     """
+    held = Halves() if halves is None else halves
     runs: list[RunRecord] = []
     size = 0
-    reader, halves = _RunReader(place), _Halves()
+    reader = _RunReader(place)
     damaged = near = False
     for line in lines:
         read = line if isinstance(line, Damage) else reader.read(line)
         if isinstance(read, Damage):
             damaged = near = True
-            halves.beside_damage()
+            held.beside_damage()
             yield read
             continue
         if runs and runs[0].exchange != read.exchange:
-            yield from halves.join(CapturedExchange(tuple(runs), damaged), size)
+            yield from held.join(CapturedExchange(tuple(runs), damaged, size))
             runs, damaged, size = [], near, 0
         runs.append(read)
         size += 0 if isinstance(line, Damage) else len(line.data)
         near = False
     if runs:
-        yield from halves.join(CapturedExchange(tuple(runs), damaged), size)
-    yield from halves.rest()
+        yield from held.join(CapturedExchange(tuple(runs), damaged, size))
+    if halves is None:
+        yield from held.rest()
 
 
-class _Halves:
-    """Holds exchanges of which a run must stand elsewhere in the same lines, the oldest first."""
+class Halves:
+    """Holds exchanges of which a run must stand elsewhere, the oldest first."""
 
     def __init__(self) -> None:
-        self._held: dict[str, tuple[CapturedExchange, int, int]] = {}
+        self._held: dict[str, tuple[CapturedExchange, int]] = {}
         self._size = self._damages = 0
 
-    def join(self, exchange: CapturedExchange, size: int) -> Iterator[CapturedExchange]:
+    def join(self, exchange: CapturedExchange) -> Iterator[CapturedExchange]:
         """Take in neighbouring runs; yields what is whole by that, or is held no longer."""
         name = exchange.runs[0].exchange
         if name in self._held:
-            size += self._held[name][1]
-            held, damaged = self._take(name)
-            damaged = damaged or exchange.beside_damage
-            exchange = CapturedExchange((*held, *exchange.runs), damaged)
+            held = self._take(name)
+            exchange = CapturedExchange(
+                (*held.runs, *exchange.runs),
+                held.beside_damage or exchange.beside_damage,
+                held.size + exchange.size,
+            )
         if exchange.runs[0].role == "shadow" != exchange.runs[-1].role:  # as it is written: last
             runs = sorted(exchange.runs, key=lambda run: run.role == "shadow")
             exchange = exchange._replace(runs=tuple(runs))
         if not _is_half(exchange.runs):
-            yield exchange
+            yield exchange._replace(runs=_as_settled(exchange.runs))
             return
-        self._held[name] = exchange, size, self._damages
-        self._size += size
+        self._held[name] = exchange, self._damages
+        self._size += exchange.size
         while self._size > HELD_BYTES and len(self._held) > 1:
             yield self._take(next(iter(self._held)))
 
@@ -113,18 +122,33 @@ class _Halves:
             yield self._take(name)
 
     def _take(self, name: str) -> CapturedExchange:
-        exchange, size, damages = self._held.pop(name)
-        self._size -= size
+        exchange, damages = self._held.pop(name)
+        self._size -= exchange.size
         damaged = exchange.beside_damage or damages != self._damages
         return exchange._replace(beside_damage=damaged)
 
 
 def _is_half(runs: Exchange) -> bool:
-    """Whether a run of an exchange is missing: the serving one, or the second that was started."""
-    roles = {run.role for run in runs}
-    if roles == {"shadow"}:
-        return True
-    return roles == {"serving"} and runs[0].shadow == "due"
+    """Whether a run of an exchange is missing: the serving one, or the second that is due."""
+    return lacks_a_run({run.role for run in runs}, runs[0].shadow)
+
+
+def lacks_a_run(roles: Collection[str], shadow: str) -> bool:
+    """Whether runs of these roles lack one; `shadow` is what the serving run's line says of it."""
+    return roles == {"shadow"} or (roles == {"serving"} and shadow == "due")
+
+
+def _as_settled(runs: Exchange) -> Exchange:
+    """Let the serving run say what a line of its own says of a second run that never came."""
+    states = [run.shadow for run in runs if _is_not_to_come(run)]
+    if not states or runs[0].role != "serving":
+        return runs
+    serving = msgspec.structs.replace(runs[0], shadow=states[0])
+    return (serving, *(run for run in runs[1:] if not _is_not_to_come(run)))
+
+
+def _is_not_to_come(run: RunRecord) -> bool:
+    return run.role == "shadow" and run.shadow not in {"", "due"}
 
 
 class _RunReader:
@@ -133,8 +157,9 @@ class _RunReader:
     def __init__(self, place: str) -> None:
         self._place = place
         self._exchange = ""
-        self._raw: list[msgspec.Raw] = []
-        self._texts: list[str] = []
+        self._frames: _Frames = [], []
+        self._awaited: dict[str, _Frames] = {}
+        """The frames of runs whose second run may come later, the oldest first."""
 
     def read(self, line: CapturedLine) -> RunRecord | Damage:
         """Read one line, or describe what it is instead of a run."""
@@ -143,19 +168,31 @@ class _RunReader:
             if not line.data.isascii():
                 _check_text(run)
             raw: list[msgspec.Raw] = [frame for _, frame in run.frames]
-            if run.exchange != self._exchange:
-                self._texts = _texts(b"[%b]" % b",".join(raw))
-            elif raw != self._raw:
-                self._texts = [
-                    _text(frame) if index is None else self._texts[index]
-                    for frame, index in zip(raw, repeats(raw, self._raw), strict=True)
+            known, texts = self._known(run.exchange)
+            if known is None:
+                texts = _texts(b"[%b]" % b",".join(raw))
+            elif raw != known:
+                texts = [
+                    _text(frame) if index is None else texts[index]
+                    for frame, index in zip(raw, repeats(raw, known), strict=True)
                 ]
         except ILLEGIBLE as trouble:
             return _damage(line, self._place, f"{line.place}: {trouble}")
-        self._exchange, self._raw = run.exchange, raw
+        self._exchange, self._frames = run.exchange, (raw, texts)
+        if run.shadow == "due":
+            self._awaited[run.exchange] = self._frames
+            if len(self._awaited) > _AWAITED_AT_MOST:
+                del self._awaited[next(iter(self._awaited))]
         stamps = [at for at, _ in run.frames]
-        msgspec.structs.force_setattr(run, "frames", tuple(zip(stamps, self._texts, strict=True)))
+        msgspec.structs.force_setattr(run, "frames", tuple(zip(stamps, texts, strict=True)))
         return run
+
+    def _known(self, exchange: str) -> tuple[list[msgspec.Raw] | None, list[str]]:
+        """Return the frames of the run that was read last of an exchange, if that is near."""
+        awaited = self._awaited.pop(exchange, None)
+        if exchange == self._exchange:
+            return self._frames
+        return (None, []) if awaited is None else awaited
 
 
 def _check_text(run: RunRecord) -> None:

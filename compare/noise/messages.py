@@ -10,7 +10,7 @@ from zlib import compress, decompress
 
 import msgspec
 
-from compare.input.captures import Exchange, exchanges
+from compare.input.captures import Exchange, Halves, exchanges
 from compare.input.damage import CapturesUnreadable, Damage
 from compare.input.pairing import CANDIDATE, CONTROL
 from compare.input.segments import find_segments, read_lines
@@ -113,15 +113,17 @@ def read_noise(
 def _exchanges(
     places: Iterable[str], left_out: Counter[str], on_bytes: OnBytes | None
 ) -> Iterator[Exchange]:
+    halves = Halves()
     for segment in (segment for place in places for segment in find_segments(place)):
         try:
-            for read in exchanges(read_lines(segment, on_bytes), segment.url):
+            for read in exchanges(read_lines(segment, on_bytes), segment.url, halves):
                 if isinstance(read, Damage):
                     left_out[_PART] += 1
                 else:
                     yield owning_tape(read.runs)
         except CapturesUnreadable:
             left_out[_FILE] += 1
+    yield from (owning_tape(read.runs) for read in halves.rest())
 
 
 def message_of(exchange: Exchange) -> bytes:
