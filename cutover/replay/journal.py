@@ -193,6 +193,10 @@ class ReplayJournal:
         done = self._done.get((part.segment, part.number))
         return done.counts if done is not None and done.size == part.size else None
 
+    def noted(self, part: Part) -> bool:
+        """Whether a part of its name was replayed, with these lines or others."""
+        return (part.segment, part.number) in self._done
+
     def note(self, part: Part, counts: Counts) -> None:
         """Note that a part is replayed and written."""
         self._write(Done(part.segment, part.number, part.size, counts))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from compare.input.blobs import BlobMissing
-from compare.input.captures import Exchange
+from compare.input.captures import HELD_BYTES, Exchange, lacks_a_run
 from compare.input.damage import ILLEGIBLE, CapturesUnreadable, Damage
 from compare.input.segments import CapturedLine, CaptureSegment, read_lines
 from contract.blobs import Fetch, with_blobs
@@ -21,21 +21,27 @@ from effects.tape import Tape
 EXCHANGES = 128
 LINE_BYTES = 1 << 23
 BLOB_MISSING = "a blob is missing"
+REST = "rest"
+"""In the place of a segment: exchanges of which a run stands in none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The `number`-th part of a segment; `read` is how much of all captures was read by then."""
+    """The `number`-th part of a segment; `read` is how much of all captures was read by then.
+
+    `place` is a segment beside whose blobs those of the part are: its own, but for the `REST`.
+    """
 
     segment: str
     number: int
     lines: tuple[CapturedLine | Damage, ...] = field(repr=False)
     read: int
+    place: str
 
     @property
     def size(self) -> int:
         """Bytes of its lines: a segment that has grown since has another last part."""
-        return sum(len(line.data) for line in self.lines if isinstance(line, CapturedLine))
+        return _bytes(self.lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +54,26 @@ class Selection:
 
 class _Head(msgspec.Struct):
     exchange: str = ""
+    role: str = ""
+    shadow: str = ""
 
 
 _head = msgspec.json.Decoder(_Head)
+_Lines = list[CapturedLine | Damage]
+
+
+class _Half(NamedTuple):
+    """Lines of an exchange of which a run is missing so far, and the segment of the first."""
+
+    lines: _Lines
+    place: str
 
 
 class PartReader:
-    """Splits segments into parts, with flat memory; calls back for one that cannot be opened."""
+    """Splits segments into parts, with flat memory; calls back for one that cannot be opened.
+
+    An exchange whose runs stand in several segments is in a part of the last of them.
+    """
 
     def __init__(
         self, selection: Selection, on_unreadable: Callable[[CapturesUnreadable], None]
@@ -63,6 +82,8 @@ class PartReader:
         self._left = selection.limit
         self._on_unreadable = on_unreadable
         self._read = 0
+        self._halves: dict[str, _Half] = {}
+        self._held = 0
 
     def parts(self, segments: Sequence[CaptureSegment]) -> Iterator[Part]:
         """Yield the parts of segments, in their order."""
@@ -74,8 +95,14 @@ class PartReader:
             except CapturesUnreadable as error:
                 self._on_unreadable(error)
 
+    def rest(self) -> Part:
+        """Return the exchanges of which a run is in none of the parts, once all have been read."""
+        halves = list(self._halves.values())[: self._left]
+        lines = tuple(line for half in halves for line in half.lines)
+        return Part(REST, 0, lines, self._read, halves[0].place if halves else "")
+
     def _segment(self, segment: CaptureSegment) -> Iterator[Part]:
-        lines: list[CapturedLine | Damage] = []
+        lines: _Lines = []
         exchanges = size = number = 0
         for exchange, group in self._groups(segment):
             if not exchange:
@@ -84,41 +111,67 @@ class PartReader:
             if self._left == 0:
                 break
             if exchanges == EXCHANGES or size >= LINE_BYTES:
-                yield Part(segment.url, number, tuple(lines), self._read)
+                yield Part(segment.url, number, tuple(lines), self._read, segment.url)
                 lines, exchanges, size, number = [], 0, 0, number + 1
             lines += group
             exchanges += 1
-            size += sum(len(line.data) for line in group if isinstance(line, CapturedLine))
+            size += _bytes(group)
             if self._left is not None:
                 self._left -= 1
         if lines:
-            yield Part(segment.url, number, tuple(lines), self._read)
+            yield Part(segment.url, number, tuple(lines), self._read, segment.url)
 
-    def _groups(self, segment: CaptureSegment) -> Iterator[tuple[str, list[CapturedLine | Damage]]]:
+    def _groups(self, segment: CaptureSegment) -> Iterator[tuple[str, _Lines]]:
         """Yield selected exchanges, and ("", …) for lines that belong to none."""
         exchange = ""
 
         def exchange_at(line: CapturedLine | Damage) -> str:
             nonlocal exchange
-            exchange = _exchange_of(line) or exchange
+            exchange = _head_of(line).exchange or exchange
             return exchange
 
         for name, group in groupby(read_lines(segment, self._advance), exchange_at):
-            if not self._only or name in self._only:
-                yield name, list(group)
-            elif others := [line for line in group if not _exchange_of(line)]:
+            if name and (not self._only or name in self._only):
+                yield from self._joined(name, list(group), segment.url)
+            elif others := [line for line in group if not _head_of(line).exchange]:
                 yield "", others
+
+    def _joined(self, name: str, group: _Lines, place: str) -> Iterator[tuple[str, _Lines]]:
+        """Yield an exchange with what was held of it, or hold it where a run is missing."""
+        if name in self._halves:
+            half = self._halves.pop(name)
+            self._held -= _bytes(half.lines)
+            group, place = [*half.lines, *group], half.place
+        heads = [_head_of(line) for line in group]
+        shadow = next((head.shadow for head in heads if head.role == "serving"), "")
+        if not lacks_a_run({head.role for head in heads if head.exchange}, shadow):
+            yield name, group
+            return
+        if others := [line for line in group if not _head_of(line).exchange]:
+            yield "", others
+            group = [line for line in group if line not in others]
+        self._halves[name] = _Half(group, place)
+        self._held += _bytes(group)
+        while self._held > HELD_BYTES and len(self._halves) > 1:
+            oldest = next(iter(self._halves))
+            lines = self._halves.pop(oldest).lines
+            self._held -= _bytes(lines)
+            yield oldest, lines
 
     def _advance(self, count: int) -> None:
         self._read += count
 
 
-def _exchange_of(line: CapturedLine | Damage) -> str:
-    """Return the exchange a line names, "" for a broken one, which its reader reports."""
+def _head_of(line: CapturedLine | Damage) -> _Head:
+    """Return the head of a line; an empty one for a broken one, which its reader reports."""
     try:
-        return "" if isinstance(line, Damage) else _head.decode(line.data).exchange
+        return _Head() if isinstance(line, Damage) else _head.decode(line.data)
     except ILLEGIBLE:
-        return ""
+        return _Head()
+
+
+def _bytes(lines: Iterable[CapturedLine | Damage]) -> int:
+    return sum(len(line.data) for line in lines if isinstance(line, CapturedLine))
 
 
 _BY_ROUTER = frozenset({"serving", "fallback"})

@@ -153,7 +153,7 @@ class PartResult:
 async def replay_part(job: PartJob, replayer: Replayer, on_run: OnRun) -> PartResult:
     """Replay the exchanges of a part in order."""
     result = PartResult()
-    fetch = BlobFolder(job.part.segment).fetch
+    fetch = BlobFolder(job.part.place).fetch
     for group in _groups(job, result):
         replays = (replayer.replay(one, fetch, job.lost, on_run) for one in group)
         for exchange, replay in zip(group, await asyncio.gather(*replays), strict=True):

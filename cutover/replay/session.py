@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from compare.input.damage import CapturesUnreadable
-from compare.input.segments import find_segments
+from compare.input.segments import CaptureSegment, find_segments
 from cutover.replay.journal import Counts, Header, ReplayJournal, ReplayMisused, SegmentWriter
 from cutover.replay.parts import Part, PartReader, Selection
 from cutover.replay.play import PlayOptions
@@ -82,7 +82,7 @@ def replay(
     with ReplayJournal(plan.out, header) as journal:
         SegmentWriter(plan.out).remove_unfinished()
         parts = _remaining(
-            PartReader(plan.selection, unreadable).parts(segments), journal, finished
+            _parts(PartReader(plan.selection, unreadable), segments, journal), journal, finished
         )
         with WorkerPool(terms, plan.processes, new_executor) as pool:
             for part, done in pool.replay(parts) if plan.processes else replay_here(terms, parts):
@@ -91,6 +91,15 @@ def replay(
         summary = msgspec.json.format(msgspec.json.encode(counts), indent=2) + b"\n"
         write_whole(plan.out / SUMMARY, summary)
     return counts
+
+
+def _parts(
+    reader: PartReader, segments: Sequence[CaptureSegment], journal: ReplayJournal
+) -> Iterator[Part]:
+    yield from reader.parts(segments)
+    rest = reader.rest()
+    if rest.lines or journal.noted(rest):  # captures have grown: what was the rest has been joined
+        yield rest
 
 
 def _remaining(

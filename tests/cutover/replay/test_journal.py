@@ -22,7 +22,7 @@ from cutover.replay.parts import Part
 HEADER = Header(
     captures="c", stack="s:F", code="1", against="l:F", against_code="2", pace="full", limit=7
 )
-PART = Part("file:///c/a.jsonl.zst", 3, (CapturedLine(1, b"{}"),), 10)
+PART = Part("file:///c/a.jsonl.zst", 3, (CapturedLine(1, b"{}"),), 10, "")
 COUNTS = Counts(exchanges=2, equal=1, skipped={"cancelled": 1})
 
 
@@ -31,8 +31,8 @@ def test_a_part_that_is_done_is_known_again(tmp_path: Path) -> None:
     with ReplayJournal(tmp_path / "out", HEADER) as journal:
         assert journal.done(PART) is None
         journal.note(PART, COUNTS)
-    grown = Part(PART.segment, PART.number, (*PART.lines, CapturedLine(2, b"{}")), 20)
-    other = Part(PART.segment, 4, PART.lines, 10)
+    grown = Part(PART.segment, PART.number, (*PART.lines, CapturedLine(2, b"{}")), 20, "")
+    other = Part(PART.segment, 4, PART.lines, 10, "")
     with ReplayJournal(tmp_path / "out", HEADER) as journal:
         assert journal.done(PART) == COUNTS
         assert journal.done(grown) is journal.done(other) is None
@@ -46,7 +46,7 @@ def test_a_note_that_was_being_written_is_forgotten(tmp_path: Path, left: int) -
     path = tmp_path / NAME
     whole = path.read_bytes()
     path.write_bytes(whole + whole.splitlines()[1][:-left])
-    other = Part("b", 0, (), 0)
+    other = Part("b", 0, (), 0, "")
     with ReplayJournal(tmp_path, HEADER) as journal:
         assert journal.done(PART) == COUNTS
         journal.note(other, Counts())

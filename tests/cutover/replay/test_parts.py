@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from compare.input.damage import CapturesUnreadable, Damage
 from compare.input.segments import CapturedLine, find_segments
+from contract.records import RunRecord
 from cutover.replay import parts as cutting
 from cutover.replay.journal import MOST_NAMED, Counts
-from cutover.replay.parts import Part, PartReader, Selection
+from cutover.replay.parts import REST, Part, PartReader, Selection
 from cutover.selftest.exchanges import batch, exchange, lines, store
 
 
@@ -93,6 +95,59 @@ def test_a_torn_end_is_in_the_last_part(tmp_path: Path) -> None:
     torn = many(2)
     found = cut(store(tmp_path, torn[: len(torn) // 2]))
     assert [type(line) for part in found for line in part.lines][-1] is Damage
+
+
+def refuse(error: CapturesUnreadable) -> None:
+    """Fail: every segment can be read."""
+    raise error
+
+
+def due(number: int) -> tuple[RunRecord, RunRecord]:
+    """Return the runs of an exchange whose second run must be there."""
+    serving, shadow = exchange(number=number)
+    return replace(serving, shadow="due"), shadow
+
+
+def apart(folder: Path, count: int) -> Path:
+    """Store served runs, and the second runs of all but the first in a later segment."""
+    pairs = [due(number) for number in range(count)]
+    store(folder, batch(*((serving,) for serving, _ in pairs)), name="a.jsonl.zst")
+    return store(folder, batch(*((one,) for _, one in pairs[1:])), name="b.jsonl.zst")
+
+
+@pytest.mark.usefixtures("_small")
+def test_an_exchange_over_two_segments_is_in_a_part_of_the_second(tmp_path: Path) -> None:
+    """Its lines beside each other; the rest has those of which a run is nowhere."""
+    reader = PartReader(Selection(), refuse)
+    found = list(reader.parts(find_segments(str(apart(tmp_path, 6)))))
+    assert [part.segment.rpartition("/")[2] for part in found] == ["b.jsonl.zst"] * 2
+    assert [ids(part) for part in found] == [
+        [f"x-{number:05}" for number in numbers for _ in range(2)]
+        for numbers in ((1, 2, 3), (4, 5))
+    ]
+    rest = reader.rest()
+    assert (rest.segment, ids(rest)) == (REST, ["x-00000"])
+    assert rest.place.endswith("a.jsonl.zst")
+
+
+def test_a_limit_counts_what_is_whole(tmp_path: Path) -> None:
+    """What waits for its second run is counted when that has come, or at the end."""
+    for limit, expected in ((3, [6, 0]), (5, [10, 0]), (6, [10, 1]), (9, [10, 1])):
+        reader = PartReader(Selection(limit=limit), refuse)
+        found = [*reader.parts(find_segments(str(apart(tmp_path, 6)))), reader.rest()]
+        assert [len(part.lines) for part in found] == expected
+
+
+def test_lines_that_wait_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest go into a part as they are; no line is lost."""
+    monkeypatch.setattr(cutting, "HELD_BYTES", 1)
+    reader = PartReader(Selection(), refuse)
+    found = [*reader.parts(find_segments(str(apart(tmp_path, 3)))), reader.rest()]
+    assert [ids(part) for part in found] == [
+        ["x-00000", "x-00001"],
+        ["x-00002", "x-00001"],
+        ["x-00002"],
+    ]
 
 
 def test_a_segment_that_cannot_be_opened_is_told_and_passed_over(tmp_path: Path) -> None:

@@ -169,6 +169,28 @@ def _answered(names: Iterable[str]) -> list[list[RunRecord]]:
     return [[run for run in batch if run.role == "serving"] for batch in batches]
 
 
+def test_second_runs_that_come_in_a_later_segment_are_joined(
+    exchanges: list[list[RunRecord]], tmp_path: Path
+) -> None:
+    """A replay of what was there before goes on with them, as if all had been there at once."""
+    pairs = [batch for batch in exchanges if [run.role for run in batch] == ["serving", "shadow"]]
+    served = [[msgspec.structs.replace(pair[0], shadow="due")] for pair in pairs[:12]]
+    captures, out = tmp_path / "captures", tmp_path / "out"
+    store(served, captures)
+    assert replay(wishes(captures, out)).compared == {
+        "legacy as recorded → legacy as it is now": 12
+    }
+    assert len(said(out)) == 24
+    store([pair[1:] for pair in pairs[:12]], captures)
+    counts = replay(wishes(captures, out))
+    assert (counts.exchanges, counts.unread) == (12, 0)
+    assert counts.compared == {"legacy as it is now → graph as recorded": 12}
+    fresh = tmp_path / "fresh"
+    assert replay(wishes(captures, fresh)) == counts
+    assert said(out) == said(fresh)
+    assert len(said(out)) == 36
+
+
 def test_only_one_exchange_and_a_limit(captures: Path, whole: Path, tmp_path: Path) -> None:
     """To look at one, or to try."""
     wanted = said(whole)[8].exchange
