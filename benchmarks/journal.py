@@ -120,8 +120,11 @@ class Kill:
 class _NoCaptures:
     counts: Any = field(default_factory=CaptureCounts)
 
-    def put(self, _records: Sequence[Any]) -> None:
+    def put(self, _records: Sequence[Any], _values: Any = None) -> None:
         """Drop the lines of an exchange."""
+
+    def put_later(self, _record: Any, _values: Any) -> None:
+        """Drop the line of a second run."""
 
     def feedback(self, _record: Any) -> None:
         """Drop what a user thought."""

@@ -24,7 +24,7 @@ from contract.ports import Effects
 from effects.model import resolving_effects
 from effects.stores import WriteJournal
 from effects.tape import Budget, Exchange, Journal, PauseOrigin, Tape
-from router.capture.recorder import ExchangeRecorder, request_record, shadow_state
+from router.capture.recorder import ExchangeRecorder, request_record
 from router.config.schema import Settings
 from router.context import ExchangeContext, LedgerLine, Observer, RouterCounts, Traces, notify
 from router.exchange_ids import ExchangeIds
@@ -420,13 +420,15 @@ class Router:
         recorded = self.recorder.record_served(context, stream.runs)
         notify(self.observers, "finished", context)
         self.shadows.finished(context, stream, recorded=recorded)
+        if context.exchange in self._unsettled:  # a kill must not cost it: see decision 0036
+            self.recorder.await_shadow(context)
 
     def _settled(self, exchange: str, line: LedgerLine) -> None:
         one = self._unsettled.pop(exchange)
         if one.traced:
             self.traces.forget(exchange)
         notify(self.observers, "settled", one.stream.context, line)
-        self.recorder.hand_over(one.stream.context, shadow_state(line))
+        self.recorder.hand_over(one.stream.context, line)
 
 
 def _set_facts(context: ExchangeContext, stream: ServedStream) -> None:

@@ -211,16 +211,13 @@ class Demonstration:
             while True:
                 async with session.get(f"{self.outcome.url}/readyz") as response:
                     self.outcome.readiness = await response.json()
-                captures = self.outcome.readiness["captures"]
-                done = captures["written"] + sum(captures["dropped"].values())
-                if done >= self._requests or time.monotonic() > until:
+                readiness = self.outcome.readiness
+                unsettled = readiness["ledger"]["open"]
+                left = unsettled + readiness["captures"]["waiting"]
+                if not left or time.monotonic() > until:
                     return
-                self._on_share("shadows", done / self._requests)
+                self._on_share("shadows", 1 - unsettled / max(1, readiness["counts"]["requests"]))
                 await asyncio.sleep(0.2)
-
-    @property
-    def _requests(self) -> int:
-        return int(self.outcome.readiness["counts"]["requests"])
 
     async def compare(self) -> None:
         """Compare what was captured and write the report."""

@@ -106,19 +106,34 @@ _PIECE = 1 << 20
 _BLOB = re.compile(rb'{"blob":"([0-9a-f]{64})","bytes":\d+}')
 
 
-class _Exchange(msgspec.Struct):
-    exchange: str
+class _Head(msgspec.Struct):
+    exchange: str = ""
+    role: str = ""
+    shadow: str = ""
 
 
-_exchange = msgspec.json.Decoder(_Exchange)
+_head = msgspec.json.Decoder(_Head)
 
 
-def exchange_of(line: bytes) -> str:
-    """Return the exchange a line belongs to; "" for a line that is no record."""
+def _head_of(line: bytes) -> _Head:
+    """Return the head of a line; an empty one of a line that is no record."""
     try:
-        return _exchange.decode(line).exchange
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ""
+        return _head.decode(line)
+    except ILLEGIBLE:
+        return _Head()
+
+
+@dataclass(slots=True)
+class Scanned:
+    """The exchanges of one segment: those of lines that are `wanted`, and those split up.
+
+    Of `lone` ones the second run is there without the served one; of `due` ones it is the other
+    way about.
+    """
+
+    wanted: set[str] = field(default_factory=set)
+    lone: set[str] = field(default_factory=set)
+    due: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -139,9 +154,22 @@ class SegmentEdit:
         self.damaged = False
         """Whether damage has been read so far."""
 
-    def exchanges(self, wanted: Callable[[bytes], bool]) -> set[str]:
-        """Return the exchanges of the lines that are wanted."""
-        return {exchange_of(line) for line in self._lines() if wanted(line)}
+    def scan(self, wanted: Callable[[bytes], bool]) -> Scanned:
+        """Read the segment, and return its exchanges."""
+        found, served = Scanned(), set[str]()
+        for line in self._lines():
+            head = _head_of(line)
+            if wanted(line):
+                found.wanted.add(head.exchange)
+            if head.role == "shadow":
+                found.lone.add(head.exchange)
+            elif head.role == "serving":
+                served.add(head.exchange)
+                if head.shadow == "due":
+                    found.due.add(head.exchange)
+        found.due -= found.lone
+        found.lone -= served
+        return found
 
     def blobs(self) -> Iterator[bytes]:
         """Yield the digests of all blobs that are named."""
@@ -180,7 +208,7 @@ class SegmentEdit:
         for batch in _batches(file, self.path):
             lines = []
             for line in batch or ():
-                exchange = exchange_of(line)
+                exchange = _head_of(line).exchange
                 if exchange in exchanges:
                     removed.exchanges.add(exchange)
                     removed.blobs |= set(_BLOB.findall(line))
@@ -245,22 +273,28 @@ class ErasedCaptures:
 def erase_captures(place: str, subject: SubjectMatcher) -> ErasedCaptures:
     """Remove every exchange with a line about the subject; whole batches stay readable.
 
+    A second run whose served run is nowhere is removed like damage: whose it is cannot be read.
     Routers may go on writing: what they write meanwhile is not read. Raises `OSError`.
     """
     began = time.time()
     folder = _Folder(place)
-    exchanges: set[str] = set()
-    concerned: list[SegmentEdit] = []
-    for segment in folder.segments():
-        found = segment.exchanges(subject.matches)
-        if found or segment.damaged or _FEEDBACK in segment.path:
-            concerned.append(segment)
-        exchanges |= found
+    exchanges, lone, due = set[str](), set[str](), set[str]()
+    concerned: list[tuple[SegmentEdit, set[str]]] = []
+    # Backwards, for a served run is written first: it is not missed while segments grow.
+    for segment in reversed(list(folder.segments())):
+        found = segment.scan(subject.matches)
+        exchanges |= found.wanted
+        lone |= found.lone
+        due |= found.due
+        concerned.append((segment, found.wanted | found.lone | found.due))
+    going = exchanges | (lone - due)
     feedbacks, blobs = 0, set[bytes]()
-    for segment in concerned:
-        removed = segment.without(exchanges)
-        feedbacks += len(removed.exchanges) if _FEEDBACK in segment.path else 0
-        blobs |= removed.blobs
+    for segment, known in concerned:
+        is_feedback = _FEEDBACK in segment.path
+        if segment.damaged or is_feedback or not known.isdisjoint(going):
+            removed = segment.without(going)
+            feedbacks += len(removed.exchanges) if is_feedback else 0
+            blobs |= removed.blobs
     return ErasedCaptures(frozenset(exchanges), feedbacks, folder.remove_blobs(blobs, began))
 
 

@@ -33,7 +33,7 @@ def digest(key: bytes, value: str) -> str:
     return hmac.new(key, value.encode("utf-8", "surrogatepass"), "sha256").hexdigest()[:_DIGITS]
 
 
-class _Known(NamedTuple):
+class KnownValue(NamedTuple):
     """A value's kind, whether a path led to it, and its first bytes in JSON."""
 
     name: str
@@ -46,13 +46,16 @@ class Dictionary:
 
     Values found by a pattern are removed wherever they stand. Values found at a path (names,
     mostly) are removed at word boundaries, never as part of a longer word, and not where they
-    are the word of a protocol (`{"role": "user"}` stays when a person is called user).
+    are the word of a protocol (`{"role": "user"}` stays when a person is called user). `known` are
+    the values that it begins with; what it learns is added to them.
     """
 
-    def __init__(self, key: bytes, patterns: Patterns) -> None:
+    def __init__(
+        self, key: bytes, patterns: Patterns, known: dict[str, KnownValue] | None = None
+    ) -> None:
         self._key = key
         self._patterns = patterns
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, KnownValue] = {} if known is None else known
         self._literals: dict[bool, re.Pattern[str] | None] = {}
         self._seen: set[str] = set()
 
@@ -126,7 +129,7 @@ class Dictionary:
         if value not in self._known:
             start = value[: _least(value)].encode("utf-8", "surrogatepass")
             raw = None if _OTHERWISE_WRITTEN.search(value) else start
-            self._known[value] = _Known(name, given, raw)
+            self._known[value] = KnownValue(name, given, raw)
             self._literals.clear()
 
     def _view_edits(self, view: View, *, given: bool) -> Iterator[Edit]:

@@ -11,7 +11,15 @@ import msgspec
 
 from contract import operations
 from contract.flow import Request
-from contract.records import VERSION, FeedbackRecord, RequestRecord, RunRecord, ShadowState
+from contract.records import (
+    VERSION,
+    ErrorRecord,
+    FeedbackRecord,
+    RequestRecord,
+    RunRecord,
+    ShadowState,
+)
+from router.capture.redaction import ExchangeValues
 from router.context import Account, ExchangeContext, LedgerLine, Price, charge_of
 from router.serving.run import Run
 from router.stack import StackName
@@ -35,8 +43,15 @@ class Captures(Protocol):
         """What was written and what was not."""
         ...
 
-    def put(self, records: Sequence[RunRecord]) -> object:
-        """Take the records of one exchange."""
+    def put(self, records: Sequence[RunRecord], values: ExchangeValues | None = None) -> object:
+        """Take the records of one exchange, and return "queued", unless they are dropped.
+
+        `values` where its second run comes later.
+        """
+        ...
+
+    def put_later(self, record: RunRecord, values: ExchangeValues) -> object:
+        """Take the second run of an exchange that was queued with the same `values`."""
         ...
 
     def feedback(self, record: FeedbackRecord) -> object:
@@ -54,6 +69,8 @@ class ExchangeRecorder:
         self._price = price
         self._fingerprints = fingerprints
         self._remembered: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._awaited: dict[str, ExchangeValues | None] = {}
+        """Exchanges whose second run is to come; None where the captures did not take the first."""
 
     def record_served(self, context: ExchangeContext, runs: Iterable[Run]) -> bool:
         """Record the served runs; returns False, with no records, where that fails."""
@@ -113,23 +130,40 @@ class ExchangeRecorder:
         context.records.append(record)
         context.accounts.append(Account(run.began, run.ended, tuple(charges)))
 
-    def hand_over(self, context: ExchangeContext, shadow: ShadowState = "") -> None:
-        """Hand the records of a settled exchange to the captures, and free its tape.
-
-        `shadow` is what became of its second run.
-        """
+    def await_shadow(self, context: ExchangeContext) -> None:
+        """Hand the served runs of an exchange to the captures before its shadow has run."""
+        values = ExchangeValues()
+        self._awaited[context.exchange] = None
         try:
-            for record in context.records:
-                if record.role == "serving":
-                    # Known only now; nothing else has seen the record yet.
-                    msgspec.structs.force_setattr(record, "shadow", shadow)
-            if context.records:
-                self.captures.put(context.records)
+            if self._put_served(context, "due", values):
+                self._awaited[context.exchange] = values
+        except Exception:
+            log.exception("the records of %s are lost", context.exchange)
+
+    def hand_over(self, context: ExchangeContext, line: LedgerLine) -> None:
+        """Hand what is left of a settled exchange to the captures, and free its tape."""
+        try:
+            if context.exchange not in self._awaited:
+                self._put_served(context, _shadow_state(line))
+            elif (values := self._awaited.pop(context.exchange)) is not None:
+                second = _second(context, line)
+                if second is not None:
+                    self.captures.put_later(second, values)
         except Exception:
             # Records serve the migration: they must not cost an exchange its ledger line.
             log.exception("the records of %s are lost", context.exchange)
         finally:
             context.tape.usage.release()
+
+    def _put_served(
+        self, context: ExchangeContext, shadow: ShadowState, values: ExchangeValues | None = None
+    ) -> bool:
+        """Hand over all records there are; returns whether the captures took them."""
+        for record in context.records:
+            if record.role == "serving":
+                # Known only now; nothing else has seen the record yet.
+                msgspec.structs.force_setattr(record, "shadow", shadow)
+        return bool(context.records) and self.captures.put(context.records, values) == "queued"
 
     def feedback(self, exchange: str, score: Any, comment: str | None, at: int) -> None:
         """Record a user's feedback, joined to the assigned stack where that is still known.
@@ -150,13 +184,34 @@ class ExchangeRecorder:
         )
 
 
-def shadow_state(line: LedgerLine) -> ShadowState:
+def _shadow_state(line: LedgerLine) -> ShadowState:
     """Return what the record says of a second run: `due` where it was started to be compared."""
     match line.state:
         case "compared" | "failed":
             return "due"
         case state:
             return state
+
+
+def _second(context: ExchangeContext, line: LedgerLine) -> RunRecord | None:
+    """Return the record of a shadow, or one that says why it does not come; None if it failed."""
+    state = _shadow_state(line)
+    if state == "due":
+        return next((run for run in context.records if run.role == "shadow"), None)
+    serving = context.records[0]
+    return RunRecord(
+        v=VERSION,
+        exchange=context.exchange,
+        flow=context.spec.name,
+        role="shadow",
+        stack="graph" if serving.stack == "legacy" else "legacy",
+        assigned=serving.assigned,
+        served=serving.served,
+        began=context.began,
+        outcome="cancelled",
+        error=ErrorRecord(line.reason),
+        shadow=state,
+    )
 
 
 def request_record(request: Request[Any, Any]) -> RequestRecord:

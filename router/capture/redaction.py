@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -17,7 +17,14 @@ import msgspec
 from contract.model import Chunk
 from contract.records import EntryRecord, FeedbackRecord, RunRecord
 from contract.wire import EventDecoder
-from router.capture.pseudonyms import Dictionary, Edit, applied, decode_json, encode_json
+from router.capture.pseudonyms import (
+    Dictionary,
+    Edit,
+    KnownValue,
+    applied,
+    decode_json,
+    encode_json,
+)
 from router.config.patterns import Patterns
 
 Json: TypeAlias = Any
@@ -41,6 +48,17 @@ _CLOSING = '"}\n'
 _chunks = msgspec.json.Decoder(list[Chunk])
 
 
+@dataclass(slots=True)
+class ExchangeValues:
+    """The personal data of an exchange whose second run is redacted later than its served runs.
+
+    `learned` is whether these have been redacted.
+    """
+
+    known: dict[str, KnownValue] = field(default_factory=dict)
+    learned: bool = False
+
+
 class Redactor:
     """Replaces personal data by keyed pseudonyms.
 
@@ -54,17 +72,29 @@ class Redactor:
         self._paths = tuple(tuple(path.split(".")) for path in paths)
         self._key = key
 
-    def exchange(self, records: Sequence[RunRecord], decoder: EventDecoder) -> list[RunRecord]:
-        """Return the records of one exchange without personal data, marked `redacted` if changed.
+    def exchange(
+        self,
+        records: Sequence[RunRecord],
+        decoder: EventDecoder,
+        values: ExchangeValues | None = None,
+    ) -> list[RunRecord]:
+        """Return records of one exchange without personal data, marked `redacted` if changed.
 
-        An unmarked record is verbatim: its replay is compared with the recorded frames.
+        An unmarked record is verbatim: its replay is compared with the recorded frames. `values`
+        are what its other records have taught, and take in what these do.
         """
         runs, patterns = self._apart(records, decoder)
-        dictionary = self._learned(runs, patterns)
-        return [run.redacted(dictionary) for run in runs] if dictionary else list(records)
+        dictionary = self._learned(runs, patterns, values)
+        redacted = [run.redacted(dictionary) for run in runs] if dictionary else list(records)
+        if values is not None:
+            values.learned = True
+        return redacted
 
     def at_once(
-        self, records: Sequence[RunRecord], decoder: EventDecoder
+        self,
+        records: Sequence[RunRecord],
+        decoder: EventDecoder,
+        values: ExchangeValues | None = None,
     ) -> list[RunRecord] | None:
         """Do as `exchange` where that is quick; None where texts would have to be searched.
 
@@ -76,12 +106,13 @@ class Redactor:
         runs, patterns = self._apart(records, decoder)
         if patterns:
             return None
-        dictionary = self._learned(runs, patterns)
-        if not dictionary:
-            return list(records)
-        if any(any(map(dictionary.possible, run.frames.search)) for run in runs):
+        dictionary = self._learned(runs, patterns, values)
+        if dictionary and any(any(map(dictionary.possible, run.frames.search)) for run in runs):
             return None
-        return [run.redacted(dictionary) for run in runs]
+        redacted = [run.redacted(dictionary) for run in runs] if dictionary else list(records)
+        if values is not None:
+            values.learned = True
+        return redacted
 
     def feedback(self, record: FeedbackRecord) -> FeedbackRecord:
         """Return a feedback without personal data in its comment."""
@@ -100,8 +131,10 @@ class Redactor:
         # Characters may hide in escapes.
         return runs, self._patterns if b"\\u" in raw else self._patterns.possible(raw)
 
-    def _learned(self, runs: Sequence[_Run], patterns: Patterns) -> Dictionary:
-        dictionary = Dictionary(self._key, patterns)
+    def _learned(
+        self, runs: Sequence[_Run], patterns: Patterns, values: ExchangeValues | None
+    ) -> Dictionary:
+        dictionary = Dictionary(self._key, patterns, None if values is None else values.known)
         for run in runs:
             for source in run.sources:
                 if patterns or source.paths:

@@ -210,8 +210,9 @@ class SegmentStore:
         return True
 
     def _begin(self, folder: str) -> _Open:
-        for other in [name for name in self._open if _flow_of(name) == _flow_of(folder)]:
-            self._end(other)  # the day has changed
+        days = sorted(name for name in self._open if _flow_of(name) == _flow_of(folder))
+        for other in days[:-1]:  # around midnight exchanges of two days are written
+            self._end(other)
         if self._quota is not None:
             self._quota.measure()  # other processes write here, too
         path = self._new_path(folder)

@@ -21,9 +21,10 @@ from typing import Literal
 import msgspec
 
 from contract.blobs import LONGEST, without_blobs
+from contract.errors import CutoverError
 from contract.flow import FlowSpec
 from contract.records import FeedbackRecord, RunRecord, encode_run, writable
-from router.capture.redaction import Redactor
+from router.capture.redaction import ExchangeValues, Redactor
 from router.capture.segments import SegmentStore
 from router.config.patterns import compile_patterns
 from router.config.schema import CaptureSettings
@@ -48,7 +49,8 @@ log = logging.getLogger(__name__)
 class CaptureCounts:
     """Counts since the start, in exchanges and feedbacks; `bytes` as stored.
 
-    Each is `written`, `waiting`, `not_sampled` or `dropped`.
+    Each is `written`, `waiting`, `not_sampled` or `dropped`. A second run that comes later than the
+    served ones may wait or be dropped by itself.
     """
 
     written: int = 0
@@ -61,11 +63,22 @@ class CaptureCounts:
     dropped: Mapping[Dropped, int] = field(default_factory=dict)
 
 
+class ServedRunsLost(CutoverError):
+    """The served runs of an exchange could not be redacted, and its second run goes with them."""
+
+    def __init__(self, exchange: str) -> None:
+        super().__init__(f"the served runs of {exchange!r} could not be redacted")
+
+
 class Packed(msgspec.Struct, frozen=True):
-    """Lines of one exchange or feedback, and the folder they go to."""
+    """Lines of one exchange or feedback, and the folder they go to.
+
+    `later` where they are those of a second run, whose exchange has been written before.
+    """
 
     folder: str
     lines: list[bytes]
+    later: bool = False
 
 
 class CaptureWriter:
@@ -109,27 +122,22 @@ class CaptureWriter:
         self._closing: Future[None] | None = None
         threading.Thread(target=self._work, name="cutover-capture", daemon=True).start()
 
-    def put(self, records: Sequence[RunRecord]) -> Put:
-        """Take the records of one finished exchange; whole or not at all."""
+    def put(self, records: Sequence[RunRecord], values: ExchangeValues | None = None) -> Put:
+        """Take the records of one finished exchange; whole or not at all.
+
+        `values` where its second run comes later, by `put_later`.
+        """
         percent = self._captures.percent
         if not records or not captured(percent, self._salt, records[0].exchange):
             self._not_sampled += bool(records)
             return "not_sampled"
-        size = sum([_size(record) for record in records])
-        if not self._reserve(size):
-            return "dropped"
-        short = size <= LONGEST and not records[0].tape
-        packed = self._packed_at_once(records) if short else None
-        if packed is None:
-            self._jobs.put(partial(self._take, partial(self._pack, tuple(records)), size))
-            return "queued"
-        self._ready.append(packed)
-        self._ready_size += size
-        if len(self._ready) >= self._captures.batch:
-            self._hand_over()
-        elif self._handing is None:
-            self._handing = asyncio.get_running_loop().call_later(HOLD, self._hand_over)
-        return "queued"
+        return self._put(records, values)
+
+    def put_later(self, record: RunRecord, values: ExchangeValues) -> Put:
+        """Take the second run of an exchange that was `queued` with the same `values`."""
+        if self._ready and not values.learned:
+            self._hand_over()  # what was put before is written before
+        return self._put((record,), values, later=True)
 
     def feedback(self, record: FeedbackRecord) -> Put:
         """Take a user's feedback; never sampled, there is too little of it."""
@@ -187,8 +195,7 @@ class CaptureWriter:
 
     @property
     def _unsettled(self) -> int:
-        done = self._batch
-        return self._queued - done.written - done.dropped.total()
+        return self._queued - self._batch.settled
 
     def _reserve(self, size: int) -> bool:
         """Reserve space in the queue, if there is any: a single job of any size always fits."""
@@ -208,15 +215,39 @@ class CaptureWriter:
         self._refused[why] += 1
         self._refused_at = time.monotonic()
 
-    def _packed_at_once(self, records: Sequence[RunRecord]) -> Packed | None:
-        """Pack a short exchange of remote stacks; None where something may have to be redacted.
+    def _put(
+        self, records: Sequence[RunRecord], values: ExchangeValues | None, *, later: bool = False
+    ) -> Put:
+        size = sum([_size(record) for record in records])
+        if not self._reserve(size):
+            return "dropped"
+        packed = None
+        if size <= LONGEST and not records[0].tape and (not later or (values and values.learned)):
+            packed = self._packed_at_once(records, values, later=later)
+        if packed is None:
+            pack = partial(self._pack, tuple(records), values, later=later)
+            self._jobs.put(partial(self._take, pack, size))
+            return "queued"
+        self._ready.append(packed)
+        self._ready_size += size
+        if len(self._ready) >= self._captures.batch:
+            self._hand_over()
+        elif self._handing is None:
+            self._handing = asyncio.get_running_loop().call_later(HOLD, self._hand_over)
+        return "queued"
+
+    def _packed_at_once(
+        self, records: Sequence[RunRecord], values: ExchangeValues | None, *, later: bool
+    ) -> Packed | None:
+        """Pack short runs of remote stacks; None where something may have to be redacted.
 
         That takes less time than a change of threads; texts to be searched take longer, as do
         tapes.
         """
         with suppress(Exception):  # the thread meets it again, and counts it
-            redacted = self._redactor.at_once(records, self._specs[records[0].flow].decoder)
-            return None if redacted is None else _packed(redacted)
+            decoder = self._specs[records[0].flow].decoder
+            redacted = self._redactor.at_once(records, decoder, values)
+            return None if redacted is None else _packed(redacted, later=later)
         return None
 
     def _hand_over(self) -> None:
@@ -267,19 +298,25 @@ class CaptureWriter:
             self._taken_bytes += size
             time.sleep(0)  # hands the interpreter to the loop between two exchanges
 
-    def _pack(self, records: Sequence[RunRecord]) -> Packed:
+    def _pack(
+        self, records: Sequence[RunRecord], values: ExchangeValues | None, *, later: bool
+    ) -> Packed:
+        if later and values is not None and not values.learned:
+            raise ServedRunsLost(records[0].exchange)
         try:
-            return self._packed_without_blobs(records)
+            return self._packed_without_blobs(records, values, later=later)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             # A stack, a tool or a service said what cannot be searched: it is made so that it can.
-            return self._packed_without_blobs(list(map(writable, records)))
+            return self._packed_without_blobs(list(map(writable, records)), values, later=later)
 
-    def _packed_without_blobs(self, records: Sequence[RunRecord]) -> Packed:
-        redacted = self._redactor.exchange(records, self._specs[records[0].flow].decoder)
+    def _packed_without_blobs(
+        self, records: Sequence[RunRecord], values: ExchangeValues | None, *, later: bool
+    ) -> Packed:
+        redacted = self._redactor.exchange(records, self._specs[records[0].flow].decoder, values)
         for at, record in enumerate(redacted):
             if _size(record) > LONGEST:
                 redacted[at] = without_blobs(record, self._batch.store.blob)
-        return _packed(redacted)
+        return _packed(redacted, later=later)
 
     def _pack_feedback(self, record: FeedbackRecord) -> Packed:
         line = _encoder.encode(self._redactor.feedback(record)) + b"\n"
@@ -296,10 +333,13 @@ class _Batch:
         self.store = SegmentStore(captures)
         self._captures = captures
         self._lines: dict[str, list[bytes]] = {}
+        self._packed: Counter[str] = Counter()
         self._exchanges: Counter[str] = Counter()
         self._due = math.inf
         self._sweep = time.monotonic() if captures.keep_days else math.inf
         self.written = self.lines = self.batches = self.bytes = 0
+        self.settled = 0
+        """How many of those packed, or not, are stored or dropped."""
         self.dropped: Counter[Dropped] = Counter()
         self.stored_at = self.dropped_at = -math.inf
 
@@ -309,12 +349,13 @@ class _Batch:
         return None if moment == math.inf else max(0.0, moment - time.monotonic())
 
     def add(self, packed: Packed) -> None:
-        """Add one exchange's lines; writes when the batch is full or due."""
+        """Add lines packed together; writes when the batch is full or due."""
         self._lines.setdefault(packed.folder, []).extend(packed.lines)
-        self._exchanges[packed.folder] += 1
+        self._packed[packed.folder] += 1
+        self._exchanges[packed.folder] += not packed.later
         if self._due == math.inf:
             self._due = time.monotonic() + self._captures.flush_seconds
-        if self._exchanges.total() >= self._captures.batch:
+        if self._packed.total() >= self._captures.batch:
             self.write()
         self.tend()
 
@@ -333,24 +374,26 @@ class _Batch:
     def write(self) -> None:
         """Store everything, a batch per folder."""
         for folder, lines in self._lines.items():
-            count = self._exchanges[folder]
+            count = self._packed[folder]
             try:
                 size = self.store.write(folder, b"".join(lines))
             except Exception as error:  # noqa: BLE001 (stores elsewhere have errors of their own)
                 self.drop("disk", count, error)
                 continue
             self.stored_at = time.monotonic()
-            self.written += count
+            self.settled += count
+            self.written += self._exchanges[folder]
             self.lines += len(lines)
             self.batches += 1
             self.bytes += size
-        self._lines.clear()
-        self._exchanges.clear()
+        for counted in (self._lines, self._packed, self._exchanges):
+            counted.clear()
         self._due = math.inf
 
     def drop(self, why: Dropped, count: int, error: Exception) -> None:
         """Count a loss; the error is named only: its text could quote the data."""
         self.dropped[why] += count
+        self.settled += count
         self.dropped_at = time.monotonic()
         self._log(f"{count} dropped ({why})", error)
 
@@ -358,10 +401,10 @@ class _Batch:
         log.error("captures: %s: %s", what, type(error).__name__)
 
 
-def _packed(records: Sequence[RunRecord]) -> Packed:
+def _packed(records: Sequence[RunRecord], *, later: bool) -> Packed:
     date = _date(records[0].began // _DAY_MICROSECONDS)
     lines = [encode_run(record) for record in records]
-    return Packed(f"flow={records[0].flow}/date={date}", lines)
+    return Packed(f"flow={records[0].flow}/date={date}", lines, later)
 
 
 def _size(record: RunRecord) -> int:

@@ -358,7 +358,7 @@ class CaptureSettings(Section):
 
     path: Folder = _key("a folder or any fsspec URL", "captures")
     percent: Percent = _key("share of exchanges captured", Decimal("100.000"))
-    batch: Positive = _key("exchanges in one compressed frame", 64)
+    batch: Positive = _key("exchanges, and later second runs, in one frame", 64)
     queue: Positive = _key(
         "exchanges that may wait for the disk, 64 MiB in all; beyond, dropped", 16_384
     )

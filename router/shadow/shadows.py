@@ -295,6 +295,8 @@ class Shadows:
             return "size"
         if self._closed:
             return "stopping"
+        if job.run is None and self.budget.exhausted:
+            return "budget"
         full = self.waiting >= self._queue.maxsize and job.exchange not in self._tailing
         return "queue_full" if full else ""
 

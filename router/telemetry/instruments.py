@@ -149,7 +149,9 @@ LEDGER = _counter(
 )
 CAPTURES_WRITTEN = _counter("captures_written_total", "Exchanges and feedbacks stored")
 CAPTURES_DROPPED = _counter(
-    "captures_dropped_total", "Exchanges and feedbacks that could not be stored", "reason"
+    "captures_dropped_total",
+    "Exchanges, second runs and feedbacks that could not be stored",
+    "reason",
 )
 QA_IGNORED = _counter("qa_headers_ignored_total", "QA headers that were not valid")
 EDITS_REFUSED = _counter(
@@ -206,7 +208,9 @@ SHADOWS_WAITING = _gauge("shadows_waiting", "Exchanges that wait for their shado
 SHADOW_LAG = _gauge(
     "shadow_lag_seconds", "How long the shadow that runs now has been due", across="livemax"
 )
-CAPTURES_WAITING = _gauge("captures_waiting", "Exchanges and feedbacks that wait for the disk")
+CAPTURES_WAITING = _gauge(
+    "captures_waiting", "Exchanges, second runs and feedbacks that wait for the disk"
+)
 BYTES_LEFT = _gauge(
     "tape_budget_left_bytes", "What all tapes of a worker together may still hold", across="livemin"
 )

@@ -56,8 +56,11 @@ class Discarded:
 
     counts: Any = field(default_factory=CaptureCounts)
 
-    def put(self, records: Sequence[Any]) -> None:
+    def put(self, records: Sequence[Any], values: Any = None) -> None:
         """Drop the lines of an exchange."""
+
+    def put_later(self, record: Any, values: Any) -> None:
+        """Drop the line of a second run."""
 
     def feedback(self, record: Any) -> None:
         """Drop what a user thought."""

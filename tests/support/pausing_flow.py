@@ -292,6 +292,5 @@ class Desk:
 
     async def settled(self, stream: ServedStream) -> None:
         """Wait until an exchange is over and written down."""
-        exchange, batches = stream.context.exchange, self.captured.batches
-        while not any(run.exchange == exchange for batch in batches for run in batch):
+        while self.router.runs(stream.context.exchange) is not None:
             await self.captured.changed.wait()

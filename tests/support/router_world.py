@@ -21,6 +21,7 @@ from effects.tape import Signal
 from effects.testing import World
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
+from router.capture.redaction import ExchangeValues
 from router.config.schema import (
     FlowSettings,
     LimitSettings,
@@ -30,6 +31,7 @@ from router.config.schema import (
 )
 from router.context import ExchangeContext, LedgerLine, Observer
 from router.http.connection import BodyMemory
+from router.router import Router
 from router.routing.flags import FlagEvaluator
 from router.routing.pins import Pins
 from router.serving.stack import LocalStack
@@ -70,17 +72,36 @@ class CapturedCounts:
 
 @dataclass
 class Captured:
-    """What the router handed to the captures."""
+    """What the router handed to the captures; `puts` counts how many times it did.
+
+    `batches` are the lines of each exchange, `runs` all of them in the order in which they came.
+    """
 
     batches: list[list[RunRecord]] = field(default_factory=list)
+    runs: list[RunRecord] = field(default_factory=list)
     feedbacks: list[FeedbackRecord] = field(default_factory=list)
     counts: CapturedCounts = field(default_factory=CapturedCounts)
     changed: Signal = field(default_factory=Signal)
+    puts: int = 0
+    values: dict[str, ExchangeValues | None] = field(default_factory=dict)
 
-    def put(self, records: Sequence[RunRecord]) -> None:
-        """Take the lines of one exchange."""
+    def put(self, records: Sequence[RunRecord], values: ExchangeValues | None = None) -> str:
+        """Take the lines of one exchange; those of its second run may come later."""
         self.counts.exchanges += 1
+        self.puts += 1
+        self.values[records[0].exchange] = values
         self.batches.append(list(records))
+        self.runs += records
+        self.changed.wake()
+        return "queued"
+
+    def put_later(self, record: RunRecord, values: ExchangeValues) -> None:
+        """Take the line of a second run."""
+        assert values is self.values[record.exchange]
+        self.puts += 1
+        (batch,) = [one for one in self.batches if one[0].exchange == record.exchange]
+        batch.append(record)
+        self.runs.append(record)
         self.changed.wake()
 
     def feedback(self, record: FeedbackRecord) -> None:
@@ -220,7 +241,7 @@ class House:
     @property
     def runs(self) -> list[RunRecord]:
         """All lines handed to the captures."""
-        return [record for batch in self.captured.batches for record in batch]
+        return self.captured.runs
 
     @property
     def states(self) -> dict[str, int]:
@@ -230,8 +251,7 @@ class House:
     async def ask(self, body: Body | None = None, **how: Any) -> Served:
         """Be one client to the end, then wait until the exchange is settled and written."""
         served = await self.client(body or self.case.body, **how)
-        while not any(run.exchange == served.exchange for run in self.runs):
-            await self.captured.changed.wait()
+        await self.contexts.settled_in(self.router, served.exchange)
         return served
 
     async def client(
@@ -298,7 +318,17 @@ async def each(stream: ServedStream) -> AsyncIterator[bytes]:
 
 
 class Contexts(dict[str, ExchangeContext]):
-    """Observes finished exchanges, by id."""
+    """Observes finished exchanges, by id; `settlements` wakes when one is settled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settlements = Signal()
+        self.lines: dict[str, LedgerLine] = {}
+
+    async def settled_in(self, router: Router, exchange: str) -> None:
+        """Wait until an exchange is settled, and all of it is written."""
+        while router.runs(exchange) is not None:
+            await self.settlements.wait()
 
     def refused(self, flow: str, status: int, code: str) -> None:
         """Ignore a refusal."""
@@ -308,7 +338,9 @@ class Contexts(dict[str, ExchangeContext]):
         self[context.exchange] = context
 
     def settled(self, context: ExchangeContext, line: LedgerLine) -> None:
-        """Nothing more is noted."""
+        """Wake what waits for the last record of an exchange, which is about to be written."""
+        self.lines[context.exchange] = line
+        self.settlements.wake()
 
 
 def _named(line: LedgerLine) -> str:

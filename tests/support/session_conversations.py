@@ -98,8 +98,7 @@ async def say(house: House, session: str, message: str = "and") -> Served:
 
 async def recorded(house: House, served: Served) -> None:
     """Wait until the exchange of a turn is settled and written."""
-    while not any(run.exchange == served.exchange for run in house.runs):
-        await house.captured.changed.wait()
+    await house.contexts.settled_in(house.router, served.exchange)
 
 
 def served_by(house: House, stack: StackName) -> Settings:

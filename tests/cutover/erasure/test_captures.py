@@ -10,9 +10,10 @@ import fsspec
 import msgspec
 import pytest
 
-from contract.records import FeedbackRecord, RequestRecord, RunRecord, decode_run
+from contract.records import FeedbackRecord, PlayRecord, RequestRecord, RunRecord, decode_run
 from contract.stores import DataSubject
 from cutover.erasure import SubjectMatcher, erase_captures
+from router.capture.redaction import ExchangeValues
 from router.capture.writer import CaptureWriter
 from router.config.schema import CaptureSettings
 from tests.support.capture_files import SPECS, a_run, batches, segments
@@ -119,6 +120,59 @@ async def test_a_torn_tail_goes_since_nobody_knows_whose_it_is(tmp_path: Path, l
     path.write_bytes(path.read_bytes()[:-lost])
     assert not erase_captures(str(tmp_path), ANN).exchanges
     assert exchanges(tmp_path)[:4] == ["1", "1", "2", "2"]
+
+
+def ended_later(exchange: str, user: str) -> tuple[RunRecord, RunRecord]:
+    """Build the records of an exchange whose shadow ends long after it."""
+    serving, shadow = asked(exchange, user)
+    return msgspec.structs.replace(serving, shadow="due"), shadow
+
+
+def a_segment_each(folder: Path) -> CaptureWriter:
+    """Return a writer that begins a segment with each put."""
+    captures = CaptureSettings(path=str(folder), batch=1, flush_seconds=60)
+    settings = captures.model_copy(update={"segment_bytes": 1})
+    return CaptureWriter(settings, SPECS, salt="s", key=b"key")
+
+
+@pytest.mark.parametrize("named", ["in the served run", "in the second run"])
+async def test_a_run_in_another_segment_goes_too(tmp_path: Path, named: str) -> None:
+    """It does not name the subject: its exchange does, elsewhere."""
+    hers, his = ended_later("2", "ann@example.org"), ended_later("1", "ben")
+    if named == "in the second run":
+        asks = msgspec.Raw(b'{"user_id": "ann@example.org"}')
+        play = PlayRecord(port="memory", op="search", site="s", how="missed", args=asks)
+        shadow = msgspec.structs.replace(hers[1], plays=(play,))
+        hers = msgspec.structs.replace(hers[0], request=None), shadow
+    values = {"1": ExchangeValues(), "2": ExchangeValues()}
+    writer = a_segment_each(tmp_path)
+    for serving, _ in (his, hers):
+        writer.put([serving], values[serving.exchange])
+    for _, shadow in (his, hers):
+        writer.put_later(shadow, values[shadow.exchange])
+    await writer.flush()
+    assert len(segments(tmp_path)) == 4
+    assert erase_captures(str(tmp_path), ANN).exchanges == {"2"}
+    assert exchanges(tmp_path) == ["1", "1"]
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_a_shadow_that_was_still_running_goes_the_next_time(
+    tmp_path: Path, others: int
+) -> None:
+    """Its served run is gone, and only that said whose it is; others that run still are kept."""
+    writer = a_segment_each(tmp_path)
+    hers, values = ended_later("2", "ann@example.org"), ExchangeValues()
+    writer.put([hers[0]], values)
+    for number in range(others):
+        writer.put([ended_later(f"9{number}", "ben")[0]], ExchangeValues())
+    await writer.flush()
+    assert erase_captures(str(tmp_path), ANN).exchanges == {"2"}
+    writer.put_later(hers[1], values)
+    await writer.aclose()
+    assert exchanges(tmp_path) == [*["90"][:others], "2"]
+    assert erase_captures(str(tmp_path), ANN).exchanges == set()
+    assert exchanges(tmp_path) == ["90"][:others]
 
 
 async def test_a_store_elsewhere_gets_its_objects_anew(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from contract.model import (
 from contract.operations import MODEL_STREAM, TOOLS_LIST
 from contract.records import EntryRecord, FeedbackRecord, RequestRecord, RunRecord, decode_run
 from effects.tape import Tape, canonical
+from router.capture.redaction import ExchangeValues
 from router.capture.segments import CapturePlaceRefused, SegmentStore
 from router.capture.writer import CaptureWriter
 from router.config import patterns
@@ -226,6 +227,57 @@ async def test_what_cannot_be_redacted_is_never_stored(
     assert "secret words" not in caplog.text
 
 
+def a_shadow(exchange: str, content: str = "hello") -> RunRecord:
+    """Return a small record of a second run."""
+    return msgspec.structs.replace(a_run(exchange, content), role="shadow", stack="graph")
+
+
+@pytest.mark.parametrize("content", ["hello", "to li.lei@example.com"], ids=["at once", "searched"])
+@pytest.mark.parametrize("later", ["hello", "to li.lei@example.com"], ids=["at once", "searched"])
+async def test_a_second_run_is_stored_later(tmp_path: Path, content: str, later: str) -> None:
+    """Behind its served run, in whatever segment is open by then; the exchange counts once."""
+    writer = writer_to(tmp_path, batch=1, segment_bytes=1)
+    for name in ("a", "b"):
+        values = ExchangeValues()
+        assert writer.put([a_run(name, content)], values) == "queued"
+        assert writer.put_later(a_shadow(name, later), values) == "queued"
+    await writer.aclose()
+    assert [(one.exchange, one.role) for one in runs(tmp_path)] == [
+        (name, role) for name in ("a", "b") for role in ("serving", "shadow")
+    ]
+    assert len(segments(tmp_path)) == 4
+    counts = writer.counts
+    assert (counts.written, counts.lines, counts.waiting, counts.dropped) == (2, 4, 0, {})
+
+
+async def test_a_served_run_is_stored_before_its_second_ends(tmp_path: Path) -> None:
+    """What a kill takes is at most the batch that is being filled."""
+    writer = writer_to(tmp_path, batch=1)
+    values = ExchangeValues()
+    writer.put([a_run("a")], values)
+    await writer.flush()
+    assert [one.role for one in runs(tmp_path)] == ["serving"]
+    writer.put_later(a_shadow("a"), values)
+    await writer.aclose()
+    assert [one.role for one in runs(tmp_path)] == ["serving", "shadow"]
+
+
+async def test_a_second_run_is_lost_with_its_served_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What that would have taught could not be removed from it."""
+    monkeypatch.setattr(patterns, "PATIENCE_S", 0.05)
+    redact = RedactionSettings(patterns={"endless": "((a{1,100}){1,100}){1,100}b"})
+    writer = writer_to(tmp_path, redact=redact)
+    values = ExchangeValues()
+    writer.put([a_run("slow", "a" * 3_000)], values)
+    writer.put_later(a_shadow("slow"), values)
+    await writer.aclose()
+    assert not runs(tmp_path)
+    assert writer.counts.dropped == {"redaction_failed": 2}
+    assert (writer.counts.written, writer.counts.waiting) == (0, 0)
+
+
 async def test_sampling_is_by_exchange(tmp_path: Path) -> None:
     """A share of zero keeps nothing; feedback is kept anyway."""
     writer = writer_to(tmp_path, percent=CaptureSettings().percent * 0)
@@ -383,12 +435,12 @@ def test_the_cap_counts_what_other_workers_wrote(tmp_path: Path) -> None:
 
 
 def test_a_new_day_is_a_new_segment(tmp_path: Path) -> None:
-    """And the old one is closed."""
+    """That of the day before stays open for what ends late; older ones are closed."""
     store = store_in(tmp_path)
-    for day in ("2026-11-18", "2026-11-19", "2026-11-18"):
-        store.write(f"flow=chat/date={day}", b"x\n")
+    for day in ("18", "19", "18", "19", "20", "19", "18"):
+        store.write(f"flow=chat/date=2026-11-{day}", b"x\n")
     store.close()
-    assert [path.parent.name[-2:] for path in segments(tmp_path)] == ["18", "18", "19"]
+    assert [path.parent.name[-2:] for path in segments(tmp_path)] == ["18", "18", "19", "20"]
 
 
 @pytest.mark.parametrize("lost", [1, 10, 60])

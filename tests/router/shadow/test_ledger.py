@@ -12,9 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compare.input.captures import CapturedExchange, exchanges
+from compare.input.segments import CapturedLine
 from contract.flow import Event
 from contract.flows.chat import ChatRequest
 from contract.ports import Effects
+from contract.records import RunRecord, encode_run
 from effects.testing import VirtualLoop
 from router.stack import StackName
 from tests.support.faulty_stacks import Act, after, crash, deaf, hang, short
@@ -136,11 +139,30 @@ def books(house: House, mix: Mix) -> None:
     assert len(written) == len(set(written)) == len(mix.clients)
     roles = [[run.role for run in batch] for batch in house.captured.batches]
     assert {role[0] for role in roles} == {"serving"}
-    assert sum("shadow" in role for role in roles) == ledger.total("compared")
     assert not any("shadow" in role and "fallback" in role for role in roles)
+    runs = house.runs
+    shadows = [run for run in runs if run.role == "shadow"]
+    assert sum(not run.shadow for run in shadows) == ledger.total("compared")
+    # Of each exchange is known what became of its second run, from its lines alone.
+    due = {run.exchange for run in runs if run.role == "serving" and run.shadow == "due"}
+    assert due == {run.exchange for run in shadows}
+    read = [settled_state(batch) for batch in house.captured.batches]
+    for state in ("compared", "dropped", "cancelled", "not_sampled"):
+        assert read.count(state) == ledger.total(state)
     if mix.shadow == 0:
         assert ledger.total("not_sampled") == len(mix.clients)
     assert house.router.settings().limits.total_bytes == house.router.bytes_left
+
+
+def settled_state(runs: list[RunRecord]) -> str:
+    """Read what became of a second run from its line and those of the served ones behind it."""
+    apart = sorted(runs, key=lambda run: run.role != "shadow")
+    lines = [CapturedLine(1, encode_run(run).rstrip()) for run in apart]
+    [read] = exchanges(lines, "memory")
+    assert isinstance(read, CapturedExchange)
+    serving, *others = read.runs
+    assert serving.shadow != "due" or [run.role for run in others] == ["shadow"]
+    return "compared" if serving.shadow == "due" else serving.shadow
 
 
 @pytest.mark.slow
