@@ -380,9 +380,12 @@ class Router:
         """The stream ends: what its flow still does must outlive this process."""
         context = stream.context
         if self.pauses is not None and stream.served_by.powers.taped:
-            self._writes[context.exchange].remainder = await store_remainder(
+            storing = store_remainder(
                 self.pauses.store, stream, request_record(context.request), self.wall()
             )
+            task = asyncio.create_task(storing, name="store remainder")
+            self._writes[context.exchange].remainder = task
+            await asyncio.shield(task)
 
     def _stacks_for(self, spec: FlowSpec, first: str) -> list[Stack]:
         """Return the stacks that can do what is left of an exchange, the `first` one first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,7 +30,8 @@ _MARGIN_SECONDS: Final = 60.0
 class ExchangeWrites:
     """The journal of one exchange. A store that is away costs the journal, never the exchange.
 
-    After the end of its stream a `remainder` is the journal of what is still done.
+    After the end of its stream the claim on its `remainder` is the journal of what is still done;
+    it is stored by a task, which no cancelled sender ends.
     """
 
     store: WriteJournal
@@ -37,13 +39,13 @@ class ExchangeWrites:
     flow: str
     wall: Callable[[], float]
     seconds: float
-    remainder: Claim | None = field(default=None, init=False)
+    remainder: asyncio.Task[Claim | None] | None = field(default=None, init=False)
     _any: bool = field(default=False, init=False)
 
     async def begin(self, entry: Entry, /) -> bool:
         """Store that a write begins."""
-        if self.remainder is not None:
-            return await self.remainder.begin(entry)
+        if (claim := await self._claim()) is not None:
+            return await claim.begin(entry)
         if entry.operation in _UNWRITTEN:
             return True
         what, began = entry.operation.label, self.wall()
@@ -61,8 +63,8 @@ class ExchangeWrites:
 
     async def end(self, entry: Entry, /) -> None:
         """Store what came of a write."""
-        if self.remainder is not None:
-            await self.remainder.end(entry)
+        if (claim := await self._claim()) is not None:
+            await claim.end(entry)
             return
         if entry.operation in _UNWRITTEN:
             return
@@ -74,11 +76,14 @@ class ExchangeWrites:
 
     async def close(self) -> None:
         """Remove the writes of the exchange, which has ended."""
-        if self.remainder is not None:
-            await self.remainder.remove()
+        if (claim := await self._claim()) is not None:
+            await claim.remove()
         if not self._any:
             return
         try:
             await self.store.close(self.exchange)
         except EffectFailed as failure:
             log.warning("the journal of %s stays: %s", self.exchange, failure.fault.code)
+
+    async def _claim(self) -> Claim | None:
+        return None if self.remainder is None else await asyncio.shield(self.remainder)

@@ -165,6 +165,34 @@ async def test_a_remainder_that_is_claimed_is_left_alone() -> None:
     assert len(left.ids) == 1
 
 
+class SlowPauses(StoredPauses):
+    """Pauses in a store that takes its time to answer."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(clock, {})
+        self.inserted = asyncio.Event()
+
+    async def _insert(self, pause: Pause) -> bool:
+        stored = await super()._insert(pause)
+        self.inserted.set()
+        await asyncio.sleep(1.0)
+        return stored
+
+
+async def test_a_sender_that_is_cancelled_leaves_nothing_behind() -> None:
+    """While the remainder is being stored: the flow goes on to its end, and the row is removed."""
+    stores, slow = Stores(), SlowPauses(asyncio.get_running_loop().time)
+    async with House(learning(stores), RULES) as house:
+        journalled(house, slow, [])
+        sender = asyncio.create_task(house.client(house.case.body))
+        await slow.inserted.wait()
+        sender.cancel()
+        await asyncio.wait({sender})
+    assert sender.cancelled()
+    assert [entry.text for entry in stores.memory.entries] == ["likes quinces"]
+    assert not slow.ids
+
+
 async def test_nothing_is_stored_of_a_flow_that_ends_with_its_stream() -> None:
     """A conversation too short to learn from costs no row."""
     loop, stores = asyncio.get_running_loop(), Stores()
