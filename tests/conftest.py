@@ -7,9 +7,12 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from tempfile import gettempdir
+from types import ModuleType
 from typing import Any, cast
 
 import httpcore2
@@ -19,6 +22,7 @@ from pytest_asyncio import is_async_test
 
 from effects.testing import VirtualLoop
 from tests.support.postgres import own_schema, pgvector_server
+from tests.support.project import PACKAGES, root_of
 
 ROOT = Path(__file__).resolve().parent.parent
 # Sixty processes are started; each would compile the project anew where no bytecode is kept.
@@ -66,30 +70,84 @@ def pytest_collection() -> Generator[None, object, object]:
     """
     gc.disable()
     try:
-        return (yield)
+        with _own_imports_traced():
+            return (yield)
     finally:
         gc.collect()  # what is frozen now is never freed
         gc.freeze()
         gc.enable()
 
 
-@pytest.hookimpl(wrapper=True)
+# Coverage doubles the time of all that runs, whoever wrote it: it follows our imports, the
+# fixtures and the tests, and neither pytest's own work nor the imports of libraries.
+_tracers: list[Any] = []
+
+
+@contextmanager
+def _own_imports_traced() -> Iterator[None]:
+    """Trace the imports of the project's modules, and nothing else; afterwards nothing."""
+    tracer: Any = sys.gettrace()
+    if not hasattr(tracer, "start"):  # none, or a debugger's
+        yield
+        return
+    _tracers[:] = [tracer]
+    execute = SourceFileLoader.exec_module
+
+    def exec_module(loader: SourceFileLoader, module: ModuleType) -> None:
+        with _traced(wanted=root_of(module.__name__) in PACKAGES):
+            execute(loader, module)
+
+    with pytest.MonkeyPatch.context() as patch, _traced(wanted=False):
+        patch.setattr(SourceFileLoader, "exec_module", exec_module)
+        yield
+    tracer.stop()
+
+
+@contextmanager
+def _traced(*, wanted: bool = True) -> Iterator[None]:
+    """Run coverage's tracer, or stop it, within the block."""
+    if not _tracers or wanted == (sys.gettrace() is not None):
+        yield
+        return
+    [tracer] = _tracers
+    enter, leave = (tracer.start, tracer.stop) if wanted else (tracer.stop, tracer.start)
+    enter()
+    try:
+        yield
+    finally:
+        leave()
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_fixture_setup() -> Generator[None, object, object]:
+    """Trace what a fixture does."""
+    with _traced():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """Trace how fixtures end."""
+    with _traced():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Let nothing follow the lines of a test marked `untraced`: coverage trebles its time.
+    """Trace a test, unless it is marked `untraced`.
 
     pytest-cov's own mark, `no_cover`, stops one of the two measurements a worker of xdist has, upon
     which the other goes on. Which tests may bear the mark is found with a context for each test.
     """
     if item.get_closest_marker("untraced") is None:
-        return (yield)
-    here, in_threads = sys.gettrace(), threading.gettrace()
-    sys.settrace(None)
+        with _traced():
+            return (yield)
+    in_threads = threading.gettrace()
     threading.settrace(cast("Any", None))  # documented so, and typed otherwise
     try:
         return (yield)
     finally:
         threading.settrace(cast("Any", in_threads))
-        sys.settrace(here)
 
 
 @pytest.fixture

@@ -5,11 +5,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 LOOKED_FOR_GARBAGE = gc.isenabled()
 """Whether the collector ran while this file was read."""
+TRACED_WHILE_READ = sys.gettrace() is not None
+"""Whether coverage followed how this file was read."""
 PROMISES = Path(__file__).with_name("conftest.py")
 
 SETTINGS = """
@@ -88,6 +91,19 @@ def test_no_garbage_is_looked_for_while_the_suite_is_read() -> None:
     assert not LOOKED_FOR_GARBAGE
     assert gc.isenabled()
     assert gc.get_freeze_count()
+
+
+@pytest.fixture
+def tracer() -> Any:
+    """Return what follows the lines of a fixture."""
+    return sys.gettrace()
+
+
+def test_coverage_follows_tests_and_fixtures_and_not_how_files_are_read(tracer: Any) -> None:
+    """Where it measures at all: then threads have its tracer."""
+    measured = threading.gettrace() is not None
+    assert (sys.gettrace() is not None, tracer) == (measured, sys.gettrace())
+    assert not TRACED_WHILE_READ
 
 
 @pytest.fixture
