@@ -158,7 +158,8 @@ def processes_for(segments: Iterable[CaptureSegment]) -> int:
 
 def process_pool(processes: int) -> ProcessPoolExecutor:
     """Make a pool whose processes leave interrupts to this one."""
-    context = get_context("spawn")  # this process may have threads
+    context = get_context("forkserver")  # this process may have threads
+    context.set_forkserver_preload([__name__])
     return ProcessPoolExecutor(processes, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
 
 

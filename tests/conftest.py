@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import multiprocessing.forkserver
 import os
 import socket
 import sys
@@ -31,6 +32,18 @@ sys.dont_write_bytecode = False
 
 # A worker of the suite has a width, a pipe has none: tables would be folded in one of them.
 os.environ.pop("COLUMNS", None)
+
+FORKED_WITH = [
+    "tests.e2e.processes",
+    "cutover.cli.serve",
+    "graph_impl",
+    "legacy",
+    "compare.captures",
+    "cutover.replay.pool",
+    "cutover.prompts.examination",
+    "cutover.prompts.proof",
+]
+"""What processes find imported that are forked by tests."""
 
 TURNS_TO_END = 20
 """A cancelled graph run needs a dozen."""
@@ -178,6 +191,16 @@ def _certificates_are_read_once() -> Iterator[None]:
     # Every client of a provider would read the machine's own: 30 ms each, and no test uses TLS.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(httpcore2, "default_ssl_context", cache(httpcore2.default_ssl_context))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_fork_server_has_imported_what_all_need() -> Iterator[None]:
+    # A process has one, and who starts it first decides: the others' processes would import anew.
+    set_preload = multiprocessing.forkserver.set_forkserver_preload
+    set_preload(FORKED_WITH)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(multiprocessing.forkserver, "set_forkserver_preload", lambda _: None)
         yield
 
 

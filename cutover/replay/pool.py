@@ -85,7 +85,9 @@ NewExecutor = Callable[[Terms, "Connection[WorkerReport, WorkerReport]"], Execut
 
 def process_executor(terms: Terms, reports: Connection[WorkerReport, WorkerReport]) -> Executor:
     """Return an executor with one process of this machine."""
-    return ProcessPoolExecutor(1, get_context("spawn"), start, (terms, reports))
+    context = get_context("forkserver")  # a lost worker is replaced: soon
+    context.set_forkserver_preload([__name__])
+    return ProcessPoolExecutor(1, context, start, (terms, reports))
 
 
 def replay_here(terms: Terms, parts: Iterator[Part]) -> Iterator[tuple[Part, Counts]]:

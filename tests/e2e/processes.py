@@ -1,7 +1,8 @@
 """Routers in processes of their own: what only the operating system can do to one is done here.
 
-They are forked from a process that has imported what a router needs: a start of the interpreter
-with both stacks takes two seconds of a processor. `cutover serve` as it is typed starts elsewhere.
+They are forked from a process that has imported what a router needs (`FORKED_WITH` in
+tests/conftest.py): a start of the interpreter with both stacks takes two seconds of a processor.
+`cutover serve` as it is typed starts elsewhere.
 """
 
 from __future__ import annotations
@@ -24,8 +25,6 @@ import msgspec
 from cutover.cli import main
 from tests.support.deployment import KEY, PLANTED_KEY, Answer, Setup, configuration, moment
 from tests.support.patience import PATIENCE_S
-
-IMPORTED = [__name__, "cutover.cli.serve", "graph_impl", "legacy"]
 
 
 def serve(folder: Path, arguments: tuple[str, ...], environ: Mapping[str, str]) -> None:
@@ -115,7 +114,6 @@ async def configured_router(
     out = folder / "out"
     out.unlink(missing_ok=True)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(IMPORTED)
     process = context.Process(target=serve, args=(folder, ("--port", "0", *arguments), environ))
     process.start()
     child = RouterChild(process)
