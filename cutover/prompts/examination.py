@@ -36,6 +36,8 @@ except ImportError:  # pragma: no cover (Windows has none)
 
 SECONDS = 10.0
 _START_SECONDS = 60.0
+_BUSY = 10
+"""How many times its limit of processor time a prompt may take where the machine is busy."""
 _MEMORY_BYTES = 2 << 30
 _PROMPTS_PER_PROCESS = 50
 _LABELS: tuple[Label, ...] = ("converts", "converts with care", "stays")
@@ -43,7 +45,7 @@ _LABELS: tuple[Label, ...] = ("converts", "converts with care", "stays")
 
 @dataclass(frozen=True, slots=True)
 class ExaminationOrder:
-    """What the prompts of an examination share; `seconds` is the time limit of one prompt."""
+    """What the prompts of an examination share; `seconds` of a processor are one prompt's."""
 
     settings: PromptSettings
     folder: Path
@@ -205,9 +207,11 @@ def _ready() -> None:
 
 
 def _examined(source: PromptFile) -> bytes:
-    # Its default action ends the process, also in the middle of a computation in C.
-    signal.setitimer(signal.ITIMER_REAL, _order.seconds)
+    # The signals' default action ends the process, also in the middle of a computation in C.
+    signal.setitimer(signal.ITIMER_PROF, _order.seconds)
+    signal.setitimer(signal.ITIMER_REAL, _order.seconds * _BUSY)
     try:
         return msgspec.msgpack.encode(examine(_environment, source, _order))
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
