@@ -36,6 +36,12 @@ async def turns(place: Deployment, chats: Iterable[str]) -> dict[str, str]:
     return found
 
 
+@pytest.fixture(autouse=True)
+def _stores_have_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Also where the machine is busy: these tests are of a refused connection, not of a slow one.
+    monkeypatch.setattr(lookup, "WAIT_SECONDS", 5.0)
+
+
 @pytest.mark.slow
 async def test_conversations_keep_their_stack_over_a_restart(tmp_path: Path) -> None:
     """Begun at 50 per cent, on the same stack at 100 after the next start, and it is on record."""
@@ -72,8 +78,6 @@ async def test_a_lost_redis_costs_nobody_an_answer(
 ) -> None:
     """Requests are assigned by the hash and `/readyz` says so; back again, the pins hold."""
     monkeypatch.setattr(lookup, "REST_SECONDS", 0.0)
-    # Also where the machine is busy: this test is of a refused connection, not of a slow one.
-    monkeypatch.setattr(lookup, "WAIT_SECONDS", 5.0)
     pins = f"redis://127.0.0.1:{redis.port}/0"
     async with deployed(tmp_path, sticky(pins)) as place:
         assert set((await turns(place, chats[:3])).values()) == {"graph"}
