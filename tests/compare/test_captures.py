@@ -134,6 +134,7 @@ def test_an_exchange_that_is_read_twice_counts_once(tmp_path: Path, processes: i
     assert "6 duplicates passed over: each counts once" in verdict_on(result).reasons
 
 
+@pytest.mark.untraced
 def test_a_copy_of_a_segment_is_no_pass(tmp_path: Path) -> None:
     """Nor is a segment that cannot be read: how much it held is unknown."""
     for name in ("a", "b"):

@@ -202,6 +202,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.untraced
 @recorded
 @pytest.mark.parametrize("key", LAYERS)
 def test_a_real_recording_spoilt_is_found_once_on_its_layer(tmp_path: Path, key: str) -> None:

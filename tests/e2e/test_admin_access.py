@@ -65,6 +65,7 @@ async def routes(place: Deployment) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     ("token", "scheme", "expected"),
     [

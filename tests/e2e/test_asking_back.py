@@ -18,7 +18,7 @@ from tests.e2e.test_companion import BOTH, invoked
 from tests.support.companion_client import hitl_id, picture, post, setup
 from tests.support.deployment import Answer, Deployment, deployed
 
-pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+pytestmark = [pytest.mark.sockets, pytest.mark.slow, pytest.mark.untraced]
 
 FORM = {
     "title": "Remind me to call mum",

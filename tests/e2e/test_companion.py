@@ -59,6 +59,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 @pytest.mark.parametrize("stack", BOTH)
 async def test_pictures_that_cannot_be_read_are_refused(tmp_path: Path, stack: StackName) -> None:
@@ -191,6 +192,7 @@ def louder(flow: Flow) -> Flow:
     return shouting
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 @pytest.mark.parametrize("planted", [False, True])
 async def test_captures_of_the_companion_compare(tmp_path: Path, *, planted: bool) -> None:

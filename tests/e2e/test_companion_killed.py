@@ -17,6 +17,7 @@ from tests.support.deployment import PLANTED_KEY
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
 
+@pytest.mark.untraced
 async def test_a_question_outlives_kill_minus_nine(tmp_path: Path) -> None:
     """No model is asked a second time; what is approved is remembered, and the reply kept, once."""
     connector = aiohttp.TCPConnector(force_close=True)

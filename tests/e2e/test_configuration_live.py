@@ -63,6 +63,7 @@ async def test_keys_can_be_pinned(tmp_path: Path) -> None:
         assert await served(place, ["a"]) == ["legacy"]
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("stack", ["legacy", "graph"])
 async def test_a_signed_header_chooses_the_stack(tmp_path: Path, stack: StackName) -> None:
     """Valid for one route key and for a while; forged, expired or foreign it is ignored."""
@@ -83,6 +84,7 @@ async def test_a_signed_header_chooses_the_stack(tmp_path: Path, stack: StackNam
         assert place.services.router.counts.qa_ignored == 6
 
 
+@pytest.mark.untraced
 async def test_a_bad_edit_is_told_and_the_last_good_one_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,7 +18,7 @@ from tests.support.deployment import Deployment, Setup, deployed, tasks, until
 
 STACKS: tuple[StackName, ...] = ("legacy", "graph")
 SLOW = {"model_config": {"model_id": "slow"}}
-pytestmark = pytest.mark.sockets
+pytestmark = [pytest.mark.sockets, pytest.mark.untraced]
 
 
 class Nothing(msgspec.Struct):

@@ -124,6 +124,7 @@ def grown(answer: Answer) -> list[str]:
     return texts
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(("breaks", "every"), [(0, 3), (1, 1), (5, 3), (4, 2)])
 async def test_the_stream_goes_on_in_the_text(tmp_path: Path, breaks: int, every: int) -> None:
     """One prologue, the whole text, one end; the model was asked once; the records say it all."""

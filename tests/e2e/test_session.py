@@ -88,6 +88,7 @@ async def test_one_turn_at_a_time(tmp_path: Path) -> None:
         assert set(rows(tmp_path).values()) == {0}
 
 
+@pytest.mark.untraced
 async def test_sessions_stay_where_they_began_and_compare_as_equal(tmp_path: Path) -> None:
     """At 50 per cent, with everything shadowed; replayed on either stack nothing is found either.
 

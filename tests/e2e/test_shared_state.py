@@ -20,7 +20,7 @@ from tests.support.faulty_stacks import after, crash
 from tests.support.patience import PATIENCE_S
 from tests.support.tool_replies import FLOWS
 
-pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+pytestmark = [pytest.mark.sockets, pytest.mark.slow, pytest.mark.untraced]
 
 BREAKER = """
 [breaker]

@@ -72,6 +72,7 @@ async def redis(redis_url: str, chats: list[str]) -> AsyncIterator[Relay]:
         await client.delete(*(f"cutover:pin:{pin_key('chat', chat)}" for chat in chats))
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 async def test_a_lost_redis_costs_nobody_an_answer(
     tmp_path: Path, redis: Relay, chats: list[str], monkeypatch: pytest.MonkeyPatch

@@ -41,6 +41,7 @@ def asked(place: Deployment) -> socket.socket:
     return client
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("stack", ["legacy", "graph"])
 async def test_who_does_not_read_is_dropped_and_costs_little(
     tmp_path: Path, stack: StackName, caplog: pytest.LogCaptureFixture

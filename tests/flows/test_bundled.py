@@ -40,7 +40,7 @@ from tests.support.flow_runs import DIRECTIONS, Played, same_on_both
 FILE = Path(__file__).resolve().parents[2] / "cutover" / "demo_messages.jsonl"
 OTHER = dict(DIRECTIONS)
 
-pytestmark = pytest.mark.virtual
+pytestmark = [pytest.mark.virtual, pytest.mark.untraced]
 directions = pytest.mark.parametrize(("first", "second"), DIRECTIONS)
 
 
@@ -110,7 +110,6 @@ class Bundled:
         return self.shared
 
 
-@pytest.mark.untraced
 @pytest.mark.slow
 @directions
 async def test_all_bundled_messages_are_answered_alike(first: str, second: str) -> None:

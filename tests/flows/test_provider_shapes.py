@@ -16,7 +16,7 @@ from tests.support.loopback_provider import in_turn, once, registry_of, serving
 from tests.support.misbehaving_providers import saying
 from tests.support.provider_shapes import SHAPES, Shape
 
-pytestmark = pytest.mark.sockets
+pytestmark = [pytest.mark.sockets, pytest.mark.untraced]
 
 BODY = ChatRequest(
     message_id="m1", content="Hello", model_config=ModelOverrides(model_id="m", enable_tools=True)

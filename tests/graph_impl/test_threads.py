@@ -93,6 +93,7 @@ async def overwritten(place: Place, statement: str, *values: object) -> None:
     assert CALLED == []
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("number", range(len(STATES)))
 async def test_a_foreign_state_is_overwritten(tmp_path: Path, number: int) -> None:
     """Garbage, other serialisers, other graphs."""

@@ -92,6 +92,7 @@ def test_a_text_that_takes_back_is_never_sound(pieces: list[str]) -> None:
     assert not sound(check, runs(events(pieces, shrinks=True)))
 
 
+@pytest.mark.untraced
 @given(st.lists(CHATS, max_size=4))
 def test_what_is_sound_at_a_glance_has_no_violation(streams: list[list[ChatEvent]]) -> None:
     """Skimming may not know; it may not be wrong."""

@@ -103,6 +103,7 @@ checkpoints = "{checkpoints}"
     return parse_settings(text, "cutover.toml", SPECS)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     ("kind", "value"), [("user", "u"), ("chat", SESSION_ID), ("message", "id-1")]
 )

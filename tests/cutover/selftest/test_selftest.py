@@ -95,6 +95,7 @@ def test_two_draws_cut_an_answer_differently() -> None:
     assert len(cuts) > 1
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 def test_equal_pairs_raise_no_alarm() -> None:
     """Independent runs, cut differently: no finding."""

@@ -157,6 +157,7 @@ async def test_a_write_made_again_reports_what_the_first_one_did(memory: Memory)
     assert len(await memory.recall("recall", Recall(user_id="u1", query="tea dogs cat"))) == 3
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     "query",
     [

@@ -35,6 +35,7 @@ async def test_equally_near_the_newest_is_first(memories: Memories) -> None:
         assert await told(memory, Recall(user_id="u1", query="0", limit=2)) == ["30 c", "30 b"]
 
 
+@pytest.mark.untraced
 async def test_of_many_none_is_left_out(memories: Memories) -> None:
     """They are read in pieces: the nearest may stand in the first, in the last or between."""
     many = [entry(f"{80 - n % 20} x{n}") for n in range(600)]

@@ -27,7 +27,7 @@ from tests.support.loopback_provider import (
 from tests.support.misbehaving_providers import NO_WAIT, heard, pair, saying, through_the_port
 from tests.support.provider_shapes import SHAPES, Expected, Shape, delta, events
 
-pytestmark = pytest.mark.sockets
+pytestmark = [pytest.mark.sockets, pytest.mark.untraced]
 
 SPARE = saying("Half of it", model="loop-2")
 

@@ -13,6 +13,8 @@ from effects.model.stream import StreamAssembler
 from tests.effects.model.accumulated import Accumulated, of_ours, of_the_sdk
 from tests.support.loopback_provider import CALL, Loopback, Wire, once, registry_of, serving
 
+pytestmark = pytest.mark.untraced
+
 RECORDINGS = 36
 WITH_AN_ERROR_INSIDE = 2
 

@@ -175,6 +175,7 @@ async def test_what_a_tape_holds_of_an_answer_is_played_in_its_shape(shape: Shap
     assert played == given
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("shape", FAULTY, ids=str)
 async def test_a_fault_reaches_its_client(shape: Shape) -> None:
     """As our code: with a status where nothing was sent, else as the last event, without an end."""

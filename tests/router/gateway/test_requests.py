@@ -52,6 +52,7 @@ async def test_a_large_call_has_the_key_it_had(shape: str) -> None:
     assert await call_key(asked.call) == whole(LARGE[shape], tools=tools, temperature=0.5)
 
 
+@pytest.mark.untraced
 @given(st.lists(values, min_size=1), st.dictionaries(st.text("ab€"), values), st.integers(1, 40))
 def test_any_call_has_the_key_it_had(messages: Any, more: Any, piece: int) -> None:
     """However small the pieces are."""

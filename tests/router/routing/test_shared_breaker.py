@@ -13,6 +13,8 @@ from effects.stores import MemorySharedState, NoteUpdate
 from router.config.schema import BreakerSettings
 from router.routing.breakers import LEAST_CLAIM_SECONDS, BreakerSync, StackBreaker
 
+pytestmark = pytest.mark.untraced
+
 RULES = BreakerSettings(
     failure_ratio=0.5, least_requests=2, window_seconds=10.0, open_seconds=6.0, probes=2
 )

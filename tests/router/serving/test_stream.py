@@ -48,6 +48,7 @@ pytestmark = pytest.mark.virtual
 FAILED = [b'data: {"step":"FAILED"}\n\n', b'data: {"step":"END"}\n\n']
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("assigned", ASSIGNED)
 async def test_a_successor_that_says_something_else_ends_in_failure_frames(
     assigned: StackName,

@@ -212,6 +212,7 @@ async def test_a_shadow_is_evicted_the_moment_its_stack_takes_over() -> None:
     assert endings[6].kind == "cancelled"
 
 
+@pytest.mark.untraced
 async def test_one_cause_of_failure_is_not_two() -> None:
     """Where both stacks refuse, or both pass on the provider's fault, they are equal."""
     for seed in range(40):
