@@ -31,7 +31,8 @@ from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 
-SOON = 0.05
+SOON = 0.2
+"""Seconds in which a request arrives, also on a busy machine: then the limit ends it."""
 NEVER = 30.0
 SPARE = saying("Hello", ", spare", model="loop-2", usage=7)
 WHOLE = saying("Hello", " there", usage=3)
