@@ -74,7 +74,8 @@ class CapturedCounts:
 class Captured:
     """What the router handed to the captures; `puts` counts how many times it did.
 
-    `batches` are the lines of each exchange, `runs` all of them in the order in which they came.
+    `batches` are the lines of each exchange, `runs` all of them in the order in which they came;
+    `answer` is what it is told of them.
     """
 
     batches: list[list[RunRecord]] = field(default_factory=list)
@@ -83,6 +84,7 @@ class Captured:
     counts: CapturedCounts = field(default_factory=CapturedCounts)
     changed: Signal = field(default_factory=Signal)
     puts: int = 0
+    answer: str = "queued"
     values: dict[str, ExchangeValues | None] = field(default_factory=dict)
 
     def put(self, records: Sequence[RunRecord], values: ExchangeValues | None = None) -> str:
@@ -93,7 +95,7 @@ class Captured:
         self.batches.append(list(records))
         self.runs += records
         self.changed.wake()
-        return "queued"
+        return self.answer
 
     def put_later(self, record: RunRecord, values: ExchangeValues) -> None:
         """Take the line of a second run."""

@@ -239,6 +239,45 @@ async def test_a_record_says_that_no_second_run_was_due() -> None:
     assert serving.shadow == "not_sampled"
 
 
+async def test_what_was_served_is_handed_over_before_its_shadow_has_run() -> None:
+    """A kill in between costs the shadow alone; what needs none is handed over once."""
+    waits = after(FLOWS["graph"], 2, dawdle(50.0))
+    async with both("legacy", FLOWS["legacy"], waits, shadow=100) as made:
+        served = await made.client(CASE.body)
+        await asyncio.sleep(1.0)
+        assert [(run.role, run.shadow) for run in made.runs] == [("serving", "due")]
+        assert made.router.runs(served.exchange) is not None
+    assert [run.role for run in made.runs] == ["serving", "shadow"]
+    assert made.captured.puts == 2
+    async with both("legacy", FLOWS["legacy"], FLOWS["graph"]) as made:
+        await crowd(made, 3)
+    assert made.captured.puts == 3
+
+
+async def test_a_shadow_that_is_dropped_later_is_noted() -> None:
+    """By a line of its own, which says why; the one that was compared has none."""
+    waits = after(FLOWS["graph"], 2, dawdle(50.0))
+    async with both("legacy", FLOWS["legacy"], waits, shadow=100) as made:
+        await crowd(made, 3)
+        await asyncio.sleep(1.0)
+        await made.router.aclose(0.0)
+    assert made.states == {"dropped(stopping)": 3}
+    for serving, second in made.captured.batches:
+        assert (serving.shadow, second.shadow, second.outcome) == ("due", "dropped", "cancelled")
+        assert (second.stack, second.error and second.error.code) == ("graph", "stopping")
+        assert (second.frames, second.plays, second.request, second.tape) == ((), (), None, None)
+        assert decode_run(encode_run(second)) == second
+
+
+async def test_what_the_captures_did_not_take_has_no_second_run() -> None:
+    """A line alone would be an exchange without its served run."""
+    async with both("legacy", FLOWS["legacy"], FLOWS["graph"], shadow=100) as made:
+        made.captured.answer = "dropped"
+        await made.ask()
+    assert made.states == {"compared(equal)": 1}
+    assert [run.role for run in made.runs] == ["serving"]
+
+
 async def test_a_full_queue_drops_and_never_waits() -> None:
     """So many wait, the rest is dropped, and written without a shadow."""
     slow = after(FLOWS["graph"], 2, dawdle(50.0))
@@ -260,7 +299,7 @@ async def test_a_shadow_that_hangs_holds_up_the_others_no_longer_than_its_time()
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_records_of_an_exchange_come_together_and_read_back(mode: Mode) -> None:
+async def test_the_records_of_an_exchange_read_back(mode: Mode) -> None:
     """The serving line has request and tape, the shadow's has neither; both have plays."""
     made = House(CASE, Rules(shadow=100, mode=mode), price=priced)
     async with made:
