@@ -29,7 +29,7 @@ _STEP = re.compile(r"\.([^.\[]+)|\[(?:\d+|\.\.\.)\]")
 
 
 class DeclarationRefused(CutoverError):
-    """A declaration cannot be used; says file, key and what is wrong."""
+    """A declaration cannot be used; names file, key and what is wrong."""
 
     def __init__(self, file: str, key: str, why: str) -> None:
         super().__init__(f"{file}: {key}: {why}" if key else f"{file}: {why}")
@@ -63,21 +63,21 @@ def parsed(text: str, file: str) -> dict[str, Any]:
     """Parse TOML; raises `DeclarationRefused`."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as trouble:
-        raise DeclarationRefused(file, "", f"not TOML: {trouble}") from trouble
+    except tomllib.TOMLDecodeError as error:
+        raise DeclarationRefused(file, "", f"not TOML: {error}") from error
 
 
 def converted(table: object, kind: type[S], file: str, prefix: str = "") -> S:
     """Turn a table into a struct; an unknown key is refused with the nearest known one."""
     try:
         return msgspec.convert(table, kind)
-    except msgspec.ValidationError as trouble:
-        raise _refusal(file, prefix, str(trouble), kind) from trouble
+    except msgspec.ValidationError as error:
+        raise _refusal(file, prefix, str(error), kind) from error
 
 
-def _refusal(file: str, prefix: str, said: str, kind: type[msgspec.Struct]) -> DeclarationRefused:
-    found = _AT.match(said)
-    why, path = (found["why"], found["path"] or "") if found else (said, "")
+def _refusal(file: str, prefix: str, text: str, kind: type[msgspec.Struct]) -> DeclarationRefused:
+    found = _AT.match(text)
+    why, path = (found["why"], found["path"] or "") if found else (text, "")
     unknown = _UNKNOWN.match(why)
     if unknown is None:
         return DeclarationRefused(file, f"{prefix}{path}".removeprefix("."), why)

@@ -13,7 +13,7 @@ class CutoverError(Exception):
 
 
 class MissingExtra(CutoverError, ImportError):
-    """An adapter was asked for whose library comes with an extra that is not installed."""
+    """The library of an adapter comes with an extra that is not installed."""
 
     def __init__(self, adapter: str, extra: str) -> None:
         super().__init__(f"{adapter!r} needs the extra {extra!r}: pip install 'cutover[{extra}]'")
@@ -21,7 +21,7 @@ class MissingExtra(CutoverError, ImportError):
 
 
 class Refused(CutoverError):
-    """A flow turns a request down before its first event; an outcome, never a failure.
+    """A flow refuses a request before its first event; an outcome, never a failure.
 
     `status` is the HTTP status (4xx), `code` a stable word for clients, `detail` one sentence
     that may be shown to them.
@@ -51,7 +51,7 @@ class TapeCut(CutoverError):
 
 
 class TapeMiss(CutoverError):
-    """A run asked the tape for a call that is not on it; names the nearest recorded one."""
+    """A run made a call that is not on its tape; names the nearest recorded one."""
 
     def __init__(self, wanted: str, nearest: str | None, *, code: str = "tape_miss") -> None:
         hint = f"nearest on the tape: {nearest}" if nearest else "nothing recorded at that site"
@@ -140,5 +140,5 @@ _UNSEEN = re.compile(
 
 
 def visible(text: str) -> str:
-    """Spell out characters that cannot be seen or told apart, or that would turn the line."""
+    """Spell out characters that cannot be seen or distinguished, or that would turn the line."""
     return _UNSEEN.sub(lambda found: f"⟨U+{ord(found.group()):04X}⟩", text)

@@ -217,7 +217,7 @@ class FlowSpec:
         return str(type(event).__struct_config__.tag)
 
     def text_of(self, event: Event) -> str | None:
-        """Text of an event that carries some, as its dialect says."""
+        """Text of an event that carries some, as its dialect declares."""
         path = self._texts.get(self.name_of(event))
         if path is None:
             return None

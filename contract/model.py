@@ -20,7 +20,7 @@ class NoArguments(msgspec.Struct, frozen=True):
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
-    """A tool as a model is told of it; `parameters` is its JSON schema, already encoded."""
+    """A tool as it is offered to a model; `parameters` is its JSON schema, already encoded."""
 
     name: str
     description: str
@@ -34,7 +34,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A call the model asked for; `arguments` is the text it wrote, valid JSON or not."""
+    """A call that the model requested; `arguments` is the text it wrote, valid JSON or not."""
 
     id: str
     name: str
@@ -79,7 +79,7 @@ class SystemMessage(msgspec.Struct, frozen=True, tag="system", tag_field="role")
 
 
 class UserMessage(msgspec.Struct, frozen=True, tag="user", tag_field="role"):
-    """What the user said, or showed."""
+    """A message of the user: text, or text and images."""
 
     content: str | tuple[TextPart | ImagePart, ...]
 
@@ -87,7 +87,7 @@ class UserMessage(msgspec.Struct, frozen=True, tag="user", tag_field="role"):
 class AssistantMessage(
     msgspec.Struct, frozen=True, tag="assistant", tag_field="role", omit_defaults=True
 ):
-    """What the model said; `content` is None when it only called tools."""
+    """A message of the model; `content` is None when it only called tools."""
 
     content: str | None
     tool_calls: tuple[ToolCall, ...] = ()
@@ -104,7 +104,7 @@ Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 
 
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Arguments of `model.stream`: everything the provider is told, and nothing secret."""
+    """Arguments of `model.stream`: everything that is sent to the provider, and nothing secret."""
 
     model_id: str
     messages: tuple[Message, ...]
@@ -191,11 +191,11 @@ class Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `at` is its arrival in microseconds since the exchange began, set when it is recorded; every
     timed decision uses it. `finish` is the provider's finish reason, `model` the model's own name,
-    `by` the id of the fallback from which on it answers, where that is not the model asked for.
+    `by` the id of the fallback from which on it answers, where that is not the requested model.
 
     `field` is the provider's name of what the chunk holds, where text came as other than `content`
-    (a `refusal`), or reasoning as other than `reasoning_content`. `other` is what was said in none
-    of these (audio, parts), as the provider wrote it; only calls that are passed on have it.
+    (a `refusal`), or reasoning as other than `reasoning_content`. `other` holds
+    everything else (audio, parts), as the provider wrote it; only calls that are passed on have it.
     """
 
     at: int = 0
@@ -224,7 +224,7 @@ class RawChunk(Chunk, frozen=True, omit_defaults=True):
 
 
 def reference(field: str, digest: str) -> str:
-    """Name what stands in a field of the request; its SHA-256 (hex) tells it from any other."""
+    """Return a reference to the content of a request's field, with its SHA-256 in hex."""
     return f"{_SCHEME}{field}{_DIGEST}{digest}"
 
 

@@ -52,7 +52,7 @@ class Operation:
     `kind`: a `read` dies with its exchange; a `write`, once started, runs to its deadline;
     an `instant` is answered on the spot, without a task. `tools.run` is a write unless its tool
     is declared read-only. `idempotent`: a write that may be made again where its result was lost;
-    of `tools.run` its tool says so.
+    of `tools.run` its tool declares it.
 
     `order` is what readers of stores and streams rely on, and what is compared: a `lasting` effect
     can be seen from elsewhere, and keeps its order with all of these and with the frames that end a

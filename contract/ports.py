@@ -1,8 +1,8 @@
 """The ports: the only way a stack reaches the world.
 
-Every method takes a *site*, a short label that says where in the flow the call stands. All of
+Every method takes a *site*, a short label of the place in the flow where the call stands. All of
 them may raise `Fenced` (the run was replaced), `TapeCut` (the exchange ended), `TapeMiss` (a run
-on a recorded tape asked for something that is not on it) and, where something can go wrong
+on a recorded tape made a call that is not on it) and, where something can go wrong
 outside, `EffectFailed` with the fault that is on the tape.
 """
 
@@ -117,7 +117,7 @@ class Human(Protocol):
 
 
 class Trace(Protocol):
-    """Where a stack says how long its nodes took; not an effect, never on the tape."""
+    """Times the nodes of a stack; not an effect, never on the tape."""
 
     def node(self, name: str) -> AbstractContextManager[None]:
         """Time one node."""

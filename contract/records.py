@@ -50,9 +50,9 @@ class EntryRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class PlayRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One call a run made, in the order it made them.
 
-    `entry` is the `seq` of the tape entry it was given (None: missed). `args` is what the run
-    asked, only where that differs from the entry's own. `at` when it asked. `frames` is how many
-    the run had produced by then: -1 where that is unknown, as of stacks behind an address.
+    `entry` is the `seq` of the tape entry that was played (None: missed). `args` are those of the
+    call, only where they differ from the entry's own. `at` is when it was made. `frames` is how
+    many the run had produced by then: -1 where that is unknown, as of stacks behind an address.
     """
 
     port: str
@@ -81,10 +81,10 @@ class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OwnHistory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a shadow that holds conversations of its own was told of them.
+    """What a shadow that holds conversations of its own received of them.
 
-    `own` counts its own earlier replies, `other` those among them that say other than was served.
-    `served` counts the served ones it was told because it has none: it joined later.
+    `own` counts its own earlier replies, `other` those among them that differ from the served ones.
+    `served` counts the served ones it received because it has none: it joined later.
     """
 
     own: int = 0
@@ -93,7 +93,7 @@ class OwnHistory(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the flow was asked, where if not at its own path, and which conversation begins."""
+    """A request: its body, its options, its path if not the flow's own, the session it begins."""
 
     body: msgspec.Raw
     options: msgspec.Raw
@@ -102,9 +102,9 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ModelUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One model call's account: the model's own name, its finish reason, its tokens.
+    """What one model call used: the model's own name, its finish reason, its tokens.
 
-    `by` is the id of the fallback that answered, where that is not the model asked for.
+    `by` is the id of the fallback that answered, where that is not the requested model.
     """
 
     model: str
@@ -114,7 +114,7 @@ class ModelUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One stack handling one request, but for what was asked, sent and answered.
+    """One stack handling one request, without the request, the frames and the tape.
 
     `began` is wall-clock microseconds since the Unix epoch; every other time is microseconds
     since the exchange began. `plays` are on every run's line. `lost_us` is what a fallback cost.

@@ -121,7 +121,7 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Released(msgspec.Struct, frozen=True):
-    """Result of `locks.release`: noted; the exchange lets go of the lock when it ends."""
+    """Result of `locks.release`: noted; the exchange releases the lock when it ends."""
 
 
 class ClockReading(msgspec.Struct, frozen=True):

@@ -41,10 +41,10 @@ from contract.wire.paths import (
     Path,
     branches_of,
     drop,
-    look,
     path_of,
     paths_of,
     take,
+    values_at,
     without_empties,
     without_nulls,
 )
@@ -248,7 +248,7 @@ class Normaliser:
         if self._payloads is not None:
             return self._payloads.fault(name, data)
         for written, path, kind in self._required.get(name, self._required.get(EVERY, ())):
-            found = list(look(value, path))
+            found = list(values_at(value, path))
             if not found:
                 return PayloadFault(f".{written}", "is missing")
             if not all(_is(kind, item) for item in found):
@@ -323,7 +323,7 @@ class _ToolCalls:
             pieces = [piece for piece in take(value, self._at) if isinstance(piece, dict)]
         else:  # a piece shares the payload of an event
             paths = self._id, self._name, self._arguments
-            held = (found for path in paths for found in look(value, path))
+            held = (found for path in paths for found in values_at(value, path))
             pieces = [value] if any(isinstance(found, str) for found in held) else []
         started = [call for piece in pieces if (call := self._started(piece)) is not None]
         return started, bool(pieces)
@@ -333,7 +333,7 @@ class _ToolCalls:
 
         What a piece that is nothing else holds besides belongs to the call.
         """
-        indices = take(piece, self._index) if self._at else list(look(piece, self._index))
+        indices = take(piece, self._index) if self._at else list(values_at(piece, self._index))
         index, known = _first(indices), _first(take(piece, self._id, _is_text))
         name = _first(take(piece, self._name, _is_text))
         call = self._open.get(str(index))

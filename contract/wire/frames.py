@@ -127,7 +127,7 @@ class FrameReader:
         marks = [found.start() for one in self._searches for found in one.finditer(together)]
         if not marks:
             return ()
-        # Where a mark stands tells the frame: most frames of a long piece are not looked at.
+        # The position of a mark tells the frame: most frames of a long piece are not read.
         ends = list(accumulate(map(len, frames)))
         return sorted({bisect_right(ends, mark) for mark in marks})
 

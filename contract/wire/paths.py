@@ -54,13 +54,13 @@ def paths_of(places: str | Sequence[str]) -> tuple[Path, ...]:
     return tuple(path_of(text) for text in ([places] if isinstance(places, str) else places))
 
 
-def look(value: Any, path: Path) -> Iterator[Any]:
+def values_at(value: Any, path: Path) -> Iterator[Any]:
     """Yield what stands at a path, in order."""
     if not path:
         yield value
         return
     for key in _keys(value, path[0]):
-        yield from look(value[key], path[1:])
+        yield from values_at(value[key], path[1:])
 
 
 def places_at(value: Any, path: Path) -> Iterator[tuple[str | int, ...]]:

@@ -15,7 +15,7 @@ import msgspec
 
 from contract.wire.dialect import EVERY, Dialect, Growth, TextPaths, TextTable
 from contract.wire.ndjson import NdjsonDecoder
-from contract.wire.paths import Path, look, path_of, paths_of, places_at
+from contract.wire.paths import Path, path_of, paths_of, places_at, values_at
 from contract.wire.sse import SseDecoder, SseEvent
 
 NO_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -145,7 +145,7 @@ class EventDecoder:
         if self.name_path:
             found = value_at(value, self.name_path)
             if found is None:  # a path with "*" leads to the first
-                found = next(look(value, self.name_path), None)
+                found = next(values_at(value, self.name_path), None)
             if found is not None:
                 name = found if isinstance(found, str) else _encode(found).decode()
         return names.names.get(name, name) or names.default
@@ -191,14 +191,14 @@ class EventDecoder:
 
     def code(self, value: Any) -> str:
         """Return the first code at the dialect's places, "" where there is none."""
-        found = (item for path in self._code for item in look(value, path))
+        found = (item for path in self._code for item in values_at(value, path))
         return str(next((item for item in found if isinstance(item, str | int)), ""))
 
     def calls_tool(self, value: Any) -> bool:
         """Whether a piece of a tool call stands in a payload: its name, or some arguments."""
         if self.dialect.tools is None:
             return False
-        return any(held not in (None, "") for p in self._call_paths for held in look(value, p))
+        return any(held not in (None, "") for p in self._call_paths for held in values_at(value, p))
 
     @cached_property
     def parts(self) -> dict[str, tuple[Path, ...]]:
@@ -214,7 +214,7 @@ class EventDecoder:
         return path_of(f"{tools.at}.{tools.name}"), path_of(f"{tools.at}.{tools.arguments}")
 
     def _held(self, part: str, value: Any) -> list[Any]:
-        found = (held for path in self.parts[part] for held in look(value, path))
+        found = (held for path in self.parts[part] for held in values_at(value, path))
         return [held for held in found if held is not None]
 
 

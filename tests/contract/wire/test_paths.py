@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from contract.wire.paths import (
     branches_of,
     drop,
-    look,
     path_fault,
     path_of,
     take,
+    values_at,
     without_empties,
     without_nulls,
 )
@@ -84,7 +84,7 @@ def tree() -> dict[str, Any]:
 )
 def test_what_stands_at_a_path_is_found_in_order(path: str, found: list[int]) -> None:
     """Where nothing stands, nothing is found."""
-    assert list(look(tree(), path_of(path))) == found
+    assert list(values_at(tree(), path_of(path))) == found
 
 
 @pytest.mark.parametrize(
