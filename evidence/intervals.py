@@ -22,6 +22,7 @@ from scipy.special import bdtr, ndtr, ndtri
 CONFIDENCE = 0.95
 DRAWS = 2_000
 DRAWN_AT_ONCE = 1 << 20
+_SEED = 0
 # Further from the middle a binomial has less than 1e-15 of its weight.
 DEVIATIONS = 9.0
 
@@ -37,16 +38,14 @@ class PercentileEstimate(msgspec.Struct, frozen=True):
 
 def percentile(ordered: Sequence[float], p: float) -> float:
     """Return percentile `p` in (0, 1] of values in ascending order; there must be at least one."""
-    # 0.95 * 20 is 19.000000000000004 on paper's side of the decimal: do not fall over it.
+    # 0.07 * 100 is 7.000000000000001 in floating point, and the rank is 7.
     rank = min(max(ceil(len(ordered) * p - 1e-9), 1), len(ordered))
     return ordered[rank - 1]
 
 
-def percentile_with_interval(
-    ordered: Sequence[float], p: float, confidence: float = CONFIDENCE
-) -> PercentileEstimate:
+def percentile_with_interval(ordered: Sequence[float], p: float) -> PercentileEstimate:
     """Return percentile `p` in (0, 1) of values in ascending order, with its interval."""
-    low, high = interval_ranks(len(ordered), p, confidence)
+    low, high = interval_ranks(len(ordered), p)
     return PercentileEstimate(
         p,
         percentile(ordered, p),
@@ -55,20 +54,18 @@ def percentile_with_interval(
     )
 
 
-def percentiles(
-    values: Iterable[float], ps: Iterable[float], confidence: float = CONFIDENCE
-) -> tuple[PercentileEstimate, ...]:
+def percentiles(values: Iterable[float], ps: Iterable[float]) -> tuple[PercentileEstimate, ...]:
     """Return percentiles of values in any order; none when there are no values."""
     ordered = sorted(values)
-    return tuple(percentile_with_interval(ordered, p, confidence) for p in ps) if ordered else ()
+    return tuple(percentile_with_interval(ordered, p) for p in ps) if ordered else ()
 
 
-def interval_ranks(n: int, p: float, confidence: float) -> tuple[int | None, int | None]:
+def interval_ranks(n: int, p: float) -> tuple[int | None, int | None]:
     """Return the ranks (from 1) that bracket percentile `p`, None where no rank reaches that far.
 
-    Each side may miss with half of 1 - `confidence`.
+    Each side may miss with half of 1 - `CONFIDENCE`.
     """
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     middle, spread = n * p, DEVIATIONS * sqrt(n * p * (1 - p)) + DEVIATIONS
     start = max(floor(middle - spread), 0)
     below = bdtr(np.arange(start, min(ceil(middle + spread), n) + 1), n, p)
@@ -104,13 +101,13 @@ def difference_interval(hits: tuple[int, int], trials: tuple[int, int]) -> tuple
     )
 
 
-def mean_interval(values: NDArray[np.float64], seed: int = 0) -> tuple[float, float]:
+def mean_interval(values: NDArray[np.float64]) -> tuple[float, float]:
     """Return the 95 % interval of a mean by the seeded BCa bootstrap over at least one value.
 
     B. Efron, Better bootstrap confidence intervals, JASA 82 (1987). The draws are taken in rows
     that fit into memory, which scipy's `bootstrap` does not allow for.
     """
-    mean, drawn = float(values.mean()), _drawn_means(values, seed)
+    mean, drawn = float(values.mean()), _drawn_means(values)
     below = float(np.mean(drawn < mean) + np.mean(drawn <= mean)) / 2
     bias = ndtri(min(max(below, 1 / DRAWS), 1 - 1 / DRAWS))
     apart = values - mean
@@ -121,8 +118,8 @@ def mean_interval(values: NDArray[np.float64], seed: int = 0) -> tuple[float, fl
     return float(low), float(high)
 
 
-def _drawn_means(values: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    random, n = np.random.default_rng(seed), len(values)
+def _drawn_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    random, n = np.random.default_rng(_SEED), len(values)
     rows = max(1, min(DRAWS, DRAWN_AT_ONCE // n))
     sizes = [min(rows, DRAWS - start) for start in range(0, DRAWS, rows)]
     means = [values[random.integers(n, size=(size, n))].mean(axis=1) for size in sizes]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 EXACT_UP_TO = 1 << 16
 DRAWS = 9_999
+_SEED = 0
 SLACK = 1e-9
 """Distances are fractions: what differs by less is a tie, and ties count against a finding."""
 
@@ -63,7 +64,7 @@ def chance_of_flag(choices: Choices, level: float) -> float:
     return float(np.mean(reached / len(ordered) <= level))
 
 
-def chance_of_all(messages: Sequence[Choices], seed: int = 0) -> Chance:
+def chance_of_all(messages: Sequence[Choices]) -> Chance:
     """Return the one-sided p-value of the sum over messages.
 
     Exact where all choices together are `EXACT_UP_TO` or fewer, else from seeded draws, counting
@@ -76,7 +77,7 @@ def chance_of_all(messages: Sequence[Choices], seed: int = 0) -> Chance:
     if logs <= math.log2(EXACT_UP_TO):
         sums = _every_sum(moving)
         return Chance(float(np.mean(sums >= seen - SLACK)), 1 / len(sums), exact=True)
-    reached = int(np.count_nonzero(_drawn_sums(moving, seed) >= seen - SLACK))
+    reached = int(np.count_nonzero(_drawn_sums(moving) >= seen - SLACK))
     return Chance((1 + reached) / (1 + DRAWS), 1 / (1 + DRAWS), exact=False)
 
 
@@ -87,8 +88,8 @@ def _every_sum(messages: Sequence[Choices]) -> Choices:
     return sums
 
 
-def _drawn_sums(messages: Sequence[Choices], seed: int) -> Choices:
-    random = np.random.default_rng(seed)
+def _drawn_sums(messages: Sequence[Choices]) -> Choices:
+    random = np.random.default_rng(_SEED)
     sums = np.zeros(DRAWS)
     for choices in messages:
         sums += choices[random.integers(len(choices), size=DRAWS)]

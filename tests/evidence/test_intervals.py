@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evidence import interval_ranks, percentile, percentile_with_interval, percentiles
+from evidence import percentile, percentile_with_interval, percentiles
+from evidence.intervals import interval_ranks
 
 VALUES = st.lists(st.floats(0, 1e6), min_size=1, max_size=300)
 PS = st.sampled_from([0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0])
@@ -39,7 +40,7 @@ def covered(n: int, p: float, low: int | None, high: int | None) -> float:
 @given(st.integers(1, 250), st.sampled_from([0.05, 0.5, 0.9, 0.95, 0.99]))
 def test_an_interval_covers_what_it_promises(n: int, p: float) -> None:
     """At least 95 %, and one rank less on either side would not do."""
-    low, high = interval_ranks(n, p, 0.95)
+    low, high = interval_ranks(n, p)
     assert covered(n, p, low, high) >= 0.95 - 1e-9
     if low is not None:
         assert covered(n, p, low + 1, None) < 0.975 + 1e-9
@@ -61,12 +62,12 @@ def test_no_values_have_no_percentiles() -> None:
 
 def test_known_ranks_of_a_median() -> None:
     """With 100 values ranks 40 and 61, as tables of order statistics have it."""
-    assert interval_ranks(100, 0.5, 0.95) == (40, 61)
+    assert interval_ranks(100, 0.5) == (40, 61)
 
 
 def test_a_large_sample_is_quick_and_tight() -> None:
     """A hundred thousand rows: ranks a few hundred apart around 95 000."""
-    low, high = interval_ranks(100_000, 0.95, 0.95)
+    low, high = interval_ranks(100_000, 0.95)
     assert low is not None
     assert high is not None
     assert 94_800 < low < 95_000 < high < 95_200
