@@ -8,6 +8,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -19,7 +20,7 @@ from cutover.wiring.composition import Services, model_faults, open_services
 from cutover.wiring.history import HistoryWriter, follow_history
 from cutover.wiring.models import model_entries, rescue_policy
 from effects.memory.search import LongTermMemory
-from router.admin.audit import AuditLog
+from router.admin.audit import write_audit
 from router.admin.auth import AdminTokens, read_tokens
 from router.admin.operations import Operations, add_admin
 from router.config.addresses import on_loopback
@@ -197,7 +198,7 @@ def _add_operations(
         services.model,
         services.recent,
         watched,
-        AuditLog(Path(watched.settings().admin.audit_path)),
+        partial(write_audit, Path(watched.settings().admin.audit_path)),
         None if history is None else history.tool_changed,
     )
     add_admin(app, operations, tokens)

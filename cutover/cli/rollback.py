@@ -16,7 +16,7 @@ from cutover.cli.terminal import refusals
 from cutover.flows import DEFAULT_CONFIG, SPECS
 from cutover.wiring.history import opening
 from cutover.wiring.stacks import DEFAULTS
-from router.admin.audit import AuditLog, Change, now
+from router.admin.audit import Change, now, write_audit
 from router.admin.config_file import edit_flow
 from router.config.schema import Settings
 
@@ -61,7 +61,7 @@ def rollback(
         before=edited.before,
         after=edited.after,
     )
-    AuditLog(Path(edited.settings.admin.audit_path))(change)
+    write_audit(Path(edited.settings.admin.audit_path), change)
     asyncio.run(_write_history(change, edited.settings))
     typer.echo(f"{flow}: enable_langgraph = false in {config}")
     typer.echo("routers that read this file send everything to legacy within a second")

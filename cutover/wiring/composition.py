@@ -46,7 +46,7 @@ from effects.stores import ConversationStore, StoredWrite
 from effects.stores.shadow_replies import ShadowReplies
 from effects.tape import NodeTimes
 from effects.tools import ToolRegistry, builtin_tools
-from router.admin.audit import AuditLog, Change, now
+from router.admin.audit import Change, now, write_audit
 from router.admin.pages import RecentExchanges
 from router.capture.writer import CaptureWriter
 from router.config.capabilities import powers_of
@@ -232,7 +232,7 @@ def _audit_unknown(settings: Settings, flow: str, hitl_id: str, tool: str) -> No
         before={tool: "begun", "pause": hitl_id},
         after={tool: "outcome_unknown", "pause": hitl_id},
     )
-    AuditLog(Path(settings.admin.audit_path))(change)
+    write_audit(Path(settings.admin.audit_path), change)
 
 
 def _audit_writes(settings: Settings, writes: tuple[StoredWrite, ...]) -> None:
@@ -246,7 +246,7 @@ def _audit_writes(settings: Settings, writes: tuple[StoredWrite, ...]) -> None:
         before={"exchange": writes[0].exchange},
         after={f"{one.seq} {one.what}": states.get(one.state, one.state) for one in writes},
     )
-    AuditLog(Path(settings.admin.audit_path))(change)
+    write_audit(Path(settings.admin.audit_path), change)
 
 
 def _observers(

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from router.config.schema import Settings
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
 
 
 log = logging.getLogger(__name__)
@@ -47,22 +46,16 @@ Audit = Callable[[Change], None]
 _encoder = msgspec.json.Encoder(decimal_format="number", order="deterministic", enc_hook=repr)
 
 
-@dataclass(frozen=True, slots=True)
-class AuditLog:
-    """Writes changes to the log, and to a file of JSON lines."""
-
-    path: Path
-
-    def __call__(self, change: Change) -> None:
-        """Write one change down."""
-        line = _encoder.encode(change)
-        log.warning("changed: %s", line.decode())
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab") as file:
-                file.write(line + b"\n")
-        except OSError as error:
-            log.error("the audit file %s cannot be written: %s", self.path, error)
+def write_audit(path: Path, change: Change) -> None:
+    """Write a change to the log, and to a file of JSON lines; never raises."""
+    line = _encoder.encode(change)
+    log.warning("changed: %s", line.decode())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            file.write(line + b"\n")
+    except OSError as error:
+        log.error("the audit file %s cannot be written: %s", path, error)
 
 
 def now() -> int:

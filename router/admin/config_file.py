@@ -6,7 +6,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -117,15 +117,15 @@ def _replace(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _only_writer(path: Path, monotonic: Callable[[], float] = time.monotonic) -> Iterator[None]:
+def _only_writer(path: Path) -> Iterator[None]:
     """Hold the lock beside the file; the system releases it with the process."""
-    deadline = monotonic() + LOCK_SECONDS
+    deadline = time.monotonic() + LOCK_SECONDS
     with path.with_name(f".{path.name}.lock").open("a", encoding="utf-8") as lock:
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if monotonic() >= deadline:
+                if time.monotonic() >= deadline:
                     raise NotWritten(path, "another process is writing it") from None
                 time.sleep(_LOCK_POLL)
             else:

@@ -291,8 +291,7 @@ MOST_EXCHANGES = 1_000
 class RecentExchanges:
     """Remembers the outcomes of the last exchanges, never their content."""
 
-    def __init__(self, kept: int = MOST_EXCHANGES) -> None:
-        self._kept = kept
+    def __init__(self) -> None:
         self._pages: OrderedDict[str, ExchangePage] = OrderedDict()
 
     def last(self, count: int) -> list[ExchangePage]:
@@ -305,7 +304,7 @@ class RecentExchanges:
     def finished(self, context: ExchangeContext) -> None:
         """Remember an exchange, and forget the oldest."""
         self._pages[context.exchange] = _exchange_page(context)
-        if len(self._pages) > self._kept:
+        if len(self._pages) > MOST_EXCHANGES:
             self._pages.popitem(last=False)
 
     def settled(self, context: ExchangeContext, line: LedgerLine) -> None:

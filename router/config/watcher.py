@@ -74,12 +74,12 @@ class SettingsWatcher:
         self._judge(content)
 
     @asynccontextmanager
-    async def watching(self, seconds: float = POLL_SECONDS) -> AsyncIterator[SettingsWatcher]:
+    async def watching(self) -> AsyncIterator[SettingsWatcher]:
         """Poll in a task for as long as the block lasts."""
 
         async def poll() -> None:
             while True:
-                await asyncio.sleep(seconds)
+                await asyncio.sleep(POLL_SECONDS)
                 self.poll_once()
 
         task = asyncio.create_task(poll(), name="watch-settings")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from router.admin.audit import AuditLog, Change
+from router.admin.audit import Change, write_audit
 
 CHANGE = Change(
     at=1_790_000_000_000_000,
@@ -30,10 +30,10 @@ LINE = {
 
 def test_changes_are_appended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Who, when, what, before and after; the folder is made."""
-    audit = AuditLog(tmp_path / "var" / "audit.jsonl")
-    audit(CHANGE)
-    audit(CHANGE)
-    lines = audit.path.read_text("utf-8").splitlines()
+    file = tmp_path / "var" / "audit.jsonl"
+    write_audit(file, CHANGE)
+    write_audit(file, CHANGE)
+    lines = file.read_text("utf-8").splitlines()
     assert [json.loads(line) for line in lines] == [LINE, LINE]
     assert caplog.messages == [f"changed: {lines[0]}"] * 2
 
@@ -43,6 +43,6 @@ def test_a_file_that_cannot_be_written_is_told(
 ) -> None:
     """What was done stays done, and the log still says who did it."""
     (tmp_path / "file").write_text("")
-    AuditLog(tmp_path / "file" / "audit.jsonl")(CHANGE)
+    write_audit(tmp_path / "file" / "audit.jsonl", CHANGE)
     assert "alice" in caplog.messages[0]
     assert "cannot be written" in caplog.messages[1]
