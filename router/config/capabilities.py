@@ -66,7 +66,7 @@ def stack_faults(settings: Settings) -> Iterator[tuple[str, str]]:
         place = settings.stacks.place(stack)
         resumable = isinstance(place, RemoteStackSettings) and place.resumable
         if resumable and not settings.gateway.enabled:
-            why = "its model must be asked through the gateway ([gateway] enabled = true)"
+            why = "its model must be called through the gateway ([gateway] enabled = true)"
             yield f"stacks.{stack}.resumable", why
     for name, flow in settings.flows.items():
         # A built-in flow that is switched off and that no stack has is not offered: no gap.
@@ -140,9 +140,9 @@ def _takeover(
 ) -> Capability:
     match powers[other].repeats(powers[served]):
         case "frames":
-            return Capability("yes", f"{other} goes on from the tape")
+            return Capability("yes", f"{other} continues from the tape")
         case "text":
-            how = f"{other} goes on in the text, with what the model told {served} by the gateway"
+            how = f"{other} continues the text, with the model's answers to {served} by the gateway"
             return Capability("yes", how)
         case None:
             if powers[served].taped == powers[other].taped:
@@ -168,8 +168,8 @@ def _shadow(
         return Capability(
             "no",
             f"{other} is behind an address and not declared shadow_safe "
-            f"(stacks.{other}.shadow_safe = true says that, asked with x-cutover-role: shadow, "
-            "it does nothing lasting)",
+            f"(stacks.{other}.shadow_safe = true declares that, called with x-cutover-role: "
+            "shadow, it does nothing lasting)",
         )
     if not powers[other].shadows_beside(powers[served]):
         return Capability(
@@ -181,12 +181,12 @@ def _shadow(
         how = "plays the tape"
         if live:
             own = settings.shadow.history == "own"
-            told = "its own earlier answers" if own else "the answers that were served"
-            how += f", and asks the model itself, told {told}"
+            replies = "its own earlier replies" if own else "the replies that were served"
+            how += f", and calls the model itself, after {replies}"
     elif not settings.gateway.enabled or live:
-        how = "is asked as well, with its own model"
+        how = "is called as well, with its own model"
     elif powers[served].taped:
-        how = f"is asked as well, with its own model: {served}, in this process, asks no gateway"
+        how = f"is called as well, with its own model: {served}, in this process, uses no gateway"
     else:
-        how = "is asked as well; what both ask the model through the gateway is asked once"
+        how = "is called as well; equal model calls of both through the gateway are made once"
     return Capability("yes", f"{other} {how}")

@@ -225,7 +225,7 @@ def pinned_twice(flow: FlowSettings) -> str:
 
 
 def _sticky(wanted: Sticky, route_key: str, spec: FlowSpec, where: str) -> Sticky:
-    """Return whether conversations are frozen: unless messages are routed, or as the file says."""
+    """Return whether conversations are frozen: by default unless messages are routed."""
     has_sessions = SESSION in spec.route_keys
     if wanted == "conversation" and not has_sessions:
         why = f"flow {spec.name!r} has no route key {SESSION!r} that would name conversations"
@@ -321,7 +321,7 @@ def _conflicts(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "embeddings.local", "allowed: an endpoint or the local model, not both"
     for key in ("model", "dimensions"):
         if embeddings.base_url and not getattr(embeddings, key):
-            yield f"embeddings.{key}", "required with base_url: it says whose vectors they are"
+            yield f"embeddings.{key}", "required with base_url: it identifies the vectors"
     if shadow.mode == "live" and not (shadow.tokens_per_day or shadow.cost_per_day):
         yield (
             "shadow.mode",

@@ -64,7 +64,7 @@ class Pattern:
 
     @property
     def blind(self) -> bool:
-        """Whether nothing but the expression itself tells where it could match."""
+        """Whether only the expression itself can find where it matches."""
         return not self.marks and not self.digits and self.shape is None
 
     def matches(self, text: str) -> Iterator[PatternMatch]:

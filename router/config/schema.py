@@ -242,7 +242,7 @@ class ServerSettings(Section):
         "their x-forwarded-proto and -host go to remote stacks; see remote.md", ("127.0.0.1", "::1")
     )
     cors_origins: Annotated[tuple[Origin, ...], Strict(strict=False)] = _key(
-        'whose pages may ask from a browser, with cookies; ["*"]: all, without', ()
+        'whose pages may send requests, with cookies; ["*"]: all, without', ()
     )
 
 
@@ -255,7 +255,9 @@ class LimitSettings(Section):
     loop_seconds: Annotated[float, _Number, Field(ge=0, le=86_400)] = _key(
         "a longer block of the event loop is logged, at start; 0: not watched", 1.0
     )
-    stall_seconds: Seconds = _key("how long a stack may owe a sign of life", 10.0)
+    stall_seconds: Seconds = _key(
+        "a stack that has done nothing for so long, though it could, is stalled", 10.0
+    )
     exchange_bytes: Positive = _key(
         "on one tape, and eight times as much in its frames; beyond, an exchange has neither "
         "shadow nor takeover, and its frames are dropped",
@@ -471,7 +473,7 @@ class EmbeddingSettings(Section):
 class RemoteStackSettings(Section):
     """`[stacks.<name>]`: a stack behind an address, its time limits and what may be done with it.
 
-    `resumable`: asked again with the answers its model gave through the gateway, it gives the same
+    `resumable`: called again with the answers its model gave through the gateway, it sends the same
     text.
     """
 
@@ -578,7 +580,7 @@ class RescueSettings(Section):
     )
     longest_wait_seconds: Seconds = _key("a provider that demands a longer one is given up", 10.0)
     hedge_seconds: Annotated[float, _Number, Field(ge=0, le=86_400)] = _key(
-        "call a ready fallback, too, after this long without a word; both are paid for; 0: never",
+        "call a ready fallback, too, after this long without output; both are billed; 0: never",
         0.0,
     )
     breaker_window_seconds: Seconds = 30.0
@@ -603,7 +605,7 @@ class McpServerSettings(Section):
     command: Texts = _key("the program and its arguments; or", (), examples=[["mcp-files", "/srv"]])
     url: OptionalUrl = _key("where it listens, for streamable HTTP", "")
     env: Annotated[tuple[Variable, ...], Strict(strict=False)] = _key(
-        "variables the program is given, by name", ()
+        "variables the program receives, by name", ()
     )
     token_env: Variable = _key("variable with the bearer token for a url", "")
     timeout_seconds: Seconds = _key("for one call; tool_seconds is the most", 10.0)
@@ -621,7 +623,7 @@ class McpServerSettings(Section):
     allow: Texts = _key("its tools that are offered, by its own names; empty: all", ())
     deny: Texts = _key("those that are not", ())
     read_only: bool | Texts | Literal["hints"] = _key(
-        "as it says itself; or true, false, or the names of those that are", "hints"
+        "as the server declares; or true, false, or the names of those that are", "hints"
     )
     idempotent: bool | Texts | Literal["hints"] = _key(
         "likewise, those that may be called again where a kill lost their result", "hints"

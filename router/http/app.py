@@ -194,7 +194,7 @@ async def _problem(_: Request, error: Exception) -> Response:
             headers = {name.decode(): value.decode() for name, value in problem.headers()}
         case RequestValidationError():
             # Not its text, which repeats what was sent.
-            problem = Problem(422, "invalid_request", "a parameter is not what is due")
+            problem = Problem(422, "invalid_request", "a parameter is not valid")
         case HTTPException():
             problem = Problem(error.status_code, word(error.status_code))
             headers = error.headers

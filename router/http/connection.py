@@ -99,7 +99,7 @@ class BodyMemory:
 
 
 def _too_large(most: int) -> Problem:
-    return Problem(413, "body_too_large", f"at most {most} bytes are taken")
+    return Problem(413, "body_too_large", f"at most {most} bytes are accepted")
 
 
 def extension(scope: Scope, name: str) -> Any:
@@ -119,7 +119,7 @@ class SlowClient(CutoverError):
     """A client has not read what was sent to it."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"the client has taken nothing for {seconds:g} s")
+        super().__init__(f"the client has read nothing for {seconds:g} s")
 
 
 class DisconnectWatch:

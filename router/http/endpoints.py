@@ -183,7 +183,7 @@ async def _abort(scope: Scope, watch: DisconnectWatch) -> None:
 def decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     """Decode a body; raises `Problem` 400 or 422 that says what is wrong, and where."""
     if not body:
-        raise Problem(400, "empty_body", "a JSON object is due")
+        raise Problem(400, "empty_body", "a JSON object is required")
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:

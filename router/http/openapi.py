@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of flows and problems: written from their structs."""
+"""The OpenAPI document's part on flows and problems, made from their structs."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _OF_FLOWS = (400, 404, 408, 409, 413, 422, 429, 500, 503)
 _OF_ANSWERS = (400, 404, 408, 409, 410, 413, 422, 500, 503)
 _OF_STORES = (404, 409, 422, 500, 503)
 _MEANINGS = {
-    400: "The body is not JSON, or not whole.",
+    400: "The body is not JSON, or incomplete.",
     401: "No token was sent.",
     403: "The token is unknown.",
     404: "What the request names is unknown.",
-    408: "The body did not come in time.",
+    408: "The body did not arrive in time.",
     409: "Another request is under way, or the id belongs to something else.",
     410: "The question is not open any more.",
     413: "The body is too large.",
-    422: "The body is JSON, but not what is due.",
+    422: "The body is JSON, but not a valid request.",
     429: "Too many requests.",
     500: "No stack could serve.",
-    503: "No place or no stack is left, something outside is not available, or it shuts down.",
+    503: "No slot or no stack is free, a dependency is not available, or the router shuts down.",
 }
 
 

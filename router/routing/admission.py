@@ -92,7 +92,7 @@ class Admission:
         wanted = USER if rate.by == "user" else settings.flows[spec.name].route_key
         wait = self._buckets.take(spec.route_key(body, wanted, session), self._monotonic())
         if wait:
-            why = f"at most {rate.per_minute:g} requests a minute are taken"
+            why = f"at most {rate.per_minute:g} requests a minute are accepted"
             raise self.count_shed(Problem(429, "rate_limited", why, retry_after=math.ceil(wait)))
 
     def admit(self, flow: str, assigned: StackName, fallback: StackName | None) -> Admitted:

@@ -208,15 +208,17 @@ def test_what_the_gateway_makes_possible_is_said(tmp_path: Path) -> None:
     resumable = BOTH.replace("shadow_safe", "resumable = true\nshadow_safe")
     status, said = doctor(tmp_path, resumable)
     assert status == 1
-    assert "its model must be asked through the gateway ([gateway] enabled = true)" in said
+    assert "its model must be called through the gateway ([gateway] enabled = true)" in said
     more = resumable.replace("[flows.chat]", "[gateway]\nenabled = true\n[flows.chat]")
     with socket.create_server(("127.0.0.1", 0)) as server:
         more = more.replace("shadow_percent", "fallback_to_graph = true\nshadow_percent")
         status, said = doctor(tmp_path, more, port=server.getsockname()[1])
     assert status == 0, said
     by_legacy = said.split("served by legacy")[1]
-    assert "graph goes on in the text, with what the model told legacy by the gateway" in by_legacy
-    assert "what both ask the model through the gateway is asked once" in by_legacy
+    assert (
+        "graph continues the text, with the model's answers to legacy by the gateway" in by_legacy
+    )
+    assert "equal model calls of both through the gateway are made once" in by_legacy
 
 
 def test_whose_answers_shadows_are_told(tmp_path: Path) -> None:
@@ -230,7 +232,10 @@ tokens_per_day = 1000
 enable_langgraph = true
 shadow_percent = 100
 """
-    for history, told in (("", "the answers that were served"), ("own", "its own earlier answers")):
+    for history, replies in (
+        ("", "the replies that were served"),
+        ("own", "its own earlier replies"),
+    ):
         more = live.replace("{history}", f'history = "{history}"' if history else "")
         _, said = doctor(tmp_path, more)
-        assert f"graph plays the tape, and asks the model itself, told {told}" in said
+        assert f"graph plays the tape, and calls the model itself, after {replies}" in said

@@ -90,8 +90,8 @@ def test_why_nobody_takes_over(legacy: Place, graph: Place, why: str) -> None:
     assert told == f"{why}: a broken stream ends in failure frames"
 
 
-OWN = "is asked as well, with its own model"
-ITSELF = "plays the tape, and asks the model itself"
+OWN = "is called as well, with its own model"
+ITSELF = "plays the tape, and calls the model itself"
 GATEWAY = GatewaySettings(enabled=True)
 LIVE = ShadowSettings(mode="live")
 
@@ -104,17 +104,17 @@ LIVE = ShadowSettings(mode="live")
             FAR,
             SAFE,
             {"gateway": GATEWAY},
-            "is asked as well; what both ask the model through the gateway is asked once",
+            "is called as well; equal model calls of both through the gateway are made once",
         ),
         (FAR, SAFE, {"gateway": GATEWAY, "shadow": LIVE}, OWN),
-        (HERE, SAFE, {"gateway": GATEWAY}, f"{OWN}: legacy, in this process, asks no gateway"),
+        (HERE, SAFE, {"gateway": GATEWAY}, f"{OWN}: legacy, in this process, uses no gateway"),
         (HERE, HERE, {}, "plays the tape"),
-        (HERE, HERE, {"shadow": LIVE}, f"{ITSELF}, told the answers that were served"),
+        (HERE, HERE, {"shadow": LIVE}, f"{ITSELF}, after the replies that were served"),
         (
             HERE,
             HERE,
             {"shadow": LIVE.model_copy(update={"history": "own"})},
-            f"{ITSELF}, told its own earlier answers",
+            f"{ITSELF}, after its own earlier replies",
         ),
     ],
 )
@@ -146,5 +146,5 @@ def test_a_ramp_is_refused_only_where_no_shadow_can_run() -> None:
     assert refused.value.why == (
         "legacy is behind an address, so there is no tape for graph, in this process, to play; "
         "legacy is behind an address and not declared shadow_safe (stacks.legacy.shadow_safe = "
-        "true says that, asked with x-cutover-role: shadow, it does nothing lasting)"
+        "true declares that, called with x-cutover-role: shadow, it does nothing lasting)"
     )
