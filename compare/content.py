@@ -50,6 +50,7 @@ def content_class(legacy: str | None, graph: str | None) -> ContentClass:
     return "wording"
 
 
+@lru_cache(maxsize=256)
 def core(legacy: str, graph: str) -> tuple[str, str]:
     """Return what differs between two texts, without what both begin and end with."""
     most = min(len(legacy), len(graph))
@@ -98,6 +99,8 @@ def _quoted(cause: tuple[str, str], legacy: str, graph: str, changed: tuple[str,
     if not old and len(new) >= TELLING:
         return before.count(new) < after.count(new)
     old, new = changed
+    if old not in before or new not in after:
+        return False
     start = _shared(legacy, graph, min(len(legacy), len(graph)))
     behind = len(legacy) - start - len(old)
     lead, trail = legacy[max(0, start - AROUND) : start], legacy[len(legacy) - behind :][:AROUND]

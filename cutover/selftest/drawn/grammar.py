@@ -99,6 +99,7 @@ _RESULTS: Mapping[str, tuple[Operation, ...]] = {
 _READ: Mapping[str, tuple[str, ...]] = {
     "history result": ("turns.[].content",),
     "memory result": ("entries.[].text",),
+    "tool result": ("content",),  # its stamp is the tape's
 }
 """Fields of an answer the stacks read; what they do not read cannot make a difference."""
 _WITHOUT: Mapping[Operation, object] = {
