@@ -1,7 +1,7 @@
 """Repetition of a node: the engine executes one that interrupts again, from its first line.
 
 What an execution got from its ports and which events it sent is noted. The next execution counts
-its calls from the first again: it is given the same results, and its first events are dropped.
+its calls from the first again: it receives the same results, and its first events are dropped.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Repetition:
 
 
 class _Call:
-    """A call of a port, and what it has given so far."""
+    """A call of a port, and its results so far."""
 
     def __init__(self, key: tuple[Any, ...], start: Callable[[], Any]) -> None:
         self.key = key

@@ -104,7 +104,7 @@ async def open_round(
     """Call the model once, sending its text as events on the way.
 
     Returns the answer, and the update that begins a round of tools; None after the last answer.
-    `lay_out` gives the prompt and the tools the first call is made with.
+    `lay_out` returns the prompt and the tools of the first call.
     """
     first, known = not state["prompt"], state
     if first:

@@ -162,7 +162,7 @@ def _message(turn: Turn) -> Plain:
 
 
 def session(prompts: Path = FOLDER, threads: Threads | None = None) -> Flow:
-    """Build the flow with the prompts of a folder; its threads are stored where they are given."""
+    """Build the flow with the prompts of a folder; `threads` stores its threads, if given."""
     render = system_prompt("session_system.md", prompts, SESSION_PROMPT)
     stored, rehearsed = build(threads), build()
 

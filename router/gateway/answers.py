@@ -140,7 +140,7 @@ class WholeAnswer:
                     _merge(self._choice, choice)
 
     def _number(self, pieces: Any) -> None:
-        """Number pieces of tool calls by the call they belong to: providers may give all 0."""
+        """Number pieces of tool calls by the call they belong to: providers may send 0 for all."""
         for piece in pieces if isinstance(pieces, list) else ():
             if isinstance(piece, dict):
                 piece["index"] = tool_call_delta(piece, self._calls).index
@@ -164,8 +164,8 @@ class WholeAnswer:
 
 def _whole_call(call: dict[str, Any]) -> dict[str, Any]:
     """Return a tool call as a whole answer has it: without its index, with arguments."""
-    given = call.get("function")
-    function = given if isinstance(given, dict) else {}
+    function = call.get("function")
+    function = function if isinstance(function, dict) else {}
     arguments = function.get("arguments") or ""
     if isinstance(arguments, dict):  # as some servers send them
         arguments = json.dumps(arguments)

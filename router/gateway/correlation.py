@@ -30,6 +30,21 @@ log = logging.getLogger(__name__)
 
 _EXCHANGES: Final = (EXCHANGE_HEADER, b"x-exchange-id")
 _ROLES: Final = frozenset({"serving", "fallback", "shadow"})
+NOT_HERE: Final = 421
+"""Misdirected request: a worker's answer to another for an exchange that is not its own."""
+_NAME_BYTES: Final = 3
+_FORWARDED: Final = frozenset(
+    {
+        b"authorization",
+        b"content-type",
+        b"traceparent",
+        ROLE_HEADER,
+        *_EXCHANGES,
+    }
+)
+_RETURNED: Final = frozenset(
+    {b"cache-control", b"content-type", b"retry-after", b"x-accel-buffering", b"x-should-retry"}
+)
 
 
 def calling_session(router: Router, scope: Scope) -> TapeSession | None:
@@ -75,23 +90,6 @@ def _run_in_role(runs: Sequence[Run], role: str) -> Run | None:
     if shadow is not None and (not served or served[-1].complete):
         return shadow
     return served[-1] if served else None
-
-
-NOT_HERE: Final = 421
-"""Misdirected request: a worker's answer to another for an exchange that is not its own."""
-_NAME_BYTES: Final = 3
-_FORWARDED: Final = frozenset(
-    {
-        b"authorization",
-        b"content-type",
-        b"traceparent",
-        ROLE_HEADER,
-        *_EXCHANGES,
-    }
-)
-_RETURNED: Final = frozenset(
-    {b"cache-control", b"content-type", b"retry-after", b"x-accel-buffering", b"x-should-retry"}
-)
 
 
 class WorkerPeers:

@@ -52,7 +52,7 @@ class RefusalBody(msgspec.Struct):
 class GatewayRefused(CutoverError):
     """A call that is not answered, in OpenAI's format; `param` names the field at fault.
 
-    Where `again` is set, no provider was called: the same call may be answered soon.
+    Where it is `retryable`, no provider was called: the same call may be answered soon.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class GatewayRefused(CutoverError):
         self.message = message
         self.param = param
         self.retry_after = retry_after
-        self.again = False
+        self.retryable = False
 
     def body(self) -> bytes:
         """Return the body, also of an event inside a stream."""
@@ -84,8 +84,8 @@ class GatewayRefused(CutoverError):
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Return the headers that go with the body."""
         # A provider's fault has been retried below.
-        again = b"true" if self.again else b"false"
-        headers = [(b"content-type", b"application/json"), (b"x-should-retry", again)]
+        retry = b"true" if self.retryable else b"false"
+        headers = [(b"content-type", b"application/json"), (b"x-should-retry", retry)]
         if self.retry_after is not None:
             headers.append((b"retry-after", b"%d" % -(-self.retry_after // 1)))
         return headers
@@ -98,7 +98,7 @@ def refusal_of(error: CutoverError) -> GatewayRefused:
             return error
         case Problem(status=status, code=code, detail=detail, retry_after=wait):
             refused = GatewayRefused(status, code, detail, retry_after=wait or None)
-            refused.again = wait > 0
+            refused.retryable = wait > 0
             return refused
         case EffectFailed(fault=fault):
             seconds = fault.data.get("retry_after")  # stands in a header
@@ -136,7 +136,7 @@ class CompletionRequest:
     usage: bool
 
 
-class NoObject(GatewayRefused):
+class UnreadableBody(GatewayRefused):
     """A body that cannot be read."""
 
     def __init__(self) -> None:
@@ -148,13 +148,13 @@ def read_request(body: bytes) -> CompletionRequest:
     try:
         body.decode()  # fields that are passed on must be text, too
         fields = _DECODER.decode(body)
-        given = {name: msgspec.json.decode(fields[name]) for name in _READ & fields.keys()}
+        read = {name: msgspec.json.decode(fields[name]) for name in _READ & fields.keys()}
     except _ILLEGIBLE as error:
-        raise NoObject from error
+        raise UnreadableBody from error
     # The form of the answer is no part of the question.
-    model, messages = given.get("model", ""), fields.get("messages", msgspec.Raw())
-    stream, options = given.get("stream") or False, given.get("stream_options") or {}
-    count = given.get("n")
+    model, messages = read.get("model", ""), fields.get("messages", msgspec.Raw())
+    stream, options = read.get("stream") or False, read.get("stream_options") or {}
+    count = read.get("n")
     for param, good, due in (
         ("model", isinstance(model, str) and model, "the id of a model"),
         ("messages", _FILLED.match(messages), "a list of messages"),
@@ -196,7 +196,7 @@ async def call_key(call: PassedCall) -> bytes:
         more = {name: await _ordered(raw) for name, raw in call.more.items()}
         messages = await _ordered(call.messages)
     except _ILLEGIBLE as error:
-        raise NoObject from error
+        raise UnreadableBody from error
     return canonical(PassedCall(model_id=call.model_id, messages=messages, more=more))
 
 

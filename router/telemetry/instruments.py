@@ -105,31 +105,34 @@ def _histogram(name: str, description: str, *labels: str, buckets: tuple[float, 
     return Instrument("histogram", f"cutover_{name}", description, labels, buckets)
 
 
-_WHO = ("flow", "assigned", "served")
+_STACKS = ("flow", "assigned", "served")
 _MODEL = ("flow", "stack", "role", "model", "asked")
 
 FIRST_FRAME = _histogram(
-    "time_to_first_frame_seconds", "From the request to the first frame", *_WHO, buckets=_QUICK
+    "time_to_first_frame_seconds", "From the request to the first frame", *_STACKS, buckets=_QUICK
 )
 FIRST_TEXT = _histogram(
     "time_to_first_text_seconds",
     "From the request to the first frame with text of the answer",
-    *_WHO,
+    *_STACKS,
     buckets=_QUICK,
 )
 DURATION = _histogram(
-    "exchange_duration_seconds", "From the request to the end of its stream", *_WHO, buckets=_LONG
+    "exchange_duration_seconds",
+    "From the request to the end of its stream",
+    *_STACKS,
+    buckets=_LONG,
 )
-EXCHANGES = _counter("exchanges_total", "Exchanges by how they ended", *_WHO, "outcome")
+EXCHANGES = _counter("exchanges_total", "Exchanges by how they ended", *_STACKS, "outcome")
 FALLBACKS = _counter(
     "fallbacks_total",
     "Exchanges another stack served: with an open breaker, as a fallback, or in a takeover",
-    *_WHO,
+    *_STACKS,
     "how",
     "reason",
 )
 FALLBACK_LOST = _counter(
-    "fallback_lost_seconds_total", "Seconds clients waited for stacks that then failed", *_WHO
+    "fallback_lost_seconds_total", "Seconds clients waited for stacks that then failed", *_STACKS
 )
 REFUSALS = _counter(
     "refusals_total",
