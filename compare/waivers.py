@@ -15,7 +15,7 @@ import msgspec
 
 from compare.clusters import Cluster
 from compare.input.files import read_text
-from contract.declarations import DeclarationRefused, converted, parsed
+from contract.declarations import DeclarationRefused, convert_to_struct, parse_toml
 from evidence import share_interval
 
 Standing = Literal["in force", "unused", "expired", "lapsed"]
@@ -120,11 +120,11 @@ def read_waivers(path: Path) -> dict[str, Waiver]:
 
 def waivers_of(text: str, file: str) -> dict[str, Waiver]:
     """Read waivers from TOML; raises `DeclarationRefused` naming file and key."""
-    named = converted(parsed(text, file), _File, file).waiver
+    named = convert_to_struct(parse_toml(text, file), _File, file).waiver
     made: dict[str, Waiver] = {}
     for name, table in named.items():
         key = f"waiver.{name}"
-        waiver = converted(table, Waiver, file, key)
+        waiver = convert_to_struct(table, Waiver, file, key)
         why = fault_of(name, waiver)
         if why:
             raise DeclarationRefused(file, key, why)

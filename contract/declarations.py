@@ -49,7 +49,7 @@ def not_a_file(mode: int) -> str:
     return f"{_KINDS.get(kind, 'something else')}, not a file"
 
 
-def decoded(data: bytes, file: str) -> str:
+def decode_text(data: bytes, file: str) -> str:
     """Return the text of a declaration, without a byte order mark; raises `DeclarationRefused`."""
     if len(data) > MOST_BYTES:
         raise DeclarationRefused(file, "", f"longer than {MOST_BYTES:,} bytes")
@@ -59,7 +59,7 @@ def decoded(data: bytes, file: str) -> str:
         raise DeclarationRefused(file, "", f"not UTF-8 at byte {error.start}") from error
 
 
-def parsed(text: str, file: str) -> dict[str, Any]:
+def parse_toml(text: str, file: str) -> dict[str, Any]:
     """Parse TOML; raises `DeclarationRefused`."""
     try:
         return tomllib.loads(text)
@@ -67,7 +67,7 @@ def parsed(text: str, file: str) -> dict[str, Any]:
         raise DeclarationRefused(file, "", f"not TOML: {error}") from error
 
 
-def converted(table: object, kind: type[S], file: str, prefix: str = "") -> S:
+def convert_to_struct(table: object, kind: type[S], file: str, prefix: str = "") -> S:
     """Turn a table into a struct; an unknown key is refused with the nearest known one."""
     try:
         return msgspec.convert(table, kind)

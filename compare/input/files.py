@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from contract.declarations import MOST_BYTES, DeclarationRefused, decoded, not_a_file
+from contract.declarations import MOST_BYTES, DeclarationRefused, decode_text, not_a_file
 
 _LOCAL = frozenset({"file", "local"})
 
@@ -50,6 +50,6 @@ def read_text(path: Path) -> str:
         if why := no_file(path):
             raise DeclarationRefused(str(path), "", why)
         with path.open("rb") as file:
-            return decoded(file.read(MOST_BYTES + 1), str(path))
+            return decode_text(file.read(MOST_BYTES + 1), str(path))
     except OSError as trouble:
         raise DeclarationRefused(str(path), "", str(trouble)) from trouble

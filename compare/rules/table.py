@@ -13,7 +13,7 @@ import regex
 from compare.input.calls import EffectCall
 from compare.input.files import read_text
 from compare.rules.texts import check_replacement, expression_of
-from contract.declarations import DeclarationRefused, converted, parsed
+from contract.declarations import DeclarationRefused, convert_to_struct, parse_toml
 from contract.wire.paths import path_fault
 
 MISSING_AT_MOST = 0.01
@@ -97,7 +97,7 @@ def read_rules(path: Path) -> Rules:
 
 def rules_of(text: str, file: str) -> Rules:
     """Read rules from TOML; raises `DeclarationRefused` naming file and key."""
-    rules = converted(parsed(text, file), Rules, file)
+    rules = convert_to_struct(parse_toml(text, file), Rules, file)
     if not 0 <= rules.missing <= 1:
         raise DeclarationRefused(file, "missing", f"{rules.missing!r} is no share from 0 to 1")
     for key, rule in rules.numbered():

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from contract.declarations import DeclarationRefused, converted, parsed
+from contract.declarations import DeclarationRefused, convert_to_struct, parse_toml
 from contract.grammar import Grammar
 from contract.wire.paths import ANY_DEPTH, path_fault, path_of
 
@@ -172,12 +172,12 @@ def built_in() -> dict[str, Dialect]:
 
 def dialect_of(text: str, where: str, name: str) -> Dialect:
     """Read the text of a file called `where`; `name` is used if the file names none."""
-    return dialect_in(parsed(text, where), where, name)
+    return dialect_in(parse_toml(text, where), where, name)
 
 
 def dialect_in(table: object, where: str, name: str, prefix: str = "") -> Dialect:
     """Read a table that stands at `prefix` in a file; raises `DeclarationRefused`."""
-    dialect = converted(table, Dialect, where, prefix)
+    dialect = convert_to_struct(table, Dialect, where, prefix)
     for key, why in _faults(dialect):
         raise DeclarationRefused(where, f"{prefix}.{key}".removeprefix("."), why)
     return msgspec.structs.replace(dialect, name=dialect.name or name)

@@ -15,7 +15,7 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from contract.declarations import MOST_BYTES, DeclarationRefused, decoded, not_a_file
+from contract.declarations import MOST_BYTES, DeclarationRefused, decode_text, not_a_file
 from contract.flow import SESSION, FlowSpec
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.wire import Dialect, built_in, dialect_in
@@ -55,7 +55,7 @@ def read_config_text(path: Path) -> str:
         if kind := not_a_file(path.stat().st_mode):
             raise ConfigRefused(str(path), "", f"cannot be read: {kind}")
         with path.open("rb") as file:
-            return decoded(file.read(MOST_BYTES + 1), str(path))  # line ends as they are
+            return decode_text(file.read(MOST_BYTES + 1), str(path))  # line ends as they are
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise ConfigRefused(str(path), "", f"cannot be read: {reason}") from error
