@@ -335,9 +335,9 @@ class Router:
         if assigned == "legacy":
             fallback, allowed = "graph", flow.enable_langgraph and flow.fallback_to_graph
         stack = self.stacks.get(fallback) if allowed else None
-        able = stack is not None and stack.serves(spec)
-        if stack is not None and context.resumes:
-            able = able and stack.powers.taped
+        able = (
+            stack is not None and stack.serves(spec) and (stack.powers.taped or not context.resumes)
+        )
         return self.admission.admit(spec.name, assigned, fallback if able else None)
 
     def _exchange(
