@@ -69,7 +69,7 @@ class _Known:
 
     def __init__(self, case: Differences) -> None:
         self._case = case
-        self._values: list[tuple[tuple[str, str], Finding, str]] = []
+        self._values: list[tuple[tuple[str, str], Finding, str | None]] = []
         self._explained: dict[str, str] = {}
         self._promoted: dict[str, str] = {}
 
@@ -108,13 +108,13 @@ class _Known:
         if not values[1]:
             return self._by_answer(finding)
         explaining = (
-            by
+            by or signature_of(source)
             for of, source, by in self._values
             if not self._comes_later(source, finding) and recurs(of, *values)
         )
         cause = next(explaining, None) or self._by_answer(finding)
         if len(self._values) < KNOWN_AT_MOST:
-            self._values.append((values, finding, cause or finding.after or signature_of(finding)))
+            self._values.append((values, finding, cause or finding.after))
         return cause
 
     def _comes_later(self, source: Finding, finding: Finding) -> bool:
@@ -279,8 +279,11 @@ def _leaves(value: Any) -> Iterator[str]:
 def _follow_to_the_root(case: Differences) -> None:
     """Let what follows from a finding that is no cause itself follow from that one's cause."""
     every = (*case.outcome, *case.grammar, *case.frames, *case.text, *case.effects)
+    following = [f for f in every if f.after is not None]
+    if not following:
+        return
     causes = {signature_of(f) for f in every if f.after is None}
-    roots = {signature_of(f): f.after for f in every if f.after is not None}
+    roots = {signature_of(f): f.after for f in following}
 
     def rooted(finding: F) -> F:
         root, seen = finding.after, set[str]()
