@@ -14,7 +14,7 @@ from cutover.flows import SPECS
 
 
 def asked(captures: str) -> list[RunRecord]:
-    """Give the run of every exchange that was served, the oldest first."""
+    """Return the run of every exchange that was served, the oldest first."""
     return sorted(_serving(captures), key=lambda run: run.began)
 
 

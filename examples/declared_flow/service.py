@@ -32,7 +32,7 @@ class Support(BaseHTTPRequestHandler):
         self.wfile.write(f"data: {json.dumps(said)}\n\n".encode())
 
     def log_request(self, code: int | str = "-", _: int | str = "-") -> None:
-        """Tell who was asked, and for what."""
+        """Print the status and the role of a request."""
         print(f"{name} service: {code} as {self.headers.get('x-cutover-role')}", flush=True)
 
 

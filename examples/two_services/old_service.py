@@ -44,7 +44,7 @@ class Chat(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_request(self, code: int | str = "-", _: int | str = "-") -> None:
-        """Tell who was asked, and for what."""
+        """Print the status and the role of a request."""
         print(f"old service: {code} as {self.headers.get('x-cutover-role')}", flush=True)
 
 

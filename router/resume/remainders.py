@@ -135,7 +135,7 @@ class Remainders:
         return finished
 
     def close(self) -> None:
-        """Give back the one that is being finished."""
+        """Stop; what is being finished is left to the next router."""
         self._closed = True
         if self._run is not None:
             self._run.fence(STOPPING)

@@ -357,7 +357,7 @@ def stopped(at: int, kind: str, probe: Probe) -> FlowWrapper:
 
 
 def refusing_otherwise(kind: str, status: int, probe: Probe) -> FlowWrapper:
-    """Give a refusal another status, sentence or code."""
+    """Change a refusal: another status, sentence or code."""
 
     def wrap(flow: Flow) -> Flow:
         async def wrapped(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
