@@ -147,9 +147,9 @@ class PartReader:
         if not lacks_a_run({head.role for head in heads if head.exchange}, shadow):
             yield name, group
             return
-        if others := [line for line in group if not _head_of(line).exchange]:
+        if others := [line for line, head in zip(group, heads, strict=True) if not head.exchange]:
             yield "", others
-            group = [line for line in group if line not in others]
+            group = [line for line, head in zip(group, heads, strict=True) if head.exchange]
         self._halves[name] = _Half(group, place)
         self._held += _bytes(group)
         while self._held > HELD_BYTES and len(self._halves) > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import zstandard
 from msgspec.structs import replace
 
 from compare.input.damage import CapturesUnreadable, Damage
@@ -148,6 +149,24 @@ def test_lines_that_wait_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ["x-00002", "x-00001"],
         ["x-00002"],
     ]
+
+
+def test_broken_lines_behind_a_run_that_waits_are_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are parted in one pass: with each compared with all others, many take hours."""
+    serving, _ = due(0)
+    broken = b"".join(b"{%d\n" % number for number in range(5))
+    packed = zstandard.ZstdCompressor(write_checksum=True).compress(lines((serving,)) + broken)
+    store(tmp_path, packed)
+
+    def compare(_one: object, _other: object) -> bool:
+        raise AssertionError
+
+    monkeypatch.setattr(CapturedLine, "__eq__", compare)
+    reader = PartReader(Selection(), refuse)
+    found = list(reader.parts(find_segments(str(tmp_path))))
+    assert [len(part.lines) for part in [*found, reader.rest()]] == [5, 1]
 
 
 def test_a_segment_that_cannot_be_opened_is_told_and_passed_over(tmp_path: Path) -> None:
