@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 
 REST: Final = "what follows the end"
 _KEEP_SECONDS: Final = 86_400.0
+_MOST_ATTEMPTS: Final = 3
+"""Of routers that ended while they finished one: what ends each of them would end the next."""
 _LINGERED: Final = RunOutcome("failed", "stack", ErrorRecord("lingered"))
 _LOST: Final = RunOutcome("failed", "world", ErrorRecord("claim_lost"))
 
@@ -95,6 +97,12 @@ def _last_before_end(run: Run) -> Entry | None:
     return None
 
 
+def _attempt_of(owner: str) -> int:
+    """Return which attempt to finish a remainder an owner made; 0 for the router that served."""
+    number, parted, _ = owner.partition(":")
+    return int(number) if parted else 0
+
+
 class _RemainderSession(TapeSession):
     """Plays the tape up to the end of the stream and goes on live; serves no client."""
 
@@ -130,7 +138,7 @@ class Remainders:
         finished = []
         for one in await self.store.waiting():
             left = one.hitl_id.startswith(REMAINDER) and one.state == "answered"
-            if left and not self._closed and await self._finish(one.hitl_id, owner):
+            if left and not self._closed and await self._finish(one.hitl_id, one.owner, owner):
                 finished.append(one.hitl_id.removeprefix(REMAINDER))
         return finished
 
@@ -140,13 +148,24 @@ class Remainders:
         if self._run is not None:
             self._run.fence(STOPPING)
 
-    async def _finish(self, hitl_id: str, owner: str) -> bool:
+    async def _finish(self, hitl_id: str, last_owner: str, owner: str) -> bool:
+        """Finish one; an owner that finishes is named after the number of its attempt."""
+        attempt = _attempt_of(last_owner) + 1
+        owner = f"{attempt}:{owner}"
         if await self.store.claim(hitl_id, owner, LEASE_SECONDS) != "claimed":
             return False
-        pause = await self.store.get(hitl_id)
+        try:
+            pause = await self.store.get(hitl_id)
+        except EffectFailed as failure:
+            # Those behind it are not to wait; another router may have the key of this one.
+            log.warning("the remainder %s cannot be opened: %s", hitl_id, failure.fault.code)
+            await self.store.release(hitl_id, owner)
+            return False
         if pause is None:
             return False
         claim = Claim(self.store, pause, owner, pause.expires_at)
+        if attempt > _MOST_ATTEMPTS:
+            return await self._give_up(claim)
         try:
             spec = self.flows[pause.flow]
             paused = read_paused(pause.tape)

@@ -198,9 +198,11 @@ class PauseStore(ABC):
     async def waiting(self) -> tuple[Waiting, ...]:
         """List what is not over, oldest first; nothing is decrypted, no key is needed."""
         now = self._clock()
-        found = ((transitions.seen(one, now), size) for one, size in await self._waiting())
+        found = [(transitions.seen(one, now), size, one) for one, size in await self._waiting()]
         return tuple(
-            transitions.waiting(pause, size) for pause, size in found if pause.state != "expired"
+            transitions.waiting(pause, size, stored.owner)
+            for pause, size, stored in found
+            if pause.state != "expired"
         )
 
     async def sweep(self) -> Swept:

@@ -57,7 +57,10 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """That an exchange waits, without its contents; `size` is that of its tape, in bytes."""
+    """That an exchange waits, without its contents; `size` is that of its tape, in bytes.
+
+    `owner` is who claims it, or whose claim is over without a release.
+    """
 
     hitl_id: str
     flow: str
@@ -67,6 +70,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     expires_at: float
     size: int
+    owner: str = ""
 
 
 class Swept(NamedTuple):
@@ -221,8 +225,8 @@ def expire_one(pause: Pause, now: float) -> tuple[ExpireReply, Pause]:
     return ("taken" if standing(pause, now) == "claimed" else "over"), pause
 
 
-def waiting(pause: Pause, size: int) -> Waiting:
-    """Describe a pause that waits, without its contents."""
+def waiting(pause: Pause, size: int, owner: str) -> Waiting:
+    """Describe a pause that waits, without its contents; `owner` as it is stored."""
     return Waiting(
         hitl_id=pause.hitl_id,
         flow=pause.flow,
@@ -232,6 +236,7 @@ def waiting(pause: Pause, size: int) -> Waiting:
         created_at=pause.created_at,
         expires_at=pause.expires_at,
         size=size,
+        owner=owner,
     )
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import pytest
 
+from contract.errors import EffectFailed, Fault
 from contract.flows.session import SESSION
 from contract.model import Chunk
 from contract.stores import MemoryEntry
@@ -81,6 +84,42 @@ class StoredPauses(MemoryPauses):
     def ids(self) -> Collection[str]:
         """What is there."""
         return self._pauses.keys()
+
+    @property
+    def stored(self) -> Mapping[str, Pause]:
+        """What is there, and how."""
+        return self._pauses
+
+
+class Killed(Exception):
+    """The process has ended here."""
+
+
+class EndingPauses(StoredPauses):
+    """Pauses of a router that ends when it begins with one; `begun` counts those."""
+
+    begun = 0
+
+    async def get(self, hitl_id: str) -> Pause | None:
+        """End, unless the remainder is only read to be removed."""
+        pause = await super().get(hitl_id)
+        if pause is not None and pause.owner.startswith(("1:", "2:", "3:")):
+            self.begun += 1
+            raise Killed
+        return pause
+
+
+SEALED = "rest:sealed"
+
+
+class SealedPauses(StoredPauses):
+    """Pauses of which one was encrypted with a key that is gone."""
+
+    async def get(self, hitl_id: str) -> Pause | None:
+        """Read all but that one."""
+        if hitl_id == SEALED:
+            raise EffectFailed(Fault("pause_sealed"))
+        return await super().get(hitl_id)
 
 
 def learning(stores: Stores) -> Saying:
@@ -163,6 +202,49 @@ async def test_a_remainder_that_is_claimed_is_left_alone() -> None:
         await house.router.finish_remainders()
         assert house.world.made == []
     assert len(left.ids) == 1
+
+
+async def test_what_ends_every_router_that_finishes_it_is_tried_three_times() -> None:
+    """A process that is out of memory there would take one router after another with it."""
+    loop, stores, unknown = asyncio.get_running_loop(), Stores(), list[str]()
+    moments = Moments(stores.memory)
+    async with House(learning(stores), RULES) as house:
+        journalled(house, WatchedPauses(loop.time, moments), [])
+        await house.ask()
+    left = StoredPauses(loop.time, moments.seen[0][0])
+    claims = 0
+    for _ in range(5):
+        await asyncio.sleep(LEASE_OVER_S)
+        killing = EndingPauses(loop.time, left.stored)
+        async with House(learning(Stores()), RULES) as house:
+            journalled(house, killing, unknown)
+            with suppress(Killed):
+                await house.router.finish_remainders()
+            claims += killing.begun
+            left = StoredPauses(loop.time, killing.stored)
+    assert claims == 3
+    assert unknown == ["what follows the end"]
+    assert not left.ids
+
+
+async def test_one_that_cannot_be_opened_holds_up_no_other() -> None:
+    """Its key is gone, perhaps in this router alone."""
+    loop, stores = asyncio.get_running_loop(), Stores()
+    moments = Moments(stores.memory)
+    async with House(learning(stores), RULES) as house:
+        journalled(house, WatchedPauses(loop.time, moments), [])
+        await house.ask()
+    await asyncio.sleep(LEASE_OVER_S)
+    ((hitl_id, pause),) = moments.seen[0][0].items()
+    sealed = msgspec.structs.replace(pause, hitl_id=SEALED, created_at=pause.created_at - 1)
+    left = SealedPauses(loop.time, {SEALED: sealed, hitl_id: pause})
+    after_kill = replace(stores, memory=InMemoryMemory(moments.seen[0][1]))
+    async with House(learning(after_kill), RULES) as house:
+        journalled(house, left, [])
+        await house.router.finish_remainders()
+    assert [one.text for one in after_kill.memory.entries] == ["likes quinces"]
+    assert set(left.ids) == {SEALED}
+    assert left.stored[SEALED].state == "answered"
 
 
 class SlowPauses(StoredPauses):
