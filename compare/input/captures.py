@@ -18,7 +18,8 @@ HELD_BYTES = 1 << 26
 """Of lines whose exchange is not whole: more wait for their second run than any queue holds."""
 
 
-_AWAITED_AT_MOST = 1_024
+_AWAITED_BYTES = 1 << 25
+"""Of lines whose frames are kept for a second run: what comes later is decoded by itself."""
 _Frames = tuple[list[msgspec.Raw], list[str]]
 """The frames of a run, as they stand in its line and as texts."""
 RawFrames = tuple[tuple[Stamp, msgspec.Raw], ...]
@@ -158,8 +159,9 @@ class _RunReader:
         self._place = place
         self._exchange = ""
         self._frames: _Frames = [], []
-        self._awaited: dict[str, _Frames] = {}
-        """The frames of runs whose second run may come later, the oldest first."""
+        self._awaited: dict[str, tuple[_Frames, int]] = {}
+        """Frames of runs whose second run may come later, and sizes of their lines, in order."""
+        self._awaited_bytes = 0
 
     def read(self, line: CapturedLine) -> RunRecord | Damage:
         """Read one line, or describe what it is instead of a run."""
@@ -180,19 +182,26 @@ class _RunReader:
             return _damage(line, self._place, f"{line.place}: {trouble}")
         self._exchange, self._frames = run.exchange, (raw, texts)
         if run.shadow == "due":
-            self._awaited[run.exchange] = self._frames
-            if len(self._awaited) > _AWAITED_AT_MOST:
-                del self._awaited[next(iter(self._awaited))]
+            self._awaited[run.exchange] = self._frames, len(line.data)
+            self._awaited_bytes += len(line.data)
+            while self._awaited_bytes > _AWAITED_BYTES:
+                self._take(next(iter(self._awaited)))
         stamps = [at for at, _ in run.frames]
         msgspec.structs.force_setattr(run, "frames", tuple(zip(stamps, texts, strict=True)))
         return run
 
     def _known(self, exchange: str) -> tuple[list[msgspec.Raw] | None, list[str]]:
         """Return the frames of the run that was read last of an exchange, if that is near."""
-        awaited = self._awaited.pop(exchange, None)
+        awaited = self._take(exchange)
         if exchange == self._exchange:
             return self._frames
         return (None, []) if awaited is None else awaited
+
+    def _take(self, exchange: str) -> _Frames | None:
+        """Take frames out of those that are kept."""
+        frames, size = self._awaited.pop(exchange, (None, 0))
+        self._awaited_bytes -= size
+        return frames
 
 
 def _check_text(run: RunRecord) -> None:

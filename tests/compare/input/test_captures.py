@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.captures import Question, compare_segment
+from compare.input import captures as reading
 from compare.input.captures import CapturedExchange, exchanges
 from compare.input.damage import Damage
 from compare.input.segments import CapturedLine
@@ -75,3 +77,19 @@ def test_a_second_run_that_never_comes_is_missing() -> None:
     assert found[second[0].exchange][0] == 2
     tally = compare_segment(lines, "memory", Question(SPECS))
     assert (tally.exchanges, tally.missing) == (2, 1)
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_frames_kept_for_second_runs_are_bounded_by_size(
+    monkeypatch: pytest.MonkeyPatch, *, shares: bool
+) -> None:
+    """A few long lines weigh as much as thousands of short ones; the runs read are the same."""
+    runs = [run for number in range(3) for run in started(number)]
+    ordered = [*runs[::2], *runs[1::2]]
+    lines = as_lines(ordered)
+    if not shares:
+        monkeypatch.setattr(reading, "_AWAITED_BYTES", len(lines[2].data))
+    read = [item for item in exchanges(lines, "memory") if isinstance(item, CapturedExchange)]
+    assert [run.frames for item in read for run in item.runs] == [run.frames for run in runs]
+    texts = [[run.frames[0][1] for run in item.runs] for item in read]
+    assert [first is second for first, second in texts] == [shares, shares, True]
