@@ -106,7 +106,8 @@ async def test_drift_shows_where_shadows_hold_conversations(tmp_path: Path, hist
     """After the second turn it grows, or there is none: the same answer to the same question."""
     async with conversing(tmp_path, history) as place:
         _, heard = await talk(place, 3)
-        runs = await place.lines()
+        # Second runs are written as they end, in any order.
+        runs = sorted(await place.lines(), key=lambda run: run.began)
         spent = place.services.router.shadows.budget.tokens
     own = [text.replace("beginning 0", "beginning 1") for text in heard]
     free = history == "own"

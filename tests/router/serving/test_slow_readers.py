@@ -118,7 +118,7 @@ async def test_a_client_that_takes_nothing_is_given_up(
         assert (counts.disconnected, counts.slow_clients) == (1, 1)
         assert await made.world.locks.acquire("again", "msg_lock:m", 1.0)
     (said,) = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert "taken nothing for 60 s" in said.getMessage()
+    assert "read nothing for 60 s" in said.getMessage()
 
 
 async def test_a_client_that_takes_something_now_and_then_is_served() -> None:
