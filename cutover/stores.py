@@ -48,7 +48,7 @@ from effects.stores.tables import (
     SHARED_STATE,
     Schema,
 )
-from router.admin.audit import HISTORY
+from router.admin.history import HISTORY
 
 if TYPE_CHECKING:
     from effects.memory.embeddings import Embedder

@@ -17,7 +17,7 @@ from rich.text import Text
 from cutover.cli.terminal import UNFOLDED, refusals, tables
 from cutover.flows import DEFAULT_CONFIG, settings_at
 from cutover.wiring.history import opening
-from router.admin.audit import HistoryEntry
+from router.admin.history import HistoryEntry
 from router.config.errors import unknown_name
 
 REFUSED = 2

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from contract.errors import CutoverError
 from cutover.flows import SPECS
-from router.admin.audit import PROVIDER, Change, History, in_force
+from router.admin.audit import Change
+from router.admin.history import PROVIDER, History, in_force
 from router.config.addresses import resolve_address
 from router.config.loader import parse_settings
 from router.config.schema import Settings

@@ -19,14 +19,14 @@ from cutover.cli import app
 from cutover.flows import SPECS
 from cutover.wiring.history import follow_history, owner
 from effects.stores import sqlite_file
-from router.admin.audit import History
+from router.admin.history import History
 from router.config.watcher import SettingsWatcher
 from tests.support.deployment import Deployment, Setup, deployed, tasks, until
 from tests.support.operations_client import ALICE, ENVIRON, MORE, Operator
 from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
-    from router.admin.audit import HistoryEntry
+    from router.admin.history import HistoryEntry
 
 HERE = f"{__name__}:"
 MADE: list[InMemoryProvider] = []

@@ -42,7 +42,7 @@ from effects.stores.tables import (
     SPENDING,
     TURNS,
 )
-from router.admin.audit import History
+from router.admin.history import History
 from tests.support.postgres import PLACES, empty_place
 
 STORED = Path(__file__).resolve().parents[2] / "data" / "stores-3245704"

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from contract.flows.chat import CHAT
-from router.admin.audit import PROVIDER, Change, History, HistoryEntry, in_force
+from router.admin.audit import Change
+from router.admin.history import PROVIDER, History, HistoryEntry, in_force
 from router.config.loader import parse_settings
 
 FILE = {"flows.chat.percent": "10", "flows.chat.on": "true", "models.a.price": "2"}
