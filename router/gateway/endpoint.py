@@ -25,8 +25,9 @@ from contract.model import Chunk, PassedCall
 from contract.operations import MODEL_STREAM
 from effects.model import ModelRegistry, RescuingModel
 from router.gateway.answers import DONE, WholeAnswer, Writer, frame_event
-from router.gateway.correlation import NOT_HERE, WorkerPeers, calling_session, open_runs
+from router.gateway.correlation import calling_session, open_runs
 from router.gateway.openapi import gateway_document
+from router.gateway.peers import NOT_HERE, WorkerPeers
 from router.gateway.requests import (
     CompletionRequest,
     GatewayRefused,

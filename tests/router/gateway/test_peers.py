@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from router.gateway.correlation import WorkerPeers
+from router.gateway.peers import WorkerPeers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

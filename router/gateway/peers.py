@@ -1,0 +1,130 @@
+"""The other workers of this host: one that has the exchange of a call answers it.
+
+Every worker listens on a socket of its own in a folder all of them know, and begins the ids of its
+exchanges with that socket's name.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+from starlette.types import Scope, Send
+
+from router.context import trace_of
+from router.gateway.answers import frame_event
+from router.gateway.correlation import EXCHANGE_HEADERS, named_exchange
+from router.gateway.requests import GatewayRefused
+from router.stack import ROLE_HEADER
+
+log = logging.getLogger(__name__)
+
+NOT_HERE: Final = 421
+"""Misdirected request: a worker's answer to another for an exchange that is not its own."""
+_NAME_BYTES: Final = 3
+_FORWARDED: Final = frozenset(
+    {b"authorization", b"content-type", b"traceparent", ROLE_HEADER, *EXCHANGE_HEADERS}
+)
+_RETURNED: Final = frozenset(
+    {b"cache-control", b"content-type", b"retry-after", b"x-accel-buffering", b"x-should-retry"}
+)
+
+
+class WorkerPeers:
+    """The other workers of this host; made by `WorkerPeers.joined`."""
+
+    def __init__(self, folder: Path, name: str, listening: socket.socket) -> None:
+        self.listening = listening
+        self._folder = folder
+        self._name = name
+
+    @classmethod
+    @contextmanager
+    def joined(cls, folder: Path) -> Iterator[WorkerPeers]:
+        """Listen in the workers' folder for as long as the block lasts."""
+        name = secrets.token_hex(_NAME_BYTES)
+        path = folder / name
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+            listening.bind(str(path))
+            listening.listen()
+            try:
+                yield cls(folder, name, listening)
+            finally:
+                path.unlink(missing_ok=True)
+
+    def exchange_id(self) -> str:
+        """Return an id for an exchange of this worker."""
+        return self._name + uuid.uuid4().hex[len(self._name) :]
+
+    def candidates(self, scope: Scope) -> list[Path]:
+        """Return the sockets of workers to which a call that is unknown here may belong."""
+        if scope.get("client") is None:
+            return []  # from another worker: it forwards to the owner only
+        exchange = named_exchange(scope)
+        if exchange is not None:
+            path = self._folder / exchange[: len(self._name)]
+            return [path] if path in self._others() else []
+        if trace_of(scope["headers"]) is None:
+            return []
+        return sorted(self._others())
+
+    def _others(self) -> list[Path]:
+        try:
+            return [path for path in self._folder.iterdir() if path.name != self._name]
+        except OSError as error:  # the folder was removed: open exchanges go on
+            log.warning("the other workers cannot be found: %s", type(error).__name__)
+            return []
+
+    async def answer(self, scope: Scope, body: bytes, send: Send) -> bool:
+        """Let another worker answer; False where none has the call's exchange."""
+        for path in self.candidates(scope):
+            try:
+                if await _forwarded(path, scope, body, send):
+                    return True
+            except (aiohttp.ClientError, OSError) as error:
+                log.warning("a worker did not answer for its exchange: %s", type(error).__name__)
+        return False
+
+
+async def _forwarded(path: Path, scope: Scope, body: bytes, send: Send) -> bool:
+    headers = [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in scope["headers"]
+        if name in _FORWARDED
+    ]
+    async with (
+        aiohttp.ClientSession(
+            connector=aiohttp.UnixConnector(str(path)),
+            timeout=aiohttp.ClientTimeout(total=None),
+        ) as session,
+        # The socket is the address: this name is never resolved.
+        session.post(f"http://worker{scope['path']}", data=body, headers=headers) as response,
+    ):
+        if response.status == NOT_HERE:
+            return False
+        await _relay(response, send)
+        return True
+
+
+async def _relay(response: aiohttp.ClientResponse, send: Send) -> None:
+    """Pass an answer on as it arrives."""
+    kept = [
+        (name.lower(), value) for name, value in response.raw_headers if name.lower() in _RETURNED
+    ]
+    await send({"type": "http.response.start", "status": response.status, "headers": kept})
+    last = b""
+    try:
+        while piece := await response.content.readany():
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+    except aiohttp.ClientError:
+        # Neither [DONE] nor a whole JSON: the client sees that it is cut.
+        gone = GatewayRefused(503, "model_unavailable", "the worker of the exchange has ended")
+        last = frame_event(gone.body())
+    await send({"type": "http.response.body", "body": last})
