@@ -23,7 +23,8 @@ from router.config.schema import RemoteStackSettings
 from router.problems import word
 from router.remote.endpoint import Endpoint, endpoint_url, returned
 from router.remote.http1 import Client, ConnectTimedOut, Response, ResponseLost, Unreachable
-from router.serving.run import Frame, Run, RunRequest
+from router.serving.frames import Frame
+from router.serving.run import Run, RunRequest
 from router.stack import Headers, IncomingRequest, Powers, RunOutcome, StackName, header_of
 
 log = logging.getLogger(__name__)

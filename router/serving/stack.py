@@ -10,11 +10,9 @@ from contract.flow import Event, Flow, FlowSpec
 from contract.grammar import GrammarCheck
 from effects.tape import TapeSession
 from effects.tasks import contained
-from router.serving.run import Frame, RanAway, Run, RunRequest
+from router.serving.frames import UNPROMPTED_LIMIT, Frame, RanAway
+from router.serving.run import Run, RunRequest
 from router.stack import IN_PROCESS, Powers, StackName
-
-UNPROMPTED_LIMIT = 4 << 20
-"""Bytes of frames a stack may produce between two results from the tape before it has run away."""
 
 
 class Stack(Protocol):

@@ -20,8 +20,9 @@ from effects.loop_time import turned
 from effects.tape import Entry, Exchange, Policy, TapeSession
 from router.config.schema import LimitSettings
 from router.context import ExchangeContext
+from router.serving.frames import Frame
 from router.serving.prefix import FramePrefix, PrefixMismatch, TextPrefix, text_prefix
-from router.serving.run import RUNAWAY, Frame, Run, RunRequest
+from router.serving.run import RUNAWAY, Run, RunRequest
 from router.serving.stack import Stack
 from router.stack import RunOutcome
 

@@ -14,14 +14,14 @@ from contract.flow import Event, Flow
 from contract.flows.chat import Accept, Send, StartReply
 from contract.ports import Effects
 from effects.tape import CALL_OVERHEAD, MAX_CALL_BYTES
-from router.serving.run import (
+from router.serving.frames import (
     REPEATED_UNPROMPTED,
     TURN_FRAMES,
+    UNPROMPTED_LIMIT,
     Frame,
     FrameFlood,
     RanAway,
 )
-from router.serving.stack import UNPROMPTED_LIMIT
 from router.stack import StackName
 from tests.support.router_world import House, Rules
 from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, both, other, undisturbed
