@@ -33,7 +33,7 @@ from contract.flows.chat import (
     ToolFeedback,
     failed,
 )
-from contract.model import Chunk, ToolCall, ToolResult
+from contract.model import Chunk
 from contract.ports import Effects
 from contract.stores import Turn
 from graph_impl import rounds
@@ -41,7 +41,6 @@ from graph_impl.engine import Graph, RunContext, add_nodes, run
 from graph_impl.rounds import Plain, plain, plains
 from graph_impl.templates import FOLDER, system_prompt
 from rules import chat as rules
-from rules.chat import ending_notice
 from rules.conversation import ModelAnswer, Render, store_reply, tool_answer, tool_round
 
 
@@ -208,23 +207,18 @@ async def _tool_execution(state: ChatState, runtime: Chat) -> Ready:
     context, draft, messages = runtime.context, _draft(state), []
     calls, options = rounds.calls_of(state["messages"]), context.request.options
     for call in calls:
-        draft = await context.send(_feedback(draft, _status(call), options))
+        draft = await context.send(_feedback(draft, rules.tool_feedback(call), options))
     try:
         async with rounds.started_tools(context.effects, calls) as running:
             for call, task in zip(calls, running, strict=True):
                 result = await task
                 messages.append(plain(tool_answer(call, result)))
                 draft = replace(draft, at=max(draft.at, result.at))
-                draft = await context.send(_feedback(draft, _status(call, result), options))
+                feedback = rules.tool_feedback(call, result)
+                draft = await context.send(_feedback(draft, feedback, options))
     except EffectFailed as failure:
         return _fail(failure, draft=plain(draft))
     return Command(update={"draft": plain(draft), "messages": messages}, goto="model_call")
-
-
-def _status(call: ToolCall, result: ToolResult | None = None) -> ToolFeedback:
-    if result is None:
-        return ToolFeedback(call.name, "running")
-    return ToolFeedback(call.name, "done" if result.ok else "error")
 
 
 async def _output_processing(state: ChatState, runtime: Chat) -> ChatState:
@@ -232,7 +226,7 @@ async def _output_processing(state: ChatState, runtime: Chat) -> ChatState:
     context, draft = runtime.context, _draft(state)
     if "failure" in state:
         return {"draft": plain(await context.send(_flush(draft, context.request.options)))}
-    notice = ending_notice(state["finish"], context.request.options.texts)
+    notice = rules.ending_notice(state["finish"], context.request.options.texts)
     whole = replace(draft, content=draft.content + notice)
     draft = await context.send(_flush(whole, context.request.options))
     try:

@@ -28,7 +28,6 @@ from contract.flows.companion import (
     ImageTurn,
     failed,
 )
-from contract.flows.session import lock_key
 from contract.human import Form, HumanAnswer
 from contract.model import ToolResult
 from contract.ports import Effects
@@ -39,7 +38,7 @@ from graph_impl.rounds import Plain, RoundState, plain, plains
 from graph_impl.templates import FOLDER, system_prompt
 from rules import companion as rules
 from rules import memories, questions
-from rules.conversation import Render, store_reply, tool_answer
+from rules.conversation import Render, end_session_turn, tool_answer
 from rules.emotion import feel
 from rules.images import Picture, picture
 from rules.memories import Fact
@@ -90,10 +89,8 @@ class CompanionContext(RunContext):
 
     async def finish(self, text: str) -> None:
         """Store the whole reply, release the session and end the stream."""
-        effects = self.effects
         await self.sink.drained()
-        await store_reply(effects, self.turn, text)
-        await effects.locks.release("session", lock_key(self.request.body.session_id))
+        await end_session_turn(self.effects, self.request.body.session_id, self.turn, text)
         await self.sink.send(CompanionDone("completed"))
 
     async def ask(self, question: Any) -> Any:

@@ -29,7 +29,6 @@ from contract.flows.session import (
     TextData,
     Thinking,
     failed,
-    lock_key,
 )
 from contract.model import Usage
 from contract.ports import Effects
@@ -40,7 +39,7 @@ from graph_impl.rounds import Plain, RoundState, plain
 from graph_impl.templates import FOLDER, system_prompt
 from graph_impl.threads import Threads
 from rules import session as rules
-from rules.conversation import Render, store_reply, tool_answer
+from rules.conversation import Render, end_session_turn, tool_answer
 from rules.session import SESSION_PROMPT, SessionTurnRequest
 
 log = logging.getLogger(__name__)
@@ -103,17 +102,10 @@ async def _process(
     )
     if update:
         return Command(update=update, goto="tools")
-    reply = await _store_reply(context, state["text"] + answer.text)
+    session, text = rules.session_of(context.request), state["text"] + answer.text
+    reply = await end_session_turn(context.effects, session, context.turn, text)
     stored = {"messages": [_message(reply)], "usage": plain(answer.usage), "reply": plain(reply)}
     return Command(update=stored, goto="extract_memory")
-
-
-async def _store_reply(context: SessionContext, text: str) -> Turn:
-    """Store the answer and release the session."""
-    effects = context.effects
-    reply = await store_reply(effects, context.turn, text)
-    await effects.locks.release("session", lock_key(rules.session_of(context.request)))
-    return reply
 
 
 async def _tools(state: SessionState, runtime: Session) -> SessionState:

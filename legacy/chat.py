@@ -26,7 +26,6 @@ from contract.ports import Effects
 from legacy import rounds
 from legacy.templates import FOLDER, system_prompt
 from rules import chat as rules
-from rules.chat import ending_notice
 from rules.conversation import ModelAnswer, question, store_reply, tool_answer, tool_round
 
 DIAGRAM = """graph TD;
@@ -64,7 +63,10 @@ class Output:
         self.content += chunk.text
         if self._shows_reasoning:
             self.reasoning += chunk.reasoning
-        if self._due():
+        first_text = self.content and not self._sent_content
+        first_reasoning = self.reasoning and not self._sent_reasoning
+        waited = self._last_at is None or self.at - self._last_at >= self._interval
+        if waited or first_text or first_reasoning:
             yield from self.flush()
 
     def flush(self) -> Iterator[Send]:
@@ -75,17 +77,7 @@ class Output:
     def feedback(self, call: ToolCall, result: ToolResult | None = None) -> Iterator[Send]:
         """Send a tool's status at once, unsent text before it."""
         yield from self.flush()
-        if result is None:
-            yield from self._send(ToolFeedback(call.name, "running"))
-        else:
-            yield from self._send(ToolFeedback(call.name, "done" if result.ok else "error"))
-
-    def _due(self) -> bool:
-        if self._last_at is None or self.at - self._last_at >= self._interval:
-            return True
-        first_text = bool(self.content) and not self._sent_content
-        first_reasoning = bool(self.reasoning) and not self._sent_reasoning
-        return first_text or first_reasoning
+        yield from self._send(rules.tool_feedback(call, result))
 
     def _send(self, status: ToolFeedback | UnsetType = UNSET) -> Iterator[Send]:
         self._sent_content, self._sent_reasoning = self.content, self.reasoning
@@ -136,7 +128,7 @@ def chat(prompts: Path = FOLDER) -> Flow:
                             for frame in output.feedback(one, result):
                                 yield frame
             with node("output_processing"):
-                output.content += ending_notice(answer.finish, request.options.texts)
+                output.content += rules.ending_notice(answer.finish, request.options.texts)
                 for frame in output.flush():
                     yield frame
                 await store_reply(effects, turn, output.content)

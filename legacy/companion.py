@@ -16,8 +16,6 @@ from contract.flows.companion import (
     ImageTurn,
     failed,
 )
-from contract.flows.session import lock_key
-from contract.human import Form
 from contract.model import ToolResult
 from contract.ports import Effects
 from contract.stores import Turn
@@ -25,7 +23,14 @@ from legacy import rounds
 from legacy.templates import FOLDER, system_prompt
 from rules import companion as rules
 from rules import memories, questions
-from rules.conversation import ModelAnswer, Render, question, store_reply, tool_answer, tool_round
+from rules.conversation import (
+    ModelAnswer,
+    Render,
+    end_session_turn,
+    question,
+    tool_answer,
+    tool_round,
+)
 from rules.emotion import feel
 from rules.images import Picture, picture
 
@@ -73,22 +78,11 @@ class Reply:
         self.prompts = prompts
         self.text = ""
         self.earlier: tuple[Turn, ...] = ()
-        self._session = request.body.session_id
 
     def say(self, content: str) -> CompanionText:
         """Add a piece to the reply; returns its event."""
         self.text += content
         return CompanionText(content)
-
-    async def open_question(self, form: Form, kind: str) -> str:
-        """Store a question; raises `EffectFailed` where that cannot be done."""
-        opening = rules.open_question(self.request, form, kind)
-        return await self.effects.human.open("ask", opening)
-
-    async def store(self, turn: Turn) -> None:
-        """Store the whole reply and release the session."""
-        await store_reply(self.effects, turn, self.text)
-        await self.effects.locks.release("session", lock_key(self._session))
 
 
 def companion(prompts: Path = FOLDER) -> Flow:
@@ -107,7 +101,7 @@ def companion(prompts: Path = FOLDER) -> Flow:
             async with aclosing(answered) as events:
                 async for event in events:
                     yield event
-            await reply.store(turn)
+            await end_session_turn(effects, body.session_id, turn, reply.text)
         except EffectFailed as failure:
             for event in failed(failure.fault.code):
                 yield event
@@ -160,15 +154,16 @@ async def _message(reply: Reply, turn: Turn) -> Events:
 
 async def _ask(reply: Reply, opened: questions.FormCall, results: dict[str, ToolResult]) -> Events:
     """Ask the user a round's question, once its other calls have ended."""
-    call, form = opened.call, opened.form
+    call, form, human = opened.call, opened.form, reply.effects.human
     try:
-        hitl_id = await reply.open_question(form, rules.QUESTION)
+        opening = rules.open_question(reply.request, form, rules.QUESTION)
+        hitl_id = await human.open("ask", opening)
     except EffectFailed as failure:
         log.warning("the user is not asked: %s", failure.fault.code)
         results[call.id] = questions.NOT_ASKED
     else:
         yield rules.hitl(reply.request, hitl_id, form, rules.QUESTION)
-        answer = await reply.effects.human.answer("ask", hitl_id)
+        answer = await human.answer("ask", hitl_id)
         results[call.id] = questions.answer_result(form, answer)
     yield rules.tool_output(call, results[call.id])
 
@@ -200,7 +195,8 @@ async def _picture(reply: Reply, image: Picture) -> Events:
         return
     with node("human"):
         form = rules.confirmation_form(request, facts)
-        hitl_id = await reply.open_question(form, memories.KIND)
+        opening = rules.open_question(request, form, memories.KIND)
+        hitl_id = await effects.human.open("ask", opening)
         yield rules.hitl(request, hitl_id, form, memories.KIND)
         answer = await effects.human.answer("ask", hitl_id)
         approved = memories.approved_facts(facts, form, answer)

@@ -16,14 +16,13 @@ from contract.flows.session import (
     TextData,
     Thinking,
     failed,
-    lock_key,
 )
 from contract.model import Usage
 from contract.ports import Effects
 from legacy import rounds
 from legacy.templates import FOLDER, system_prompt
 from rules import session as rules
-from rules.conversation import ModelAnswer, question, store_reply, tool_answer, tool_round
+from rules.conversation import ModelAnswer, end_session_turn, question, tool_answer, tool_round
 from rules.session import SESSION_PROMPT, SessionTurnRequest
 
 log = logging.getLogger(__name__)
@@ -72,8 +71,7 @@ def session(prompts: Path = FOLDER) -> Flow:
                     async with rounds.started_tools(effects, calls) as running:
                         for one, task in zip(calls, running, strict=True):
                             messages += (tool_answer(one, await task),)
-            reply = await store_reply(effects, turn, text)
-            await effects.locks.release("session", lock_key(session_id))
+            reply = await end_session_turn(effects, session_id, turn, text)
         except EffectFailed as failure:
             yield failed(failure.fault.code)
             return

@@ -9,7 +9,8 @@ import msgspec
 
 from contract.errors import Refused
 from contract.flow import Request
-from contract.flows.chat import ChatOptions, ChatRequest
+from contract.flows.chat import ChatOptions, ChatRequest, ToolFeedback
+from contract.model import ToolCall, ToolResult
 from contract.ports import Effects
 from contract.stores import Turn
 from rules.conversation import Layout, Render, check_model, parameters, prompt_messages, window
@@ -105,6 +106,13 @@ async def admit(
         detail = "this message_id belongs to a different message"
         raise Refused(409, "message_conflict", detail)
     return turn
+
+
+def tool_feedback(call: ToolCall, result: ToolResult | None = None) -> ToolFeedback:
+    """Build the status of a tool call; it is running while it has no result."""
+    if result is None:
+        return ToolFeedback(call.name, "running")
+    return ToolFeedback(call.name, "done" if result.ok else "error")
 
 
 def ending_notice(finish: str, overrides: Mapping[str, str]) -> str:

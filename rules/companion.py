@@ -96,35 +96,26 @@ def owner(body: MessageTurn | ImageTurn) -> str:
     return body.user_id or f"session:{body.session_id}"
 
 
-def model_id(request: CompanionRequest) -> str:
-    """Return the id of the first model that is called."""
-    options = request.options
-    return options.vision_model_id if isinstance(request.body, ImageTurn) else options.model_id
-
-
-def sent(request: CompanionRequest, message_id: str) -> Turn:
-    """Build the user's turn; of a picture, only that there was one."""
-    body = request.body
-    return Turn(
-        message_id=message_id,
-        role="user",
-        content=text(request, "picture") if isinstance(body, ImageTurn) else body.message,
-        chat_id=body.session_id,
-        user_id=body.user_id,
-    )
-
-
 async def admit(request: CompanionRequest, effects: Effects) -> tuple[Turn, tuple[Turn, ...]]:
     """Check model and session, read the earlier turns, store this one; raises `Refused`.
 
-    Returns the turn and those before it; a picture is read by itself.
+    Returns the turn and those before it; a picture is read by itself, and of it the turn holds
+    only that there was one.
     """
-    session, options = request.body.session_id, request.options
-    await check_model(effects, model_id(request), options.max_tokens)
+    body, options, session = request.body, request.options, request.body.session_id
+    pictured = isinstance(body, ImageTurn)
+    first_model = options.vision_model_id if pictured else options.model_id
+    await check_model(effects, first_model, options.max_tokens)
     await lock_session(effects, session, options.lock_ttl)
-    turn = sent(request, await effects.ids.new("message"))
+    turn = Turn(
+        message_id=await effects.ids.new("message"),
+        role="user",
+        content=text(request, "picture") if pictured else body.message,
+        chat_id=session,
+        user_id=body.user_id,
+    )
     earlier: tuple[Turn, ...] = ()
-    if isinstance(request.body, MessageTurn) and options.history_limit > 0:
+    if not pictured and options.history_limit > 0:
         earlier = await effects.conversations.history(
             "history", session, before=turn.message_id, limit=options.history_limit
         )
@@ -192,21 +183,17 @@ def vision(request: CompanionRequest, system: str, seen: Picture) -> ModelCall:
     )
 
 
-def extraction(request: CompanionRequest, system: str, read: str) -> ModelCall:
-    """Build the call that extracts facts from a picture's text."""
-    return ModelCall(
+async def find_facts(
+    request: CompanionRequest, effects: Effects, system: str, read: str
+) -> tuple[Fact, ...]:
+    """Find the facts worth remembering in a picture's text."""
+    call = ModelCall(
         model_id=request.options.model_id,
         messages=(SystemMessage(system), UserMessage(read)),
         temperature=0.0,
         json_object=True,
     )
-
-
-async def find_facts(
-    request: CompanionRequest, effects: Effects, system: str, read: str
-) -> tuple[Fact, ...]:
-    """Find the facts worth remembering in a picture's text."""
-    answer = await read_text(effects, "extraction", extraction(request, system, read))
+    answer = await read_text(effects, "extraction", call)
     return confident_facts(answer, request.options.least_confidence)
 
 

@@ -271,6 +271,13 @@ async def lock_session(effects: Effects, session: str, seconds: float) -> None:
         raise Refused(409, "session_busy", "another turn of this session is under way")
 
 
+async def end_session_turn(effects: Effects, session: str, turn: Turn, content: str) -> Turn:
+    """Store the finished answer to a session's turn, then release the session; returns its turn."""
+    reply = await store_reply(effects, turn, content)
+    await effects.locks.release("session", lock_key(session))
+    return reply
+
+
 def summary(earlier: Sequence[Turn], shown: Sequence[Turn]) -> str:
     """Sum up a conversation: its length, and the last user messages that are not shown."""
     if not earlier:

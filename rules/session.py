@@ -41,34 +41,9 @@ EXTRACTION_PROMPT: Final = (
 """Asks for facts; no template: its braces are meant."""
 
 
-def is_new(request: SessionTurnRequest) -> bool:
-    """Whether the request names no session, so that one begins."""
-    return request.body.session_id is None
-
-
 def session_of(request: SessionTurnRequest) -> str:
     """Name the session of a request: its own, or the one that begins."""
     return request.body.session_id or request.session
-
-
-def check_known(request: SessionTurnRequest, history: Sequence[Turn]) -> bool:
-    """Return whether a session is to be announced as new; raises `Refused` 404."""
-    if is_new(request) or history:
-        return is_new(request)
-    if request.options.unknown_session == "refuse":
-        raise unknown_session()
-    return True
-
-
-def sent(request: SessionTurnRequest, message_id: str) -> Turn:
-    """Build the user's turn."""
-    return Turn(
-        message_id=message_id,
-        role="user",
-        content=request.body.message,
-        chat_id=session_of(request),
-        user_id=request.body.user_id,
-    )
 
 
 async def admit(
@@ -76,7 +51,7 @@ async def admit(
 ) -> tuple[Turn, tuple[Turn, ...], bool]:
     """Check model, lock and session, and store the turn; raises `Refused`.
 
-    Returns the turn, those before it, and whether its session is new.
+    Returns the turn, those before it, and whether its session is to be announced as new.
     """
     options, session = request.options, session_of(request)
     await check_model(effects, options.model_id, options.max_tokens)
@@ -85,10 +60,18 @@ async def admit(
     earlier = await effects.conversations.history(
         "history", session, before=message_id, limit=options.history_limit
     )
-    new = check_known(request, earlier)
-    turn = sent(request, message_id)
+    begins = request.body.session_id is None
+    if not (begins or earlier) and options.unknown_session == "refuse":
+        raise unknown_session()
+    turn = Turn(
+        message_id=message_id,
+        role="user",
+        content=request.body.message,
+        chat_id=session,
+        user_id=request.body.user_id,
+    )
     await effects.conversations.put("message", turn)
-    return turn, earlier, new
+    return turn, earlier, begins or not earlier
 
 
 def recall(request: SessionTurnRequest, *, new: bool) -> Recall | None:
