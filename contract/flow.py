@@ -117,23 +117,26 @@ class AnswerEndpoint:
     answer: Callable[[Any], HumanAnswer]
 
 
-# No lambdas as defaults: a flow goes to worker processes.
-def _no_answer(_body: object) -> None:
-    return None
-
-
-def _no_events(_options: object, _last: Event | None) -> Sequence[Event]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class ContinueEndpoint:
-    """Where a paused exchange is resumed; `answer` reads one that comes with the request."""
+    """Where a paused exchange is resumed."""
 
     path: str
     request: type[msgspec.Struct]
     hitl_id: Callable[[Any], str]
-    answer: Callable[[Any], HumanAnswer | None] = _no_answer
+
+
+@dataclass(frozen=True, slots=True)
+class Pausing:
+    """How a flow pauses: where its questions are answered, and where it goes on.
+
+    `suspended(options, last)` returns the events that end a stream which waits for a human and
+    whose last event was `last`.
+    """
+
+    respond: AnswerEndpoint
+    resume: ContinueEndpoint
+    suspended: Callable[[Any, Event | None], Sequence[Event]]
 
 
 class PassedEvent(Event, frozen=True):
@@ -148,16 +151,15 @@ class FlowSpec:
     """A flow as router and compare see it.
 
     `failure(options, code, last)` returns the events that end a stream honestly whose last event
-    was `last`, `suspended(options, last)` those of one that waits for a human. `route_keys` are
-    dotted paths into the body; the first is the default.
+    was `last`. `route_keys` are dotted paths into the body; the first is the default.
 
     `extra_requests` are further paths that stream, each with its request; `body_limits` the paths
-    whose bodies may have more bytes than others, and how many. `answer_endpoint` and
-    `continue_endpoint` belong to flows that pause, `store_endpoints` are its operations that do
-    not stream. For `grace_seconds` a flow may go on working after its terminal event; the locks it
-    has released by then are free at once. A flow that `opens_sessions` receives the name of each:
-    all turns are routed by it, the first one too. `events` is the union of structs; None in a
-    declared flow, which is known by its dialect alone.
+    whose bodies may have more bytes than others, and how many. `pausing` is None in flows that ask
+    no human, `store_endpoints` are its operations that do not stream. For `grace_seconds` a flow
+    may go on working after its terminal event; the locks it has released by then are free at once.
+    A flow that `opens_sessions` receives the name of each: all turns are routed by it, the first
+    one too. `events` is the union of structs; None in a declared flow, which is known by its
+    dialect alone.
     """
 
     name: str
@@ -170,11 +172,9 @@ class FlowSpec:
     failure: Callable[[Any, str, Event | None], Sequence[Event]]
     encode: Callable[[Event], bytes]
     route_keys: Mapping[str, str]
-    suspended: Callable[[Any, Event | None], Sequence[Event]] = _no_events
     extra_requests: Mapping[str, type[msgspec.Struct]] = field(default_factory=dict)
     body_limits: Mapping[str, int] = field(default_factory=dict)
-    answer_endpoint: AnswerEndpoint | None = None
-    continue_endpoint: ContinueEndpoint | None = None
+    pausing: Pausing | None = None
     store_endpoints: tuple[StoreEndpoint, ...] = ()
     grace_seconds: float = 0.0
     opens_sessions: bool = False

@@ -195,7 +195,7 @@ class Router:
         stream.context.ended = stream.exchange.stamp()
         loop, context = asyncio.get_running_loop(), stream.exchange.context()
         # `aclose` awaits tasks, not callbacks: while the router drains, all are tasks.
-        pausable = self.pauses is not None and stream.context.spec.continue_endpoint is not None
+        pausable = self.pauses is not None and stream.context.spec.pausing is not None
         awaits = pausable or stream.context.exchange in self._writes
         if not awaits and not self.draining and stream.close_now():
             loop.call_soon(self._finished, one, context=context)
@@ -309,7 +309,7 @@ class Router:
         )
         one = _OpenExchange(stream, admitted, traced=decision.settings.gateway.enabled)
         stream.on_fallback = partial(self._fell_back, one)
-        if self.pauses is not None and spec.continue_endpoint is not None:
+        if self.pauses is not None and spec.pausing is not None:
             # Pauses of the same session have been passed by once this turn is answered.
             stream.on_first_frame = partial(self.pauses.expire_others, context)
         if exchange in self._writes and spec.grace_seconds:
@@ -347,7 +347,7 @@ class Router:
         spec, request, tape = context.spec, context.request, context.tape
         tape.usage.charge(self._budget)  # only now: a request that is refused frees nothing
         effects = self._live_ports(spec.name, request.body)
-        if self.pauses is not None and spec.continue_endpoint is not None:
+        if self.pauses is not None and spec.pausing is not None:
             origin = PauseOrigin(
                 exchange=context.exchange,
                 flow=spec.name,

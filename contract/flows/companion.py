@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from contract.flow import AnswerEndpoint, ContinueEndpoint, Event, FlowSpec
+from contract.flow import AnswerEndpoint, ContinueEndpoint, Event, FlowSpec, Pausing
 from contract.flows.chat import Identifier, Text, check_options
 from contract.grammar import Grammar, many, maybe, one
 from contract.human import Form, FormValue, HumanAnswer
@@ -199,9 +199,11 @@ COMPANION = FlowSpec(
     failure=failure,
     encode=encode,
     route_keys={"session_id": "session_id", "user_id": "user_id"},
-    suspended=suspended,
     extra_requests={"/chat/image": ImageTurn},
     body_limits={"/chat/image": MOST_WITH_AN_IMAGE},
-    answer_endpoint=AnswerEndpoint("/hitl/respond", RespondRequest, _hitl_id, _answer),
-    continue_endpoint=ContinueEndpoint("/hitl/continue", ContinueRequest, _hitl_id),
+    pausing=Pausing(
+        respond=AnswerEndpoint("/hitl/respond", RespondRequest, _hitl_id, _answer),
+        resume=ContinueEndpoint("/hitl/continue", ContinueRequest, _hitl_id),
+        suspended=suspended,
+    ),
 )

@@ -156,7 +156,8 @@ def _flow_endpoints(router: Router, memory: BodyMemory) -> Iterator[tuple[str, F
     for spec in router.served_flows.values():
         for path in spec.requests:
             yield path, FlowEndpoint(router, memory, spec, path)
-        if (continuing := spec.continue_endpoint) is not None:
+        if spec.pausing is not None:
+            continuing = spec.pausing.resume
             yield continuing.path, FlowEndpoint(router, memory, spec, continuing=continuing)
 
 

@@ -114,10 +114,7 @@ class FlowEndpoint:
         qa_header = None if signed is None else signed.decode("latin-1")
         if continuing is None:
             return await router.open(spec, body, qa_header, incoming, path=self._path)
-        hitl_id, answer = continuing.hitl_id(body), continuing.answer(body)
-        if answer is not None:
-            await router.respond(spec, hitl_id, answer)
-        return await router.resume(spec, hitl_id, qa_header, incoming)
+        return await router.resume(spec, continuing.hitl_id(body), qa_header, incoming)
 
     async def _serve(
         self, stream: ServedStream, scope: Scope, receive: Receive, send: Send
@@ -254,9 +251,10 @@ def operation_routes(
     router: Router, memory: BodyMemory, sessions: SessionStore | None, spec: FlowSpec
 ) -> Iterator[Route]:
     """Yield the routes of a flow that are no streams; `sessions` are what store calls reach."""
-    if spec.answer_endpoint is not None:
-        respond = _respond(router, memory, spec, spec.answer_endpoint)
-        yield Route(spec.answer_endpoint.path, respond, methods=["POST"])
+    if spec.pausing is not None:
+        responding = spec.pausing.respond
+        respond = _respond(router, memory, spec, responding)
+        yield Route(responding.path, respond, methods=["POST"])
     for call in spec.store_endpoints:
         # An id may hold a slash, which arrives as one however it was written.
         path = call.path.replace("}", ":path}")

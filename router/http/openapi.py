@@ -53,12 +53,14 @@ def flow_operations(spec: FlowSpec) -> Iterator[tuple[str, str, dict[str, Any]]]
     for path, request in spec.requests.items():
         described = _operation(spec, path, "post", events, _OF_FLOWS)
         yield path, "post", described | {"requestBody": body_of(request)}
-    if (continuing := spec.continue_endpoint) is not None:
-        described = _operation(spec, continuing.path, "post", events, (*_OF_FLOWS, 410))
-        yield continuing.path, "post", described | {"requestBody": body_of(continuing.request)}
-    if (answering := spec.answer_endpoint) is not None:
-        described = _operation(spec, answering.path, "post", page_of(AnswerStored), _OF_ANSWERS)
-        yield answering.path, "post", described | {"requestBody": body_of(answering.request)}
+    if (pausing := spec.pausing) is not None:
+        described = _operation(spec, pausing.resume.path, "post", events, (*_OF_FLOWS, 410))
+        described |= {"requestBody": body_of(pausing.resume.request)}
+        yield pausing.resume.path, "post", described
+        stored = page_of(AnswerStored)
+        described = _operation(spec, pausing.respond.path, "post", stored, _OF_ANSWERS)
+        described |= {"requestBody": body_of(pausing.respond.request)}
+        yield pausing.respond.path, "post", described
     for call in spec.store_endpoints:
         method = call.method.lower()
         good = {"description": "Done."} if call.reply is None else page_of(call.reply)

@@ -143,7 +143,7 @@ class Run(ABC):
         """Return the frames that end a stream whose stack has not, after its `last` event."""
         spec, options = self.spec, self.request.request.options
         if outcome.kind == "paused":
-            events = spec.suspended(options, last)
+            events = spec.pausing.suspended(options, last) if spec.pausing else ()
         else:
             code = outcome.error.code if outcome.error and outcome.blame == "world" else "internal"
             events = spec.failure(options, code, last)

@@ -171,6 +171,5 @@ def test_nginx_passes_streams_as_they_come_to_every_flow() -> None:
 def _paths() -> Iterator[str]:
     for spec in SPECS.values():
         yield from spec.requests
-        for beside in (spec.answer_endpoint, spec.continue_endpoint):
-            if beside is not None:
-                yield beside.path
+        if spec.pausing is not None:
+            yield from (spec.pausing.respond.path, spec.pausing.resume.path)

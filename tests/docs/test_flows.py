@@ -27,8 +27,8 @@ def test_every_flow_stands_there_with_its_paths_and_events(spec: FlowSpec) -> No
     (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| `{spec.name}`"))
     for path in spec.requests:
         assert path in row
-    for beside in (spec.answer_endpoint, spec.continue_endpoint):
-        assert beside is None or beside.path in row
+    for beside in (spec.pausing.respond, spec.pausing.resume) if spec.pausing else ():
+        assert beside.path in row
     for event in get_args(spec.events):
         assert str(event.__struct_config__.tag) in row
 

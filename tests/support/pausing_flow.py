@@ -12,7 +12,16 @@ import msgspec
 import pytest
 
 from contract.errors import EffectFailed, Fault, Refused
-from contract.flow import AnswerEndpoint, Body, ContinueEndpoint, Event, Flow, FlowSpec, Request
+from contract.flow import (
+    AnswerEndpoint,
+    Body,
+    ContinueEndpoint,
+    Event,
+    Flow,
+    FlowSpec,
+    Pausing,
+    Request,
+)
 from contract.grammar import Grammar, many, one
 from contract.human import Form, FormField, HumanAnswer, OpenQuestion
 from contract.model import ModelCall, ToolCall, UserMessage
@@ -100,11 +109,16 @@ SPEC = FlowSpec(
     failure=lambda _options, _code, _last: (Done("failed"),),
     encode=_encode,
     route_keys={"session_id": "session_id"},
-    suspended=lambda _options, _last: (Done("suspended"),),
-    answer_endpoint=AnswerEndpoint(
-        "/respond", Given, lambda it: it.hitl_id, lambda it: HumanAnswer(it.action, dict(it.data))
+    pausing=Pausing(
+        AnswerEndpoint(
+            "/respond",
+            Given,
+            lambda it: it.hitl_id,
+            lambda it: HumanAnswer(it.action, dict(it.data)),
+        ),
+        ContinueEndpoint("/continue", Continue, lambda it: it.hitl_id),
+        lambda _options, _last: (Done("suspended"),),
     ),
-    continue_endpoint=ContinueEndpoint("/continue", Continue, lambda it: it.hitl_id),
 )
 
 QUESTION = Form("Which?", (FormField("colour", "Colour", "choice", True, "red", ("red", "blue")),))  # noqa: FBT003

@@ -69,8 +69,10 @@ def test_any_stream_can_be_ended_with_an_honest_failure(last: CompanionEvent | N
 def test_a_pause_ends_the_stream() -> None:
     """With `suspended`, once."""
     options = CompanionOptions()
-    assert COMPANION.suspended(options, CompanionText("x")) == (CompanionDone("suspended"),)
-    assert COMPANION.suspended(options, CompanionDone("completed")) == ()
+    assert COMPANION.pausing is not None
+    suspended = COMPANION.pausing.suspended
+    assert suspended(options, CompanionText("x")) == (CompanionDone("suspended"),)
+    assert suspended(options, CompanionDone("completed")) == ()
 
 
 @pytest.mark.parametrize(
@@ -103,8 +105,8 @@ def test_options_that_cannot_hold_are_refused(wrong: dict[str, object]) -> None:
 
 def test_an_answer_is_read_with_its_data_or_without() -> None:
     """Lists become tuples, as forms have them; what comes with a rejection says nothing."""
-    responding = COMPANION.answer_endpoint
-    assert responding is not None
+    assert COMPANION.pausing is not None
+    responding = COMPANION.pausing.respond
     body = b'{"hitl_id":"h","action":"edit","data":{"a":["x"],"b":1}}'
     given = msgspec.json.decode(body, type=RespondRequest)
     assert responding.hitl_id(given) == "h"
