@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +34,8 @@ _encoder = msgspec.json.Encoder()
 
 _REMEMBERED = 4_096
 """How many past exchanges feedback can still be joined to in the serving process: about 1 MiB."""
+_HOLD_SECONDS = 0.25
+"""How long served runs wait for a shadow, to be written with it in one piece."""
 
 
 class Captures(Protocol):
@@ -69,6 +72,8 @@ class ExchangeRecorder:
         self._price = price
         self._fingerprints = fingerprints
         self._remembered: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._held: dict[str, asyncio.TimerHandle] = {}
+        """Exchanges whose served runs wait for their shadow."""
         self._awaited: dict[str, ExchangeValues | None] = {}
         """Exchanges whose second run is to come; None where the captures did not take the first."""
 
@@ -131,8 +136,14 @@ class ExchangeRecorder:
         context.accounts.append(Account(run.began, run.ended, tuple(charges)))
 
     def await_shadow(self, context: ExchangeContext) -> None:
-        """Hand the served runs of an exchange to the captures before its shadow has run."""
+        """Hand the served runs of an exchange to the captures, unless its shadow ends at once."""
+        loop = asyncio.get_running_loop()
+        self._held[context.exchange] = loop.call_later(_HOLD_SECONDS, self._put_due, context)
+
+    def _put_due(self, context: ExchangeContext) -> None:
+        """Hand over the served runs of an exchange whose shadow takes longer."""
         values = ExchangeValues()
+        del self._held[context.exchange]
         self._awaited[context.exchange] = None
         try:
             if self._put_served(context, "due", values):
@@ -142,6 +153,8 @@ class ExchangeRecorder:
 
     def hand_over(self, context: ExchangeContext, line: LedgerLine) -> None:
         """Hand what is left of a settled exchange to the captures, and free its tape."""
+        if (held := self._held.pop(context.exchange, None)) is not None:
+            held.cancel()
         try:
             if context.exchange not in self._awaited:
                 self._put_served(context, _shadow_state(line))

@@ -254,6 +254,16 @@ async def test_what_was_served_is_handed_over_before_its_shadow_has_run() -> Non
     assert made.captured.puts == 3
 
 
+async def test_a_shadow_that_ends_at_once_is_written_with_what_was_served() -> None:
+    """In one piece: it is redacted once, by what both runs teach."""
+    async with both("legacy", FLOWS["legacy"], FLOWS["graph"], shadow=100) as made:
+        await made.ask()
+        await asyncio.sleep(1.0)  # what was held is not handed over again
+        assert made.captured.puts == 1
+    assert made.captured.puts == 1
+    assert [(run.role, run.shadow) for run in made.runs] == [("serving", "due"), ("shadow", "")]
+
+
 async def test_a_shadow_that_is_dropped_later_is_noted() -> None:
     """By a line of its own, which says why; the one that was compared has none."""
     waits = after(FLOWS["graph"], 2, dawdle(50.0))
@@ -271,7 +281,8 @@ async def test_a_shadow_that_is_dropped_later_is_noted() -> None:
 
 async def test_what_the_captures_did_not_take_has_no_second_run() -> None:
     """A line alone would be an exchange without its served run."""
-    async with both("legacy", FLOWS["legacy"], FLOWS["graph"], shadow=100) as made:
+    waits = after(FLOWS["graph"], 2, dawdle(50.0))
+    async with both("legacy", FLOWS["legacy"], waits, shadow=100) as made:
         made.captured.answer = "dropped"
         await made.ask()
     assert made.states == {"compared(equal)": 1}
