@@ -20,7 +20,6 @@ from compare.findings import (
 from compare.input.calls import EffectCall
 from compare.input.pairing import Pair
 from compare.streams.events import EventStream
-from contract.records import RunRecord
 
 COMPLETED = "completed"
 
@@ -59,8 +58,3 @@ def mark(finding: F, cause: str | None) -> F:
 def first(findings: Sequence[Finding]) -> str | None:
     """Return the signature of the first of some findings, None where there is none."""
     return signature_of(findings[0]) if findings else None
-
-
-def code_of(run: RunRecord) -> str:
-    """Return the code of the error a run ended with, "" where it has none."""
-    return run.error.code if run.error else ""

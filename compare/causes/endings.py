@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import takewhile
 
-from compare.causes.differences import COMPLETED, Differences, code_of, first
+from compare.causes.differences import COMPLETED, Differences, first
 from compare.findings import (
     CallExtra,
     CallSkipped,
@@ -16,7 +17,7 @@ from compare.findings import (
     WriteOrder,
 )
 from compare.input.calls import EffectCall
-from compare.layers.text import went_past
+from compare.layers.text import code_of, went_past
 from contract.operations import CLOCK_NOW, IDS_NEW, LOCK_RELEASE, TURN_PUT
 
 UNANSWERED = "tape_miss"
@@ -59,16 +60,15 @@ def _last_call(case: Differences) -> str | None:
     if not went_past(case.pair.candidate) or any(isinstance(f, WriteOrder) for f in case.effects):
         return None
     *others, last = answered
-    reached = {call.entry for call in _reached(asked)}
+    reached = _reached(asked)
     if not all(call.entry in reached for call in others):
         return None
     return first([f for f in case.effects if isinstance(f, CallSkipped) and f.path == last.place])
 
 
-def _reached(asked: Sequence[EffectCall]) -> Sequence[EffectCall]:
-    """List the calls of a run up to the first that nothing could answer."""
-    missed = next((k for k, call in enumerate(asked) if call.how == "missed"), len(asked))
-    return asked[:missed]
+def _reached(asked: Iterable[EffectCall]) -> set[int | None]:
+    """Return the entries that answered the calls of a run, up to the first nothing could answer."""
+    return {call.entry for call in takewhile(lambda call: call.how != "missed", asked)}
 
 
 def went_on(case: Differences) -> bool:
@@ -81,7 +81,7 @@ def went_on(case: Differences) -> bool:
     for (asking, ended), (asked, answered) in ((runs[::-1], case.calls[::-1]), (runs, case.calls)):
         if went_past(ended) or code_of(ended) in _ENDED_BY_GRAMMAR or not went_past(asking):
             continue
-        reached = {call.entry for call in _reached(asked)}
+        reached = _reached(asked)
         if all(call.entry in reached or call.label in _LAST_CALLS for call in answered):
             return True
     return False

@@ -13,7 +13,7 @@ from typing import Final, get_args
 
 import msgspec
 
-from compare.causes.differences import Differences, code_of, mark
+from compare.causes.differences import Differences, mark
 from compare.causes.endings import UNANSWERED, went_on
 from compare.findings import (
     CallChanged,
@@ -30,6 +30,7 @@ from compare.findings import (
 )
 from compare.input.calls import EffectCall
 from compare.input.pairing import Pair
+from compare.layers.text import code_of
 from compare.streams.events import EventStream
 from contract.errors import FaultCode
 from contract.operations import MODEL_STREAM, TURN_FIND, TURN_HISTORY

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from compare.causes.differences import Differences, first, mark
+from compare.causes.differences import Differences, F, first, mark
 from compare.content import TELLING, core, recurs
 from compare.findings import (
     CallChanged,
@@ -51,8 +51,6 @@ _VALUES = (
     | ParameterChanged
     | PromptChanged
 )
-
-F = TypeVar("F", bound=Finding)
 
 
 def mark_recurrences(case: Differences) -> None:

@@ -78,13 +78,27 @@ def why_text_unread(case: Differences, finding: TextFinding) -> str | None:
     return None
 
 
+def _lacks(broken: GrammarBroken, finding: FrameFinding) -> bool:
+    """Whether the side that broke its grammar does not have a frame, or both sides broke it."""
+    absent = FrameAdded if broken.side == "legacy" else FrameDropped
+    return broken.side == "both" or isinstance(finding, absent)
+
+
+def _index(broken: GrammarBroken, finding: FrameFinding) -> int:
+    """Return where a finding stands in the stream that broke its grammar."""
+    return finding.at_legacy if broken.side == "legacy" else finding.at_graph
+
+
+def _streams(case: Differences, broken: GrammarBroken) -> tuple[EventStream, EventStream]:
+    """Return the stream that broke its grammar, and the other one."""
+    streams = case.graph, case.legacy
+    return streams[::-1] if broken.side == "legacy" else streams
+
+
 def _forbidden(finding: FrameFinding, broken: GrammarBroken) -> bool:
     """Whether a frame one side sent too many is the one its grammar stumbled over."""
-    on_legacy = broken.side == "legacy"
-    if broken.side == "both" or isinstance(finding, FrameAdded if on_legacy else FrameDropped):
-        return False
-    start = finding.at_legacy if on_legacy else finding.at_graph
-    return start <= broken.at < start + finding.count
+    start = _index(broken, finding)
+    return not _lacks(broken, finding) and start <= broken.at < start + finding.count
 
 
 def _unreadable(case: Differences, finding: FrameFinding, broken: GrammarBroken) -> bool:
@@ -92,16 +106,11 @@ def _unreadable(case: Differences, finding: FrameFinding, broken: GrammarBroken)
 
     A grammar is broken once: all other frames that break it in that way follow.
     """
-    if broken.side == "both" or not isinstance(
-        finding, FrameAdded | FrameDropped | FrameReplaced | FrameChanged
-    ):
+    read = FrameAdded | FrameDropped | FrameReplaced | FrameChanged
+    (stream, _), at = _streams(case, broken), _index(broken, finding)
+    if not isinstance(finding, read) or _lacks(broken, finding):
         return False
-    stream, at = case.graph, finding.at_graph
-    if broken.side == "legacy":
-        stream, at = case.legacy, finding.at_legacy
-    if isinstance(finding, FrameDropped if broken.side == "graph" else FrameAdded):
-        return False
-    if not broken.at < len(stream.events):
+    if broken.at >= len(stream.events):
         return False
     way = _way(case, stream.events[broken.at])
     count = 1 if isinstance(finding, FrameChanged) else finding.count
@@ -111,8 +120,7 @@ def _unreadable(case: Differences, finding: FrameFinding, broken: GrammarBroken)
     return isinstance(finding, FrameReplaced) and _renamed(finding) in {
         _renamed(other)
         for other in case.frames
-        if isinstance(other, FrameReplaced)
-        and (other.at_legacy if broken.side == "legacy" else other.at_graph) == broken.at
+        if isinstance(other, FrameReplaced) and _index(broken, other) == broken.at
     }
 
 
@@ -133,27 +141,27 @@ def _lost_a_piece(case: Differences, finding: FrameFinding, broken: GrammarBroke
     """Whether arguments put together from many frames may lack what stood in an illegible one."""
     if not isinstance(finding, FrameChanged) or _ARGUMENTS not in f"{finding.path}{finding.detail}":
         return False
-    stream, at = case.graph, finding.at_graph
-    if broken.side == "legacy":
-        stream, at = case.legacy, finding.at_legacy
-    if not at < broken.at < len(stream.events):
+    stream, _ = _streams(case, broken)
+    if not _index(broken, finding) < broken.at < len(stream.events):
         return False
     return stream.events[broken.at].fault is not None
 
 
+def _unread(case: Differences, broken: GrammarBroken) -> list[int]:
+    """List the events of one side that are unread in the way of the one that broke its grammar."""
+    spoilt, _ = _streams(case, broken)
+    if broken.side == "both" or broken.at >= len(spoilt.events):
+        return []
+    way = _way(case, spoilt.events[broken.at])
+    return [k for k, it in enumerate(spoilt.events) if way is not None and _way(case, it) == way]
+
+
 def _text_lost(case: Differences, broken: GrammarBroken) -> bool:
     """Whether all one side's text lacks is what stood in frames that are not read."""
-    spoilt, sound = case.graph, case.legacy
-    if broken.side == "legacy":
-        spoilt, sound = sound, spoilt
-    if broken.side == "both" or broken.at >= len(spoilt.events):
-        return False
-    way = _way(case, spoilt.events[broken.at])
-    if way is None:
-        return False
-    unread = [k for k, event in enumerate(spoilt.events) if _way(case, event) == way]
+    unread = _unread(case, broken)
+    spoilt, sound = _streams(case, broken)
     texts = (spoilt.text, sound.text), (spoilt.reasoning, sound.reasoning)
-    return all(
+    return bool(unread) and all(
         _with_holes(lacking, [spoilt.reached[k][channel] for k in unread], whole)
         for channel, (lacking, whole) in enumerate(texts)
     )
@@ -161,15 +169,9 @@ def _text_lost(case: Differences, broken: GrammarBroken) -> bool:
 
 def _cuts_lost(case: Differences, broken: GrammarBroken) -> bool:
     """Whether one side's text has a piece less for every frame that is not read."""
-    spoilt, sound = case.graph, case.legacy
-    if broken.side == "legacy":
-        spoilt, sound = sound, spoilt
-    if broken.side == "both" or broken.at >= len(spoilt.events):
-        return False
-    way = _way(case, spoilt.events[broken.at])
-    lost = sum(_way(case, event) == way for event in spoilt.events) if way else 0
-    cuts = [sum(event.bare for event in stream.events) for stream in (spoilt, sound)]
-    return bool(lost) and cuts[0] + lost == cuts[1]
+    lost = len(_unread(case, broken))
+    left, whole = (sum(it.bare for it in side.events) for side in _streams(case, broken))
+    return bool(lost) and left + lost == whole
 
 
 def _with_holes(lacking: str, holes: list[int], whole: str) -> bool:

@@ -41,11 +41,11 @@ def outcome_findings(pair: Pair) -> list[OutcomeFinding]:
     """
     control, candidate = pair.control, pair.candidate
     legacy, graph = _ending(control), _ending(candidate)
-    if (control.outcome, _code(control)) == (candidate.outcome, _code(candidate)):
+    if (control.outcome, code_of(control)) == (candidate.outcome, code_of(candidate)):
         changed = _refused_otherwise(control, candidate)
         if not changed:
             return []
-        path = f"{control.outcome}.{_code(control)}.{changed}"
+        path = f"{control.outcome}.{code_of(control)}.{changed}"
         return [RefusalChanged(path=path, exchange=pair.exchange, legacy=legacy, graph=graph)]
     kind = CodeChanged if control.outcome == candidate.outcome else OutcomeChanged
     if control.outcome != "completed" and went_past(candidate):
@@ -57,11 +57,11 @@ def outcome_findings(pair: Pair) -> list[OutcomeFinding]:
 
 def went_past(run: RunRecord) -> bool:
     """Whether a run came to its end, or beyond what the tape could answer."""
-    return run.outcome == "completed" or _code(run) == "tape_miss"
+    return run.outcome == "completed" or code_of(run) == "tape_miss"
 
 
 def _ended(run: RunRecord) -> str:
-    return f"{run.outcome}.{_code(run)}" if _code(run) else run.outcome
+    return f"{run.outcome}.{code_of(run)}" if code_of(run) else run.outcome
 
 
 def _refused_otherwise(control: RunRecord, candidate: RunRecord) -> str:
@@ -74,7 +74,8 @@ def _refused_otherwise(control: RunRecord, candidate: RunRecord) -> str:
     return "" if old.detail == new.detail else "detail"
 
 
-def _code(run: RunRecord) -> str:
+def code_of(run: RunRecord) -> str:
+    """Return the code of the error a run ended with, "" where it has none."""
     return run.error.code if run.error else ""
 
 
