@@ -17,6 +17,7 @@ from hashlib import blake2b
 from itertools import chain, islice
 from multiprocessing import get_context
 
+from compare.clusters import NAME_AT_MOST
 from compare.comparison import Comparer, DialectComparers, rule_hits, ruling_of
 from compare.findings import shortened
 from compare.input.blobs import Blobs
@@ -35,7 +36,7 @@ from compare.noise.control import ControlChecker, control_pairs, owning_tape
 from compare.rules import NO_RULES, Rules
 from compare.streams.dialects import find_dialect
 from compare.streams.soundness import times_of
-from compare.tally import NAME_AT_MOST, Tally, count_pair
+from compare.tally import Tally, count_pair
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
 from contract.records import RunRecord

@@ -29,9 +29,9 @@ from compare.streams.alignment import align
 from compare.streams.events import EventReader, EventStream, read_stream
 
 EXEMPLARS = 3
-CLASSES_AT_MOST = 100
-CLASS_AT_MOST = 200
-OTHER_CLASSES = "others"
+KINDS_AT_MOST = 100
+NAME_AT_MOST = 200
+OTHERS = "others"
 CLUSTERS_AT_MOST = 500
 ROWS_AT_MOST = 120
 ROWS_BEFORE = 60
@@ -78,6 +78,25 @@ class Exemplar(msgspec.Struct, frozen=True):
     options: str = ""
 
 
+class Kinds(Counter[str]):
+    """How many of each kind, under names that captures may have made up.
+
+    Long names are shortened; beyond `KINDS_AT_MOST` kinds, further ones are `OTHERS`.
+    """
+
+    def count(self, name: str) -> None:
+        """Count one of a kind."""
+        self._add(shortened(name, NAME_AT_MOST), 1)
+
+    def merge(self, other: Kinds) -> None:
+        """Take in the counts of another part."""
+        for kind, times in other.items():
+            self._add(kind, times)
+
+    def _add(self, kind: str, times: int) -> None:
+        self[kind if kind in self or len(self) < KINDS_AT_MOST else OTHERS] += times
+
+
 @dataclass(slots=True)
 class Cluster:
     """All causes of one signature in one flow.
@@ -95,19 +114,11 @@ class Cluster:
     first_seen: int = 0
     last_seen: int = 0
     exemplars: list[Exemplar] = field(default_factory=list)
-    classes: Counter[str] = field(default_factory=Counter)
-
-    def changes(self, finding: Finding) -> None:
-        """Count what a finding of this cause, or one that follows from it, changes."""
-        name = shortened(detail_of(finding), CLASS_AT_MOST)
-        known = name in self.classes or len(self.classes) < CLASSES_AT_MOST
-        self.classes[name if known else OTHER_CLASSES] += 1
+    classes: Kinds = field(default_factory=Kinds)
 
     def merge(self, other: Cluster) -> None:
         """Take in the same cluster of another part of the captures."""
-        for name, count in other.classes.items():
-            known = name in self.classes or len(self.classes) < CLASSES_AT_MOST
-            self.classes[name if known else OTHER_CLASSES] += count
+        self.classes.merge(other.classes)
         self.seen(other.first_seen)
         self.seen(other.last_seen)
         self.exchanges += other.exchanges
@@ -162,7 +173,7 @@ class Clusters:
             cluster.seen(began)
             for one in findings:
                 if signature in {one.after, signatures.get(id(one))}:
-                    cluster.changes(one)
+                    cluster.classes.count(detail_of(one))
             if cluster.wants(began, finding.exchange):
                 drawn = drawn or draw()
                 cluster.show(drawn)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgspec
 
 from compare.causes.live_answers import own_answers, own_history
-from compare.clusters import Clusters, exemplar_of
+from compare.clusters import OTHERS, Clusters, Kinds, exemplar_of
 from compare.comparison import Comparer
-from compare.findings import Finding, RefusalAsText, TextChanged, shortened
+from compare.findings import Finding, RefusalAsText, TextChanged
 from compare.input.captures import CapturedExchange
 from compare.input.damage import NAMED_AT_MOST, UNBOUNDED, Damage
 from compare.input.pairing import STACKS, Pair, Sides, sides_of
@@ -21,29 +21,9 @@ from compare.noise.control import NO_CHECK, ControlCheck
 from compare.streams.soundness import StreamTimes
 from contract.records import RunRecord
 
-KINDS_AT_MOST = 100
-NAME_AT_MOST = 200
 SERIES_AT_MOST = 300
-OTHERS = "others"
 DEEPEST: Final = 20
 """Own answers that are counted one by one; conversations with more count with these."""
-
-
-class Kinds(Counter[str]):
-    """How many of each kind, under names that captures may have made up.
-
-    Long names are shortened; beyond `KINDS_AT_MOST` kinds, further ones are `OTHERS`.
-    """
-
-    def count(self, name: str, times: int = 1) -> None:
-        """Count so many of a kind."""
-        kind = shortened(name, NAME_AT_MOST)
-        self[kind if kind in self or len(self) < KINDS_AT_MOST else OTHERS] += times
-
-    def merge(self, other: Mapping[str, int]) -> None:
-        """Take in the counts of another part."""
-        for name, times in other.items():
-            self.count(name, times)
 
 
 class Series(NamedTuple):

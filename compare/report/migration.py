@@ -10,6 +10,7 @@ from hashlib import blake2b
 
 from msgspec.structs import replace
 
+from compare.clusters import Kinds
 from compare.findings import (
     CallChanged,
     CodeChanged,
@@ -65,10 +66,10 @@ def migrated(waivers: Mapping[str, Waiver], report: Report) -> Migration:
         if not held:
             found.lapsed[name] = "the report has no cause of that id"
             continue
-        classes: dict[str, set[str]] = defaultdict(set)
+        classes: dict[str, Kinds] = defaultdict(Kinds)
         for cluster in held:
             for finding in _todays(cluster, report.v):
-                classes[signature_of(finding)].add(detail_of(finding))
+                classes[signature_of(finding)].count(detail_of(finding))
         if not classes:
             found.lapsed[name] = "the report shows no exchange of that cause"
             continue

@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.captures import Question, compare_captures
+from compare.clusters import KINDS_AT_MOST, NAME_AT_MOST
 from compare.input.batches import decompressed
 from compare.input.damage import CapturesUnreadable, Damage
 from compare.input.segments import CapturedLine, find_segments, split_lines
 from compare.report.latency import METRICS
-from compare.tally import KINDS_AT_MOST, NAME_AT_MOST, SERIES_AT_MOST, Tally
+from compare.tally import SERIES_AT_MOST, Tally
 from compare.verdict import verdict_on
 from contract.flows.chat import CHAT
 from contract.records import Role, RunRecord, ShadowState
