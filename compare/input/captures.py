@@ -16,10 +16,9 @@ Stamp = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 AHEAD = 3
 HELD_BYTES = 1 << 26
 """Of lines whose exchange is not whole: more wait for their second run than any queue holds."""
-
-
 _AWAITED_BYTES = 1 << 25
 """Of lines whose frames are kept for a second run: what comes later is decoded by itself."""
+
 _Frames = tuple[list[msgspec.Raw], list[str]]
 """The frames of a run, as they stand in its line and as texts."""
 RawFrames = tuple[tuple[Stamp, msgspec.Raw], ...]

@@ -80,20 +80,16 @@ class CallMatch(NamedTuple):
 
 def effect_findings(pair: Pair, match: CallMatch) -> list[EffectFinding]:
     """Compare the calls of both runs; tools first, for prompts of later rounds follow from them."""
-    legacy, graph, matched, skipped, extra = match
     twins = match.twins
-    found = [_one_sided(pair, legacy[i], skipped=True) for i in skipped]
-    found += [_one_sided(pair, graph[j], skipped=False) for j in extra]
+    found = [_one_sided(pair, match.legacy[i], skipped=True) for i in match.skipped]
+    found += [_one_sided(pair, match.graph[j], skipped=False) for j in match.extra]
     for old, new in twins:
         found += _changed(pair, old, new)
-    orders = _orders(pair, legacy, graph, matched)
-    if not orders:
-        orders = _released_early(pair, legacy, graph, matched, extra)
-    found += orders
+    found += _orders(pair, match) or _released_early(pair, match)
     kinds = ToolArguments, ToolDropped, ToolAdded, ToolOrder
     tool = next((signature_of(finding) for finding in found if isinstance(finding, kinds)), None)
     found += model_call_findings(pair, twins, tool)
-    played = {call.entry for call in (*legacy, *graph)}
+    played = {call.entry for call in (*match.legacy, *match.graph)}
     return found + [
         CallUnplayed(
             path=f"{entry.port}.{entry.op}@{entry.site}",
@@ -198,10 +194,9 @@ def _one_sided(pair: Pair, call: EffectCall, *, skipped: bool) -> EffectFinding:
     return CallExtra(path=call.place, exchange=exchange, graph=shown, missed=missed)
 
 
-def _orders(
-    pair: Pair, legacy: Sequence[EffectCall], graph: Sequence[EffectCall], matched: Twins
-) -> list[EffectFinding]:
+def _orders(pair: Pair, match: CallMatch) -> list[EffectFinding]:
     """Compare the order of tool calls, and of what lasts among itself and around its reads."""
+    legacy, graph, matched, *_ = match
     writes = [twins for twins in matched if legacy[twins[0]].label in WRITES]
     tools = [twins for twins in writes if legacy[twins[0]].label == TOOL]
     others = [twins for twins in writes if legacy[twins[0]].label != TOOL]
@@ -232,19 +227,14 @@ def _orders(
     return found
 
 
-def _released_early(
-    pair: Pair,
-    legacy: Sequence[EffectCall],
-    graph: Sequence[EffectCall],
-    matched: Twins,
-    extra: Sequence[int],
-) -> list[EffectFinding]:
+def _released_early(pair: Pair, match: CallMatch) -> list[EffectFinding]:
     """Find a lock that legacy held to its end, and graph released before calls legacy still made.
 
     What a run does not release is released behind it: this is another order. At most one finding.
     """
-    made = dict(matched)
-    for j in extra:
+    legacy, graph = match.legacy, match.graph
+    made = dict(match.matched)
+    for j in match.extra:
         call = graph[j]
         if call.label != LOCK_RELEASE.label:
             continue

@@ -8,10 +8,10 @@ looks like a space or like nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 from unicodedata import normalize
 
-from compare.clusters import Exemplar
 from compare.findings import Finding, first_difference, signature_of
 from compare.report.document import ClusterReport
 from contract.errors import visible
@@ -19,7 +19,8 @@ from contract.errors import visible
 QUOTED = 60
 LEAD = 10
 _SPACES = re.compile(r"(?:(?<![^\n\r\t])) +| +(?![^\n\r\t])| {2,}")
-_CONTROLS = str.maketrans({"\t": "⇥", "\n": "⏎", "\r": "␍"})
+_ON_ONE_LINE = str.maketrans({"\t": "⇥", "\n": "⏎", "\r": "␍"})
+_ON_LINES = _ON_ONE_LINE | {ord("\n"): "⏎\n"}
 
 
 class Glimpse(NamedTuple):
@@ -31,13 +32,16 @@ class Glimpse(NamedTuple):
 
 def marked(text: str) -> str:
     """Write out spaces at an edge or among others, tabs and ends of lines; lines stay lines."""
-    spaced = _SPACES.sub(lambda found: "·" * len(found.group()), text)
-    return visible(spaced.replace("\t", "⇥").replace("\r", "␍").replace("\n", "⏎\n"))
+    return _written_out(text, _ON_LINES)
 
 
 def on_one_line(text: str) -> str:
     """Write foreign text on one line, with all its white space."""
-    return visible(_SPACES.sub(lambda found: "·" * len(found.group()), text).translate(_CONTROLS))
+    return _written_out(text, _ON_ONE_LINE)
+
+
+def _written_out(text: str, controls: Mapping[int, str]) -> str:
+    return visible(_SPACES.sub(lambda found: "·" * len(found.group()), text).translate(controls))
 
 
 def spelt(text: str) -> str:
@@ -66,16 +70,16 @@ def glimpse(finding: Finding, most: int = QUOTED) -> Glimpse:
     return Glimpse(one, other)
 
 
-def cause_of(cluster: ClusterReport, exemplar: Exemplar) -> Finding | None:
-    """Return the finding of an exemplar that is the cause itself."""
-    own = (f for f in exemplar.findings if f.after is None and signature_of(f) == cluster.id)
-    return next(own, None)
+def cause_of(cluster: ClusterReport) -> Finding | None:
+    """Return the cause itself, as the first exemplar that holds it shows it."""
+    shown = (finding for exemplar in cluster.exemplars for finding in exemplar.findings)
+    return next((f for f in shown if f.after is None and signature_of(f) == cluster.id), None)
 
 
 def cluster_glimpse(cluster: ClusterReport, most: int = QUOTED) -> Glimpse | None:
-    """Return what a cause looks like in its first exemplar."""
-    found = (cause_of(cluster, exemplar) for exemplar in cluster.exemplars)
-    return next((glimpse(finding, most) for finding in found if finding is not None), None)
+    """Return both sides of a cause; None where no exemplar shows it."""
+    finding = cause_of(cluster)
+    return None if finding is None else glimpse(finding, most)
 
 
 def _side(value: str | None, most: int) -> str | None:

@@ -109,13 +109,12 @@ def _rules(report: Report) -> list[str]:
 
 
 def _example(cluster: ClusterReport) -> str:
-    for exemplar in cluster.exemplars:
-        finding = cause_of(cluster, exemplar)
-        if finding is not None:
-            said = " → ".join("–" if it is None else code(it) for it in glimpse(finding))
-            source = finding_source(finding)
-            return f"{said} from {code(source)}" if source else said
-    return ""
+    finding = cause_of(cluster)
+    if finding is None:
+        return ""
+    sides = " → ".join("–" if it is None else code(it) for it in glimpse(finding))
+    source = finding_source(finding)
+    return f"{sides} from {code(source)}" if source else sides
 
 
 def code(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import is_
@@ -41,9 +41,8 @@ class Payloads:
     """Checks the payloads of one wire strictly: missing keys, wrong types, unknown keys."""
 
     def __init__(self, wire: Wire) -> None:
-        structs = get_args(wire.events) or ((wire.events,) if wire.events is not None else ())
         self._decoders: Mapping[str, msgspec.json.Decoder[Any]] = {
-            str(struct.__struct_config__.tag): msgspec.json.Decoder(struct) for struct in structs
+            name: msgspec.json.Decoder(struct) for name, struct in _structs(wire)
         }
 
     def fault(self, name: str, data: str | bytes) -> PayloadFault | None:
@@ -58,15 +57,18 @@ class Payloads:
         return None
 
 
+def _structs(wire: Wire) -> Iterator[tuple[str, type[msgspec.Struct]]]:
+    """Yield the structs of a wire's events by the names of these."""
+    for struct in get_args(wire.events) or filter(None, (wire.events,)):
+        yield str(struct.__struct_config__.tag), struct
+
+
 def _fault(message: str) -> PayloadFault:
     found = _AT.match(message)
     if found is None:
         return PayloadFault("", message)
-    return PayloadFault(found["path"] or "", _plainly(found["why"]))
-
-
-def _plainly(why: str) -> str:
-    return why[:1].lower() + why[1:]
+    why = found["why"]
+    return PayloadFault(found["path"] or "", why[:1].lower() + why[1:])
 
 
 NOT_JSON = "(not JSON)"
@@ -333,7 +335,7 @@ class EventReader:
     ) -> tuple[str | None, Growth | None]:
         """Take a text out of a value, and what that leaves empty."""
         paths, growth = self._decoder.text_paths(track, name)
-        pieces = [piece for path in paths for piece in take(value, path, _is_text)]
+        pieces = [piece for path in paths for piece in take(value, path, is_text)]
         return "".join(pieces) if pieces else None, growth if paths else None
 
     def _fault(self, name: str, data: str, value: dict[str, Any]) -> PayloadFault | None:
@@ -350,12 +352,10 @@ def types_of(sse_name: str) -> frozenset[str]:
 
 def restricted_texts(wire: Wire) -> frozenset[str]:
     """Name the events whose structs do not allow any text: that one is allowed proves nothing."""
-    structs = get_args(wire.events) or ((wire.events,) if wire.events is not None else ())
     decoder = EventDecoder(wire.dialect)
     return frozenset(
         name
-        for struct in structs
-        for name in (str(struct.__struct_config__.tag),)
+        for name, struct in _structs(wire)
         for path in decoder.text_paths("text", name)[0]
         if not _allows_any_text(inspect.type_info(struct), path)
     )
@@ -437,5 +437,6 @@ def _stream(at: Sequence[int], events: Sequence[Event], terminal: frozenset[str]
     return EventStream(tuple(at), tuple(events), tuple(reached), text, reasoning, shrank)
 
 
-def _is_text(value: object) -> bool:
+def is_text(value: object) -> bool:
+    """Whether a value of a payload is a text."""
     return isinstance(value, str)

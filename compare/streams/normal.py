@@ -22,6 +22,7 @@ from compare.streams.events import (
     TEXT,
     PayloadFault,
     Payloads,
+    is_text,
     not_json,
     types_of,
 )
@@ -53,8 +54,6 @@ JSON = dict[str, Any]
 
 TOOL_CALL = "tool_call"
 """The name of a call's event."""
-
-
 _RESERVED = frozenset({NAME, TEXT, REASONING, FAULT, LINES})
 VALUE = "value"
 """Where a payload that is no object stands."""
@@ -118,7 +117,7 @@ class Normaliser:
             name: [(path, path_of(path), kind) for path, kind in kinds.items()]
             for name, kinds in dialect.required.items()
         }
-        self._lines_count = dialect.framing == "sse" and dialect.event.line == "count"
+        self._types_count = dialect.framing == "sse" and dialect.event.line == "count"
         self._terminal = self._decoder.terminal
         self._errors = self._decoder.failures
 
@@ -221,7 +220,7 @@ class Normaliser:
 
     def _typed(self, event: WireEvent, first: int, made: _Building) -> None:
         """Note the `event:` line of the events from `first` on, which have other names."""
-        if self._lines_count:
+        if self._types_count:
             made.typed(first, types_of(event.sse_name) or {MESSAGE})
 
     def _shared(self, value: JSON, made: _Building) -> tuple[list[tuple[int, JSON]], bool]:
@@ -259,7 +258,7 @@ class Normaliser:
         event: JSON = {NAME: name}
         for key, places in self._tracks:
             paths = places.get(name) or places.get(EVERY) or ()
-            words = [word for path in paths for word in take(value, path, _is_text)]
+            words = [word for path in paths for word in take(value, path, is_text)]
             if words:
                 event[key] = "".join(words)
         return event | {key: held for key, held in value.items() if key not in _RESERVED}
@@ -334,8 +333,8 @@ class _ToolCalls:
         What a piece that is nothing else holds besides belongs to the call.
         """
         indices = take(piece, self._index) if self._at else list(values_at(piece, self._index))
-        index, known = _first(indices), _first(take(piece, self._id, _is_text))
-        name = _first(take(piece, self._name, _is_text))
+        index, known = _first(indices), _first(take(piece, self._id, is_text))
+        name = _first(take(piece, self._name, is_text))
         call = self._open.get(str(index))
         # Some providers repeat the id with every piece; another one is another call.
         new = call is None or (bool(known) and call.event.get("id") not in {None, known})
@@ -376,10 +375,6 @@ class _OpenCall:
                 self.written.append(piece)
             elif piece is not None:
                 self.event["arguments"] = piece
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 def _first(found: list[Any]) -> Any:
