@@ -5,15 +5,10 @@ from hashlib import blake2b
 import msgspec
 
 from contract.blobs import LONGEST, with_blobs, without_blobs
-from contract.records import EntryRecord, PlayRecord, RequestRecord
-from tests.support.capture_files import a_run
+from contract.records import PlayRecord
+from tests.support.records import a_request, a_run, an_entry, raw
 
 LONG = "图" * LONGEST
-
-
-def raw(value: object) -> msgspec.Raw:
-    """Encode a value as records keep it."""
-    return msgspec.Raw(msgspec.json.encode(value))
 
 
 def test_long_texts_leave_every_place() -> None:
@@ -25,12 +20,9 @@ def test_long_texts_leave_every_place() -> None:
         return "digest"
 
     tree = raw({"a": [1, {"b": LONG}], "c": "short", "d": "x" * LONGEST})
-    entry = EntryRecord(
-        seq=0, port="p", op="o", site="s", at=0, end="complete", args=raw({}), items=(tree,)
-    )
-    record = msgspec.structs.replace(
-        a_run("x"),
-        request=RequestRecord(tree, raw({})),
+    entry = an_entry(tree)
+    record = a_run(
+        request=a_request(tree),
         tape=(entry, msgspec.structs.replace(entry, items=())),
         plays=(
             PlayRecord(port="p", op="o", site="s", how="nearest", args=tree),
@@ -54,7 +46,7 @@ def test_long_texts_leave_every_place() -> None:
 
 def test_a_record_without_long_texts_is_left_alone() -> None:
     """Nothing is decoded, nothing changes."""
-    record = msgspec.structs.replace(a_run("x"), request=RequestRecord(raw({"a": "b"}), raw({})))
+    record = a_run(request=a_request({"a": "b"}))
     assert without_blobs(record, lambda _: "never") == record
 
 
@@ -69,14 +61,9 @@ def test_long_texts_come_back_into_every_place() -> None:
 
     lookalike = {"blob": "../" + "x" * 61, "bytes": 70_000}
     tree = raw({"a": [1, {"b": LONG}], "c": lookalike, "d": "x" * LONGEST, "n": 0.5})
-    record = msgspec.structs.replace(
-        a_run("x"),
-        request=RequestRecord(tree, raw({})),
-        tape=(
-            EntryRecord(
-                seq=0, port="p", op="o", site="s", at=0, end="complete", args=tree, items=(tree,)
-            ),
-        ),
+    record = a_run(
+        request=a_request(tree),
+        tape=(an_entry(tree, args=tree),),
         plays=(PlayRecord(port="p", op="o", site="s", how="nearest", args=tree),),
     )
     without = without_blobs(record, store)

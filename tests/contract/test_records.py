@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.records import (
-    EntryRecord,
     PlayRecord,
     RequestRecord,
     RunRecord,
@@ -19,33 +18,20 @@ from contract.records import (
     encode_run,
     raw_values,
 )
+from tests.support.records import a_run, an_entry
 from tests.support.struct_values import JSON
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-RUN = RunRecord(
-    v=1,
-    exchange="e",
-    flow="chat",
-    role="serving",
-    stack="legacy",
-    assigned="legacy",
-    served="legacy",
-    began=0,
-    outcome="completed",
-)
-
 
 def run_with(raws: Sequence[bytes]) -> RunRecord:
     """Return a run that holds five values as they came: one in every field kept raw."""
     body, options, args, item, asked = map(msgspec.Raw, raws)
-    entry = EntryRecord(
-        seq=0, port="model", op="stream", site="m", at=0, end="complete", args=args, items=(item,)
-    )
+    entry = an_entry(item, args=args)
     play = PlayRecord(port="model", op="stream", site="m", how="nearest", args=asked)
     request = RequestRecord(body, options)
-    return msgspec.structs.replace(RUN, request=request, tape=(entry,), plays=(play,))
+    return a_run(request=request, tape=(entry,), plays=(play,))
 
 
 def written(raws: Sequence[bytes]) -> list[bytes]:
@@ -134,6 +120,6 @@ def test_what_cannot_be_written_says_so(raw: bytes, why: str) -> None:
 
 def test_texts_with_half_a_pair_are_written() -> None:
     """A name that is no UTF-8 costs no record."""
-    run = msgspec.structs.replace(RUN, nodes={"a\ud83d": 1}, frames=((0, "\ude00"),))
+    run = a_run(nodes={"a\ud83d": 1}, frames=((0, "\ude00"),))
     read = decode_run(encode_run(run))
     assert (read.nodes, read.frames) == ({"a\ufffd": 1}, ((0, "\ufffd"),))

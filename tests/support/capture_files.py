@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import zstandard
@@ -12,6 +13,7 @@ from contract.flows.chat import CHAT
 from contract.records import RunRecord, decode_run
 from router.capture.writer import CaptureWriter
 from router.config.schema import CaptureSettings
+from tests.support.records import a_run
 
 SPECS = {"chat": CHAT}
 BEGAN = 1_795_000_000_000_000  # 2026-11-18
@@ -43,28 +45,18 @@ def runs(folder: Path) -> list[RunRecord]:
     ]
 
 
-def a_run(exchange: str, content: object = "hello", flow: str = "chat") -> RunRecord:
-    """Return a small record."""
+def spoken(exchange: str, content: object = "hello", **fields: Any) -> RunRecord:
+    """Return the record of a run that sent its user one frame."""
     from_user = {"message_id": exchange, "content": content}
-    return RunRecord(
-        v=1,
-        exchange=exchange,
-        flow=flow,
-        role="serving",
-        stack="legacy",
-        assigned="legacy",
-        served="legacy",
-        began=BEGAN,
-        outcome="completed",
-        frames=((1, f"data: {msgspec.json.encode(from_user).decode()}\n\n"),),
-    )
+    frames = ((1, f"data: {msgspec.json.encode(from_user).decode()}\n\n"),)
+    return a_run(exchange, began=BEGAN, frames=frames, **fields)
 
 
 async def write_until_killed(folder: str) -> None:
     """Write exchanges and say on standard output how many are stored for certain."""
     writer = CaptureWriter(CaptureSettings(path=folder, batch=8), SPECS, salt="s")
     for number in range(1_000_000):
-        writer.put([a_run(f"{number:08d}", "word " * 200)])
+        writer.put([spoken(f"{number:08d}", "word " * 200)])
         if number % 20 == 0:
             await writer.flush()
             sys.stdout.write(f"{number}\n")

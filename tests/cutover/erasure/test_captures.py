@@ -10,13 +10,14 @@ import fsspec
 import msgspec
 import pytest
 
-from contract.records import FeedbackRecord, PlayRecord, RequestRecord, RunRecord, decode_run
+from contract.records import FeedbackRecord, PlayRecord, RunRecord, decode_run
 from contract.stores import DataSubject
 from cutover.erasure import SubjectMatcher, erase_captures
 from router.capture.redaction import ExchangeValues
 from router.capture.writer import CaptureWriter
 from router.config.schema import CaptureSettings
-from tests.support.capture_files import SPECS, a_run, batches, segments
+from tests.support.capture_files import SPECS, batches, segments, spoken
+from tests.support.records import a_request
 
 ANN = SubjectMatcher(DataSubject("user", "ann@example.org"), b"key")
 LONG = "ab" * 40_000
@@ -25,9 +26,8 @@ LONG = "ab" * 40_000
 def asked(exchange: str, user: str, content: str = "hello") -> Sequence[RunRecord]:
     """Build the records of an exchange: its serving run, and a shadow without a user."""
     body = {"message_id": exchange, "user_id": user, "content": content}
-    request = RequestRecord(msgspec.Raw(msgspec.json.encode(body)), msgspec.Raw(b"{}"))
-    shadow = msgspec.structs.replace(a_run(exchange), role="shadow")
-    return [msgspec.structs.replace(a_run(exchange), request=request), shadow]
+    shadow = spoken(exchange, role="shadow")
+    return [spoken(exchange, request=a_request(body)), shadow]
 
 
 async def written(place: str, *exchanges: Sequence[RunRecord], batch: int = 2) -> None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.flows.chat import CHAT
 from contract.flows.declared import DeclaredFlow, declared_spec
-from contract.records import RequestRecord, RunRecord, encode_run
+from contract.records import encode_run
 from contract.stores import DataSubject
 from contract.wire import built_in
 from cutover.erasure import SubjectMatcher, declared_fields
 from router.capture.pseudonyms import digest
 from router.capture.redaction import Redactor
 from router.config.patterns import compile_patterns
+from tests.support.records import a_request, a_run
 
 KEY = b"a-key"
 PATHS = ("request.body.user_name",)
@@ -26,20 +26,8 @@ PATHS = ("request.body.user_name",)
 
 def line(body: Mapping[str, object], paths: tuple[str, ...] = PATHS) -> bytes:
     """Give a captured line, redacted as a router redacts it."""
-    record = RunRecord(
-        v=1,
-        exchange="x",
-        flow="chat",
-        role="serving",
-        stack="legacy",
-        assigned="legacy",
-        served="legacy",
-        began=0,
-        outcome="completed",
-        request=RequestRecord(msgspec.Raw(msgspec.json.encode(body)), msgspec.Raw(b"{}")),
-    )
     redactor = Redactor(compile_patterns({}), paths, KEY)
-    return encode_run(redactor.exchange([record], CHAT.decoder)[0])
+    return encode_run(redactor.exchange([a_run(request=a_request(body))], CHAT.decoder)[0])
 
 
 def test_a_pseudonym_is_the_same_on_every_host_with_the_key() -> None:

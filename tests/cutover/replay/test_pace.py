@@ -15,8 +15,8 @@ from cutover.replay.play import Feeder, Pace, PlayOptions, TapeClock, play
 from cutover.selftest.cases import case
 from effects.tape import Tape
 from effects.testing import World
-from tests.support.capture_files import a_run
 from tests.support.flow_runs import STACKS, record
+from tests.support.records import a_run
 
 
 def recording(batch: list[RunRecord]) -> Recording:
@@ -87,4 +87,4 @@ def test_a_tape_clock_never_goes_back_and_loses_no_microsecond(moments: list[int
 
 def test_a_run_without_tape_or_request_is_skipped() -> None:
     """A tape that had outgrown its bounds is not written down."""
-    assert not isinstance(recording_of((a_run("x"),), SPECS, lambda _: b""), Recording)
+    assert not isinstance(recording_of((a_run(),), SPECS, lambda _: b""), Recording)

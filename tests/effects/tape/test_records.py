@@ -18,6 +18,7 @@ from contract.records import EntryRecord, FeedbackRecord, RunRecord, decode_run,
 from contract.stores import NewId
 from effects.tape import Tape, canonical
 from effects.testing import VirtualLoop, World
+from tests.support.records import a_run, an_entry
 from tests.support.struct_values import values
 
 if TYPE_CHECKING:
@@ -31,18 +32,6 @@ if TYPE_CHECKING:
 
 Made = tuple["Operation", str, msgspec.Struct, list[Any], "EntryEnd", "Fault | None"]
 """A call on a generated tape: operation, site, arguments, items, how it ended, why."""
-
-RUN = RunRecord(
-    v=1,
-    exchange="e",
-    flow="chat",
-    role="serving",
-    stack="legacy",
-    assigned="legacy",
-    served="legacy",
-    began=0,
-    outcome="completed",
-)
 
 
 def calls() -> SearchStrategy[Made]:
@@ -93,7 +82,7 @@ def test_every_run_record_survives_its_line(entry: EntryRecord, run: RunRecord) 
 def test_a_tape_survives_being_written_down_and_loaded(made: list[Made]) -> None:
     """Entries, numbers, occurrences, stamps, ends: all of it."""
     record = tape_of(made).record()
-    read = decode_run(encode_run(msgspec.structs.replace(RUN, tape=record))).tape
+    read = decode_run(encode_run(a_run(tape=record))).tape
     assert read is not None
     loaded = Tape.load(read)
     assert loaded.record() == record
@@ -154,11 +143,11 @@ def test_a_call_still_open_when_it_was_written_down_is_cut_when_it_is_read() -> 
     "line",
     [
         *(b"", b"\n", b"{", b"[]", b"{}", b'{"v":1}', b"\xff\xfe"),
-        encode_run(RUN)[:-2],
-        encode_run(RUN).replace(b'"v":1', b'"v":2'),
-        encode_run(RUN).replace(b'"v":1', b'"v":"1"'),
-        encode_run(RUN).replace(b'"completed"', b'"fine"'),
-        encode_run(RUN) * 2,
+        encode_run(a_run())[:-2],
+        encode_run(a_run()).replace(b'"v":1', b'"v":2'),
+        encode_run(a_run()).replace(b'"v":1', b'"v":"1"'),
+        encode_run(a_run()).replace(b'"completed"', b'"fine"'),
+        encode_run(a_run()) * 2,
     ],
 )
 def test_what_is_not_a_run_of_this_version_is_refused(line: bytes) -> None:
@@ -169,14 +158,12 @@ def test_what_is_not_a_run_of_this_version_is_refused(line: bytes) -> None:
 
 def test_fields_of_a_later_minor_change_are_passed_over() -> None:
     """An added field does not make old readers stumble."""
-    assert decode_run(encode_run(RUN).replace(b'"v":1', b'"v":1,"news":[1]')) == RUN
+    assert decode_run(encode_run(a_run()).replace(b'"v":1', b'"v":1,"news":[1]')) == a_run()
 
 
 def test_an_unknown_operation_is_named() -> None:
     """A tape from elsewhere is refused with what it holds; it is one of our errors, too."""
-    record = EntryRecord(
-        seq=3, port="fax", op="send", site="x", at=0, end="complete", args=msgspec.Raw(b"{}")
-    )
+    record = an_entry(seq=3, port="fax", op="send")
     with pytest.raises(msgspec.ValidationError, match=r"entry 3: no operation 'fax'\.'send'") as it:
         Tape.load([record])
     assert isinstance(it.value, CutoverError)
@@ -184,16 +171,7 @@ def test_an_unknown_operation_is_named() -> None:
 
 def test_an_item_of_another_shape_is_refused() -> None:
     """Items are checked against their operation when a tape is loaded."""
-    record = EntryRecord(
-        seq=0,
-        port="ids",
-        op="new",
-        site="x",
-        at=0,
-        end="complete",
-        args=msgspec.Raw(b"{}"),
-        items=(msgspec.Raw(b'{"id":7}'),),
-    )
+    record = an_entry(msgspec.Raw(b'{"id":7}'), port="ids", op="new")
     with pytest.raises(msgspec.ValidationError):
         Tape.load([record])
 

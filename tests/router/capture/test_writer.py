@@ -29,7 +29,7 @@ from contract.model import (
     UserMessage,
 )
 from contract.operations import MODEL_STREAM, TOOLS_LIST
-from contract.records import EntryRecord, FeedbackRecord, RequestRecord, RunRecord, decode_run
+from contract.records import FeedbackRecord, RunRecord, decode_run
 from effects.tape import Tape, canonical
 from router.capture.redaction import ExchangeValues
 from router.capture.segments import CapturePlaceRefused, SegmentStore
@@ -37,7 +37,8 @@ from router.capture.writer import CaptureWriter
 from router.config import patterns
 from router.config.schema import CaptureSettings, RedactionSettings
 from tests.conftest import ROOT
-from tests.support.capture_files import BEGAN, SPECS, a_run, batches, runs, segments
+from tests.support.capture_files import BEGAN, SPECS, batches, runs, segments, spoken
+from tests.support.records import a_request, an_entry, raw
 
 LONG = "ab" * 40_000
 
@@ -64,7 +65,7 @@ async def test_what_is_put_is_stored(tmp_path: Path) -> None:
     """Redacted, marked, in the order it came, one exchange's lines together."""
     writer = writer_to(tmp_path)
     for name in ("a", "b"):
-        records = [a_run(name, "to li.lei@example.com"), a_run(name)]
+        records = [spoken(name, "to li.lei@example.com"), spoken(name)]
         assert writer.put(records) == "queued"
     await writer.aclose()
     found = runs(tmp_path)
@@ -101,7 +102,7 @@ async def test_what_a_tool_says_of_itself_breaks_no_record(
     for entry in (listed, asked):
         entry.close("complete", 2)
     writer = writer_to(tmp_path)
-    writer.put([msgspec.structs.replace(a_run("a"), tape=tape.record())])
+    writer.put([msgspec.structs.replace(spoken("a"), tape=tape.record())])
     await writer.aclose()
     (found,) = runs(tmp_path)
     assert found.tape is not None
@@ -114,7 +115,7 @@ async def test_a_batch_is_one_frame(tmp_path: Path) -> None:
     """Of so many exchanges, whatever their number of lines."""
     writer = writer_to(tmp_path, batch=2, flush_seconds=3_600.0)
     for number in range(5):
-        writer.put([a_run(f"x{number}"), a_run(f"x{number}")])
+        writer.put([spoken(f"x{number}"), spoken(f"x{number}")])
     await writer.flush()
     (path,) = segments(tmp_path)
     assert [len((content or b"").splitlines()) for content in batches(path)] == [4, 4, 2]
@@ -146,7 +147,7 @@ async def test_a_lonely_exchange_is_written_in_time(tmp_path: Path, disk: SlowDi
     """A batch that does not fill goes out after `flush_seconds`."""
     disk.go_on.set()
     writer = writer_to(tmp_path, flush_seconds=0.001)
-    writer.put([a_run("a")])
+    writer.put([spoken("a")])
     assert await asyncio.to_thread(disk.busy.wait, 5)
     await writer.aclose()
     assert len(runs(tmp_path)) == 1
@@ -155,14 +156,14 @@ async def test_a_lonely_exchange_is_written_in_time(tmp_path: Path, disk: SlowDi
 async def test_a_slow_disk_costs_captures_and_no_time(tmp_path: Path, disk: SlowDisk) -> None:
     """With the queue full whole exchanges are dropped and counted; then it goes on."""
     writer = writer_to(tmp_path, batch=1, queue=3)
-    writer.put([a_run("first")])
+    writer.put([spoken("first")])
     assert await asyncio.to_thread(disk.busy.wait, 5)
-    taken = [writer.put([a_run(f"x{number}")]) for number in range(8)]
+    taken = [writer.put([spoken(f"x{number}")]) for number in range(8)]
     assert taken.count("dropped") >= 5
     assert writer.counts.dropped["queue_full"] == taken.count("dropped")
     disk.go_on.set()
     await writer.flush()
-    assert writer.put([a_run("last")]) == "queued"
+    assert writer.put([spoken("last")]) == "queued"
     await writer.aclose()
     assert len(runs(tmp_path)) == 10 - taken.count("dropped")
 
@@ -174,12 +175,12 @@ async def test_a_disk_that_refuses_is_counted(
     blocked = tmp_path / "flow=chat"
     blocked.write_text("not a folder", "utf-8")
     writer = writer_to(tmp_path)
-    writer.put([a_run("a")])
+    writer.put([spoken("a")])
     await writer.flush()
     assert writer.counts.dropped == {"disk": 1}
     assert (writer.fault or "").endswith("since the start: 1 disk")
     blocked.unlink()
-    writer.put([a_run("b")])
+    writer.put([spoken("b")])
     await writer.flush()
     assert not writer.fault  # it works again, and the count stays
     assert writer.counts.dropped == {"disk": 1}
@@ -191,10 +192,10 @@ async def test_a_disk_that_refuses_is_counted(
 async def test_a_place_that_was_cleared_is_written_to_again(tmp_path: Path) -> None:
     """Who starts afresh deletes the folder and leaves the router running."""
     writer = writer_to(tmp_path)
-    writer.put([a_run("a")])
+    writer.put([spoken("a")])
     await writer.flush()
     shutil.rmtree(tmp_path)
-    writer.put([a_run("b")])
+    writer.put([spoken("b")])
     await writer.aclose()
     assert [one.exchange for one in runs(tmp_path)] == ["b"]
     assert writer.counts.dropped == {}
@@ -207,8 +208,8 @@ async def test_a_pattern_without_end_costs_the_exchange_not_the_writer(
     monkeypatch.setattr(patterns, "PATIENCE_S", 0.05)
     redact = RedactionSettings(patterns={"endless": "((a{1,100}){1,100}){1,100}b"})
     writer = writer_to(tmp_path, redact=redact)
-    writer.put([a_run("slow", "a" * 3_000)])
-    writer.put([a_run("next", "to li.lei@example.com")])
+    writer.put([spoken("slow", "a" * 3_000)])
+    writer.put([spoken("next", "to li.lei@example.com")])
     await writer.aclose()
     assert [one.exchange for one in runs(tmp_path)] == ["next"]
     assert writer.counts.dropped == {"redaction_failed": 1}
@@ -220,7 +221,7 @@ async def test_what_cannot_be_redacted_is_never_stored(
     """Neither in the captures nor in the log."""
     writer = writer_to(tmp_path)
     with caplog.at_level(logging.DEBUG):
-        writer.put([a_run("a", "secret words", flow="unknown")])
+        writer.put([spoken("a", "secret words", flow="unknown")])
         await writer.aclose()
     assert writer.counts.dropped == {"redaction_failed": 1}
     assert not runs(tmp_path)
@@ -229,7 +230,7 @@ async def test_what_cannot_be_redacted_is_never_stored(
 
 def a_shadow(exchange: str, content: str = "hello") -> RunRecord:
     """Return a small record of a second run."""
-    return msgspec.structs.replace(a_run(exchange, content), role="shadow", stack="graph")
+    return spoken(exchange, content, role="shadow", stack="graph")
 
 
 @pytest.mark.parametrize("content", ["hello", "to li.lei@example.com"], ids=["at once", "searched"])
@@ -239,7 +240,7 @@ async def test_a_second_run_is_stored_later(tmp_path: Path, content: str, later:
     writer = writer_to(tmp_path, batch=1, segment_bytes=1)
     for name in ("a", "b"):
         values = ExchangeValues()
-        assert writer.put([a_run(name, content)], values) == "queued"
+        assert writer.put([spoken(name, content)], values) == "queued"
         assert writer.put_later(a_shadow(name, later), values) == "queued"
     await writer.aclose()
     assert [(one.exchange, one.role) for one in runs(tmp_path)] == [
@@ -254,7 +255,7 @@ async def test_a_served_run_is_stored_before_its_second_ends(tmp_path: Path) -> 
     """What a kill takes is at most the batch that is being filled."""
     writer = writer_to(tmp_path, batch=1)
     values = ExchangeValues()
-    writer.put([a_run("a")], values)
+    writer.put([spoken("a")], values)
     await writer.flush()
     assert [one.role for one in runs(tmp_path)] == ["serving"]
     writer.put_later(a_shadow("a"), values)
@@ -270,7 +271,7 @@ async def test_a_second_run_is_lost_with_its_served_one(
     redact = RedactionSettings(patterns={"endless": "((a{1,100}){1,100}){1,100}b"})
     writer = writer_to(tmp_path, redact=redact)
     values = ExchangeValues()
-    writer.put([a_run("slow", "a" * 3_000)], values)
+    writer.put([spoken("slow", "a" * 3_000)], values)
     writer.put_later(a_shadow("slow"), values)
     await writer.aclose()
     assert not runs(tmp_path)
@@ -281,7 +282,7 @@ async def test_a_second_run_is_lost_with_its_served_one(
 async def test_sampling_is_by_exchange(tmp_path: Path) -> None:
     """A share of zero keeps nothing; feedback is kept anyway."""
     writer = writer_to(tmp_path, percent=CaptureSettings().percent * 0)
-    assert writer.put([a_run("a")]) == "not_sampled"
+    assert writer.put([spoken("a")]) == "not_sampled"
     assert writer.put([]) == "not_sampled"
     feedback = FeedbackRecord(
         v=1, exchange="a", score=-1, at=BEGAN, comment="mail li.lei@example.com", served="graph"
@@ -308,12 +309,11 @@ def _json_of(run: RunRecord) -> msgspec.Raw:
 async def test_long_texts_become_blobs(tmp_path: Path, place: str) -> None:
     """Redacted first, named by their digest, stored once."""
     text = f"{LONG} li.lei@example.com"
-    raw = msgspec.Raw(msgspec.json.encode({"image": text, "small": "x"}))
+    kept = {"image": text, "small": "x"}
     if place == "tape":
-        entry = EntryRecord(seq=0, port="m", op="o", site="s", at=0, end="complete", args=raw)
-        run = msgspec.structs.replace(a_run("a"), tape=(entry,))
+        run = spoken("a", tape=(an_entry(args=raw(kept)),))
     else:
-        run = msgspec.structs.replace(a_run("a"), request=RequestRecord(raw, msgspec.Raw(b"{}")))
+        run = spoken("a", request=a_request(kept))
     writer = writer_to(tmp_path)
     for name in ("a", "b"):
         writer.put([msgspec.structs.replace(run, exchange=name)])
@@ -331,11 +331,11 @@ async def test_long_texts_become_blobs(tmp_path: Path, place: str) -> None:
 async def test_closing_has_a_deadline(tmp_path: Path, disk: SlowDisk) -> None:
     """A disk that hangs does not keep the process; closing again is fine."""
     writer = writer_to(tmp_path, batch=1)
-    writer.put([a_run("a")])
+    writer.put([spoken("a")])
     assert await asyncio.to_thread(disk.busy.wait, 5)
-    writer.put([a_run("b")])
+    writer.put([spoken("b")])
     assert await writer.aclose(deadline=0.001) == 2
-    assert writer.put([a_run("c")]) == "dropped"
+    assert writer.put([spoken("c")]) == "dropped"
     assert writer.counts.dropped == {"closed": 1}
     disk.go_on.set()
     assert await writer.aclose() == 0
@@ -348,7 +348,7 @@ async def test_a_store_that_cannot_append_gets_an_object_per_batch() -> None:
     place = "memory://captures-of-a-test"
     writer = writer_to(place, batch=1)
     for name in ("a", "b"):
-        writer.put([a_run(name)])
+        writer.put([spoken(name)])
     await writer.aclose()
     system = fsspec.filesystem("memory")
     found = sorted(system.find("/captures-of-a-test"))
@@ -416,7 +416,7 @@ async def test_a_router_deletes_what_is_too_old_without_being_asked(
 async def test_a_day_no_clock_knows_ends_no_writer(tmp_path: Path) -> None:
     """What cannot be reckoned with is told in the log, and what is put is stored."""
     writer = writer_to(tmp_path, keep_days=10**18)
-    writer.put([a_run("e")])
+    writer.put([spoken("e")])
     assert await writer.aclose() == 0
     assert [run.exchange for run in runs(tmp_path)] == ["e"]
 

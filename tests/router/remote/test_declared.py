@@ -19,8 +19,8 @@ from contract.wire import Dialect, FrameReader, built_in, dialect_of
 from router.capture.redaction import Redactor
 from router.config.patterns import compile_patterns
 from router.remote.stack import may_stream, media_type
-from tests.support.capture_files import a_run
 from tests.support.deployment import Deployment, Setup, deployed
+from tests.support.records import a_run
 from tests.support.scripted_service import (
     EVENTS,
     LINES,
@@ -264,7 +264,7 @@ def test_a_name_spread_over_chunks_is_redacted() -> None:
     frames = tuple(
         (at, f"data: {chunk % piece}\n\n") for at, piece in enumerate(["a@exa", "mple.", "org ok"])
     )
-    run = msgspec.structs.replace(a_run("e"), frames=frames)
+    run = a_run(frames=frames)
     (after,) = Redactor(compile_patterns({}), (), b"key").exchange([run], spec.decoder)
     said = "".join(text for _, text in after.frames)
     assert "mple." not in said

@@ -8,11 +8,12 @@ import msgspec
 
 from contract.errors import Fault
 from contract.model import Chunk, ModelCall, SystemMessage, ToolCallDelta, UserMessage
-from contract.records import EntryRecord, PlayRecord, RequestRecord, RunRecord, encode_run
+from contract.records import EntryRecord, PlayRecord, RunRecord, encode_run
 from contract.wire import Dialect, EventDecoder, EventNames, TextPaths
 from router.capture.redaction import Json, Redactor
 from router.config.patterns import Patterns
 from router.config.schema import RedactionSettings
+from tests.support.records import a_request, a_run, an_entry, raw
 
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)")
 KEY = b"the key of these tests"
@@ -33,25 +34,13 @@ def redactor(*paths: str, patterns: Patterns | None = None) -> Redactor:
     return Redactor(patterns or Patterns(), (*RedactionSettings().paths, *paths), KEY)
 
 
-def raw(value: object) -> msgspec.Raw:
-    """Encode a value as records keep it."""
-    return msgspec.Raw(msgspec.json.encode(value))
-
-
 def entry(
     port: str, op: str, args: object, *items: object, seq: int = 0, fault: Fault | None = None
 ) -> EntryRecord:
     """Return a tape entry."""
-    return EntryRecord(
-        seq=seq,
-        port=port,
-        op=op,
-        site="here",
-        at=1,
-        end="error" if fault else "complete",
-        args=raw(args),
-        items=tuple(raw(item) for item in items),
-        fault=fault,
+    end = "error" if fault else "complete"
+    return an_entry(
+        *map(raw, items), seq=seq, port=port, op=op, at=1, end=end, args=raw(args), fault=fault
     )
 
 
@@ -68,18 +57,9 @@ def run(
     plays: Sequence[PlayRecord] = (),
 ) -> RunRecord:
     """Return the record of a serving run."""
-    return RunRecord(
-        v=1,
-        exchange="x1",
-        flow="chat",
-        role="serving",
-        stack="legacy",
-        assigned="legacy",
-        served="legacy",
-        began=1,
-        request=RequestRecord(raw(body or {"message_id": "m1"}), raw({})),
-        frames=tuple((at, text) for at, text in enumerate(frames)),
-        outcome="completed",
+    return a_run(
+        request=a_request(body or {"message_id": "m1"}),
+        frames=tuple(enumerate(frames)),
         tape=tape,
         plays=tuple(plays),
     )

@@ -20,6 +20,7 @@ from contract.records import (
 from router.capture.redaction import Json, Paths, Redactor, Spot, collect, reachable
 from router.config.patterns import compile_patterns, luhn
 from tests.router.capture.redaction import exchanges as ex
+from tests.support.records import raw
 
 EMAIL = "li.lei@example.com"
 
@@ -42,7 +43,7 @@ PLACES: dict[str, RunRecord] = {
     ),
     "fault": ex.run(ex.entry("tools", "list", {}, fault=Fault("deadline", data={"to": EMAIL}))),
     "other arguments": ex.run(
-        plays=[PlayRecord(port="memory", op="write", site="s", how="nearest", args=ex.raw([EMAIL]))]
+        plays=[PlayRecord(port="memory", op="write", site="s", how="nearest", args=raw([EMAIL]))]
     ),
     "nested": ex.run(
         ex.model(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from contract.records import PlayRecord, RunRecord
 from router.capture.redaction import ExchangeValues, Redactor
 from tests.router.capture.redaction import exchanges as ex
+from tests.support.records import raw
 
 EMAIL, OTHER, NAME = "li.lei@example.com", "ann@example.org", "Bob"
 PHONE = "138 1234-5678"
@@ -21,7 +22,7 @@ asked = st.sampled_from([(), ({"to": EMAIL},), ({"to": NAME},)])
 def second(texts: list[str], *asked: object) -> RunRecord:
     """Return a shadow that says these words; what it asked otherwise is with its plays."""
     plays = [
-        PlayRecord(port="memory", op="write", site="s", how="nearest", args=ex.raw(one))
+        PlayRecord(port="memory", op="write", site="s", how="nearest", args=raw(one))
         for one in asked
     ]
     run = ex.run(frames=ex.growing_frames(texts), plays=plays)

@@ -1,0 +1,44 @@
+"""Records of runs, requests and tape entries; a test names the fields it is about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from contract.records import EntryRecord, RequestRecord, RunRecord
+
+_RUN = RunRecord(
+    v=1,
+    exchange="e",
+    flow="chat",
+    role="serving",
+    stack="legacy",
+    assigned="legacy",
+    served="legacy",
+    began=0,
+    outcome="completed",
+)
+_ENTRY = EntryRecord(
+    seq=0, port="model", op="stream", site="m", at=0, end="complete", args=msgspec.Raw(b"{}")
+)
+
+
+def raw(value: object) -> msgspec.Raw:
+    """Encode a value as records keep it; what is encoded stays as it is."""
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def a_run(exchange: str = "e", **fields: Any) -> RunRecord:
+    """Return the record of a served run of the chat flow, completed without a request or a tape."""
+    return msgspec.structs.replace(_RUN, exchange=exchange, **fields)
+
+
+def an_entry(*items: msgspec.Raw, **fields: Any) -> EntryRecord:
+    """Return the record of a model's call, whole and without arguments; `items` are its items."""
+    return msgspec.structs.replace(_ENTRY, items=items, **fields)
+
+
+def a_request(body: object) -> RequestRecord:
+    """Return the record of a request without options."""
+    return RequestRecord(raw(body), raw({}))
