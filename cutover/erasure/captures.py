@@ -22,9 +22,8 @@ from compare.input.batches import decompressed
 from compare.input.damage import ILLEGIBLE, Damage
 from compare.input.files import files_below, no_file, on_disk
 from contract.flow import FlowSpec
-from contract.stores import SubjectKind
+from contract.stores import DataSubject, SubjectKind
 from effects.files import whole_file
-from effects.stores import DataSubject
 from router.capture.pseudonyms import PSEUDONYM, digest
 from router.capture.segments import compressor, exclusive, in_place
 

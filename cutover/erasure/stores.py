@@ -7,11 +7,11 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from contract.errors import CutoverError, EffectFailed
-from contract.stores import ChatKey
+from contract.stores import ChatKey, DataSubject
 from cutover.wiring.addresses import checkpoints_address
 from cutover.wiring.stacks import open_stored_flows
 from effects.memory import open_memory
-from effects.stores import DataSubject, SqlConversations, SqlPauses, sqlite_file
+from effects.stores import SqlConversations, SqlPauses, sqlite_file
 from effects.stores.conversations import ErasedTurns
 from router.config.addresses import resolve_address
 

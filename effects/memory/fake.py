@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from zlib import crc32
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from contract.stores import DataSubject, MemoryEntry, Recall
 from effects.memory.embeddings import MOST_OF_A_TEXT, Vectors, normalised
-from effects.memory.store import check_entry, check_query, query_terms, text_terms
+from effects.memory.store import check_entry, check_query, fold, query_terms, text_terms
 
 
 class InMemoryMemory:
@@ -96,8 +95,7 @@ class HashedEmbedder:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    plain = unicodedata.normalize("NFKC", text).casefold()
-    for word in _WORDS.findall(plain):
+    for word in _WORDS.findall(fold(text)):
         padded = f" {word} "
         for size in _PIECES:
             yield from (padded[at : at + size] for at in range(len(padded) - size + 1))

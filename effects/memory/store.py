@@ -40,7 +40,7 @@ from sqlalchemy.types import UserDefinedType
 
 from contract.stores import DataSubject, MemoryEntry, Recall, require_storable
 from effects.memory.embeddings import Embedder, Vector, Vectors, maker
-from effects.stores.database import Database
+from effects.stores.database import Database, DatabaseStore
 from effects.stores.tables import (
     WITHOUT_ROWID,
     BoundStatement,
@@ -140,7 +140,7 @@ def text_terms(text: str) -> list[str]:
     letters and digits become lower-case words.
     """
     terms: list[str] = []
-    for dense, word in _RUNS.findall(_plain(text)):
+    for dense, word in _RUNS.findall(fold(text)):
         terms += [word] if word else [*dense, *_pairs(dense)]
     return terms
 
@@ -151,12 +151,12 @@ def query_terms(text: str) -> list[str]:
     Of Chinese, Japanese and Korean the pairs alone: they are what tells texts apart.
     """
     terms: dict[str, None] = {}
-    for dense, word in _RUNS.findall(_plain(text)):
+    for dense, word in _RUNS.findall(fold(text)):
         terms.update(dict.fromkeys([word] if word else _pairs(dense) or [dense]))
     return list(terms)[:MOST_OF_A_QUERY]
 
 
-def _plain(text: str) -> str:
+def fold(text: str) -> str:
     """Make equal what looks equal: full-width letters, ligatures, upper case."""
     return unicodedata.normalize("NFKC", text).casefold()
 
@@ -291,7 +291,7 @@ def entry_of(row: Sequence[Any]) -> MemoryEntry:
     )
 
 
-class EntryStore(ABC):
+class EntryStore(DatabaseStore, ABC):
     """Stores entries, and the vectors one maker made of them; all methods raise `EffectFailed`.
 
     An entry is near a vector if it is more like it than `least`. Without an embedder nothing is
@@ -299,15 +299,10 @@ class EntryStore(ABC):
     """
 
     def __init__(self, database: Database, embedder: Embedder | None, least: float) -> None:
+        super().__init__(database)
         self.embedder = embedder
-        self._database = database
         self._maker = maker(embedder) if embedder else ""
         self._least = least
-
-    @property
-    def fault(self) -> str | None:
-        """Why the database is not called now; None while it answers."""
-        return self._database.fault
 
     async def by_text(self, query: Recall, terms: Sequence[str]) -> tuple[MemoryEntry, ...]:
         """Find by full text; there is at least one term."""
@@ -340,10 +335,6 @@ class EntryStore(ABC):
         if name is None:
             return 0
         return await self._database.erase(self._erase(_M[name] == bindparam("value"), subject))
-
-    async def aclose(self) -> None:
-        """Close the database; idempotent."""
-        await self._database.aclose()
 
     @abstractmethod
     def _text_search(

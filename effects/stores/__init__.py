@@ -3,7 +3,6 @@
 What an extra installs is imported by its module: `postgres`, `redis`, `pauses.aes`.
 """
 
-from contract.stores import DataSubject
 from effects.stores.conversations import ConversationStore, SqlConversations
 from effects.stores.fake import (
     MemoryConversations,
@@ -50,7 +49,6 @@ __all__ = [
     "BreakerPhase",
     "ClaimReply",
     "ConversationStore",
-    "DataSubject",
     "Encryption",
     "HealthCheck",
     "HttpConversations",

@@ -41,6 +41,19 @@ class ConversationStore(Conversations, Protocol):
         ...
 
 
+class FlowView:
+    """A store of conversations as one flow sees it."""
+
+    flow = ""
+    """The flow whose ids are meant; "" for turns without one."""
+
+    def of(self, flow: str) -> Self:
+        """Return the conversations of a flow, in the same place."""
+        view = copy(self)
+        view.flow = flow
+        return view
+
+
 class ErasedTurns(NamedTuple):
     """What was removed: how many turns, and the chats they stood in."""
 
@@ -63,20 +76,15 @@ def check_turn(turn: Turn) -> None:
     require_storable("store_failed", *msgspec.structs.astuple(turn))
 
 
-def check_ids(*ids: str) -> None:
-    """Raise `EffectFailed(store_failed)` for an id that cannot have been stored."""
-    require_storable("store_failed", *ids)
-
-
 _T: Final = TURNS.c
 _FIELDS: Final = [column for column in TURNS.c if column.name not in {"seq", "flow"}]
 _FLOW: Final[Any] = bindparam("flow", type_=Text)
-_NONE: Final[Any] = literal_column("''", Text)
+_NO_FLOW: Final[Any] = literal_column("''", Text)
 
 
 def _seen(turn: Any) -> ColumnElement[bool]:
     """Whether a flow sees a turn: its own, or one without a flow."""
-    seen: ColumnElement[bool] = turn.c.flow.in_((_FLOW, _NONE))
+    seen: ColumnElement[bool] = turn.c.flow.in_((_FLOW, _NO_FLOW))
     return seen
 
 
@@ -84,7 +92,9 @@ def _insert(insert: Insert) -> ClauseElement:
     """Insert a turn, unless one without a flow has its id."""
     columns = [_FLOW, *(bindparam(column.name, type_=Text) for column in _FIELDS)]
     taken = TURNS.alias("taken")
-    free = ~select(taken.c.seq).where(_id_is(taken, "message_id"), taken.c.flow == _NONE).exists()
+    free = (
+        ~select(taken.c.seq).where(_id_is(taken, "message_id"), taken.c.flow == _NO_FLOW).exists()
+    )
     row = insert(TURNS).from_select(
         ["flow", *(one.name for one in _FIELDS)], select(*columns).where(free)
     )
@@ -140,7 +150,7 @@ _BELONGS: Final[Mapping[SubjectKind, ColumnElement[bool]]] = {
         _FOUND.c.user_id == _ID,
         select(_ASKED.c.seq)
         .where(_ASKED.c.user_id == _ID, _ASKED.c.message_id == _FOUND.c.reply_to)
-        .where(_ASKED.c.flow.in_((_FOUND.c.flow, _NONE)))
+        .where(_ASKED.c.flow.in_((_FOUND.c.flow, _NO_FLOW)))
         .exists(),
     ),
     "chat": _FOUND.c.chat_id == _ID,
@@ -151,7 +161,7 @@ _ERASE: Final = {
     kind: Statement(
         delete(TURNS)
         .where(
-            _T.seq.in_(select(_FOUND.c.seq).where(condition, or_(_FLOW == _NONE, _seen(_FOUND))))
+            _T.seq.in_(select(_FOUND.c.seq).where(condition, or_(_FLOW == _NO_FLOW, _seen(_FOUND))))
         )
         .returning(_T.flow, _T.chat_id)
     )
@@ -159,22 +169,14 @@ _ERASE: Final = {
 }
 
 
-class SqlConversations(SqlStore):
+class SqlConversations(FlowView, SqlStore):
     """Turns in a database."""
 
     schema = CONVERSATIONS
-    flow = ""
-    """The flow whose ids are meant; "" for turns without one."""
-
-    def of(self, flow: str) -> Self:
-        """Return the conversations of a flow, on the same connection."""
-        view = copy(self)
-        view.flow = flow
-        return view
 
     async def find(self, site: str, message_id: str) -> Turn | None:
         """Look a turn up by its id."""
-        check_ids(message_id)
+        require_storable("store_failed", message_id)
         rows, _ = await self._database.execute(_FIND(message_id=message_id, flow=self.flow))
         return _turn(rows[0]) if rows else None
 
@@ -192,14 +194,14 @@ class SqlConversations(SqlStore):
         self, site: str, chat_id: str, *, before: str, limit: int
     ) -> tuple[Turn, ...]:
         """Read up to `limit` turns stored before a message, oldest first."""
-        check_ids(chat_id, before)
+        require_storable("store_failed", chat_id, before)
         call = _HISTORY(chat_id=chat_id, before=before, limit=max(limit, 0), flow=self.flow)
         rows, _ = await self._database.execute(call)
         return tuple(_turn(row) for row in reversed(rows))
 
     async def erase(self, subject: DataSubject) -> ErasedTurns:
         """Remove a subject's turns and the replies to them."""
-        check_ids(subject.value)
+        require_storable("store_failed", subject.value)
         return await self._database.erase(_erase(subject))
 
 

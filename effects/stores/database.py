@@ -42,15 +42,31 @@ async def open_database(
         yield database
 
 
-class SqlStore:
-    """A store in a database; made by `open(place)`."""
+class DatabaseStore:
+    """A store in a database, which it closes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @property
+    def fault(self) -> str | None:
+        """Why the database is not called now; None while it answers."""
+        return self._database.fault
+
+    async def aclose(self) -> None:
+        """Close the database; idempotent."""
+        await self._database.aclose()
+
+
+class SqlStore(DatabaseStore):
+    """A store with a schema of its own; made by `open(place)`."""
 
     schema: ClassVar[Schema]
     codes: ClassVar[FaultCodes] = STORE_CODES
     busy_ms: ClassVar[int] = BUSY_MS
 
     def __init__(self, database: Database, wall: Callable[[], float] = time.time) -> None:
-        self._database = database
+        super().__init__(database)
         self._wall = wall
 
     @classmethod
@@ -63,15 +79,6 @@ class SqlStore:
             store = cls(database, wall)
             await store._expire()
             yield store
-
-    @property
-    def fault(self) -> str | None:
-        """Why the database is not called now; None while it answers."""
-        return self._database.fault
-
-    async def aclose(self) -> None:
-        """Close the database; idempotent."""
-        await self._database.aclose()
 
     async def _expire(self) -> None:
         """Remove what has expired while the store was closed."""

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from copy import copy
 from hashlib import blake2b
 from itertools import takewhile
-from typing import Final, Literal, Self, assert_never
+from typing import Final, Literal, assert_never
 
 import msgspec
 
 from contract.errors import EffectFailed, Fault
-from contract.stores import ChatKey, DataSubject, Turn
-from effects.stores.conversations import ErasedTurns, check_ids, check_turn, same_turn
+from contract.stores import ChatKey, DataSubject, Turn, require_storable
+from effects.stores.conversations import ErasedTurns, FlowView, check_turn, same_turn
 from effects.stores.pauses.store import PauseKey, PauseStore, Reply, Step
 from effects.stores.pauses.transitions import OVER, Pause
 from effects.stores.shared_state import (
@@ -28,23 +27,14 @@ from effects.stores.shared_state import (
 )
 
 
-class MemoryConversations:
+class MemoryConversations(FlowView):
     """Turns in the order they were stored; gone with the process."""
-
-    flow = ""
-    """The flow whose ids are meant; "" for turns without one."""
 
     def __init__(self, turns: Iterable[Turn] = ()) -> None:
         self._turns: dict[tuple[str, str], Turn] = {}
         for turn in turns:
             check_turn(turn)
             self._turns["", turn.message_id] = turn
-
-    def of(self, flow: str) -> Self:
-        """Return the conversations of a flow; the turns are shared."""
-        view = copy(self)
-        view.flow = flow
-        return view
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -53,7 +43,7 @@ class MemoryConversations:
 
     async def find(self, site: str, message_id: str) -> Turn | None:
         """Look a turn up by its id."""
-        check_ids(message_id)
+        require_storable("store_failed", message_id)
         own = self._turns.get((self.flow, message_id))
         return own or self._turns.get(("", message_id))
 
@@ -67,14 +57,14 @@ class MemoryConversations:
         self, site: str, chat_id: str, *, before: str, limit: int
     ) -> tuple[Turn, ...]:
         """Read up to `limit` turns stored before a message, oldest first."""
-        check_ids(chat_id, before)
+        require_storable("store_failed", chat_id, before)
         seen = (turn for (flow, _), turn in self._turns.items() if flow in {"", self.flow})
         earlier = takewhile(lambda turn: turn.message_id != before, seen)
         return _recent([turn for turn in earlier if turn.chat_id == chat_id], limit)
 
     async def erase(self, subject: DataSubject) -> ErasedTurns:
         """Remove a subject's turns and the replies to them."""
-        check_ids(subject.value)
+        require_storable("store_failed", subject.value)
         found = {
             key: turn for key, turn in self._turns.items() if self._belongs(key[0], turn, subject)
         }

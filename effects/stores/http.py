@@ -22,9 +22,8 @@ import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from copy import copy
 from http import HTTPStatus
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -37,9 +36,9 @@ from yarl import URL
 
 from contract.errors import EffectFailed, Fault
 from contract.ports import Conversations
-from contract.stores import FoundTurns, Turn
+from contract.stores import FoundTurns, Turn, require_storable
 from effects.circuit_breaker import OutageGuard
-from effects.stores.conversations import ConversationStore, check_ids, check_turn
+from effects.stores.conversations import ConversationStore, FlowView, check_turn
 
 _Decoded = TypeVar("_Decoded", Turn, FoundTurns)
 
@@ -54,11 +53,8 @@ _turn = msgspec.json.Decoder(Turn)
 _turns = msgspec.json.Decoder(FoundTurns)
 
 
-class HttpConversations:
+class HttpConversations(FlowView):
     """Turns in a service at `base_url`; made by `HttpConversations.open(base_url)`."""
-
-    flow = ""
-    """The flow whose ids are meant; "" for turns without one."""
 
     def __init__(self, base_url: str, session: aiohttp.ClientSession) -> None:
         self._base = base_url.rstrip("/")
@@ -87,15 +83,9 @@ class HttpConversations:
             finally:
                 await conversations.aclose()
 
-    def of(self, flow: str) -> Self:
-        """Return the conversations of a flow, on the same connections."""
-        view = copy(self)
-        view.flow = flow
-        return view
-
     async def find(self, site: str, message_id: str) -> Turn | None:
         """Look a turn up by its id."""
-        check_ids(message_id)
+        require_storable("store_failed", message_id)
         path = f"/messages/{_segment(message_id)}{self._query()}"
         status, body = await self._call("GET", path)
         if status == HTTPStatus.NOT_FOUND:
@@ -116,7 +106,7 @@ class HttpConversations:
         self, site: str, chat_id: str, *, before: str, limit: int
     ) -> tuple[Turn, ...]:
         """Read up to `limit` turns stored before a message, oldest first."""
-        check_ids(chat_id, before)
+        require_storable("store_failed", chat_id, before)
         query = self._query(before=before, limit=max(limit, 0))
         path = f"/chats/{_segment(chat_id)}/messages{query}"
         turns = _decode(_turns, _expect(*await self._call("GET", path))).turns

@@ -16,7 +16,7 @@ from sqlalchemy import Select, Text, bindparam, delete, func, null, or_, select,
 from contract.errors import EffectFailed, Fault
 from contract.human import HumanAnswer, OpenQuestion
 from contract.stores import require_storable
-from effects.stores.database import Database, open_database
+from effects.stores.database import Database, DatabaseStore, open_database
 from effects.stores.pauses import transitions
 from effects.stores.pauses.encryption import ENCRYPTED, Encryption, Plaintext
 from effects.stores.pauses.transitions import (
@@ -297,7 +297,7 @@ class PauseStore(ABC):
         return bool(await self._move(hitl_id, decide))
 
 
-class SqlPauses(PauseStore):
+class SqlPauses(DatabaseStore, PauseStore):
     """Pauses in a database; made by `SqlPauses.open(place)`.
 
     Of several processes that claim a pause one gets it. `clock` returns seconds since the Unix
@@ -310,8 +310,8 @@ class SqlPauses(PauseStore):
         clock: Callable[[], float] = time.time,
         encryption: Encryption | None = None,
     ) -> None:
-        super().__init__(clock)
-        self._database = database
+        DatabaseStore.__init__(self, database)
+        PauseStore.__init__(self, clock)
         self._codec = _Codec(encryption or Plaintext())
 
     @classmethod
@@ -325,15 +325,6 @@ class SqlPauses(PauseStore):
         """Open the database, as `open_database` does."""
         async with open_database(place, PAUSE_STORE) as database:
             yield cls(database, clock, encryption)
-
-    @property
-    def fault(self) -> str | None:
-        """Why the database is not called now; None while it answers."""
-        return self._database.fault
-
-    async def aclose(self) -> None:
-        """Close the database; idempotent."""
-        await self._database.aclose()
 
     async def _move(
         self,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from contract.stores import ChatKey, SubjectKind, Turn
+from contract.stores import ChatKey, DataSubject, SubjectKind, Turn
 from cutover.erasure import erase_rows, erase_threads
 from cutover.flows import SPECS
 from cutover.stores import open_conversations, open_pauses
 from effects.memory import HashedEmbedder
-from effects.stores import DataSubject, Pause, SqlConversations
+from effects.stores import Pause, SqlConversations
 from effects.stores.pauses.aes import AesEncryption
 from graph_impl.threads import opened_threads
 from router.config.loader import parse_settings

@@ -11,10 +11,9 @@ import pytest
 
 from contract.errors import EffectFailed
 from contract.ports import Conversations
-from contract.stores import Turn
+from contract.stores import DataSubject, Turn
 from effects.stores import (
     ConversationStore,
-    DataSubject,
     HttpConversations,
     MemoryConversations,
     SqlConversations,

@@ -12,11 +12,10 @@ import psycopg
 import pytest
 
 from contract.human import HumanAnswer
-from contract.stores import Recall
+from contract.stores import DataSubject, Recall
 from effects.memory import HashedEmbedder, open_memory
 from effects.stores import (
     BreakerNote,
-    DataSubject,
     Pin,
     Spending,
     SqlConversations,
