@@ -124,7 +124,7 @@ class WholeModelCall(ModelCall, frozen=True, kw_only=True, omit_defaults=True):
 
 def as_whole(call: ModelCall) -> WholeModelCall:
     """Return the same call by a caller that waits for the whole answer."""
-    return WholeModelCall(**{name: getattr(call, name) for name in ModelCall.__struct_fields__})
+    return WholeModelCall(**msgspec.structs.asdict(call))
 
 
 class PassedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -118,14 +118,13 @@ TURN_PUT: Final = Operation(
     result="ok",
     order="lasting",
 )
-_HISTORY: Final = ("before", "limit")
 TURN_HISTORY: Final = Operation(
     "conversations",
     "history",
     ReadHistory,
     FoundTurns,
     "read",
-    named=_HISTORY,
+    named=("before", "limit"),
     result="turns",
     order="store",
 )

@@ -134,7 +134,7 @@ async def open_services(
         refuse_missing_flows(first, flows, known)
         models, policy = ModelRegistry(entries), rescue_policy(first.rescue)
         stack.push_async_callback(models.aclose)
-        models.warm()
+        models.clients.warm()
         shadow_model = ShadowModel.of(entries, policy, first.shadow.model_calls)
         stack.push_async_callback(shadow_model.registry.aclose)
         model = RescuingModel(models, policy)

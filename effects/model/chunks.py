@@ -298,7 +298,7 @@ def read_other(data: bytes) -> OtherSpeech | None:
     return OtherSpeech(text, tracks["reasoning"], only, {} if only else said)
 
 
-def storable(value: Mapping[str, Any]) -> Any:
+def encodable(value: Mapping[str, Any]) -> Any:
     """Return JSON that can be encoded: halves in its texts are mended, each by itself."""
     try:
         msgspec.json.encode(value)

@@ -17,7 +17,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Final, Literal, NamedTuple, assert_never, cast
+from typing import Literal, NamedTuple, assert_never, cast
 
 import msgspec
 
@@ -62,8 +62,6 @@ from effects.model.stream import (
 )
 
 Rescued = Literal["hedged", "retried", "failed_over", "spliced", "not_spliced", "given_up"]
-
-_COMPLETED: Final = "completed"
 
 log = logging.getLogger(__name__)
 
@@ -157,24 +155,16 @@ class RescuingModel:
         whole call nothing is yielded before the answer is complete: until then another may serve.
         Closing the generator, or cancelling the task that reads it, drops everything at once.
         """
-        now = loop_now
         named = self._registry.entry(call.model_id)
-        ends = total_deadline(named.provider.limits, now())
+        ends = total_deadline(named.provider.limits, loop_now())
         rescue = Rescue(named, self._registry.entries, self._means, ends.when)
         sent = SentAnswer()
         held: list[Chunk] = []
         failed: ModelAttempt | None = None
-        step: RetryStep = rescue.next(now())
+        step: RetryStep = rescue.next(loop_now())
         while True:
-            while isinstance(step, RetryAfter):
-                await self._sleep(step.seconds)
-                step = rescue.next(now())
-            if isinstance(step, GiveUp):
-                raise EffectFailed(step.fault)
             splice = sent.splice()
-            attempt = self._attempt(rescue, step, call, ends)
-            if splice is None and (after := self.policy.hedge) is not None:
-                attempt = await self._race(rescue, attempt, call, ends, after)
+            attempt = await self._next_attempt(rescue, step, call, ends, hedged=splice is None)
             entry = attempt.entry
             by = "" if entry.model_id == call.model_id else entry.model_id
             held.clear()
@@ -184,26 +174,25 @@ class RescuingModel:
                     # would pay for that.
                     async for piece in pieces:
                         chunks = piece if splice is None else splice.feed(piece)
-                        if not call.whole:
-                            sent.note(chunks)
                         if by and chunks:
                             chunks[0] = msgspec.structs.replace(chunks[0], by=by)
                             by = ""
                         if call.whole:
                             held += chunks
                             continue
+                        sent.note(chunks)
                         for chunk in chunks:
                             yield chunk
                     if splice is not None:
                         splice.end()
-                attempt.outcome, attempt.result = _COMPLETED, "success"
+                attempt.outcome, attempt.result = "completed", "success"
             except AnswerMismatch:
                 attempt.outcome = "unlike"
             except EffectFailed as error:
                 attempt.fail(error.fault)
             finally:
                 self._record(attempt)
-            if attempt.outcome == _COMPLETED:
+            if attempt.result == "success":
                 if splice is not None and failed is not None:
                     self._count(failed, "spliced", entry.model_id)
                 for chunk in held:
@@ -212,6 +201,26 @@ class RescuingModel:
             # A broken answer that was held back is called for again as one that was sent is.
             extent = "something" if held else sent.extent
             failed, step = attempt, self._after(rescue, attempt, extent)
+
+    async def _next_attempt(
+        self,
+        rescue: Rescue,
+        step: RetryStep,
+        call: ModelCall | PassedCall,
+        ends: CallDeadline,
+        *,
+        hedged: bool,
+    ) -> ModelAttempt:
+        """Begin what is due, after its wait; raises `EffectFailed` where nothing is."""
+        while isinstance(step, RetryAfter):
+            await self._sleep(step.seconds)
+            step = rescue.next(loop_now())
+        if isinstance(step, GiveUp):
+            raise EffectFailed(step.fault)
+        attempt = self._attempt(rescue, step, call, ends)
+        if hedged and (seconds := self._means.policy.hedge) is not None:
+            return await self._race(rescue, attempt, call, ends, seconds)
+        return attempt
 
     def _attempt(
         self, rescue: Rescue, step: CallModel, call: ModelCall | PassedCall, ends: CallDeadline
@@ -267,11 +276,8 @@ class RescuingModel:
         rescued: Rescued
         match step:
             case RetryAfter(seconds):
-                rescued, then, detail = (
-                    "retried",
-                    entry.model_id,
-                    f"called again in {seconds:.2f} s",
-                )
+                rescued, then = "retried", entry.model_id
+                detail = f"called again in {seconds:.2f} s"
             case CallModel(other):
                 rescued = "retried" if other is entry else "failed_over"
                 then, detail = other.model_id, f"{other.model!r} of {other.provider.name!r} is next"
@@ -358,6 +364,5 @@ def resolving(model: Model, body: Body) -> Model:
 
 def resolving_effects(live: Effects, body: Body) -> Effects:
     """Return the live ports as a request may call them."""
-    if not getattr(type(body), "by_reference", ()):
-        return live
-    return dataclasses.replace(live, model=resolving(live.model, body))
+    model = resolving(live.model, body)
+    return live if model is live.model else dataclasses.replace(live, model=model)

@@ -196,10 +196,6 @@ class ModelRegistry:
         self.entries = _by_id(entries)
         await self.clients.want(self._providers())
 
-    def warm(self) -> None:
-        """Make the clients of all providers now, not for the first request."""
-        self.clients.warm()
-
     async def aclose(self) -> None:
         """Close all clients, those in use after their last stream."""
         await self.clients.want(())

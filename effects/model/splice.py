@@ -47,7 +47,8 @@ class SentAnswer:
     def note(self, chunks: Sequence[Chunk]) -> None:
         """Note chunks that are sent."""
         for chunk in chunks:
-            self._many = self._many or bool(chunk.other and chunk.other.keys() - {"content"})
+            if chunk.other and chunk.other.keys() != {"content"}:
+                self._many = True
         if self._many or len(self._chunks) >= MAX_CHUNKS:
             self._chunks.clear()
             self._many = True
@@ -72,11 +73,11 @@ class Splice:
         self._model = ""
 
     def feed(self, chunks: Iterable[Chunk]) -> list[Chunk]:
-        """Take chunks, return what of them is new; raises `Unlike`."""
+        """Take chunks, return what of them is new; raises `AnswerMismatch`."""
         return [new for chunk in chunks for new in self._new(chunk)]
 
     def end(self) -> None:
-        """Take the end of the second answer; raises `Unlike` where it is shorter."""
+        """Take the end of the second answer; raises `AnswerMismatch` where it is shorter."""
         if self._expected:
             raise AnswerMismatch
 

@@ -25,8 +25,8 @@ from effects.model.chunks import (
     SplitChunk,
     chunk_of,
     decode_event,
+    encodable,
     read_other,
-    storable,
 )
 from effects.model.errors import error_in, in_band_fault, is_error, status_fault, unreachable
 from effects.model.registry import (
@@ -261,7 +261,7 @@ class RawAssembler(StreamAssembler):
         raw, self._raw = tuple(self._raw), []
         fields = {} if chunk is None else msgspec.structs.asdict(chunk)
         if self._other:
-            fields["other"], self._other = storable(self._other), {}
+            fields["other"], self._other = encodable(self._other), {}
         return RawChunk(**fields, raw=raw)
 
 

@@ -153,7 +153,7 @@ async def test_clients_can_be_made_before_anybody_asks() -> None:
         one = loopback.entry()
         other = replace(one, model_id="m2", provider=replace(one.provider, key=Secret("sk-2")))
         async with registry_of(one, other) as registry:
-            registry.warm()
+            registry.clients.warm()
             assert len(registry.clients) == 2
             stream = streaming(registry)
             await anext(stream)
