@@ -233,7 +233,7 @@ class Router:
         self._remainders = Remainders(
             self.pauses.store,
             self.flows,
-            self._live_ports,
+            self.live,
             self._stacks_for,
             self.pauses.on_unknown,
             self.gate.clock,
@@ -346,7 +346,7 @@ class Router:
         """Make the exchange of a request: its tape, and its live ports."""
         spec, request, tape = context.spec, context.request, context.tape
         tape.usage.charge(self._budget)  # only now: a request that is refused frees nothing
-        effects = self._live_ports(spec.name, request.body)
+        effects = resolving_effects(self.live(spec.name, request.body), request.body)
         if self.pauses is not None and spec.pausing is not None:
             origin = PauseOrigin(
                 exchange=context.exchange,
@@ -395,9 +395,6 @@ class Router:
             for name, stack in sorted(self.stacks.items(), key=lambda item: item[0] != first)
             if stack.serves(spec) and stack.powers.taped and (graph or name != "graph")
         ]
-
-    def _live_ports(self, flow: str, body: Body) -> Effects:
-        return resolving_effects(self.live(flow, body), body)
 
     async def _close(self, one: _OpenExchange) -> None:
         try:
@@ -460,6 +457,6 @@ def _log_world_failure(context: ExchangeContext, stream: ServedStream) -> None:
         "%s exchange %s failed: %s%s",
         context.spec.name,
         context.exchange,
-        outcome.error.code if outcome and outcome.error else "",
+        outcome.code if outcome else "",
         f" {dict(fault.data)}" if fault else "",
     )

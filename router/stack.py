@@ -33,6 +33,11 @@ class RunOutcome(msgspec.Struct, frozen=True):
     error: ErrorRecord | None = None
     refusal: Refused | None = None
 
+    @property
+    def code(self) -> str:
+        """The code of its error; empty where there is none."""
+        return self.error.code if self.error is not None else ""
+
 
 EXCHANGE_HEADER: Final = b"x-cutover-exchange"
 """Names the exchange, in requests to stacks and in responses to clients."""

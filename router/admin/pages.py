@@ -324,7 +324,7 @@ def _exchange_page(context: ExchangeContext) -> ExchangePage:
         served=context.served,
         reason=context.reason,
         outcome=outcome.kind if outcome else "cancelled",
-        error=outcome.error.code if outcome and outcome.error else None,
+        error=(outcome and outcome.code) or None,
         began=context.began,
         first_frame=context.first_frame,
         ended=context.ended,

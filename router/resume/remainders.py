@@ -20,6 +20,7 @@ from contract.errors import EffectFailed
 from contract.flow import Body, FlowSpec, Request, value_in
 from contract.ports import Effects
 from contract.records import ErrorRecord, RequestRecord
+from effects.model import resolving_effects
 from effects.stores import Pause, PauseStore
 from effects.stores.pauses.transitions import REMAINDER
 from effects.tape import (
@@ -115,7 +116,7 @@ class _RemainderSession(TapeSession):
 class Remainders:
     """Finishes remainders of killed routers, one at a time.
 
-    `live` makes the ports for a flow and a request's body. `on_unknown` is called, in a thread,
+    `live` makes the live ports for a flow and a request's body. `on_unknown` is called, in a thread,
     with flow, remainder and what of it is unknown; `on_finished` with the exchange.
     """
 
@@ -205,7 +206,7 @@ class Remainders:
     ) -> Literal["done", "later", "failed"]:
         """Let a stack do the rest; what is on the tape is not done again."""
         exchange = Exchange(
-            self.live(spec.name, request.body),
+            resolving_effects(self.live(spec.name, request.body), request.body),
             tape,
             exchange_id=claim.pause.exchange,
             write_seconds=self.write_seconds,

@@ -145,7 +145,7 @@ class Run(ABC):
         if outcome.kind == "paused":
             events = spec.pausing.suspended(options, last) if spec.pausing else ()
         else:
-            code = outcome.error.code if outcome.error and outcome.blame == "world" else "internal"
+            code = (outcome.blame == "world" and outcome.code) or "internal"
             events = spec.failure(options, code, last)
         return [Frame(at, spec.encode(event), event) for event in events]
 

@@ -55,12 +55,11 @@ class NotServed(CutoverError):
     """Nothing was sent, and no stack could serve."""
 
     def __init__(self, outcome: RunOutcome) -> None:
-        error = outcome.error.code if outcome.error is not None else ""
         self.status, self.code = 500, "internal"
-        if error == "resume_mismatch":
-            self.status, self.code = 409, error
-        elif error and outcome.blame == "world":
-            self.status, self.code = 503, error
+        if outcome.code == "resume_mismatch":
+            self.status, self.code = 409, outcome.code
+        elif outcome.code and outcome.blame == "world":
+            self.status, self.code = 503, outcome.code
         super().__init__(f"not served: {self.code}")
 
 
@@ -108,10 +107,9 @@ class ServedStream:
         self._write_now: WriteNow | None = None
         self._on_frames: Callable[[], bool] | None = None
         self._prefix: FramePrefix | TextPrefix | None = None  # what the fallback has to repeat
-        self._announced = False
+        self._announcement: list[bytes] | None = None  # goes out before its first new frame
         self._failed_at: int | None = None
         self._stall_check: asyncio.TimerHandle | None = None
-        self._closed = False
         self._closing: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
 
@@ -144,9 +142,9 @@ class ServedStream:
         while not (self.ended or self.disconnected):
             run = self.run
             if self._position < len(run.frames) and run.outcome is not _MISMATCH:
-                piece, size = self._next_piece(run)
-                if self.on_last_frame is not None:
-                    await self._announce_end(self.on_last_frame)
+                piece, size, last = self._next_piece(run)
+                if last and self.on_last_frame is not None:
+                    await self.on_last_frame()
                 if piece:
                     yield piece
                 run.backpressure.take(size)
@@ -159,10 +157,6 @@ class ServedStream:
             elif not self._fall_back(run.outcome):
                 self.ended = True
                 yield [frame.data for frame in self._close_stream(run, run.outcome)]
-
-    async def _announce_end(self, on_last_frame: Callable[[], Awaitable[None]]) -> None:
-        if self.ended:
-            await on_last_frame()
 
     def sent_frames(self) -> Iterator[tuple[Run, Frame]]:
         """Yield the frames the client got and the run of each, up to those that were dropped."""
@@ -226,11 +220,11 @@ class ServedStream:
         if self._finisher() is not None:
             return False
         self.on_fallback = None
-        if not self._closed and self.exchange.close_if_idle():
-            self._closed = True
-            if self.exchange.tape.usage.frames_overflowed:
-                self._drop_unread()
-        return self._closed
+        if not self.exchange.close_if_idle():
+            return False
+        if self.exchange.tape.usage.frames_overflowed:
+            self._drop_unread()
+        return True
 
     def _close_soon(self) -> asyncio.Task[None]:
         if self._closing is None:
@@ -269,14 +263,8 @@ class ServedStream:
 
     async def _finish(self, fallback: Stack, patience: float) -> None:
         """Let another stack do what is left; what is on the tape is not done again."""
-        failed, outcome = self.run, self.run.outcome
-        failed.session.fence()
-        if outcome is not None:
-            self.reason = outcome.error.code if outcome.error else outcome.kind
-        log.warning("%s finishes what %s has not: %s", fallback.name, failed.stack, self.reason)
-        if self.on_fallback is not None:
-            self.on_fallback(fallback)
-        self._start(fallback, "fallback")
+        self.run.session.fence()
+        self._replace(fallback, "finishes for")
         self.served_by = self.primary  # the client has its frames alone
         self.run.skipped = sys.maxsize
         if not await self.run.wait_stopped(patience):
@@ -325,14 +313,22 @@ class ServedStream:
             self._prefix = self._repeatable(failed, fallback)
             if self._prefix is None:
                 return False
-        self.reason = outcome.error.code if outcome.error else outcome.kind
+            named = comment(f"served-by {fallback.name} {fallback.fingerprint}")
+            has_comments = self.context.spec.dialect.framing == "sse"
+            self._announcement = [named] if has_comments else []
         self._failed_at = failed.session.touched
+        self._replace(fallback, "takes over from" if self.committed else "answers instead of")
+        return True
+
+    def _replace(self, fallback: Stack, verb: str) -> None:
+        """Start the fallback after a failed run, which is why it serves."""
+        failed, outcome = self.run, self.run.outcome
+        if outcome is not None:
+            self.reason = outcome.code or outcome.kind
+        log.warning("%s %s %s: %s", fallback.name, verb, failed.stack, self.reason)
         if self.on_fallback is not None:
             self.on_fallback(fallback)
-        verb = "takes over from" if self.committed else "answers instead of"
-        log.warning("%s %s %s: %s", fallback.name, verb, failed.stack, self.reason)
         self._start(fallback, "fallback")
-        return True
 
     def _repeatable(self, failed: Run, fallback: Stack) -> FramePrefix | TextPrefix | None:
         """Return what the fallback has to repeat, and is checked against; None if it cannot."""
@@ -369,10 +365,11 @@ class ServedStream:
         seconds = max(wait, _SHORTEST_WAIT_US) / 1_000_000
         self._stall_check = loop.call_later(seconds, self._check_stall)
 
-    def _next_piece(self, run: Run) -> tuple[list[bytes], int]:
-        """Take the run's next frames, one at least; returns what of them goes out, and their size.
+    def _next_piece(self, run: Run) -> tuple[list[bytes], int, bool]:
+        """Take the run's next frames, one at least.
 
-        What goes out is counted as sent.
+        Returns what of them goes out, which counts as sent; their size; and whether the stream
+        ends with them.
         """
         frames, first = run.frames, self._position
         piece = [frames[first].data]
@@ -388,7 +385,7 @@ class ServedStream:
             self._last = run, last - 1
         if piece:
             self._count_sent(run)
-        return piece, size
+        return piece, size, self.ended
 
     def _count_sent(self, run: Run) -> None:
         self.committed = True
@@ -429,19 +426,13 @@ class ServedStream:
                 data, self._last = None, (run, position)
             if data is None:
                 continue
-            if self._prefix is not None and not self._announced:
-                self._announced = True
+            if self._announcement is not None:
                 run.skipped = position
-                piece += self._announcement()
+                piece += self._announcement
+                self._announcement = None
             piece.append(data)
             self._last = run, position
         return piece
-
-    def _announcement(self) -> list[bytes]:
-        """Return the comment frame that names the new stack, where the wire has comments."""
-        if self.context.spec.dialect.framing != "sse":
-            return []
-        return [comment(f"served-by {self.served_by.name} {self.served_by.fingerprint}")]
 
     def _close_stream(self, run: Run, outcome: RunOutcome) -> list[Frame]:
         """Return the frames that end the stream without a fallback, and record them."""
