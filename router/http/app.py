@@ -110,40 +110,8 @@ def create_app(
         for path, method, described in flow_operations(spec):
             deep_dict_update(app.state.document, {"paths": {path: {method: described}}})
     app.state.body_memory = memory
-
-    async def feedback(request: Request) -> Response:
-        """Record a user's feedback on an answer."""
-        limit = router.settings().server.max_body_bytes
-        body: Feedback = await read_json(memory, request, _feedback, limit)
-        router.feedback(body.exchange_id, body.score, body.comment)
-        return Response(status_code=202)
-
-    async def healthz() -> dict[str, str]:
-        """Report that the process lives."""
-        return {"status": "alive"}
-
-    async def readyz() -> JSONResponse:
-        """Report whether requests are taken, and what does not work as configured."""
-        found = dict(faults())
-        status = "stopping" if router.draining else "degraded" if found else "ready"
-        return JSONResponse(
-            {"status": status, "faults": found, **_summary(router)},
-            status_code=503 if router.draining else 200,
-        )
-
-    app.post(
-        "/feedback",
-        status_code=202,
-        response_class=Response,
-        responses={status: answer(status) for status in (400, 404, 408, 413, 422, 500, 503)},
-        openapi_extra={"requestBody": body_of(Feedback)},
-    )(feedback)
-    app.get("/healthz")(healthz)
-    app.get(
-        "/readyz",
-        response_model=None,
-        responses={503: {"description": "The router is shutting down."}},
-    )(readyz)
+    _add_feedback(app, router, memory)
+    _add_health(app, router, faults)
     if metrics is not None:
         _add_metrics(app, metrics)
     for kind in (Problem, RequestValidationError, HTTPException, Exception):
@@ -161,13 +129,49 @@ def _flow_endpoints(router: Router, memory: BodyMemory) -> Iterator[tuple[str, F
             yield continuing.path, FlowEndpoint(router, memory, spec, continuing=continuing)
 
 
+def _add_feedback(app: FastAPI, router: Router, memory: BodyMemory) -> None:
+    @app.post(
+        "/feedback",
+        status_code=202,
+        response_class=Response,
+        responses={status: answer(status) for status in (400, 404, 408, 413, 422, 500, 503)},
+        openapi_extra={"requestBody": body_of(Feedback)},
+    )
+    async def feedback(request: Request) -> Response:
+        """Record a user's feedback on an answer."""
+        limit = router.settings().server.max_body_bytes
+        body: Feedback = await read_json(memory, request, _feedback, limit)
+        router.feedback(body.exchange_id, body.score, body.comment)
+        return Response(status_code=202)
+
+
+def _add_health(app: FastAPI, router: Router, faults: Callable[[], Mapping[str, str]]) -> None:
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        """Report that the process lives."""
+        return {"status": "alive"}
+
+    @app.get(
+        "/readyz",
+        response_model=None,
+        responses={503: {"description": "The router is shutting down."}},
+    )
+    async def readyz() -> JSONResponse:
+        """Report whether requests are taken, and what does not work as configured."""
+        found = dict(faults())
+        status = "stopping" if router.draining else "degraded" if found else "ready"
+        return JSONResponse(
+            {"status": status, "faults": found, **_summary(router)},
+            status_code=503 if router.draining else 200,
+        )
+
+
 def _add_metrics(app: FastAPI, page: MetricsPage) -> None:
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics(request: Request) -> Response:
         """Report to Prometheus."""
         body, media_type = await page(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": media_type})
-
-    app.get("/metrics", response_class=PlainTextResponse)(metrics)
 
 
 def _summary(router: Router) -> dict[str, Any]:

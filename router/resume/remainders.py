@@ -116,8 +116,9 @@ class _RemainderSession(TapeSession):
 class Remainders:
     """Finishes remainders of killed routers, one at a time.
 
-    `live` makes the live ports for a flow and a request's body. `on_unknown` is called, in a thread,
-    with flow, remainder and what of it is unknown; `on_finished` with the exchange.
+    `live` makes the live ports for a flow and a request's body, `stacks_for` returns the stacks
+    that can finish an exchange of a flow, the named one first. `on_unknown` is called, in a thread,
+    with flow, remainder and what of it is unknown. `limit` is the tape's, in bytes.
     """
 
     store: PauseStore
