@@ -14,7 +14,7 @@ from contract.flow import FlowSpec, Request
 from contract.model import Usage
 from contract.records import How, ModelUse, RunRecord
 from effects.tape import Entry, Tape
-from router.stack import Headers, IncomingRequest, RunOutcome, StackName
+from router.stack import Headers, IncomingRequest, RunOutcome, StackName, header_of
 
 log = logging.getLogger(__name__)
 
@@ -170,11 +170,8 @@ class Traces:
 
 def trace_of(headers: Headers) -> bytes | None:
     """Return the trace id of `traceparent`; None where it is missing or malformed."""
-    for name, value in headers:
-        if name == b"traceparent":
-            found = _TRACEPARENT.fullmatch(value.strip())
-            return found[1] if found and found[1].strip(b"0") else None
-    return None
+    found = _TRACEPARENT.fullmatch(header_of(headers, b"traceparent").strip())
+    return found[1] if found and found[1].strip(b"0") else None
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import Final
 from starlette.types import Scope
 
 from effects.tape import TapeSession
-from router.gateway.requests import GatewayRefused
+from router.gateway.refusals import GatewayRefused
 from router.router import Router
 from router.serving.run import Run
 from router.stack import EXCHANGE_HEADER, ROLE_HEADER, header_of

@@ -28,13 +28,8 @@ from router.gateway.answers import DONE, WholeAnswer, Writer, frame_event
 from router.gateway.correlation import calling_session, open_runs
 from router.gateway.openapi import gateway_document
 from router.gateway.peers import NOT_HERE, WorkerPeers
-from router.gateway.requests import (
-    CompletionRequest,
-    GatewayRefused,
-    call_key,
-    read_request,
-    refusal_of,
-)
+from router.gateway.refusals import GatewayRefused, refusal_of
+from router.gateway.requests import CompletionRequest, call_key, read_request
 from router.http.connection import (
     BodyMemory,
     DisconnectWatch,

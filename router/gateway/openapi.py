@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
-from router.gateway.requests import RefusalBody
+from router.gateway.refusals import RefusalBody
 from router.http.openapi import answer, schema_of
 from router.stack import EXCHANGE_HEADER, ROLE_HEADER
 

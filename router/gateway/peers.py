@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import secrets
 import socket
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +18,10 @@ import aiohttp
 from starlette.types import Scope, Send
 
 from router.context import trace_of
+from router.exchange_ids import new_exchange_id
 from router.gateway.answers import frame_event
 from router.gateway.correlation import EXCHANGE_HEADERS, named_exchange
-from router.gateway.requests import GatewayRefused
+from router.gateway.refusals import GatewayRefused
 from router.stack import ROLE_HEADER
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class WorkerPeers:
 
     def exchange_id(self) -> str:
         """Return an id for an exchange of this worker."""
-        return self._name + uuid.uuid4().hex[len(self._name) :]
+        return self._name + new_exchange_id()[len(self._name) :]
 
     def candidates(self, scope: Scope) -> list[Path]:
         """Return the sockets of workers to which a call that is unknown here may belong."""

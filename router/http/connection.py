@@ -1,4 +1,4 @@
-"""A client's connection: its body is read within limits, its disconnect is seen, its slowness ends.
+"""A client's connection: its bodies are limited, its disconnect is seen, and it must read.
 
 What this server can do beyond ASGI is an extension of the scope.
 """

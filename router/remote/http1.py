@@ -238,8 +238,11 @@ class Response:
         """Take bytes; return whether the connection is free for another request."""
         parser = self._parser
         body = parser.feed(data)
-        if body:
-            self._take_body(body)
+        if body and self._listener is not None:
+            self._pass_on(self._listener, body)
+        elif body:
+            self._held += body
+            self.changed.wake()
         elif parser.headed:
             self.changed.wake()
         if parser.complete or parser.fault:
@@ -251,13 +254,6 @@ class Response:
         if not self.ended:
             self._parser.end()
             self._check_end(why)
-
-    def _take_body(self, body: bytes) -> None:
-        if self._listener is None:
-            self._held += body
-            self.changed.wake()
-        else:
-            self._pass_on(self._listener, body)
 
     def _pass_on(self, listener: Callable[[bytes], None], body: bytes) -> None:
         try:

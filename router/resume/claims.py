@@ -21,7 +21,7 @@ _RETRIES_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Waits between attempts to store the end of a claim: mostly while its lease lasts."""
 
 
-def _no_tape() -> None:
+def _nothing() -> None:
     return None
 
 
@@ -43,9 +43,9 @@ class Claim:
         expires_at: float,
     ) -> None:
         self.pause = pause
-        self.encode_tape: Callable[[], bytes | None] = _no_tape
+        self.encode_tape: Callable[[], bytes | None] = _nothing
         """Encodes the tape as it is now, stored with each write and renewal."""
-        self.on_lost: Callable[[], None] = _no_tape
+        self.on_lost: Callable[[], None] = _nothing
         """Called once another router may have resumed the pause."""
         self._store = store
         self._owner = owner
@@ -114,7 +114,7 @@ class Claim:
         # A store may swallow a cancellation that meets its answer: then the flag ends the task.
         self._ended = True
         self._task.cancel()
-        self.on_lost = _no_tape
+        self.on_lost = _nothing
         for wait in (*waits, None):
             try:
                 await store()

@@ -98,12 +98,6 @@ def _last_before_end(run: Run) -> Entry | None:
     return None
 
 
-def _attempt_of(owner: str) -> int:
-    """Return which attempt to finish a remainder an owner made; 0 for the router that served."""
-    number, parted, _ = owner.partition(":")
-    return int(number) if parted else 0
-
-
 class _RemainderSession(TapeSession):
     """Plays the tape up to the end of the stream and goes on live; serves no client."""
 
@@ -152,7 +146,8 @@ class Remainders:
 
     async def _finish(self, hitl_id: str, last_owner: str, owner: str) -> bool:
         """Finish one; an owner that finishes is named after the number of its attempt."""
-        attempt = _attempt_of(last_owner) + 1
+        number, numbered, _ = last_owner.partition(":")
+        attempt = int(number) + 1 if numbered else 1  # the router that served made none
         owner = f"{attempt}:{owner}"
         if await self.store.claim(hitl_id, owner, LEASE_SECONDS) != "claimed":
             return False

@@ -19,7 +19,7 @@ from router.config.schema import FlowSettings, Settings
 from router.context import Assignment, RouterCounts
 from router.routing.flags import FlagEvaluator, Targeting
 from router.routing.pins import Pins
-from router.stack import IncomingRequest, StackName
+from router.stack import IncomingRequest, StackName, header_of
 
 log = logging.getLogger(__name__)
 
@@ -105,9 +105,8 @@ def attribute(place: str, body: Body, incoming: IncomingRequest | None) -> str:
     if kind == "body":
         value = value_in(body, name)
         return "" if value is None else str(value)
-    wanted = name.encode()
     headers = incoming.headers if incoming is not None else ()
-    return next((value.decode("latin-1") for key, value in headers if key == wanted), "")
+    return header_of(headers, name.encode()).decode("latin-1")
 
 
 def bucket(salt: str, key: str) -> int:

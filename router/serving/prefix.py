@@ -68,7 +68,7 @@ class TextFrames:
         if tree is None:
             return ParsedEvent(name, (), (name,), event.data.decode("utf-8", "replace").strip())
         texts = tuple(
-            EventText(track, at, growth, _units(value_at(tree, at)))
+            EventText(track, at, growth, value_at(tree, at).encode(_UTF_16, "surrogatepass"))
             for track, at, growth in event.texts()
         )
         part, calls_tool = event.part, self.decoder.calls_tool(tree)
@@ -98,10 +98,6 @@ class TextFrames:
             return event
         name = self.decoder.name(event.sse_name, tree)
         return WireEvent(self.decoder, event.sse_name, event.data, name, tree)
-
-
-def _units(text: str) -> Units:
-    return text.encode(_UTF_16, "surrogatepass")
 
 
 def _encoded(tree: Any) -> bytes:

@@ -14,7 +14,8 @@ from contract.errors import EffectFailed, Fault, FaultCode, Fenced, TapeCut, Tap
 from contract.model import PassedCall
 from effects.tape import canonical
 from router.gateway import requests
-from router.gateway.requests import PIECE, GatewayRefused, call_key, read_request, refusal_of
+from router.gateway.refusals import GatewayRefused, refusal_of
+from router.gateway.requests import PIECE, call_key, read_request
 
 values = st.recursive(
     st.none()
