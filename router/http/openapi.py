@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -104,9 +105,16 @@ def body_of(struct: Any) -> dict[str, Any]:
 
 
 def schema_of(struct: Any) -> Any:
-    """Return the JSON Schema of a struct, without references."""
+    """Return the JSON Schema of a struct, without references; the caller may change it."""
+    return _inline(*_components_of(struct))
+
+
+# A problem is described for each status of each path: msgspec would evaluate its annotations
+# again. The limit lets go of the structs of declared flows that are gone.
+@lru_cache(maxsize=64)
+def _components_of(struct: Any) -> tuple[Any, Mapping[str, Any]]:
     (root,), components = msgspec.json.schema_components([struct], ref_template="{name}")
-    return _inline(root, components)
+    return root, components
 
 
 def _inline(schema: Any, components: Mapping[str, Any]) -> Any:
