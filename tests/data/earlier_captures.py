@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,16 +26,23 @@ CLUSTERS = FOLDER / "clusters.json"
 Json = dict[str, Any]
 
 
-def cutover(*arguments: str, cwd: Path, checkout: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command of a checkout."""
-    return subprocess.run(
-        (sys.executable, "-m", "cutover", *arguments),
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(checkout)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+Command = Callable[..., int]
+"""Runs a command of `cutover`, its words given, and returns the exit status."""
+
+
+def command_of(checkout: Path, folder: Path) -> Command:
+    """Return the command line of a checkout, run inside a folder."""
+
+    def run(*arguments: str) -> int:
+        return subprocess.run(
+            (sys.executable, "-m", "cutover", *arguments),
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(checkout)},
+            stdout=subprocess.DEVNULL,
+            check=False,
+        ).returncode
+
+    return run
 
 
 def lines(folder: Path) -> Iterator[Json]:
@@ -83,24 +90,24 @@ def _spoil(run: Json, how: int) -> None:
             pass
 
 
-def diffed(captures: Path, place: Path, checkout: Path) -> Json:
+def diffed(captures: Path, place: Path, run: Command) -> Json:
     """Compare captures: what the report counts, and its clusters."""
-    done = cutover("diff", str(captures), "-o", str(place), cwd=place.parent, checkout=checkout)
+    status = run("diff", str(captures), "-o", str(place))
     report = json.loads((place / "report.json").read_text("utf-8"))
     counted = ("id", "flow", "layer", "kind", "path", "exchanges", "findings")
     clusters = [{name: one[name] for name in counted} for one in report["clusters"]]
     ordered = sorted(clusters, key=lambda one: (one["flow"], one["id"]))
-    return {"exit": done.returncode, "counts": report["counts"], "clusters": ordered}
+    return {"exit": status, "counts": report["counts"], "clusters": ordered}
 
 
-def replayed(stack: str, place: Path, checkout: Path) -> dict[str, str]:
+def replayed(stack: str, place: Path, run: Command) -> dict[str, str]:
     """Replay the captures on a stack: a digest of every run, by `exchange stack`."""
     options = ("--stack", stack, "-o", str(place), "--processes", "0", "--no-report")
-    cutover("replay", str(CAPTURES), *options, cwd=place.parent, checkout=checkout)
+    run("replay", str(CAPTURES), *options)
     return {
-        f"{run['exchange']} {run['stack']}": digest(run)
-        for run in lines(place / "segments")
-        if run["role"] == "replay"
+        f"{line['exchange']} {line['stack']}": digest(line)
+        for line in lines(place / "segments")
+        if line["role"] == "replay"
     }
 
 
@@ -122,12 +129,13 @@ def expectations(checkout: Path) -> Json:
     """Collect what a checkout makes of the captures."""
     with TemporaryDirectory() as name:
         place = Path(name)
+        run = command_of(checkout, place)
         spoil(CAPTURES, place / "spoilt.jsonl")
         return {
-            "equal": diffed(CAPTURES, place / "equal", checkout),
-            "spoilt": diffed(place / "spoilt.jsonl", place / "spoilt", checkout),
+            "equal": diffed(CAPTURES, place / "equal", run),
+            "spoilt": diffed(place / "spoilt.jsonl", place / "spoilt", run),
             "replays": {
-                stack: replayed(stack, place / stack, checkout) for stack in ("legacy", "graph")
+                stack: replayed(stack, place / stack, run) for stack in ("legacy", "graph")
             },
         }
 
@@ -143,8 +151,10 @@ def main(*checkouts: str) -> None:
         write(expectations(Path(checkouts[0]).resolve()), EXPECTED)
         return
     with TemporaryDirectory() as name:
-        spoil(CAPTURES, Path(name) / "spoilt.jsonl")
-        found = diffed(Path(name) / "spoilt.jsonl", Path(name) / "spoilt", Path.cwd())
+        place = Path(name)
+        spoil(CAPTURES, place / "spoilt.jsonl")
+        run = command_of(Path.cwd(), place)
+        found = diffed(place / "spoilt.jsonl", place / "spoilt", run)
         write(found["clusters"], CLUSTERS)
 
 
