@@ -35,6 +35,7 @@ os.environ.pop("COLUMNS", None)
 
 FORKED_WITH = [
     "tests.e2e.processes",
+    "tests.support.forked",
     "cutover.cli.serve",
     "graph_impl",
     "legacy",

@@ -63,6 +63,5 @@ async def write_until_killed(folder: str) -> None:
             sys.stdout.flush()
 
 
-def main(folder: str) -> None:
-    """Run as a process of its own."""
-    asyncio.run(write_until_killed(folder))
+if __name__ == "__main__":
+    asyncio.run(write_until_killed(sys.argv[1]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ from compare.input.files import files_below
 from compare.input.segments import find_segments
 from contract.stores import DataSubject
 from cutover.erasure import SubjectMatcher, erase_captures
-from loadtests.processes import child_environment, module_command
-from tests.support.patience import PATIENCE_S
+from tests.support.forked import forked_module
 
 NOT_FILES = ("device.jsonl", "pipe.jsonl.zst")
 ANN = SubjectMatcher(DataSubject("user", "ann"), b"key")
@@ -81,17 +79,12 @@ def test_pipes_and_devices_are_counted_and_passed_over(
     odd: Path, tmp_path_factory: pytest.TempPathFactory, words: list[str], status: int, said: str
 ) -> None:
     """By every command that reads captures: the one does not begin, the other does not end."""
-    done = subprocess.run(
-        module_command("cutover", words[0], str(odd), *words[1:]),
-        cwd=tmp_path_factory.mktemp("here"),
-        env=child_environment(COLUMNS="200"),
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    assert (done.returncode, done.stderr) == (status, "")
-    assert said in " ".join(done.stdout.split())
+    here, log = tmp_path_factory.mktemp("here"), tmp_path_factory.mktemp("log") / "log"
+    command = (words[0], str(odd), *words[1:])
+    with forked_module("cutover", *command, cwd=here, log=log, COLUMNS="200") as done:
+        shown = done.stdout.read()
+        assert (done.wait(), log.read_text("utf-8")) == (status, "")
+    assert said in " ".join(shown.split())
 
 
 def test_who_forgets_passes_them_over(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -38,6 +36,7 @@ from router.config import patterns
 from router.config.schema import CaptureSettings, RedactionSettings
 from tests.conftest import ROOT
 from tests.support.capture_files import BEGAN, SPECS, batches, runs, segments, spoken
+from tests.support.forked import forked_module
 from tests.support.records import a_request, an_entry, raw
 
 LONG = "ab" * 40_000
@@ -460,15 +459,10 @@ def test_a_torn_tail_is_seen_and_the_rest_is_whole(tmp_path: Path, lost: int) ->
 @pytest.mark.slow
 def test_kill_minus_nine_loses_the_last_batch_at_most(tmp_path: Path) -> None:
     """Everything that was flushed before is readable afterwards."""
-    code = "import sys; from tests.support.capture_files import main; main(sys.argv[1])"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    with process:
-        assert process.stdout is not None
-        certain = max(int(process.stdout.readline()) for _ in range(10))
-        process.send_signal(signal.SIGKILL)
-        certain = max([certain, *map(int, process.stdout.read().split())])
+    with forked_module("tests.support.capture_files", str(tmp_path), cwd=ROOT) as writing:
+        certain = max(int(writing.stdout.readline()) for _ in range(10))
+        writing.send_signal(signal.SIGKILL)
+        certain = max([certain, *map(int, writing.stdout.read().split())])
     found = [int(one.exchange) for one in runs(tmp_path)]
     assert found == list(range(len(found)))
     assert len(found) > certain

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -13,38 +13,30 @@ import pytest
 
 from router.telemetry import instruments as i
 from tests.conftest import ROOT
+from tests.support.forked import ForkedModule, forked_module
 from tests.support.metrics_page import samples
 
 pytestmark = pytest.mark.slow
 
 
+@dataclass(frozen=True)
 class Worker:
     """A process with metrics of its own."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
+    module: ForkedModule
 
     def told(self, command: str) -> str:
-        """Return a command; returns the page as it is then."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
-        return msgspec.json.decode(self.process.stdout.readline(), type=str)
+        """Give it a command; returns the page as it is then."""
+        self.module.stdin.write(command + "\n")
+        return msgspec.json.decode(self.module.stdout.readline(), type=str)
 
 
 @contextmanager
 def working(folder: Path) -> Iterator[Worker]:
     """Start a worker that keeps its values in a folder."""
-    environ = {"PROMETHEUS_MULTIPROC_DIR": str(folder), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.router.telemetry.worker"]
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environ, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        try:
-            yield Worker(process)
-        finally:
-            process.kill()
+    module = "tests.router.telemetry.worker"
+    with forked_module(module, cwd=ROOT, PROMETHEUS_MULTIPROC_DIR=str(folder)) as forked:
+        yield Worker(forked)
 
 
 def test_any_worker_tells_of_all(tmp_path: Path) -> None:
@@ -67,8 +59,8 @@ def test_a_killed_worker_leaves_its_counts_and_no_streams(tmp_path: Path) -> Non
     with working(tmp_path) as one, working(tmp_path) as other:
         one.told("settle")
         other.told("settle")
-        other.process.kill()
-        other.process.wait()
+        other.module.send_signal(signal.SIGKILL)
+        other.module.wait()
         page = one.told("page")
         assert samples(page, i.LEDGER) == {("chat", "not_sampled", ""): 2}
         assert samples(page, i.OPEN_STREAMS) == {("chat",): 1}
