@@ -40,7 +40,7 @@ from rules import companion as rules
 from rules import memories, questions
 from rules.conversation import Render, end_session_turn, tool_answer
 from rules.emotion import feel
-from rules.images import Picture, picture
+from rules.images import picture
 from rules.memories import Fact
 
 log = logging.getLogger(__name__)
@@ -55,8 +55,9 @@ class MessageState(RoundState, total=False):
 
 
 class PictureState(TypedDict, total=False):
-    """What flows between the nodes of a picture: the text read in it, the facts found there."""
+    """What flows between the nodes of a picture: its digest, its text, the facts found there."""
 
+    digest: str
     text: str
     facts: list[Plain]
 
@@ -71,16 +72,12 @@ def read_prompts(folder: Path = FOLDER) -> Mapping[str, Render]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanionContext(RunContext):
-    """What one run reaches the world and the client through, and the turn it was admitted with.
-
-    `image` is the picture of a request that shows one.
-    """
+    """What one run reaches the world and the client through, and the turn it was admitted with."""
 
     request: rules.CompanionRequest
     prompts: Mapping[str, Render]
     turn: Turn
     earlier: tuple[Turn, ...]
-    image: Picture | None = None
 
     async def say(self, content: str) -> str:
         """Send a piece of the reply and return it; after the last, await `sink.drained`."""
@@ -205,11 +202,11 @@ def _answers(todo: questions.Round, results: dict[str, ToolResult]) -> MessageSt
 
 
 async def _vision(
-    _: PictureState, runtime: Companion
+    state: PictureState, runtime: Companion
 ) -> Command[Literal["memory_extraction", "__end__"]]:
     """Read the text in the picture, sending it on the way."""
     context = runtime.context
-    text = await _read(context)
+    text = await _read(context, state["digest"])
     if rules.no_text(text):
         text += await context.say(rules.text(context.request, "no_text"))
     elif context.request.body.action == "analyze_for_memory":
@@ -218,12 +215,11 @@ async def _vision(
     return Command(goto="__end__")
 
 
-async def _read(context: CompanionContext) -> str:
+async def _read(context: CompanionContext, digest: str) -> str:
     """Send the text as it is read, once it is certain that the picture has some."""
     read = held = ""
     system = context.prompts["vision"]({"no_text": rules.NO_TEXT})
-    assert context.image is not None  # noqa: S101 - the graph of pictures is run with one
-    call = rules.vision(context.request, system, context.image)
+    call = rules.vision(context.request, system, digest)
     async for chunk in context.effects.model.stream("vision", call):
         held += chunk.text
         if held and (read or not rules.may_be_no_text(held)):
@@ -297,17 +293,13 @@ def companion(prompts: Path = FOLDER) -> Flow:
             image = picture(body.image) if isinstance(body, ImageTurn) else None
             turn, earlier = await rules.admit(request, effects)
         context = CompanionContext(
-            effects=effects,
-            request=request,
-            prompts=rendered,
-            turn=turn,
-            earlier=earlier,
-            image=image,
+            effects=effects, request=request, prompts=rendered, turn=turn, earlier=earlier
         )
         # three supersteps a round of tools that ends in a question; some to spare
         steps = 3 * request.options.max_tool_iterations + 10
         graph = pictures if image else messages
-        async with aclosing(run(graph, {"results": {}}, context, steps=steps)) as events:
+        state: Plain = {"digest": image.digest} if image else {"results": {}}
+        async with aclosing(run(graph, state, context, steps=steps)) as events:
             async for event in events:
                 yield event
 

@@ -173,7 +173,7 @@ async def _picture(reply: Reply, image: Picture) -> Events:
     effects, request, node = reply.effects, reply.request, reply.effects.trace.node
     with node("vision"):
         system, held = reply.prompts["vision"]({"no_text": rules.NO_TEXT}), ""
-        call = rules.vision(request, system, image)
+        call = rules.vision(request, system, image.digest)
         async for chunk in effects.model.stream("vision", call):
             held += chunk.text
             # Nothing is sent before it is certain that there is text.

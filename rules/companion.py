@@ -44,7 +44,6 @@ from rules.conversation import (
     window,
 )
 from rules.emotion import snippet
-from rules.images import Picture
 from rules.memories import Fact, as_list, confident_facts, memory_form, remember
 
 CompanionRequest: TypeAlias = Request[Any, CompanionOptions]
@@ -171,9 +170,9 @@ def memories_text(memories: Iterable[MemoryEntry]) -> str:
     return as_list(memories) or NO_MEMORIES
 
 
-def vision(request: CompanionRequest, system: str, seen: Picture) -> ModelCall:
+def vision(request: CompanionRequest, system: str, digest: str) -> ModelCall:
     """Build the call that reads a picture's text; it refers to the picture by digest."""
-    image = ImagePart(ImageUrl(reference("image", seen.digest)))
+    image = ImagePart(ImageUrl(reference("image", digest)))
     picture = UserMessage((TextPart(text(request, "picture")), image))
     return ModelCall(
         model_id=request.options.vision_model_id,
