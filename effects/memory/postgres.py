@@ -29,7 +29,14 @@ from effects.memory.store import (
     text_terms,
 )
 from effects.stores.postgres import LimitedConnection, PostgresDatabase, attempt, drive, execute
-from effects.stores.tables import MEMORY_CODES, BoundStatement, Schema, Statement, Transaction
+from effects.stores.tables import (
+    CHECK_SECONDS,
+    MEMORY_CODES,
+    BoundStatement,
+    Schema,
+    Statement,
+    Transaction,
+)
 
 log = logging.getLogger(__name__)
 
@@ -186,12 +193,12 @@ class PostgresEntries(EntryStore):
         return "[" + ",".join(f"{number:.6g}" for number in vector.tolist()) + "]"
 
 
-async def why_no_vectors(dsn: str, limit: float = 2.0) -> str:
+async def why_no_vectors(dsn: str) -> str:
     """Explain why a store here would have no vectors, "" where it would; nothing is made.
 
     Raises `EffectFailed`.
     """
-    async with PostgresDatabase.open(dsn, None, MEMORY_CODES, limit=limit) as database:
+    async with PostgresDatabase.open(dsn, None, MEMORY_CODES, limit=CHECK_SECONDS) as database:
         rows, _ = await database.execute(_OFFERED())
     usable, installed, creatable, offered = rows[0] if rows else (False, None, False, False)
     if usable:
@@ -204,10 +211,10 @@ async def why_no_vectors(dsn: str, limit: float = 2.0) -> str:
     return "" if creatable else "the extension vector is not created, and the role may not do it"
 
 
-async def vectors_in_database(dsn: str, limit: float = 2.0) -> VectorCounts | None:
+async def vectors_in_database(dsn: str) -> VectorCounts | None:
     """Count what a database holds; None where there are no such tables yet, or no answer."""
     try:
-        async with PostgresDatabase.open(dsn, None, MEMORY_CODES, limit=limit) as database:
+        async with PostgresDatabase.open(dsn, None, MEMORY_CODES, limit=CHECK_SECONDS) as database:
             return await database.snapshot(count_vectors())
     except EffectFailed:
         return None

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from contract.errors import CutoverError, EffectFailed, Fault, Paused
 from contract.operations import HUMAN_ANSWER, LOCK_ACQUIRE, LOCK_RELEASE, TOOLS_RUN, Operation
 from contract.ports import Effects, Model
-from contract.records import EntryEnd
 from contract.stores import Acquire, Release, Released
 from effects.loop_time import limit
 from effects.tape.tape import Entry, Tape
@@ -131,7 +130,7 @@ class Exchange:
         else:
             entry = self.tape.add(HUMAN_ANSWER, site, args, self.stamp())
             self._add_result(entry, answer)
-        self._close_entry(entry)
+        entry.close("complete" if entry.fault is None else "error", entry.ended, entry.fault)
         return entry
 
     async def acquire_locks(self) -> bool:
@@ -267,7 +266,7 @@ class Exchange:
                 with suppress(EffectFailed):
                     await self._within_deadline(journal.end(entry))
         finally:
-            self._close_entry(entry)
+            entry.close("complete" if entry.fault is None else "error", entry.ended, entry.fault)
 
     def _add_result(self, entry: Entry, item: Any) -> None:
         entry.ended = self.stamp()
@@ -282,11 +281,6 @@ class Exchange:
         # The text may hold secrets: it goes to the log's traceback, never to the tape.
         log.error("adapter of %s failed", entry.operation.label, exc_info=error)
         return Fault("adapter_failed", data={"kind": type(error).__name__})
-
-    def _close_entry(self, entry: Entry) -> None:
-        """Let the runs read what came of a call."""
-        end: EntryEnd = "complete" if entry.fault is None else "error"
-        entry.close(end, entry.ended, entry.fault)
 
     async def _within_deadline(self, call: Awaitable[Any]) -> Any:
         seconds = self._write_seconds

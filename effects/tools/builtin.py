@@ -222,8 +222,8 @@ class CurrentTimeArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     zone: Zone | None = None
 
 
-def time_tool(clock: Clock, zone: str = "UTC") -> Tool:
-    """Make the tool `current_time`; `zone` is used where the model names none."""
+def time_tool(clock: Clock) -> Tool:
+    """Make the tool `current_time`, which tells UTC where the model names no zone."""
 
     @tool(
         "current_time",
@@ -232,7 +232,7 @@ def time_tool(clock: Clock, zone: str = "UTC") -> Tool:
         read_only=True,
     )
     async def current_time(arguments: CurrentTimeArguments, _: ToolContext) -> dict[str, str]:
-        name = arguments.zone or zone
+        name = arguments.zone or "UTC"
         try:
             there = ZoneInfo(name)
         except (KeyError, ValueError, OSError) as failure:
@@ -256,7 +256,7 @@ class SearchMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     ]
 
 
-def memory_tool(memory: Memory, limit: int = 5) -> Tool:
+def memory_tool(memory: Memory) -> Tool:
     """Make the tool `search_memory`; a request without a user finds nothing."""
 
     @tool(
@@ -268,15 +268,15 @@ def memory_tool(memory: Memory, limit: int = 5) -> Tool:
     async def search_memory(arguments: SearchMemoryArguments, context: ToolContext) -> list[str]:
         if context.user_id is None:
             return []
-        query = Recall(user_id=context.user_id, query=arguments.query, limit=limit)
+        query = Recall(user_id=context.user_id, query=arguments.query)
         return [entry.text for entry in await memory.recall("search_memory", query)]
 
     return search_memory
 
 
-def builtin_tools(clock: Clock, memory: Memory | None = None, zone: str = "UTC") -> list[Tool]:
-    """Make them; without a memory there is none to search. `zone` is the default of the clock."""
-    tools = [calculator, time_tool(clock, zone), unit_converter]
+def builtin_tools(clock: Clock, memory: Memory | None = None) -> list[Tool]:
+    """Make them; without a memory there is none to search."""
+    tools = [calculator, time_tool(clock), unit_converter]
     if memory is not None:
         tools.append(memory_tool(memory))
     return tools

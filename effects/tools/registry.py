@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 MAX_ANSWER = 65_536
 """Characters of one answer that a model gets."""
+_THREADS = 8
 
 
 class DuplicateTool(CutoverError):
@@ -50,7 +51,7 @@ class ToolRegistry:
     Behind them come those of `sources`; of two tools of one name the first is called.
 
     No call takes more than `longest` seconds, whatever its tool declares; of its answer the model
-    gets the first `characters`, and how many more there were. Plain functions run in `threads`
+    gets the first `characters`, and how many more there were. Plain functions run in
     threads of the registry's own. One that exceeds its time results in `tool_timeout`, but
     occupies its thread until it returns.
     """
@@ -59,7 +60,6 @@ class ToolRegistry:
         self,
         tools: Iterable[Tool] = (),
         *,
-        threads: int = 8,
         longest: float = 30.0,
         characters: int = MAX_ANSWER,
         sources: Sequence[ToolSource] = (),
@@ -69,12 +69,12 @@ class ToolRegistry:
         self._sources = tuple(sources)
         self._longest = longest
         self._characters = characters
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tool")
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tool")
         for one in tools:
             self.register(one)
 
     def register(self, one: Tool) -> None:
-        """Add a tool; raises `ToolNameTaken`."""
+        """Add a tool; raises `DuplicateTool`."""
         if self._tools.setdefault(one.spec.name, one) is not one:
             raise DuplicateTool(one.spec.name)
 
