@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from contract.errors import CutoverError, EffectFailed
@@ -85,17 +86,7 @@ async def erase_rows(
     chats = turns.chats if turns else frozenset[ChatKey]()
     if subject.kind == "chat":
         chats |= {ChatKey(subject.flow, subject.value)}
-    # A pause of one message is found by its exchange: others of the chat are not concerned.
-    sessions = () if subject.kind == "message" else chats
-    users = {subject.value} if subject.kind == "user" else ()
-
-    async def erase_pauses(store: SqlPauses) -> int:
-        # Encrypted ones need no key.
-        removed = await store.erase(exchanges, (), users)
-        for flow, session in sessions:
-            removed += await store.erase((), (session,), flow=flow or None)
-        return removed
-
+    erase_pauses = partial(_erase_pauses, subject, exchanges, chats)
     pauses = await attempt("pauses", SqlPauses.open_store, erase_pauses, 0)
     return ErasedRows(
         turns=turns.turns if turns else None,
@@ -105,6 +96,18 @@ async def erase_rows(
         chats=chats,
         all_chats=turns is not None or subject.kind == "chat",
     )
+
+
+async def _erase_pauses(
+    subject: DataSubject, exchanges: Collection[str], chats: Collection[ChatKey], store: SqlPauses
+) -> int:
+    """Remove the pauses of exchanges, of the user and of chats; encrypted ones need no key."""
+    users = {subject.value} if subject.kind == "user" else ()
+    removed = await store.erase(exchanges, (), users)
+    if subject.kind != "message":  # its pause is its exchange's; others of the chat stay
+        for flow, session in chats:
+            removed += await store.erase((), (session,), flow=flow or None)
+    return removed
 
 
 class ErasedThreads(NamedTuple):

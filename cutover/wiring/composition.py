@@ -41,16 +41,17 @@ from cutover.wiring.telemetry import Metrics, open_metrics, open_tracing
 from cutover.wiring.tools import open_tool_servers, tool_servers
 from effects.local import NoHuman, RandomIds, SystemClock
 from effects.loop_time import counted_loop_time
+from effects.memory.embeddings import Embedder
 from effects.model import ModelEntry, ModelRegistry, RescuingModel
 from effects.stores import ConversationStore, StoredWrite
 from effects.stores.shadow_replies import ShadowReplies
 from effects.tape import NodeTimes
-from effects.tools import ToolRegistry, builtin_tools
+from effects.tools import ToolRegistry, ToolSource, builtin_tools
 from router.admin.audit import Change, now, write_audit
 from router.admin.pages import RecentExchanges
 from router.capture.writer import CaptureWriter
 from router.config.capabilities import powers_of
-from router.config.schema import CaptureSettings, Settings
+from router.config.schema import CaptureSettings, Settings, StoreSettings
 from router.context import Observer
 from router.exchange_ids import ExchangeIds, exchange_key, new_exchange_id
 from router.resume.pauses import Pauses
@@ -139,17 +140,8 @@ async def open_services(
         stack.push_async_callback(shadow_model.registry.aclose)
         model = RescuingModel(models, policy)
         embedder = await open_embedder(first.embeddings, environ, stack)
-        least = first.embeddings.least_similarity
-        memory = await open_memory(stores.memory, stack, embedder, least)
-        tools = ToolRegistry(
-            builtin_tools(CLOCK, memory),
-            longest=first.limits.tool_seconds,
-            characters=first.limits.tool_characters,
-            sources=open_tool_servers(servers, stack),
-        )
-        stack.push_async_callback(tools.aclose)
-        conversations = await open_conversations(stores.conversations, stack)
-        live = LivePorts(model, tools, memory, conversations, await open_locks(stores.locks, stack))
+        sources = open_tool_servers(servers, stack)
+        live = await _open_live_ports(first, stores, model, embedder, sources, stack)
         sealing = pause_encryption(first.pauses, environ)
         pauses = await open_pauses(stores.pauses, stack, sealing)
         write_journal = None
@@ -209,6 +201,28 @@ async def open_services(
             )
         finally:
             await router.aclose(settings().server.drain_seconds)
+
+
+async def _open_live_ports(
+    settings: Settings,
+    stores: StoreSettings,
+    model: Model,
+    embedder: Embedder | None,
+    sources: Sequence[ToolSource],
+    stack: AsyncExitStack,
+) -> LivePorts:
+    """Open the stores and tools that stacks reach; `stores` are their addresses, looked up."""
+    least = settings.embeddings.least_similarity
+    memory = await open_memory(stores.memory, stack, embedder, least)
+    tools = ToolRegistry(
+        builtin_tools(CLOCK, memory),
+        longest=settings.limits.tool_seconds,
+        characters=settings.limits.tool_characters,
+        sources=sources,
+    )
+    stack.push_async_callback(tools.aclose)
+    conversations = await open_conversations(stores.conversations, stack)
+    return LivePorts(model, tools, memory, conversations, await open_locks(stores.locks, stack))
 
 
 async def _open_state_sync(address: str, router: Router, stack: AsyncExitStack) -> StateSync | None:
