@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from contract.flow import FlowSpec, Request
 from contract.flows.chat import Send, ToolFeedback
 from contract.model import ModelCall
 from contract.records import EntryRecord, Role
-from cutover.selftest.cases import FOREVER, Answer, Case, by_round
+from cutover.selftest.cases import FOREVER, Answer, Case, Scene, by_round
 from effects.tape import Exchange, Policy, Tape, TapeSession
 from effects.testing import World
 from graph_impl import FLOWS as GRAPH
@@ -42,29 +41,6 @@ __all__ = [
     "replay",
     "same_on_both",
 ]
-
-
-class Scene(Protocol):
-    """A request, and the world it meets; `taken` is a lock another exchange holds, if any."""
-
-    @property
-    def spec(self) -> FlowSpec:
-        """The flow of the request."""
-        ...
-
-    @property
-    def request(self) -> Request[Any, Any]:
-        """The request as the flow gets it."""
-        ...
-
-    @property
-    def taken(self) -> str:
-        """The lock another exchange holds, "" for none."""
-        ...
-
-    def world(self) -> World:
-        """Return a new world."""
-        ...
 
 
 @dataclass(frozen=True)
