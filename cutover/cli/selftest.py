@@ -109,9 +109,8 @@ def _table(outcome: Outcome) -> Table:
         found = sum(trial.detected for trial in trials)
         table.add_row(title, f"{found} of {len(trials)}", _share(found, len(trials)))
     for rate in outcome.rates:
-        title = "found" if rate.measure == "found" else f"found {rate.measure}"
         interval = f"{_percent(rate.share)} ({100 * rate.low:.1f} to {100 * rate.high:.1f} %)"
-        table.add_row(f"drawn faults {title}", f"{rate.hits} of {rate.trials}", interval)
+        table.add_row(f"drawn faults {rate.text}", f"{rate.hits} of {rate.trials}", interval)
     alarms = outcome.alarms
     raised = f"{alarms.raised:,} of {alarms.pairs:,}"
     table.add_row("false alarms", raised, _share(alarms.raised, alarms.pairs))

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from compare.captures import Question, compare_captures
 from compare.tally import Tally
 from contract.errors import Refused
@@ -75,16 +77,7 @@ class _Stack(LocalStack):
         self, request: RunRequest, session: TapeSession, *, strict: bool = True
     ) -> LocalRun:
         spec = _named(request.spec, self.wire(request.spec.encode))
-        asked = RunRequest(
-            spec,
-            request.stack,
-            request.request,
-            request.role,
-            request.incoming,
-            request.exchange,
-            request.unsent_limit,
-            request.total_limit,
-        )
+        asked = msgspec.structs.replace(request, spec=spec)
         checked = strict and not spec.declared  # frames of declared flows are passed on
         return LocalRun(asked, session, self.flows[spec.name], strict=checked)
 

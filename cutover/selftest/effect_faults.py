@@ -21,6 +21,7 @@ from contract.model import (
     ToolResult,
     UserMessage,
 )
+from contract.operations import Operation
 from contract.ports import Effects
 from contract.stores import Turn
 from cutover.selftest.stream_faults import FlowWrapper, code_faults
@@ -55,6 +56,11 @@ def replacing(port: str, **operations: Callable[..., object]) -> FlowWrapper:
         return wrapped
 
     return wrap
+
+
+def replacing_calls(operation: Operation, made: Callable[..., object]) -> FlowWrapper:
+    """Replace one operation, wherever its port is."""
+    return replacing(operation.port, **{operation.name: made})
 
 
 async def _twice(real: Any, *args: Any, **named: Any) -> object:
@@ -173,16 +179,18 @@ def _tools_reversed(flow: Flow) -> Flow:
 
 def _stored_first(flow: Flow) -> Flow:
     """Store the message before its lock is held."""
-    turn = Turn(
-        message_id="m-1",
-        role="user",
-        content="北京天气怎么样？我下午有空吗？",
-        chat_id="c-1",
-        user_id="u-1",
-        user_name="小明",
-    )
 
     def wrapped(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
+        body = request.body
+        turn = Turn(
+            message_id=body.message_id,
+            role="user",
+            content=body.content,
+            chat_id=body.chat_id,
+            user_id=body.user_id,
+            user_name=body.user_name,
+        )
+
         async def acquire(real: Any, *args: Any) -> object:
             await effects.conversations.put("message", turn)
             return await real(*args)

@@ -113,13 +113,12 @@ class NotAPair(CutoverError):
 
 
 @cache
-def _comparer(flow: str, chunking: Chunking | None) -> Comparer:
-    spec = SPECS[flow]
-    return Comparer(spec) if chunking is None else Comparer(spec, chunking)
+def _comparer(flow: str, chunking: Chunking) -> Comparer:
+    return Comparer(SPECS[flow], chunking)
 
 
-def causes(runs: tuple[RunRecord, ...], chunking: Chunking | None = None) -> tuple[Cause, ...]:
-    """Compare the two runs of an exchange, None as by default; raises `NotAPair`."""
+def causes(runs: tuple[RunRecord, ...], chunking: Chunking = "tape") -> tuple[Cause, ...]:
+    """Compare the two runs of an exchange; raises `NotAPair`."""
     pair = pair_of(runs)
     if isinstance(pair, Unpaired):
         raise NotAPair(pair.reason)

@@ -77,11 +77,10 @@ def _said(*pieces: str, every: float = 0.6) -> Answer:
     return (*steps, Chunk(finish="stop", model="m-1"))
 
 
-def _calling(*calls: tuple[str, str], text: str = "") -> Answer:
+def _calling(*calls: tuple[str, str], text: str) -> Answer:
     """Answer with text and call tools."""
     deltas = tuple(ToolCallDelta(n, f"c{n}", name, args) for n, (name, args) in enumerate(calls))
-    first: Answer = (Chunk(text=text),) if text else ()
-    return (*first, Chunk(tool_calls=deltas), Chunk(finish="tool_calls"))
+    return (Chunk(text=text), Chunk(tool_calls=deltas), Chunk(finish="tool_calls"))
 
 
 def _past(chat: str) -> tuple[Turn, ...]:

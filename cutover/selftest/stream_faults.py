@@ -103,22 +103,43 @@ Rewrite = Callable[[list[Event], Any], Iterable[Event]]
 """Returns what replaces an event; gets the events the stack has produced before it."""
 
 
-def rewritten(rewrite: Rewrite) -> FlowWrapper:
-    """Return a wrapper that replaces the events of a flow."""
+Transform = Callable[[AsyncIterator[Event]], AsyncGenerator[Event, None]]
+"""Yields other events than a stack's."""
+
+
+def closing(events: AsyncIterator[Event]) -> aclosing[AsyncGenerator[Event, None]]:
+    """Return a block at whose end a flow's events are closed, wherever their reader stopped."""
+    return aclosing(cast("AsyncGenerator[Event, None]", events))
+
+
+def transformed(transform: Transform) -> FlowWrapper:
+    """Return a wrapper that puts a transform behind a flow."""
 
     def wrap(flow: Flow) -> Flow:
         async def wrapped(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
-            before: list[Event] = []
-            produced = cast("AsyncGenerator[Event, None]", flow(request, effects))
-            async with aclosing(produced) as events:
-                async for event in events:
-                    for other in rewrite(before, event):
-                        yield other
-                    before.append(event)
+            async with (
+                closing(flow(request, effects)) as events,
+                closing(transform(events)) as sent,
+            ):
+                async for event in sent:
+                    yield event
 
         return wrapped
 
     return wrap
+
+
+def rewritten(rewrite: Rewrite) -> FlowWrapper:
+    """Return a wrapper that replaces the events of a flow."""
+
+    async def transform(events: AsyncIterator[Event]) -> AsyncGenerator[Event, None]:
+        before: list[Event] = []
+        async for event in events:
+            for other in rewrite(before, event):
+                yield other
+            before.append(event)
+
+    return transformed(transform)
 
 
 def _at(index: int, rewrite: Rewrite) -> FlowWrapper:

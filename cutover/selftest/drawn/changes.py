@@ -51,18 +51,16 @@ _LISTS: Mapping[str, Callable[[list[Any]], list[Any]]] = {
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One kind of change; `text`, `number` and `items` name what is done to each type of value."""
+    """One kind of change: by `name` what is done to a text, beside what is to others."""
 
     name: str
-    text: str
     number: str
     items: str
 
 
 def draw_change(draw: Random) -> Change:
     """Draw what is done to a text, a number or a list, whichever stands at the place."""
-    text, number, items = (draw.choice(list(kinds)) for kinds in (_TEXTS, _NUMBERS, _LISTS))
-    return Change(text, text, number, items)
+    return Change(*(draw.choice(list(kinds)) for kinds in (_TEXTS, _NUMBERS, _LISTS)))
 
 
 @dataclass
@@ -92,12 +90,10 @@ class Spoiler:
         if self._path is None:
             paths = list(dict.fromkeys(map(_general, places)))
             self._path = paths[int(self.at * len(paths))]
-        spoilt = plain
-        for place in places:
-            if _general(place) == self._path:
-                spoilt = _put(plain, place, self._changed(_get(plain, place)))
-                break
-        made = self._struct(spoilt, value)
+        place = next((it for it in places if _general(it) == self._path), None)
+        if place is None:
+            return value
+        made = _struct(_put(plain, place, self._changed(_get(plain, place))), value)
         if made == value:
             return value
         self.fired, self.what = True, self._path
@@ -105,13 +101,6 @@ class Spoiler:
 
     def _allowed(self, path: str) -> bool:
         return path.startswith(self.within or "") and not path.startswith(self.without or ("\0",))
-
-    def _struct(self, plain: object, like: T) -> T:
-        try:
-            made: T = msgspec.json.decode(msgspec.json.encode(plain), type=type(like))
-        except (msgspec.DecodeError, ValueError):
-            return like  # the type forbids it
-        return made
 
     def _changes(self, plain: object, place: Place) -> bool:
         before = _get(plain, place)
@@ -122,13 +111,21 @@ class Spoiler:
             case bool():
                 return not value
             case str():
-                return _TEXTS[self.change.text](value)
+                return _TEXTS[self.change.name](value)
             case int() | float():
                 return _NUMBERS[self.change.number](value)
             case list():
                 return _LISTS[self.change.items](value)
             case _:
                 return value
+
+
+def _struct(plain: object, like: T) -> T:
+    try:
+        made: T = msgspec.json.decode(msgspec.json.encode(plain), type=type(like))
+    except (msgspec.DecodeError, ValueError):
+        return like  # the type forbids it
+    return made
 
 
 def _places(value: object, before: Place = ()) -> Iterator[Place]:

@@ -27,21 +27,20 @@ from cutover.selftest.drawn.wrappers import (
     Probe,
     asked_otherwise,
     at_end,
-    events,
+    encoded_otherwise,
     in_sequence,
     recut,
     refusing_otherwise,
     released_early,
-    rewritten,
     spoilt_event,
     stopped,
     stored_late,
     swallowing,
     tag_of,
 )
-from cutover.selftest.effect_faults import replacing
+from cutover.selftest.effect_faults import replacing, replacing_calls
 from cutover.selftest.scenes import SCENES
-from cutover.selftest.stream_faults import FlowWrapper
+from cutover.selftest.stream_faults import FlowWrapper, rewritten
 
 Layers = frozenset[Layer]
 EFFECTS: Final[Layers] = frozenset({"effects"})
@@ -75,26 +74,26 @@ Draw = Callable[[Random, str], DrawnFault]
 
 # Calls: what is asked, what is answered, and whether it is asked at all.
 
-_PARTS: Mapping[str, tuple[Operation, ...]] = {
-    "model call": (ops.MODEL_STREAM,),
-    "tool call": (ops.TOOLS_RUN,),
-    "memory read": (ops.MEMORY_RECALL,),
-    "memory write": (ops.MEMORY_WRITE,),
-    "stored turn": (ops.TURN_PUT,),
-    "history": (ops.TURN_HISTORY,),
-    "lock": (ops.LOCK_ACQUIRE,),
-    "release": (ops.LOCK_RELEASE,),
-    "human question": (ops.HUMAN_OPEN,),
-    "lookup": (ops.MODEL_LOOKUP,),
+_PARTS: Mapping[str, Operation] = {
+    "model call": ops.MODEL_STREAM,
+    "tool call": ops.TOOLS_RUN,
+    "memory read": ops.MEMORY_RECALL,
+    "memory write": ops.MEMORY_WRITE,
+    "stored turn": ops.TURN_PUT,
+    "history": ops.TURN_HISTORY,
+    "lock": ops.LOCK_ACQUIRE,
+    "release": ops.LOCK_RELEASE,
+    "human question": ops.HUMAN_OPEN,
+    "lookup": ops.MODEL_LOOKUP,
 }
-_RESULTS: Mapping[str, tuple[Operation, ...]] = {
-    "tool result": (ops.TOOLS_RUN,),
-    "tool list": (ops.TOOLS_LIST,),
-    "memory result": (ops.MEMORY_RECALL,),
-    "history result": (ops.TURN_HISTORY,),
-    "clock": (ops.CLOCK_NOW,),
-    "id": (ops.IDS_NEW,),
-    "human answer": (ops.HUMAN_ANSWER,),
+_RESULTS: Mapping[str, Operation] = {
+    "tool result": ops.TOOLS_RUN,
+    "tool list": ops.TOOLS_LIST,
+    "memory result": ops.MEMORY_RECALL,
+    "history result": ops.TURN_HISTORY,
+    "clock": ops.CLOCK_NOW,
+    "id": ops.IDS_NEW,
+    "human answer": ops.HUMAN_ANSWER,
 }
 _READ: Mapping[str, tuple[str, ...]] = {
     "history result": ("turns.[].content",),
@@ -122,8 +121,7 @@ _FAULTS: Mapping[str, Fault] = {
 
 
 def _call_argument(draw: Random, scenes: str) -> DrawnFault:
-    part = draw.choice(list(_PARTS))
-    [operation] = _PARTS[part]
+    part, operation = draw.choice(list(_PARTS.items()))
     spoiler = Spoiler(draw_change(draw), draw.random())
     nth = draw.choice((0, 0, 1)) if operation in {ops.TURN_PUT, ops.MODEL_STREAM} else 0
     wrap = asked_otherwise(operation, spoiler, nth)
@@ -161,8 +159,7 @@ def _model_parameter(draw: Random, scenes: str) -> DrawnFault:
 
 
 def _call_result(draw: Random, scenes: str) -> DrawnFault:
-    part = draw.choice(list(_RESULTS))
-    [operation] = _RESULTS[part]
+    part, operation = draw.choice(list(_RESULTS.items()))
     spoiler = Spoiler(draw_change(draw), draw.random(), _READ.get(part, ()))
     days = draw.choice((1, -1, 31, 365))
 
@@ -176,7 +173,7 @@ def _call_result(draw: Random, scenes: str) -> DrawnFault:
             return getattr(spoiler.spoil(held), str(operation.result))
         return spoiler.spoil(answer)
 
-    wrap = replacing(operation.port, **{operation.name: answered})
+    wrap = replacing_calls(operation, answered)
     return DrawnFault(scenes, part, spoiler.change.name, CALLED_OR_SHOWN, wrap, probe=spoiler)
 
 
@@ -193,7 +190,7 @@ def _call_missing(draw: Random, scenes: str) -> DrawnFault:
         probe.fire(site)
         return _WITHOUT[operation]
 
-    wrap = replacing(operation.port, **{operation.name: answered})
+    wrap = replacing_calls(operation, answered)
     return DrawnFault(scenes, operation.label, "missing", EFFECTS, wrap, probe=probe)
 
 
@@ -206,7 +203,7 @@ def _call_doubled(draw: Random, scenes: str) -> DrawnFault:
         again = await real(*args, **named)
         return first if operation is ops.LOCK_ACQUIRE else again
 
-    wrap = replacing(operation.port, **{operation.name: twice})
+    wrap = replacing_calls(operation, twice)
     return DrawnFault(scenes, operation.label, "doubled", EFFECTS, wrap, probe=probe)
 
 
@@ -217,7 +214,7 @@ def _call_renamed(draw: Random, scenes: str) -> DrawnFault:
         probe.fire(site)
         return await real(f"{site}_2", *args, **named)
 
-    wrap = replacing(operation.port, **{operation.name: elsewhere})
+    wrap = replacing_calls(operation, elsewhere)
     return DrawnFault(scenes, operation.label, "site renamed", EFFECTS, wrap, probe=probe)
 
 
@@ -229,7 +226,7 @@ def _call_raised(draw: Random, scenes: str) -> DrawnFault:
         probe.fire(args[0])
         raise EffectFailed(_FAULTS.get(operation.port, Fault("store_failed")))
 
-    wrap = replacing(operation.port, **{operation.name: fails})
+    wrap = replacing_calls(operation, fails)
     layers = CALLED_OR_ENDED
     return DrawnFault(scenes, operation.label, "raised", layers, wrap, probe=probe)
 
@@ -253,7 +250,7 @@ def _frame_field(draw: Random, scenes: str) -> DrawnFault:
     nth, every = draw.randrange(6), draw.choice((True, False))
     names: list[str] = []
 
-    def change(_: int, event: Event) -> Sequence[Event]:
+    def change(_: object, event: Event) -> Sequence[Event]:
         tag = tag_of(scene, event)
         if tag not in names:
             names.append(tag)
@@ -262,13 +259,15 @@ def _frame_field(draw: Random, scenes: str) -> DrawnFault:
         return (spoilt_event(scene, spoiler, event),)
 
     layers: Layers = frozenset({"frames", "text", "grammar"})
-    return DrawnFault(scenes, "frame", spoiler.change.name, layers, events(change), probe=spoiler)
+    return DrawnFault(
+        scenes, "frame", spoiler.change.name, layers, rewritten(change), probe=spoiler
+    )
 
 
 def _usage(draw: Random, scenes: str) -> DrawnFault:
     scene = SCENES[scenes][0]
     spoiler = Spoiler(draw_change(draw), draw.random(), ("data.usage.", "usage."))
-    wrap = events(lambda _, event: (spoilt_event(scene, spoiler, event),))
+    wrap = rewritten(lambda _, event: (spoilt_event(scene, spoiler, event),))
     return DrawnFault(
         scenes, "usage", spoiler.change.name, frozenset({"frames"}), wrap, probe=spoiler
     )
@@ -354,12 +353,12 @@ def _refusing(scenes: str) -> DrawnFault:
     """Refuse every request."""
     probe = Probe()
 
-    def refused(_: int, event: Event) -> Sequence[Event]:
+    def refused(_: object, event: Event) -> Sequence[Event]:
         probe.fire(event.__class__.__name__)
         raise Refused(409, "session_busy", "another turn is under way")
 
     return DrawnFault(
-        scenes, "refusal", "added", frozenset({"outcome"}), events(refused), probe=probe
+        scenes, "refusal", "added", frozenset({"outcome"}), rewritten(refused), probe=probe
     )
 
 
@@ -368,7 +367,7 @@ def _wire(draw: Random, scenes: str) -> DrawnFault:
     kind = draw.choice(("event renamed", "event missing", "event added", "key renamed"))
     nth, probe = draw.randrange(4), Probe()
     layers: Layers = ORDER | {"text"}
-    wire = rewritten(kind, nth, probe)
+    wire = encoded_otherwise(kind, nth, probe)
     return DrawnFault(scenes, "wire", kind, layers, wire=wire, probe=probe)
 
 

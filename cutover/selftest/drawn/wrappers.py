@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
-from contract.errors import CutoverError, EffectFailed, Refused
+from contract.errors import EffectFailed, Refused
 from contract.flow import Event, Flow, PassedEvent, Request
 from contract.operations import Operation
 from contract.ports import Effects
 from cutover.selftest.cases import Scene
 from cutover.selftest.deployment import Encode, WireOf
 from cutover.selftest.drawn.changes import Spoiler
-from cutover.selftest.effect_faults import replacing
+from cutover.selftest.effect_faults import replacing, replacing_calls
 from cutover.selftest.scenes import frame_of, framed_of, name_of
-from cutover.selftest.stream_faults import FlowWrapper
-
-
-class Planted(CutoverError):
-    """The crash the self-test plants."""
+from cutover.selftest.stream_faults import (
+    FlowWrapper,
+    Planted,
+    closing,
+    rewritten,
+    transformed,
+)
 
 
 @dataclass
@@ -56,7 +57,7 @@ def asked_otherwise(operation: Operation, spoiler: Spoiler, nth: int) -> FlowWra
         args, named = spoilt(site, args, named)
         return real(site, *args, **named)
 
-    return replacing(operation.port, **{operation.name: stream})
+    return replacing_calls(operation, stream)
 
 
 def _arguments(operation: Operation, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -118,8 +119,7 @@ def stored_late(scene: Scene, probe: Probe) -> FlowWrapper:
                 return True
 
             changed = replacing("conversations", put=put)(flow)
-            produced = cast("AsyncGenerator[Event, None]", changed(request, effects))
-            async with aclosing(produced) as sent:
+            async with closing(changed(request, effects)) as sent:
                 async for event in sent:
                     yield event
                     if tag_of(scene, event) in scene.spec.grammar.terminal:
@@ -150,29 +150,12 @@ def swallowing(probe: Probe) -> FlowWrapper:
 # Frames.
 
 
-def events(change: Callable[[int, Event], Sequence[Event]]) -> FlowWrapper:
-    """Replace each event by others; gets its index."""
-
-    def wrap(flow: Flow) -> Flow:
-        async def wrapped(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
-            produced, index = cast("AsyncGenerator[Event, None]", flow(request, effects)), 0
-            async with aclosing(produced) as sent:
-                async for event in sent:
-                    for other in change(index, event):
-                        yield other
-                    index += 1
-
-        return wrapped
-
-    return wrap
-
-
 def in_sequence(at: int, kind: str, probe: Probe) -> FlowWrapper:
     """Leave out, double or swap the n-th event of every stream."""
     held: list[Event] = []
 
-    def change(index: int, event: Event) -> Sequence[Event]:
-        if index == 0:
+    def change(before: Sequence[Event], event: Event) -> Sequence[Event]:
+        if not before:
             held.clear()
         if kind == "reordered":
             if held:
@@ -180,16 +163,16 @@ def in_sequence(at: int, kind: str, probe: Probe) -> FlowWrapper:
                 if first != event:
                     probe.fire(f"#{at}")
                 return (event, first)
-            if index == at:
+            if len(before) == at:
                 held.append(event)
                 return ()
             return (event,)
-        if index != at:
+        if len(before) != at:
             return (event,)
         probe.fire(f"#{at}")
         return () if kind == "missing" else (event, event)
 
-    return events(change)
+    return rewritten(change)
 
 
 def at_end(scene: Scene, kind: str, probe: Probe) -> FlowWrapper:
@@ -197,37 +180,33 @@ def at_end(scene: Scene, kind: str, probe: Probe) -> FlowWrapper:
     if kind == "too early":
         return _ended_early(scene, probe)
 
-    def change(_: int, event: Event) -> Sequence[Event]:
+    def change(_: object, event: Event) -> Sequence[Event]:
         if tag_of(scene, event) not in scene.spec.grammar.terminal:
             return (event,)
         probe.fire("")
         return () if kind == "missing" else (event, event)
 
-    return events(change)
+    return rewritten(change)
 
 
 def _ended_early(scene: Scene, probe: Probe) -> FlowWrapper:
-    def wrap(flow: Flow) -> Flow:
-        async def wrapped(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
-            produced, before = cast("AsyncGenerator[Event, None]", flow(request, effects)), None
-            async with aclosing(produced) as sent:
-                async for event in sent:
-                    terminal = tag_of(scene, event) in scene.spec.grammar.terminal
-                    if terminal and before is not None:
-                        probe.fire("")
-                        yield event
-                        yield before
-                        before = None
-                        continue
-                    if before is not None:
-                        yield before
-                    before = event
+    async def transform(events: AsyncIterator[Event]) -> AsyncGenerator[Event, None]:
+        before: Event | None = None
+        async for event in events:
+            terminal = tag_of(scene, event) in scene.spec.grammar.terminal
+            if terminal and before is not None:
+                probe.fire("")
+                yield event
+                yield before
+                before = None
+                continue
             if before is not None:
                 yield before
+            before = event
+        if before is not None:
+            yield before
 
-        return wrapped
-
-    return wrap
+    return transformed(transform)
 
 
 def recut(scene: Scene, kind: str, probe: Probe) -> FlowWrapper:
@@ -247,8 +226,8 @@ def recut(scene: Scene, kind: str, probe: Probe) -> FlowWrapper:
         held.clear()
         return [made]
 
-    def change(index: int, event: Event) -> Sequence[Event]:
-        if index == 0:
+    def change(before: Sequence[Event], event: Event) -> Sequence[Event]:
+        if not before:
             held.clear()
         text = _text_of(scene, event)
         if not text:
@@ -259,7 +238,7 @@ def recut(scene: Scene, kind: str, probe: Probe) -> FlowWrapper:
         second = kind == "every second" and len(held) > 1
         return flushed() if second else ()
 
-    return events(change)
+    return rewritten(change)
 
 
 def _text_of(scene: Scene, event: Event) -> str | None:
@@ -338,50 +317,41 @@ def spoilt_event(scene: Scene, spoiler: Spoiler, event: Event) -> Event:
 def stopped(at: int, kind: str, probe: Probe) -> FlowWrapper:
     """Crash, or stop, at the n-th event."""
 
-    def wrap(flow: Flow) -> Flow:
-        async def wrapped(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
-            produced, index = cast("AsyncGenerator[Event, None]", flow(request, effects)), 0
-            async with aclosing(produced) as sent:
-                async for event in sent:
-                    if index == at:
-                        probe.fire(f"#{at}")
-                        if kind == "raised":
-                            raise Planted
-                        return
-                    yield event
-                    index += 1
+    async def transform(events: AsyncIterator[Event]) -> AsyncGenerator[Event, None]:
+        index = 0
+        async for event in events:
+            if index == at:
+                probe.fire(f"#{at}")
+                if kind == "raised":
+                    raise Planted
+                return
+            yield event
+            index += 1
 
-        return wrapped
-
-    return wrap
+    return transformed(transform)
 
 
 def refusing_otherwise(kind: str, status: int, probe: Probe) -> FlowWrapper:
     """Change a refusal: another status, sentence or code."""
 
-    def wrap(flow: Flow) -> Flow:
-        async def wrapped(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
-            produced = cast("AsyncGenerator[Event, None]", flow(request, effects))
-            try:
-                async with aclosing(produced) as sent:
-                    async for event in sent:
-                        yield event
-            except Refused as refused:
-                if status == refused.status:
-                    raise
-                probe.fire(refused.code)
-                raise Refused(
-                    status if kind == "other status" else refused.status,
-                    "busy" if kind == "other code" else refused.code,
-                    f"{refused.detail}." if kind == "other sentence" else refused.detail,
-                ) from None
+    async def transform(events: AsyncIterator[Event]) -> AsyncGenerator[Event, None]:
+        try:
+            async for event in events:
+                yield event
+        except Refused as refused:
+            if status == refused.status:
+                raise
+            probe.fire(refused.code)
+            raise Refused(
+                status if kind == "other status" else refused.status,
+                "busy" if kind == "other code" else refused.code,
+                f"{refused.detail}." if kind == "other sentence" else refused.detail,
+            ) from None
 
-        return wrapped
-
-    return wrap
+    return transformed(transform)
 
 
-def rewritten(kind: str, nth: int, probe: Probe) -> WireOf:
+def encoded_otherwise(kind: str, nth: int, probe: Probe) -> WireOf:
     """Write every fourth kind of frame otherwise: its `event:` line, or its data."""
     seen: list[bytes] = []
 
