@@ -40,6 +40,10 @@ class Waiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     at_most: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
     classes: tuple[str, ...] = ()
 
+    def is_for(self, flow: str) -> bool:
+        """Whether it may hide causes in a flow."""
+        return self.flow in {"", flow}
+
 
 @dataclass(frozen=True, slots=True)
 class Waivers:
@@ -51,7 +55,7 @@ class Waivers:
     def of(self, finding: str, flow: str) -> Waiver | None:
         """Return the waiver of a finding in a flow, expired or not."""
         waiver = self.by_id.get(finding)
-        return waiver if waiver is not None and waiver.flow in {"", flow} else None
+        return waiver if waiver is not None and waiver.is_for(flow) else None
 
     def in_force(self, waiver: Waiver | None) -> bool:
         """Whether a waiver still hides what it was made for."""

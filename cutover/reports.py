@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 from compare.captures import Question, compare_captures
 from compare.input.recordings import Recordings
@@ -25,6 +26,8 @@ from contract.flow import FlowSpec
 from contract.wire import built_in
 from cutover.flows import SPECS
 from effects.files import write_whole
+
+T = TypeVar("T")
 
 RULES = Path("diff.toml")
 WAIVERS = Path("waivers.toml")
@@ -72,8 +75,7 @@ class TwoSidesDue(CutoverError):
 class CaptureComparison:
     """A comparison of captures, as read from the command line and its files.
 
-    `again` are captures of further legacy runs of the same messages, which show noise; `known` are
-    the flows that are compared.
+    `known` are the flows that are compared.
     """
 
     captures: str
@@ -81,7 +83,6 @@ class CaptureComparison:
     rules: Rules = NO_RULES
     waivers: Waivers = NO_WAIVERS
     processes: int | None = None
-    again: tuple[str, ...] = ()
     known: Mapping[str, FlowSpec] = field(default_factory=lambda: SPECS)
 
     @property
@@ -159,24 +160,21 @@ def report_on(comparison: Comparison, tally: Tally) -> Report:
 
 def rules_at(path: Path | None) -> Rules:
     """Read the rules of a file, by default `diff.toml` if it exists; raises a refusal."""
-    if path is None and not RULES.exists():
-        return NO_RULES
-    return read_rules(path or RULES)
+    return _read(path, RULES, read_rules, NO_RULES)
 
 
-def waivers_at(path: Path | None, today: date | None = None) -> Waivers:
+def waivers_at(path: Path | None) -> Waivers:
     """Read the waivers of a file, by default `waivers.toml` if it exists; raises a refusal."""
-    day = today or this_day()
-    if path is None and not WAIVERS.exists():
-        return Waivers(day)
-    return Waivers(day, read_waivers(path or WAIVERS))
+    return Waivers(this_day(), _read(path, WAIVERS, read_waivers, {}))
 
 
 def prompt_map_at(path: Path | None) -> PromptMap:
     """Read a map of prompts, by default `prompts.map.json` if it exists; raises a refusal."""
-    if path is None and not PROMPT_MAP.exists():
-        return PromptMap()
-    return read_prompt_map(path or PROMPT_MAP)
+    return _read(path, PROMPT_MAP, read_prompt_map, PromptMap())
+
+
+def _read(path: Path | None, default: Path, read: Callable[[Path], T], absent: T) -> T:
+    return absent if path is None and not default.exists() else read(path or default)
 
 
 def this_day() -> date:

@@ -1,4 +1,4 @@
-"""Migration: waivers made with a report of an earlier version, under the ids of today."""
+"""Waivers by a report: bounded by what it shows, or carried over from an earlier version's ids."""
 
 from __future__ import annotations
 
@@ -54,15 +54,24 @@ class Migration:
     waivers: dict[str, Waiver] = field(default_factory=dict)
 
 
+def bounded(waiver: Waiver, finding: str, report: Report) -> Waiver:
+    """Return the waiver bounded by what a report shows of its cause; as it is where it does not."""
+    held = _causes(finding, waiver, report)
+    if not held:
+        return waiver
+    classes = {name for cluster in held for name in cluster.classes}
+    return replace(waiver, at_most=_accepted(held, report), classes=tuple(sorted(classes)))
+
+
+def _causes(finding: str, waiver: Waiver, report: Report) -> list[ClusterReport]:
+    return [one for one in report.clusters if one.id == finding and waiver.is_for(one.flow)]
+
+
 def migrated(waivers: Mapping[str, Waiver], report: Report) -> Migration:
     """Find the ids of today for waivers, by the causes an older report shows."""
     found = Migration()
     for name, waiver in waivers.items():
-        held = [
-            cluster
-            for cluster in report.clusters
-            if cluster.id == name and waiver.flow in {"", cluster.flow}
-        ]
+        held = _causes(name, waiver, report)
         if not held:
             found.lapsed[name] = "the report has no cause of that id"
             continue
@@ -73,7 +82,7 @@ def migrated(waivers: Mapping[str, Waiver], report: Report) -> Migration:
         if not classes:
             found.lapsed[name] = "the report shows no exchange of that cause"
             continue
-        share = max(_accepted(cluster, report) for cluster in held)
+        share = _accepted(held, report)
         for new, seen in classes.items():
             made = replace(waiver, at_most=share, classes=tuple(sorted(seen)))
             known = found.waivers.get(new)
@@ -82,13 +91,12 @@ def migrated(waivers: Mapping[str, Waiver], report: Report) -> Migration:
     return found
 
 
-def _accepted(cluster: ClusterReport, report: Report) -> float:
-    """Return the share a waiver may rise to; 1 where a report does not count pairs by flow."""
+def _accepted(causes: Iterable[ClusterReport], report: Report) -> float:
+    """Return the share causes may rise to; 1 where a report does not count the pairs of a flow."""
     flows = {one.flow for one in report.clusters} | {one.flow for one in report.latency}
-    pairs = report.counts.by_flow.get(cluster.flow, 0)
-    if not pairs and flows == {cluster.flow}:
-        pairs = report.counts.pairs
-    return accepted_share(cluster.exchanges, pairs)
+    alone = dict.fromkeys(flows, report.counts.pairs) if len(flows) == 1 else {}
+    pairs = alone | report.counts.by_flow
+    return max(accepted_share(cause.exchanges, pairs.get(cause.flow, 0)) for cause in causes)
 
 
 def _todays(cluster: ClusterReport, version: int) -> list[Finding]:

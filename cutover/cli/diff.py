@@ -188,10 +188,8 @@ def diff(
         if dialect is not None:
             comparison = StreamComparison.of(places, dialect, chunking.value, *accepted)
         else:
-            again, known = tuple(noise or ()), flows_at(config)
-            comparison = CaptureComparison(
-                places[0], chunking.value, *accepted, processes, again, known
-            )
+            known = flows_at(config)
+            comparison = CaptureComparison(places[0], chunking.value, *accepted, processes, known)
         sources = prompt_map_at(prompts)
         if out is None:
             raise NoPlaceForReport

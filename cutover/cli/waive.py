@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from msgspec.structs import replace as replace_fields
 from rich.console import Console
 from rich.markup import escape
 
@@ -19,8 +18,8 @@ from compare.input.files import read_text
 from compare.report import Report
 from compare.report.changes import read_report
 from compare.report.document import unknown_flows_text
-from compare.report.migration import Migration, migrated, migration_lines
-from compare.waivers import Waiver, accepted_share, waivers_of, with_ids, with_waiver
+from compare.report.migration import Migration, bounded, migrated, migration_lines
+from compare.waivers import Waiver, waivers_of, with_ids, with_waiver
 from contract.errors import CutoverError, visible
 from cutover.cli.terminal import refusals
 from cutover.flows import flows_at
@@ -52,6 +51,24 @@ class WaiverPast(CutoverError):
         super().__init__(f"until {until} is past: today is {today}")
 
 
+_Report = Annotated[
+    Path | None,
+    typer.Option(
+        help="The report that shows it: the waiver lapses where its share grows beyond what "
+        "was seen there, or other values appear; default: report/report.json, if it is there."
+    ),
+]
+_Migrate = Annotated[
+    Path | None,
+    typer.Option(
+        "--migrate",
+        help="Carry the waivers of the file over to the ids of today, by the older report that "
+        "shows their causes; takes no ID.",
+        metavar="OLD_REPORT",
+    ),
+]
+
+
 def waive(
     finding: Annotated[
         str, typer.Argument(help="The finding's id, from a report.", metavar="ID")
@@ -62,22 +79,8 @@ def waive(
     until: Annotated[
         datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The last day it holds, in UTC.")
     ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            help="The report that shows it: the waiver lapses where its share grows beyond what "
-            "was seen there, or other values appear; default: report/report.json, if it is there."
-        ),
-    ] = None,
-    migrate: Annotated[
-        Path | None,
-        typer.Option(
-            "--migrate",
-            help="Carry the waivers of the file over to the ids of today, by the older report that "
-            "shows their causes; takes no ID.",
-            metavar="OLD_REPORT",
-        ),
-    ] = None,
+    report: _Report = None,
+    migrate: _Migrate = None,
     file: Annotated[Path, typer.Option(help="The file of waivers; made if need be.")] = WAIVERS,
     flow: Annotated[str, typer.Option(help="Only in this flow; default: in all.")] = "",
     replace: Annotated[
@@ -88,35 +91,43 @@ def waive(
 
     Exit 0: written, 2: refused; then nothing was written.
     """
-    if migrate is not None:
-        with refusals(REFUSED):
+    notes: list[str] = []
+    with refusals(REFUSED):
+        if migrate is not None:
             if finding or owner or reason or until or report or flow or replace:
                 raise MigrationMisused
-            found = migrate_waivers(file, read_report(migrate))
-        for line in migration_lines(found):
-            Console().print(escape(line), highlight=False, soft_wrap=True)
-        return
-    with refusals(REFUSED):
-        if not finding or owner is None or reason is None or until is None:
-            due = {"ID": finding or None, "--owner": owner, "--reason": reason, "--until": until}
-            raise WaiverIncomplete(", ".join(name for name in due if due[name] is None))
-        waiver = Waiver(owner.strip(), reason.strip(), until.date(), flow)
-        known = known_flows(flows_at(None))
-        shown = read_report(report or REPORT) if report or REPORT.exists() else None
-        if shown is not None:
-            waiver = bounded(waiver, finding, shown)
-        add_waiver(file, finding, waiver, this_day(), replace=replace)
+            lines = list(migration_lines(migrate_waivers(file, read_report(migrate))))
+        else:
+            if not finding or owner is None or reason is None or until is None:
+                due = (finding or None, owner, reason, until)
+                names = zip(("ID", "--owner", "--reason", "--until"), due, strict=True)
+                raise WaiverIncomplete(", ".join(name for name, given in names if given is None))
+            waiver = Waiver(owner.strip(), reason.strip(), until.date(), flow)
+            notes = _add(file, finding, waiver, report, replace=replace)
+            lines = [f"{finding} is waived until {waiver.until} in {file}"]
+    for note in notes:
+        Console(stderr=True).print(f"[yellow]note:[/] {escape(visible(note))}", highlight=False)
+    for line in lines:
+        Console().print(escape(line), highlight=False, soft_wrap=True)
+
+
+def _add(
+    file: Path, finding: str, waiver: Waiver, report: Path | None, *, replace: bool
+) -> list[str]:
+    """Add a waiver that a report bounds, if there is one; returns what it may hide beyond that."""
+    known = known_flows(flows_at(None))
+    shown = read_report(report or REPORT) if report or REPORT.exists() else None
+    if shown is not None:
+        waiver = bounded(waiver, finding, shown)
+    add_waiver(file, finding, waiver, this_day(), replace=replace)
+    notes: list[str] = []
     if not waiver.classes:
         held = "no report is there" if shown is None else "the report does not show it"
-        note = f"{held}: the waiver covers whatever has this id; --report bounds it"
-        Console(stderr=True).print(f"[yellow]note:[/] {escape(note)}", highlight=False)
-    if flow and flow not in known:
-        note = (
-            f"it is for {unknown_flows_text(flow, known)} (a dialect of your own may be called so)"
-        )
-        Console(stderr=True).print(f"[yellow]note:[/] {escape(visible(note))}", highlight=False)
-    line = f"{finding} is waived until {waiver.until} in {file}"
-    Console().print(escape(line), highlight=False, soft_wrap=True)
+        notes.append(f"{held}: the waiver covers whatever has this id; --report bounds it")
+    if waiver.flow and waiver.flow not in known:
+        unknown = unknown_flows_text(waiver.flow, known)
+        notes.append(f"it is for {unknown} (a dialect of your own may be called so)")
+    return notes
 
 
 def add_waiver(file: Path, finding: str, waiver: Waiver, today: date, *, replace: bool) -> None:
@@ -144,21 +155,6 @@ def migrate_waivers(file: Path, report: Report) -> Migration:
         found = migrated(waivers_of(before, str(file)), report)
         write_whole(place, with_ids(before, str(file), found.carried, found.waivers).encode())
     return found
-
-
-def bounded(waiver: Waiver, finding: str, report: Report) -> Waiver:
-    """Return the waiver bounded by what a report shows of its cause; as it is where it does not."""
-    held = [
-        cluster
-        for cluster in report.clusters
-        if cluster.id == finding and waiver.flow in {"", cluster.flow}
-    ]
-    if not held:
-        return waiver
-    pairs = report.counts.by_flow
-    shares = [accepted_share(one.exchanges, pairs.get(one.flow, 0)) for one in held]
-    classes = {name for cluster in held for name in cluster.classes}
-    return replace_fields(waiver, at_most=max(shares), classes=tuple(sorted(classes)))
 
 
 @contextmanager

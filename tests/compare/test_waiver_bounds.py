@@ -13,12 +13,11 @@ from compare.findings import Finding, FrameChanged, OutcomeChanged, PromptChange
 from compare.report import markdown, page, report_of
 from compare.report.changes import read_report
 from compare.report.document import Report, encode_report
-from compare.report.migration import earlier_id, migrated
+from compare.report.migration import bounded, earlier_id, migrated
 from compare.tally import Tally
 from compare.verdict import verdict_on
 from compare.waivers import Waiver, Waivers, accepted_share, merged, read_waivers
 from contract.records import ErrorRecord
-from cutover.cli.waive import bounded
 from cutover.selftest.exchanges import Script, exchange, tool
 from cutover.selftest.run_faults import SOUND
 from tests.compare.pairs import tallied
