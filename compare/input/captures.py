@@ -42,14 +42,31 @@ class CapturedExchange(NamedTuple):
     size: int = 0
 
 
+class RunHead(msgspec.Struct, frozen=True):
+    """What the line of a run says of its exchange; "" where it does not."""
+
+    exchange: str = ""
+    role: str = ""
+    shadow: str = ""
+
+
 class _Versioned(msgspec.Struct):
     v: int | str | None = None
 
 
 _run = msgspec.json.Decoder(_RawRun).decode
+_head = msgspec.json.Decoder(RunHead).decode
 _text = msgspec.json.Decoder(str).decode
 _texts = msgspec.json.Decoder(list[str]).decode
 _versioned = msgspec.json.Decoder(_Versioned).decode
+
+
+def head_of(line: bytes) -> RunHead:
+    """Return the head of a line; an empty one of a line that is no record."""
+    try:
+        return _head(line)
+    except ILLEGIBLE:
+        return RunHead()
 
 
 def exchanges(

@@ -26,7 +26,8 @@ STRETCH = 1 << 27
 """Bytes of lines in a stretch, about: half a second of work."""
 CUT_FROM = 1 << 16
 PACKED = ".zst"
-_SUFFIXES = (".jsonl.zst", ".jsonl")
+PACKED_LINES = ".jsonl.zst"
+_SUFFIXES = (PACKED_LINES, ".jsonl")
 _FEEDBACK = "/feedback/date="
 """Beside the exchanges the capture keeps what users thought; that is no run to compare."""
 

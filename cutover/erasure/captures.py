@@ -19,8 +19,10 @@ import fsspec
 import msgspec
 
 from compare.input.batches import decompressed
+from compare.input.captures import head_of
 from compare.input.damage import ILLEGIBLE, Damage
 from compare.input.files import files_below, no_file, on_disk
+from compare.input.segments import PACKED_LINES
 from contract.flow import FlowSpec
 from contract.stores import DataSubject, SubjectKind
 from effects.files import whole_file
@@ -105,23 +107,6 @@ _PIECE = 1 << 20
 _BLOB = re.compile(rb'{"blob":"([0-9a-f]{64})","bytes":\d+}')
 
 
-class _Head(msgspec.Struct):
-    exchange: str = ""
-    role: str = ""
-    shadow: str = ""
-
-
-_head = msgspec.json.Decoder(_Head)
-
-
-def _head_of(line: bytes) -> _Head:
-    """Return the head of a line; an empty one of a line that is no record."""
-    try:
-        return _head.decode(line)
-    except ILLEGIBLE:
-        return _Head()
-
-
 @dataclass(slots=True)
 class Scanned:
     """The exchanges of one segment: those of lines that are `wanted`, and those split up.
@@ -157,7 +142,7 @@ class SegmentEdit:
         """Read the segment, and return its exchanges."""
         found, served = Scanned(), set[str]()
         for line in self._lines():
-            head = _head_of(line)
+            head = head_of(line)
             if wanted(line):
                 found.wanted.add(head.exchange)
             if head.role == "shadow":
@@ -207,7 +192,7 @@ class SegmentEdit:
         for batch in _batches(file, self.path):
             lines = []
             for line in batch or ():
-                exchange = _head_of(line).exchange
+                exchange = head_of(line).exchange
                 if exchange in exchanges:
                     removed.exchanges.add(exchange)
                     removed.blobs |= set(_BLOB.findall(line))
@@ -256,7 +241,6 @@ def _batches(file: IO[bytes], path: str) -> Iterator[list[bytes] | None]:
             yield None
 
 
-_PACKED = ".jsonl.zst"
 _FEEDBACK = "/feedback/"
 
 
@@ -308,7 +292,7 @@ class _Folder:
     def segments(self) -> Iterator[SegmentEdit]:
         """Yield the segments there are, runs and feedback; a pipe or a device holds none."""
         for path in sorted(files_below(self._system, self._root)):
-            if path.endswith(_PACKED) and not (self._local and no_file(path)):
+            if path.endswith(PACKED_LINES) and not (self._local and no_file(path)):
                 yield SegmentEdit(self._system, path, local=self._local)
 
     def remove_blobs(self, digests: set[bytes], began: float) -> int:

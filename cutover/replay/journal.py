@@ -17,6 +17,7 @@ import msgspec
 import zstandard
 
 from compare.input.damage import UNBOUNDED, Damage
+from compare.input.segments import PACKED_LINES
 from contract.errors import CutoverError
 from cutover.replay.parts import BLOB_MISSING, Part
 from effects.files import write_whole
@@ -25,7 +26,6 @@ NAME = "replay.journal"
 VERSION = 1
 MOST_NAMED = 20
 _FOLDER = "segments"
-_SUFFIX = ".jsonl.zst"
 _LEVEL = 3
 
 
@@ -267,7 +267,7 @@ class SegmentWriter:
 
     def remove_unfinished(self) -> None:
         """Remove what was being written when a replay ended; no other may be writing."""
-        for path in self._folder.glob(f"*{_SUFFIX}.*"):
+        for path in self._folder.glob(f"*{PACKED_LINES}.*"):
             path.unlink(missing_ok=True)
 
 
@@ -275,4 +275,4 @@ def segment_name(part: Part) -> str:
     """Return the name of a part's segment: always the same, in the order of the captures."""
     stem = part.segment.rpartition("/")[2].partition(".")[0]
     place = blake2b(part.segment.encode(), digest_size=4).hexdigest()
-    return f"{stem}-{place}-{part.number:06d}{_SUFFIX}"
+    return f"{stem}-{place}-{part.number:06d}{PACKED_LINES}"

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from compare.input.blobs import BlobMissing
-from compare.input.captures import HELD_BYTES, Exchange, lacks_a_run
-from compare.input.damage import ILLEGIBLE, CapturesUnreadable, Damage
+from compare.input.captures import HELD_BYTES, Exchange, RunHead, head_of, lacks_a_run
+from compare.input.damage import CapturesUnreadable, Damage
 from compare.input.segments import CapturedLine, CaptureSegment, read_lines
 from contract.blobs import Fetch, with_blobs
 from contract.flow import FlowSpec, Request
@@ -52,13 +52,6 @@ class Selection:
     limit: int | None = None
 
 
-class _Head(msgspec.Struct):
-    exchange: str = ""
-    role: str = ""
-    shadow: str = ""
-
-
-_head = msgspec.json.Decoder(_Head)
 _Lines = list[CapturedLine | Damage]
 
 
@@ -162,12 +155,9 @@ class PartReader:
         self._read += count
 
 
-def _head_of(line: CapturedLine | Damage) -> _Head:
+def _head_of(line: CapturedLine | Damage) -> RunHead:
     """Return the head of a line; an empty one for a broken one, which its reader reports."""
-    try:
-        return _Head() if isinstance(line, Damage) else _head.decode(line.data)
-    except ILLEGIBLE:
-        return _Head()
+    return RunHead() if isinstance(line, Damage) else head_of(line.data)
 
 
 def _bytes(lines: Iterable[CapturedLine | Damage]) -> int:
