@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 PERIOD = 600.0
 """Seconds between two sweeps; a tape may be stored that much longer than it should."""
+REPORT_PERIOD = 60.0
+FINISH_PERIOD = 15.0
 _SITE = "own replies"
 _LATEST = 1_000
 """Turns of a conversation that are read: several times the replies stored of one."""
@@ -29,14 +31,16 @@ async def periodic(
 ) -> AsyncIterator[None]:
     """Run a job every so many seconds, the first time `at_once` or after them.
 
-    What it raises is logged, and the job runs again. A run in progress is waited for at the end:
-    a cancellation could get lost in the database's driver.
+    What it raises is logged, of a store that fails the code alone, and the job runs again. A run
+    in progress is waited for at the end: a cancellation could get lost in the database's driver.
     """
     closing = asyncio.Event()
 
     async def run() -> None:
         try:
             await job()
+        except EffectFailed as failure:
+            log.warning("%s: %s, and is tried again", name, failure.fault.code)
         except Exception:
             log.exception("%s: failed, and is tried again", name)
 
@@ -58,50 +62,33 @@ async def periodic(
         await asyncio.wait({task})
 
 
-def sweeping(pauses: PauseStore, seconds: float = PERIOD) -> AbstractAsyncContextManager[None]:
+def sweeping(pauses: PauseStore) -> AbstractAsyncContextManager[None]:
     """Let due pauses expire and old ones be removed although nothing reads them."""
-    return periodic("sweep pauses", partial(_sweep, pauses), seconds, at_once=True)
 
-
-async def _sweep(pauses: PauseStore) -> None:
-    try:
+    async def sweep() -> None:
         swept = await pauses.sweep()
-    except EffectFailed as failure:
-        log.warning("pauses could not be swept: %s", failure.fault.code)
-    else:
         if any(swept):
             log.info("pauses: %s expired, %s removed", *swept)
 
+    return periodic("sweep pauses", sweep, PERIOD, at_once=True)
+
 
 def reporting_writes(
-    journal: WriteJournal, report: Callable[[tuple[StoredWrite, ...]], None], seconds: float = 60.0
+    journal: WriteJournal, report: Callable[[tuple[StoredWrite, ...]], None]
 ) -> AbstractAsyncContextManager[None]:
     """Report the writes of killed routers, in a thread."""
 
-    async def job() -> None:
-        try:
-            found = await journal.abandoned(time.time())
-        except EffectFailed as failure:
-            log.warning("the journal of writes cannot be read: %s", failure.fault.code)
-            return
+    async def report_abandoned() -> None:
+        found = await journal.abandoned(time.time())
         for _, writes in groupby(found, key=lambda write: write.exchange):
             await asyncio.to_thread(report, tuple(writes))
 
-    return periodic("report writes", job, seconds, at_once=True)
+    return periodic("report writes", report_abandoned, REPORT_PERIOD, at_once=True)
 
 
-def finishing(
-    finish: Callable[[], Awaitable[None]], seconds: float = 15.0
-) -> AbstractAsyncContextManager[None]:
+def finishing(finish: Callable[[], Awaitable[None]]) -> AbstractAsyncContextManager[None]:
     """Finish what killed routers left of exchanges after their ends."""
-
-    async def job() -> None:
-        try:
-            await finish()
-        except EffectFailed as failure:
-            log.warning("the rests of killed routers cannot be read: %s", failure.fault.code)
-
-    return periodic("finish rests", job, seconds, at_once=True)
+    return periodic("finish remainders", finish, FINISH_PERIOD, at_once=True)
 
 
 def following(

@@ -150,6 +150,6 @@ async def test_due_pauses_are_swept_again_and_again(caplog: pytest.LogCaptureFix
         async with sweeping(pauses):
             await asyncio.sleep(PERIOD * 1.5)
     assert [record.getMessage() for record in caplog.records] == [
-        "pauses could not be swept: store_unavailable",
+        "sweep pauses: store_unavailable, and is tried again",
         "pauses: 1 expired, 0 removed",
     ]
