@@ -363,10 +363,10 @@ async def kill_in_a_tool(place: str, folder: Path, stack: StackName, then: Stack
 
 
 async def kills(
-    place: str, number: int, seed: int = SEED, watch: Callable[[float], None] = lambda _: None
+    place: str, number: int, watch: Callable[[float], None] = lambda _: None
 ) -> list[Kill]:
     """Kill so many routers, each at a moment drawn over what its resumption takes."""
-    chance, found, whole = random.Random(seed), list[Kill](), list[float]()
+    chance, found, whole = random.Random(SEED), list[Kill](), list[float]()
     async with _Stores.open(place, _LATER_S) as stores:
         for position in range(number):
             # Now and then one is left alone: how long a resumption takes, the machine decides.

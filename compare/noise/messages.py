@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 from zlib import compress, decompress
@@ -32,8 +32,6 @@ HELD_AT_MOST = 20_000
 """Runs of the other places that are held at once, compressed: some 3 kB each."""
 
 _FILE, _PART = "file unreadable", "line or batch damaged"
-
-OnBytes = Callable[[int], None]
 
 
 class Noise(msgspec.Struct, frozen=True):
@@ -67,7 +65,6 @@ def read_noise(
     again: Sequence[str],
     flows: Mapping[str, FlowSpec],
     margin: float = MARGIN,
-    on_bytes: OnBytes | None = None,
 ) -> Noise:
     """Measure noise in captures, with further legacy runs of the same messages in `again`.
 
@@ -81,7 +78,7 @@ def read_noise(
     held: defaultdict[bytes, list[bytes]] = defaultdict(list)
 
     def read(places: Iterable[str]) -> Iterator[Exchange]:
-        for exchange in _exchanges(places, left_out, on_bytes):
+        for exchange in _exchanges(places, left_out):
             for pair in control_pairs(exchange):
                 checker.add(pair)
             yield exchange
@@ -110,13 +107,11 @@ def read_noise(
     return Noise(study_of(messages, left_out, margin), checker.check)
 
 
-def _exchanges(
-    places: Iterable[str], left_out: Counter[str], on_bytes: OnBytes | None
-) -> Iterator[Exchange]:
+def _exchanges(places: Iterable[str], left_out: Counter[str]) -> Iterator[Exchange]:
     halves = Halves()
     for segment in (segment for place in places for segment in find_segments(place)):
         try:
-            for read in exchanges(read_lines(segment, on_bytes), segment.url, halves):
+            for read in exchanges(read_lines(segment), segment.url, halves):
                 if isinstance(read, Damage):
                     left_out[_PART] += 1
                 else:

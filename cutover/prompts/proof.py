@@ -59,7 +59,7 @@ _FAILS = "\ue002fails: "
 _TIMED_CALLS = 15
 
 
-def proved(environment: Environment, case: ProofCase, count: int = DRAWN) -> PromptProof:
+def proved(environment: Environment, case: ProofCase) -> PromptProof:
     """Render a prompt both ways until a difference is found or all values are drawn."""
     try:
         templates = [environment.get_template(name) for name in case.templates]
@@ -70,7 +70,6 @@ def proved(environment: Environment, case: ProofCase, count: int = DRAWN) -> Pro
         case,
         lambda values: [template.render(nested(case.paths, values)) for template in templates],
         graph,
-        count,
     )
 
 
