@@ -229,16 +229,8 @@ class Router:
         """
         if self.pauses is None or self.write_journal is None or self.draining:
             return
-        limits = self.settings().limits
         self._remainders = Remainders(
-            self.pauses.store,
-            self.flows,
-            self.live,
-            self._stacks_for,
-            self.pauses.on_unknown,
-            self.gate.clock,
-            limits.write_seconds,
-            limits.exchange_bytes,
+            self.pauses, self.flows, self.stacks, self.settings, self.live, self.gate.clock
         )
         for exchange in await self._remainders.finish_all(self.exchange_ids.new()):
             await self.write_journal.close(exchange)
@@ -386,15 +378,6 @@ class Router:
             task = asyncio.create_task(storing, name="store remainder")
             self._writes[context.exchange].remainder = task
             await asyncio.shield(task)
-
-    def _stacks_for(self, spec: FlowSpec, first: str) -> list[Stack]:
-        """Return the stacks that can do what is left of an exchange, the `first` one first."""
-        graph = self.settings().flows[spec.name].enable_langgraph
-        return [
-            stack
-            for name, stack in sorted(self.stacks.items(), key=lambda item: item[0] != first)
-            if stack.serves(spec) and stack.powers.taped and (graph or name != "graph")
-        ]
 
     async def _close(self, one: _OpenExchange) -> None:
         try:

@@ -54,37 +54,33 @@ class BodyMemory:
         declared = dict(scope["headers"]).get(b"content-length", b"").lstrip(b"0")
         if declared.isdigit() and int(declared) > most:
             raise _too_large(most)
-        deadline = limit(limits.body_seconds)
+        pieces: list[bytes] = []
+        size = reserved = 0
+        more, deadline = True, limit(limits.body_seconds)
         try:
             async with deadline:
-                return await self._read(receive, most, limits.body_bytes)
+                while more:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        why = "the connection ended inside the body"
+                        raise Problem(400, "incomplete_body", why)
+                    pieces.append(message.get("body", b""))
+                    size += len(pieces[-1])
+                    if size > most:
+                        raise _too_large(most)
+                    if size > SMALL_BYTES:
+                        self._reserve(size - reserved, limits.body_bytes)
+                        reserved = size
+                    more = message.get("more_body", False)
         except TimeoutError:
             if not deadline.expired():
                 raise
             slow = Problem(408, "slow_body", "the body did not arrive in time")
             raise self.count_shed(slow) from None
-
-    async def _read(self, receive: Receive, most: int, most_reserved: int) -> bytes:
-        pieces: list[bytes] = []
-        size = reserved = 0
-        more = True
-        try:
-            while more:
-                message = await receive()
-                if message["type"] != "http.request":
-                    raise Problem(400, "incomplete_body", "the connection ended inside the body")
-                pieces.append(message.get("body", b""))
-                size += len(pieces[-1])
-                if size > most:
-                    raise _too_large(most)
-                if size > SMALL_BYTES:
-                    self._reserve(size - reserved, most_reserved)
-                    reserved = size
-                more = message.get("more_body", False)
-            return b"".join(pieces)
         finally:
-            if more:  # refused, or cancelled
+            if more:  # refused, late or cancelled
                 self.reserved -= reserved
+        return b"".join(pieces)
 
     def release(self, body: bytes) -> None:
         """Release what `read` has reserved for a body; an empty one has nothing reserved."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal
@@ -33,11 +33,13 @@ from effects.tape import (
     reopened,
     unknown_outcomes,
 )
+from router.config.schema import Settings
 from router.resume.claims import LEASE_SECONDS, Claim
+from router.resume.pauses import Pauses
 from router.serving.run import Run, RunRequest
 from router.serving.stack import Stack
 from router.serving.stream import STOPPING, ServedStream
-from router.stack import RunOutcome
+from router.stack import RunOutcome, StackName
 
 log = logging.getLogger(__name__)
 
@@ -110,19 +112,15 @@ class _RemainderSession(TapeSession):
 class Remainders:
     """Finishes remainders of killed routers, one at a time.
 
-    `live` makes the live ports for a flow and a request's body, `stacks_for` returns the stacks
-    that can finish an exchange of a flow, the named one first. `on_unknown` is called, in a thread,
-    with flow, remainder and what of it is unknown. `limit` is the tape's, in bytes.
+    `live` makes the live ports for a flow and a request's body.
     """
 
-    store: PauseStore
+    pauses: Pauses
     flows: Mapping[str, FlowSpec]
+    stacks: Mapping[StackName, Stack]
+    settings: Callable[[], Settings]
     live: Callable[[str, Body], Effects]
-    stacks_for: Callable[[FlowSpec, str], Sequence[Stack]]
-    on_unknown: Callable[[str, str, str], None]
     clock: Callable[[], float]
-    write_seconds: float
-    limit: int
     _run: Run | None = field(default=None, init=False)
     _closed: bool = field(default=False, init=False)
 
@@ -132,7 +130,7 @@ class Remainders:
         Raises `EffectFailed`.
         """
         finished = []
-        for one in await self.store.waiting():
+        for one in await self.pauses.store.waiting():
             left = one.hitl_id.startswith(REMAINDER) and one.state == "answered"
             if left and not self._closed and await self._finish(one.hitl_id, one.owner, owner):
                 finished.append(one.hitl_id.removeprefix(REMAINDER))
@@ -149,31 +147,32 @@ class Remainders:
         number, numbered, _ = last_owner.partition(":")
         attempt = int(number) + 1 if numbered else 1  # the router that served made none
         owner = f"{attempt}:{owner}"
-        if await self.store.claim(hitl_id, owner, LEASE_SECONDS) != "claimed":
+        if await self.pauses.store.claim(hitl_id, owner, LEASE_SECONDS) != "claimed":
             return False
         try:
-            pause = await self.store.get(hitl_id)
+            pause = await self.pauses.store.get(hitl_id)
         except EffectFailed as failure:
             # Those behind it are not to wait; another router may have the key of this one.
             log.warning("the remainder %s cannot be opened: %s", hitl_id, failure.fault.code)
-            await self.store.release(hitl_id, owner)
+            await self.pauses.store.release(hitl_id, owner)
             return False
         if pause is None:
             return False
-        claim = Claim(self.store, pause, owner, pause.expires_at)
+        claim = Claim(self.pauses.store, pause, owner, pause.expires_at)
         if attempt > _MOST_ATTEMPTS:
             return await self._give_up(claim)
         try:
             spec = self.flows[pause.flow]
             paused = read_paused(pause.tape)
-            request, tape = spec.request_of(paused.request), reopened(paused, limit=self.limit)
+            request = spec.request_of(paused.request)
+            tape = reopened(paused, limit=self.settings().limits.exchange_bytes)
             last = tape.entries[int(pause.answer_key)]
         except (EffectFailed, msgspec.MsgspecError, UnicodeError, LookupError, ValueError) as error:
             log.warning("the rest of %s cannot be read: %s", pause.exchange, type(error).__name__)
             return await self._give_up(claim)
         claim.encode_tape = partial(interrupted_tape, paused.request, tape, last)
         for call in unknown_outcomes(paused):
-            await asyncio.to_thread(self.on_unknown, pause.flow, hitl_id, call.name)
+            await asyncio.to_thread(self.pauses.on_unknown, pause.flow, hitl_id, call.name)
         match await self._do(claim, spec, request, tape, last):
             case "done":
                 log.info("the rest of %s is done: its router was killed", pause.exchange)
@@ -188,7 +187,7 @@ class Remainders:
     async def _give_up(self, claim: Claim) -> bool:
         pause = claim.pause
         log.error("the rest of %s is unknown, and not tried again", pause.exchange)
-        await asyncio.to_thread(self.on_unknown, pause.flow, pause.hitl_id, REST)
+        await asyncio.to_thread(self.pauses.on_unknown, pause.flow, pause.hitl_id, REST)
         await claim.remove()
         return False
 
@@ -205,7 +204,7 @@ class Remainders:
             resolving_effects(self.live(spec.name, request.body), request.body),
             tape,
             exchange_id=claim.pause.exchange,
-            write_seconds=self.write_seconds,
+            write_seconds=self.settings().limits.write_seconds,
             journal=claim,
             monotonic=self.clock,
             after=tape.last_stamp,
@@ -213,7 +212,7 @@ class Remainders:
         try:
             if not await exchange.acquire_locks():
                 return "later"
-            for stack in self.stacks_for(spec, claim.pause.stack):
+            for stack in self._able(spec, claim.pause.stack):
                 name = f"rest {stack.name}"
                 session = _RemainderSession(exchange, name, "resume", answer=last)
                 run = stack.new_run(RunRequest(spec, stack.name, request, "fallback"), session)
@@ -230,3 +229,12 @@ class Remainders:
             self._run = None
             await exchange.close()
         return "failed"
+
+    def _able(self, spec: FlowSpec, first: str) -> list[Stack]:
+        """Return the stacks that can do what is left of an exchange, the `first` one first."""
+        graph = self.settings().flows[spec.name].enable_langgraph
+        return [
+            stack
+            for name, stack in sorted(self.stacks.items(), key=lambda item: item[0] != first)
+            if stack.serves(spec) and stack.powers.taped and (graph or name != "graph")
+        ]
