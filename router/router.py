@@ -11,7 +11,6 @@ import asyncio
 import logging
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -107,11 +106,6 @@ class Router:
     def ledger(self) -> Ledger:
         """Where the shadow of each request ended."""
         return self.shadows.ledger
-
-    @property
-    def open_streams(self) -> Counter[str]:
-        """How many exchanges are being served, by flow."""
-        return Counter(one.stream.context.spec.name for one in self._open.values())
 
     @property
     def bytes_left(self) -> int:

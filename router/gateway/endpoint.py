@@ -112,12 +112,13 @@ class Gateway:
         """Answer a call, or let the worker of its exchange answer it."""
         seconds = self.router.settings().limits.send_seconds
         try:
-            if (
-                self.peers is not None
-                and open_runs(self.router, scope) is None
-                and await self.peers.answer(scope, body, send)
-            ):
-                return
+            if self.peers is not None and open_runs(self.router, scope) is None:
+                if scope.get("client") is None:  # another worker asks
+                    why = "no such exchange is open in this worker"
+                    await _refuse(send, GatewayRefused(NOT_HERE, "not_here", why))
+                    return
+                if await self.peers.answer(scope, body, send):
+                    return
             chunks = await self._ask(scope, request.call)
             async with timed_send(send, seconds) as timed:
                 await _send_answer(chunks, request, timed)
@@ -132,9 +133,6 @@ class Gateway:
 
         Raises `GatewayRefused`.
         """
-        from_peer = self.peers is not None and scope.get("client") is None
-        if from_peer and open_runs(self.router, scope) is None:
-            raise GatewayRefused(NOT_HERE, "not_here", "no such exchange is open in this worker")
         session = calling_session(self.router, scope)
         if session is None:
             return self.model.stream(GATEWAY_SITE, call)

@@ -190,9 +190,8 @@ class RouterMetrics:
         self._grow(instruments.CAPTURES_WRITTEN, captures.written)
         for reason, count in captures.dropped.items():
             self._grow(instruments.CAPTURES_DROPPED, count, reason)
-        open_streams = router.open_streams
         for flow in router.flows:
-            put(instruments.OPEN_STREAMS, open_streams[flow], flow)
+            put(instruments.OPEN_STREAMS, router.admission.streams.flows[flow], flow)
         put(instruments.UNSETTLED, router.ledger.open)
         put(instruments.SHADOWS_WAITING, router.shadows.waiting)
         put(instruments.SHADOW_LAG, router.shadows.lag)

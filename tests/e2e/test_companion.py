@@ -170,7 +170,9 @@ async def test_a_client_that_leaves_while_it_goes_on_loses_nothing(tmp_path: Pat
         going = msgspec.json.encode({"hitl_id": hitl})
         async with place.session.post(f"{place.url}/hitl/continue", data=going) as left:
             left.close()
-        await until(lambda: not place.services.router.open_streams and not tasks("close"))
+        await until(
+            lambda: not place.services.router.admission.streams.total and not tasks("close")
+        )
         again = await ask(place, "/hitl/continue", {"hitl_id": hitl})
         assert again.status == 200 or again.problem["code"] == "finished"
     assert _remembered(tmp_path) == 1
