@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from contract.errors import Refused
 from contract.flow import Event, FlowSpec, SessionStore, StoreEndpoint
-from contract.flows.chat import Identifier, Text
+from contract.flows.chat import Identifier, Text, encode
 from contract.grammar import Grammar, many, maybe, one
 from contract.model import Usage
 from contract.wire import Dialect, ErrorPaths, EventNames, TextPaths
@@ -130,13 +130,6 @@ class SessionError(_Strict, frozen=True, tag="error"):
 
 
 SessionEvent = SessionCreated | Thinking | SessionText | SessionDone | SessionError
-
-_encoder = msgspec.json.Encoder()
-
-
-def encode(event: Event) -> bytes:
-    """Encode one event as a frame."""
-    return b"data: " + _encoder.encode(event) + b"\n\n"
 
 
 def failed(code: str) -> SessionError:

@@ -22,7 +22,6 @@ from contract.flows.session import (
     TextData,
     Thinking,
 )
-from contract.flows.session import encode as encode_session
 from contract.model import Usage
 from cutover.flows import SPECS
 
@@ -146,7 +145,7 @@ def session(story: Story) -> bytes:
         Thinking(),
         *(SessionText(TextData(piece)) for piece in story.pieces),
     ]
-    return b"".join(map(encode_session, [*events, SessionDone(AnswerData(final, usage))]))
+    return b"".join(map(encode, [*events, SessionDone(AnswerData(final, usage))]))
 
 
 def companion(story: Story) -> bytes:
