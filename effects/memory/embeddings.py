@@ -7,8 +7,6 @@ import logging
 import random
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, assert_never
 
-import aiohttp
-import httpx2
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +15,9 @@ from contract.errors import EffectFailed, Fault
 from effects.circuit_breaker import BreakerPolicy, Result
 from effects.loop_time import limit_at, loop_now
 from effects.model import ClientPool, ProviderBreakers, RescuePolicy
-from effects.model.errors import error_in, status_fault
+from effects.model.errors import error_in, status_fault, unreachable
 from effects.model.retry import CallModel, GiveUp, Rescue, RescueMeans, RetryAfter, blames_provider
-from effects.model.stream import CallDeadline, total_deadline
+from effects.model.stream import BROKEN, CallDeadline, total_deadline
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -118,7 +116,6 @@ def _unusable(reason: str, **facts: int) -> Fault:
 
 
 log = logging.getLogger(__name__)
-_BROKEN: Final = (httpx2.RequestError, aiohttp.ClientError)
 
 BATCH: Final = 64
 """Texts in one request."""
@@ -214,9 +211,9 @@ class EndpointEmbedder:
                 finally:
                     await response.aclose()
         except TimeoutError as error:
-            raise EffectFailed(ends.fault if limit.expired() else _unreachable(error)) from error
-        except _BROKEN as error:
-            raise EffectFailed(_unreachable(error)) from error
+            raise EffectFailed(ends.fault if limit.expired() else unreachable(error)) from error
+        except BROKEN as error:
+            raise EffectFailed(unreachable(error)) from error
         if not response.is_success:
             reported = error_in(content)
             raise EffectFailed(status_fault(response.status_code, response.headers, reported))
@@ -229,8 +226,3 @@ def _lengths(fault: Fault) -> str:
         return ""
     sent, configured = fault.data["sent"], fault.data["configured"]
     return f", it sends {sent} dimensions and [embeddings] dimensions is {configured}"
-
-
-def _unreachable(error: Exception) -> Fault:
-    """Name the failure by its class: its text may hold addresses."""
-    return Fault("model_unavailable", retryable=True, data={"cause": type(error).__name__})

@@ -92,7 +92,7 @@ class Exchange:
         if self._closing:
             entry.close("cut", self.stamp())
             return entry
-        read = _is_read_only(self._live, operation, arguments)
+        read = operation.kind == "read" or self._declared("read_only", operation, arguments)
         pumps = self._reads if read else self._writes
         pump = asyncio.get_running_loop().create_task(
             self._pump(entry, arguments, read=read),
@@ -220,7 +220,9 @@ class Exchange:
             self._locks.append(arguments.key)
 
     async def _begin(self, journal: Journal, entry: Entry, arguments: Any) -> bool:
-        entry.begun = not _is_repeatable(self._live, entry.operation, arguments)
+        operation = entry.operation
+        repeatable = operation.idempotent or self._declared("idempotent", operation, arguments)
+        entry.begun = not repeatable
         allowed = False
         try:
             with suppress(EffectFailed):  # no answer in time
@@ -228,6 +230,11 @@ class Exchange:
         finally:
             entry.begun = entry.begun and allowed
         return allowed
+
+    def _declared(self, what: str, operation: Operation, arguments: object) -> bool:
+        """Whether a live tool declares that it is `read_only` or `idempotent`, beyond its port."""
+        declares = getattr(self._live.tools, what, None) if operation is TOOLS_RUN else None
+        return declares is not None and bool(declares(getattr(arguments, "name", "")))
 
     def _pump_done(
         self, pumps: set[asyncio.Task[None]], entry: Entry, pump: asyncio.Task[None]
@@ -349,20 +356,3 @@ def model_exchange(model: Model, monotonic: Callable[[], float], after: int) -> 
     ports: Any = {port: _NoPort(port) for port in Effects.__dataclass_fields__ if port != "model"}
     live = Effects(model=model, **ports)
     return Exchange(live, Tape(limit=sys.maxsize), monotonic=monotonic, after=after)
-
-
-def _is_read_only(live: Effects, operation: Operation, arguments: object) -> bool:
-    """Whether a call changes nothing: live tools declare it, beyond their port."""
-    return operation.kind == "read" or _declared(live, operation, arguments, "read_only")
-
-
-def _is_repeatable(live: Effects, operation: Operation, arguments: object) -> bool:
-    """Whether a write whose result was lost may be made again."""
-    return operation.idempotent or _declared(live, operation, arguments, "idempotent")
-
-
-def _declared(live: Effects, operation: Operation, arguments: object, what: str) -> bool:
-    if operation is not TOOLS_RUN:
-        return False
-    declares = getattr(live.tools, what, None)
-    return declares is not None and bool(declares(getattr(arguments, "name", "")))
