@@ -18,6 +18,7 @@ from contextlib import (
     asynccontextmanager,
     closing,
     contextmanager,
+    nullcontext,
 )
 from functools import partial
 from importlib import import_module
@@ -249,9 +250,6 @@ def _open(path: Path, worker: ThreadPoolExecutor) -> SqliteThreads:
     return threads
 
 
-_Opening = AbstractAsyncContextManager[Threads]
-
-
 class NoSuchThreads(CutoverError):
     """An address names a place where no threads can be stored."""
 
@@ -276,25 +274,21 @@ async def opened_threads(
 ) -> AsyncIterator[Threads]:
     """Open the threads at an address; raises `NoSuchThreads` or `ThreadsNotOpened`."""
     scheme, _, rest = address.partition("://")
+    opening: AbstractAsyncContextManager[Threads]
+    match scheme:
+        case "memory":
+            opening = nullcontext(MemoryThreads())
+        case "sqlite":
+            opening = sqlite_threads(Path(rest.removeprefix("/")))
+        case "postgresql":  # its library is an extra
+            opening = import_module("graph_impl.postgres_threads").postgres_threads(address)
+        case _:
+            raise NoSuchThreads(scheme)
     async with AsyncExitStack() as stack:
-        match scheme:
-            case "memory":
-                threads: Threads = MemoryThreads()
-            case "sqlite":
-                opening: _Opening = sqlite_threads(Path(rest.removeprefix("/")))
-                threads = await _entered(scheme, opening, stack)
-            case "postgresql":  # its library is an extra
-                opening = import_module("graph_impl.postgres_threads").postgres_threads(address)
-                threads = await _entered(scheme, opening, stack)
-            case _:
-                raise NoSuchThreads(scheme)
+        try:
+            threads = await stack.enter_async_context(opening)
+        except Exception as error:
+            # Its text may contain the address, and that a password.
+            raise ThreadsNotOpened(scheme, type(error).__name__) from error
         threads.breaker = breaker
         yield threads
-
-
-async def _entered(scheme: str, opening: _Opening, stack: AsyncExitStack) -> Threads:
-    try:
-        return await stack.enter_async_context(opening)
-    except Exception as error:
-        # Its text may contain the address, and that a password.
-        raise ThreadsNotOpened(scheme, type(error).__name__) from error
