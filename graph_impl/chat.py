@@ -189,17 +189,15 @@ async def _model_call(state: ChatState, runtime: Chat) -> Answered:
     try:
         async for chunk in context.effects.model.stream("reply", call):
             answer.add(chunk)
-            draft, frames = _take(draft, chunk, options)
-            if frames:
-                await context.sink.send(*frames)
+            draft = await context.send(_take(draft, chunk, options))
     except EffectFailed as failure:
         return _fail(failure, draft=plain(draft))
     calls = answer.calls(call)
     if not calls:
         update = {"draft": plain(draft), "finish": answer.finish}
         return Command(update=update, goto="output_processing")
-    begun = [plain(tool_round(answer.text, calls))]
-    return Command(update={"draft": plain(draft), "messages": begun}, goto="tool_execution")
+    update = {"draft": plain(draft), "messages": [plain(tool_round(answer.text, calls))]}
+    return Command(update=update, goto="tool_execution")
 
 
 async def _tool_execution(state: ChatState, runtime: Chat) -> Ready:

@@ -239,8 +239,8 @@ async def _memory_extraction(
     system = context.prompts["extraction"]({})
     found = await rules.find_facts(context.request, context.effects, system, state["text"])
     if not found:
-        said = await context.say(rules.text(context.request, "nothing_found"))
-        await context.finish(state["text"] + said)
+        notice = await context.say(rules.text(context.request, "nothing_found"))
+        await context.finish(state["text"] + notice)
         return Command(goto="__end__")
     return Command(update={"facts": plains(found)}, goto="human")
 
@@ -251,8 +251,8 @@ async def _confirmation(state: PictureState, runtime: Companion) -> PictureState
     form = rules.confirmation_form(context.request, facts)
     answer = _ask_user(form, memories.KIND)
     approved = memories.approved_facts(facts, form, answer) if answer else ()
-    said = await context.say(await rules.remember_facts(context.request, context.effects, approved))
-    await context.finish(state["text"] + said)
+    notice = await rules.remember_facts(context.request, context.effects, approved)
+    await context.finish(state["text"] + await context.say(notice))
     return {}
 
 

@@ -118,8 +118,8 @@ async def open_round(
     calls = answer.calls(call)
     if not calls:
         return answer, None
-    begun = [plain(tool_round(answer.text, calls))]
-    prompt = [*known["prompt"], *begun] if first else begun
+    opening = [plain(tool_round(answer.text, calls))]
+    prompt = [*known["prompt"], *opening] if first else opening
     usage = plain(answer.usage)
     return answer, {"prompt": prompt, "tools": known["tools"], "text": answer.text, "usage": usage}
 

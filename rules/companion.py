@@ -131,12 +131,15 @@ def recall(request: CompanionRequest) -> Recall | None:
 def prompt(
     now: datetime,
     request: CompanionRequest,
-    mood: Emotion,
-    memories: str,
+    known: tuple[Emotion, str],
     earlier: Sequence[Turn],
+    shown: Sequence[Turn],
 ) -> dict[str, PromptValue]:
-    """Return the parameters of the system prompt."""
-    shown = window(earlier, request.options.history_tokens)
+    """Return the parameters of the system prompt; `known` as in `lay_out`.
+
+    Of the earlier turns, those that are `shown` follow the prompt as messages.
+    """
+    mood, memories = known
     return {
         **parameters(now, request.options.timezone, None),
         "emotion": mood.primary,
@@ -159,8 +162,9 @@ async def lay_out(
     `known` is the message's emotion, and the memories as they stand in the prompt.
     """
     options, (*earlier, turn) = request.options, turns
-    system = render(prompt(await effects.clock.now("prompt"), request, *known, earlier))
-    messages = prompt_messages(system, window(earlier, options.history_tokens), turn)
+    shown = window(earlier, options.history_tokens)
+    system = render(prompt(await effects.clock.now("prompt"), request, known, earlier, shown))
+    messages = prompt_messages(system, shown, turn)
     offered = await effects.tools.list("offer") if options.enable_tools else ()
     return messages, questions.offer(offered, asking=options.ask_human)
 

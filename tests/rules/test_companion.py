@@ -100,8 +100,8 @@ def test_the_prompt_says_what_is_known() -> None:
     given_ = rules.prompt(
         datetime(2026, 1, 1, tzinfo=UTC),
         asked(MessageTurn(session_id="s", message="hi"), timezone="Asia/Shanghai"),
-        CALM,
-        rules.memories_text(()),
+        (CALM, rules.memories_text(())),
+        (),
         (),
     )
     assert given_["current_time"] == "08:00:00"
