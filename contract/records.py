@@ -204,7 +204,7 @@ def encode_readable(record: msgspec.Struct, raw: Iterable[msgspec.Raw]) -> bytes
 def readable(raw: Iterable[msgspec.Raw]) -> bool:
     """Whether values that are JSON as it came break no line, and can be read again."""
     joined = b",".join(raw)
-    return not _breaks_line(joined) and _readable(joined)
+    return not breaks_line(joined) and _readable(joined)
 
 
 def decode_run(line: bytes) -> RunRecord:
@@ -244,7 +244,7 @@ def writable(value: T) -> T:
     """
     try:
         encoded = _encoder.encode(value)
-        if not _breaks_line(encoded) and _decodable(encoded):
+        if not breaks_line(encoded) and _decodable(encoded):
             return value  # as nearly all are: what is looked through is rare
     except _UNREADABLE:
         pass
@@ -270,7 +270,7 @@ def _repaired(value: Any) -> Any:
 
 def _raw(raw: bytes) -> msgspec.Raw:
     if _decodable(raw):
-        return msgspec.Raw(msgspec.json.format(raw, indent=-1) if _breaks_line(raw) else raw)
+        return msgspec.Raw(msgspec.json.format(raw, indent=-1) if breaks_line(raw) else raw)
     why = "nested too deep"
     try:
         repaired = _encoder.encode(_texts(json.loads(raw.decode("utf-8", "replace"), strict=False)))
@@ -284,7 +284,8 @@ def _raw(raw: bytes) -> msgspec.Raw:
     return msgspec.Raw(_encoder.encode({"unwritable": why, "bytes": len(raw), "digest": digest}))
 
 
-def _breaks_line(raw: bytes) -> bool:
+def breaks_line(raw: bytes) -> bool:
+    """Whether JSON does not stand on one line."""
     return b"\n" in raw or b"\r" in raw
 
 

@@ -165,8 +165,8 @@ class EventDecoder:
     def texts(self, name: str, value: Any) -> list[TextPlace]:
         """Return where pieces of texts stand in an event: answer, reasoning, then arguments."""
         found = []
-        for track, table in self._tracks.items():
-            paths, growth = table.get(name) or table.get(EVERY) or _NOWHERE
+        for track in self._tracks:
+            paths, growth = self.text_paths(track, name)
             for path in paths:
                 found += [TextPlace(track, at, growth) for at in places_at(value, path)]
         if self.dialect.tools is not None:

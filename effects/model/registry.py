@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # the SDK's own, imported when the first client is made
 
 _MILLION: Final = 1_000_000
 _COMMON_CONTEXT: Final = 128_000
-"""What stacks are told of a model whose context is unknown."""
+"""The context, in tokens, that stacks get for a model whose own is unknown."""
 _MAX_ID: Final = 100
 """Characters of an unknown id that are reported, and compared with known ones."""
 

@@ -75,7 +75,7 @@ def total_deadline(limits: Limits, now: float) -> CallDeadline:
 class StreamDeadlines:
     """Which limit holds at each stage of a stream, decided without a clock.
 
-    The call was made at `start` and must have ended as `ends` says. `answered` is set when the
+    The call was made at `start` and must have ended by `ends`. `answered` is set when the
     response's headers have come, `heard` when the model said something: bytes and comments keep
     a connection open and say nothing of the model. `spoke` is set with the first of it.
     """

@@ -1,4 +1,4 @@
-"""A database that stores are kept in, wherever it is: SQLite or PostgreSQL."""
+"""The database of a store, wherever it is: SQLite or PostgreSQL."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class Exchange:
         return entry
 
     async def acquire_locks(self) -> bool:
-        """Acquire the locks that the tape says are held; False where another owner has one by now.
+        """Acquire the locks that are held on the tape; False where another owner has one by now.
 
         Raises `EffectFailed`. What was acquired is released when the exchange ends.
         """

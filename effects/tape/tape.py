@@ -14,7 +14,7 @@ import msgspec
 from contract.errors import CutoverError, Fault
 from contract.model import Chunk, ModelCall, OfferedTools, RawChunk
 from contract.operations import OPERATIONS, Operation
-from contract.records import EntryEnd, EntryRecord, readable, writable
+from contract.records import EntryEnd, EntryRecord, breaks_line, readable, writable
 
 FRAMES_FACTOR: Final = 8
 """How many times the limit of a tape the frames stored with it may take."""
@@ -36,7 +36,7 @@ def canonical(arguments: Any) -> bytes:
     if tools and not readable(tool.parameters for tool in tools):
         arguments = writable(arguments)
     encoded = _sorted(arguments)
-    if b"\n" in encoded or b"\r" in encoded:
+    if breaks_line(encoded):
         with suppress(msgspec.DecodeError, RecursionError):  # what is no JSON stays as it is
             return msgspec.json.format(encoded, indent=-1)
     return encoded

@@ -223,7 +223,7 @@ class CurrentTimeArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 
 
 def time_tool(clock: Clock) -> Tool:
-    """Make the tool `current_time`, which tells UTC where the model names no zone."""
+    """Make the tool `current_time`, in UTC where the model names no zone."""
 
     @tool(
         "current_time",

@@ -276,7 +276,7 @@ class PauseStore(ABC):
         return await self._move_if(hitl_id, owner, lambda pause: transitions.finish(pause, owner))
 
     async def remove(self, hitl_id: str, owner: str) -> None:
-        """Remove a pause of which nobody asks what became of it, unless another has claimed it."""
+        """Remove a pause whose outcome no client asks for, unless another owner has claimed it."""
         require_storable("store_failed", hitl_id, owner)
         await self._remove_own(hitl_id, owner)
 
