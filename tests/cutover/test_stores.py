@@ -10,26 +10,14 @@ import pytest
 
 from contract.errors import EffectFailed
 from cutover.stores import NoSuchStore, open_pauses, pause_encryption
-from effects.stores import InvalidKeys, Pause, Plaintext
+from effects.stores import InvalidKeys, Plaintext
 from effects.stores.pauses.aes import AesEncryption
 from effects.stores.pauses.encryption import ENCRYPTED
 from router.config.schema import PauseSettings
 from tests.support.postgres import own_schema
+from tests.support.records import a_pause
 
 KEYS = {"KEYS": b64encode(bytes(32)).decode()}
-
-
-def paused(expires_at: float = 2e9) -> Pause:
-    """Make a pause."""
-    return Pause(
-        hitl_id="h1",
-        exchange="x1",
-        flow="companion",
-        stack="graph",
-        created_at=0.0,
-        expires_at=expires_at,
-        tape=b"tape",
-    )
 
 
 @pytest.mark.parametrize(
@@ -47,8 +35,8 @@ async def test_a_store_is_opened_by_its_address(
             address = await stack.enter_async_context(schema)
         sealing = pause_encryption(PauseSettings(key_env="KEYS"), KEYS)
         pauses = await open_pauses(address, stack, sealing)
-        assert await pauses.open(paused())
-        assert await pauses.get("h1") == paused()
+        assert await pauses.open(a_pause())
+        assert await pauses.get("h1") == a_pause()
 
 
 async def test_a_foreign_address_is_refused() -> None:

@@ -24,9 +24,8 @@ from tests.support.deployment import (
     Setup,
     captured,
     configuration,
-    deployed,
 )
-from tests.support.operations_client import ALICE, ENVIRON, MORE, VARIABLE, Operator
+from tests.support.operations_client import ALICE, ENVIRON, MORE, VARIABLE, Operator, operated
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -48,9 +47,7 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104 - no server listens there: it must not answ
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Deployment]:
     """Deploy with an operations API, everybody on graph."""
-    more = MORE.replace("FOLDER", str(tmp_path))
-    setup = Setup(stack="graph", shadow=100, more=more, environ=ENVIRON)
-    async with deployed(tmp_path, setup) as running:
+    async with operated(tmp_path) as running:
         yield running
 
 

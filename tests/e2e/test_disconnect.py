@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from contract.flow import Event
-from contract.flows.chat import ChatRequest, End
+from contract.flows.chat import ChatRequest
 from effects.tools import ToolContext, tool
 from router.serving.stack import LocalStack
 from router.stack import StackName
 from tests.support.deployment import Deployment, Setup, deployed, tasks, until
+from tests.support.faulty_stacks import begins_and_hangs
 
 STACKS: tuple[StackName, ...] = ("legacy", "graph")
 SLOW = {"model_config": {"model_id": "slow"}}
@@ -93,12 +92,7 @@ async def test_leaving_before_the_first_frame_is_no_error(
     """The stack still waits for something when the client gives up."""
     begun = asyncio.Event()
 
-    async def waiting(_: object, __: object) -> AsyncIterator[Event]:
-        begun.set()
-        await asyncio.Event().wait()
-        yield End()
-
-    stacks = {name: LocalStack(name, {"chat": waiting}, "") for name in STACKS}
+    stacks = {name: LocalStack(name, {"chat": begins_and_hangs(begun)}, "") for name in STACKS}
     async with deployed(tmp_path, Setup(stack=stack, stacks=stacks)) as place:
         asking = asyncio.ensure_future(place.ask({"message_id": "m", "content": "Hello"}))
         await begun.wait()

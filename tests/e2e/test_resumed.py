@@ -112,11 +112,6 @@ resumable = {resumable}
 """
 
 
-def calls(place: Deployment) -> int:
-    """Return how often the provider was asked."""
-    return sum(place.services.model.counts.attempts.values())
-
-
 def grown(answer: Answer) -> list[str]:
     """Return the texts of a stream; each goes on from the one before, and says more."""
     texts = [event["content"] for event in answer.events if event["step"] == "SEND"]
@@ -132,7 +127,7 @@ async def test_the_stream_goes_on_in_the_text(tmp_path: Path, breaks: int, every
     legacy = Chatter(every=every, spaced=True, gateway="yes")
     async with house(tmp_path, legacy, graph) as place:
         answer = await place.ask(HELLO)
-        assert calls(place) == 1
+        assert place.model_calls == 1
         first, second = await place.lines()
     assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", "SUCCESS", "END"]
     assert answer.events[-2]["content"] == legacy.text != ""
@@ -179,7 +174,7 @@ async def test_where_the_text_cannot_go_on_failure_frames_follow(
     first, second = Chatter(**graph), Chatter(**legacy, gateway=gateway)
     async with house(tmp_path, second, first, resumable=resumable) as place:
         answer = await place.ask(HELLO)
-        assert calls(place) == bool(gateway)
+        assert place.model_calls == bool(gateway)
         first_run, *rest = await place.lines()
     assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", "FAILED", "END"]
     assert (b"served-by" in answer.body) == (legacy.get("breaks") == 4)
@@ -243,7 +238,7 @@ async def test_a_declared_flow_goes_on_with_what_is_missing(
             legacy.gateway = graph.gateway = place.url
             async with place.session.post(f"{place.url}/api/support", data=b"{}") as response:
                 body = await response.read()
-            assert calls(place) == 1
+            assert place.model_calls == 1
     frames = [frame for frame in body.split(b"\n\n") if frame.startswith(b"data: {")]
     choices = [json.loads(frame[6:])["choices"][0] for frame in frames]
     assert "".join(choice["delta"].get("content", "") for choice in choices) == legacy.text != ""

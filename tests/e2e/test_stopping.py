@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from contract.flow import Event
-from contract.flows.chat import End
 from contract.records import decode_run
 from cutover.server.serve import EXIT_SECONDS
 from loadtests.simulator import running
@@ -27,6 +24,7 @@ from tests.support.deployment import (
     deployed,
     until,
 )
+from tests.support.faulty_stacks import begins_and_hangs
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
@@ -102,13 +100,8 @@ async def test_what_has_sent_nothing_yet_is_503(tmp_path: Path) -> None:
     """Before the first frame there is still a status to say it with."""
     begun = asyncio.Event()
 
-    async def waiting(_: object, __: object) -> AsyncIterator[Event]:
-        begun.set()
-        await asyncio.Event().wait()
-        yield End()
-
     names: tuple[StackName, ...] = ("legacy", "graph")
-    stacks = {name: LocalStack(name, {"chat": waiting}, "") for name in names}
+    stacks = {name: LocalStack(name, {"chat": begins_and_hangs(begun)}, "") for name in names}
     async with deployed(tmp_path, Setup(stack="graph", stacks=stacks)) as place:
         asking = asyncio.create_task(place.ask({"message_id": "m", "content": "Hello"}))
         await begun.wait()

@@ -21,14 +21,9 @@ from router.stack import StackName
 from tests.support.faulty_stacks import after, crash, deaf, hang
 from tests.support.flow_runs import FOREVER, Case
 from tests.support.router_world import QA_KEY, WALL, House, Rules, Served, each
-from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, house, pieces
+from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, house, named, pieces
 
 pytestmark = pytest.mark.virtual
-
-
-def named(message_id: str, **fields: Any) -> ChatRequest:
-    """Build a request."""
-    return ChatRequest(message_id=message_id, content="hi", **fields)
 
 
 async def begun(house: House, body: ChatRequest, qa: str | None = None) -> tuple[str, str]:

@@ -16,8 +16,9 @@ from router.config.schema import BreakerSettings, Settings, ShadowSettings
 from router.routing.breakers import Breakers
 from router.shadow.budget import ShadowBudget
 from router.state_sync import INTERVAL_SECONDS, TIMEOUT_SECONDS, StateSync
+from tests.support.clocks import now
 from tests.support.faulty_stacks import after, crash
-from tests.support.router_world import House, Served, now
+from tests.support.router_world import House, Served
 from tests.support.tool_replies import CASE, FLOWS, both
 
 pytestmark = pytest.mark.virtual

@@ -89,6 +89,11 @@ class Deployment:
         counts = self.services.router.ledger.counts
         return {f"{line.state}({line.reason})": count for line, count in counts.items()}
 
+    @property
+    def model_calls(self) -> int:
+        """How often the provider was asked."""
+        return sum(self.services.model.counts.attempts.values())
+
     def edit(self, text: str) -> None:
         """Write the configuration anew and let the router see it."""
         self.watched.path.write_text(text, "utf-8")

@@ -38,6 +38,17 @@ async def hang(_: Effects) -> None:
     await asyncio.get_running_loop().create_future()
 
 
+def begins_and_hangs(begun: asyncio.Event) -> Flow:
+    """Return a flow that waits before its first event, for ever, and tells that it does."""
+
+    async def waiting(_: object, effects: Effects) -> AsyncIterator[Event]:
+        begun.set()
+        await hang(effects)
+        yield cast("Event", None)
+
+    return waiting
+
+
 def dawdle(seconds: float) -> Act:
     """Do nothing for a while, then go on."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from tests.support.loopback_provider import (
     sse,
     until_fault,
 )
+from tests.support.patience import PATIENCE_S
 
 NO_WAIT = RescuePolicy(first_wait=1.0)
 DONE = b"data: [DONE]\n\n"
@@ -46,6 +48,25 @@ class Caller(Protocol):
     async def ask(self) -> Heard:
         """Ask once, read to the end."""
         ...
+
+
+@dataclass
+class Held:
+    """A provider that lets its caller wait; `asked` and `left` tell when that came and went."""
+
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, wire: Wire) -> None:
+        """Wait until the caller is gone."""
+        self.asked.set()
+        await wire.gone()
+        self.left.set()
+
+    async def until_left(self) -> None:
+        """Wait until its caller is gone."""
+        async with asyncio.timeout(PATIENCE_S):
+            await self.left.wait()
 
 
 Calling = Callable[[Sequence[ModelEntry], RescuePolicy], AbstractAsyncContextManager[Caller]]

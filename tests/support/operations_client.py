@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
-if TYPE_CHECKING:
-    from tests.support.deployment import Deployment
+from tests.support.deployment import Deployment, Setup, deployed
 
 VARIABLE = "CUTOVER_TEST_TOKENS"
 ALICE = "alices-own-token-0123456789"
 ENVIRON = {VARIABLE: f"alice:{ALICE},ops:{'o' * 20}"}
 MORE = f'[admin]\ntoken_env = "{VARIABLE}"\naudit_path = "FOLDER/audit.jsonl"\n'
+
+
+@asynccontextmanager
+async def operated(folder: Path) -> AsyncIterator[Deployment]:
+    """Deploy with an operations API, everybody on graph and shadowed."""
+    more = MORE.replace("FOLDER", str(folder))
+    setup = Setup(stack="graph", shadow=100, more=more, environ=ENVIRON)
+    async with deployed(folder, setup) as place:
+        yield place
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Records of runs, requests and tape entries; a test names the fields it is about."""
+"""Records of runs, requests, tape entries and pauses; a test names the fields it is about."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from contract.records import EntryRecord, RequestRecord, RunRecord
+from effects.stores import Pause
 
 _RUN = RunRecord(
     v=1,
@@ -21,6 +22,15 @@ _RUN = RunRecord(
 )
 _ENTRY = EntryRecord(
     seq=0, port="model", op="stream", site="m", at=0, end="complete", args=msgspec.Raw(b"{}")
+)
+_PAUSE = Pause(
+    hitl_id="h1",
+    exchange="x1",
+    flow="companion",
+    stack="graph",
+    created_at=0.0,
+    expires_at=2e9,
+    tape=b"tape",
 )
 
 
@@ -42,3 +52,8 @@ def an_entry(*items: msgspec.Raw, **fields: Any) -> EntryRecord:
 def a_request(body: object) -> RequestRecord:
     """Return the record of a request without options."""
     return RequestRecord(raw(body), raw({}))
+
+
+def a_pause(**fields: Any) -> Pause:
+    """Return the pause `h1` of an exchange `x1`, open until 2033."""
+    return msgspec.structs.replace(_PAUSE, **fields)

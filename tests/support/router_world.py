@@ -302,11 +302,6 @@ class House:
         return self.world.live()
 
 
-def now() -> float:
-    """Return the time of the running loop."""
-    return asyncio.get_running_loop().time()
-
-
 def memory(made: House) -> BodyMemory:
     """Make the memory of an endpoint's bodies."""
     return BodyMemory(made.router.settings)

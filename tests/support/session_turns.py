@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from contract.errors import EffectFailed, Fault
@@ -189,6 +189,12 @@ def turn(house: House, number: int, *, learns: bool = False) -> Saying:
         ),
         tools={"dice": "SIX"},
     )
+
+
+def learning(house: House) -> Saying:
+    """Take a turn from which one fact is learnt."""
+    learnt = (Chunk(text='{"facts": ["likes quinces"]}'), Chunk(finish="stop"))
+    return replace(turn(house, 0, learns=True), learnt=learnt)
 
 
 def graph(threads: Threads) -> LocalStack:

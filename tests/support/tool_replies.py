@@ -20,6 +20,16 @@ FLOWS: dict[StackName, Flow] = {"legacy": LEGACY["chat"], "graph": GRAPH["chat"]
 ASSIGNED: list[StackName] = ["legacy", "graph"]
 
 
+def named(message_id: str, **fields: Any) -> ChatRequest:
+    """Build a request."""
+    return ChatRequest(message_id=message_id, content="hi", **fields)
+
+
+def priced(_model: str, _usage: Usage) -> float:
+    """Let every call cost the same."""
+    return 0.5
+
+
 def pieces(*texts: str) -> tuple[Step, ...]:
     """Stream texts, one each quarter of a second."""
     return tuple(step for text in texts for step in (Wait(0.25), Chunk(text=text)))

@@ -13,13 +13,14 @@ from cutover.erasure import erase_rows, erase_threads
 from cutover.flows import SPECS
 from cutover.stores import open_conversations, open_pauses
 from effects.memory import HashedEmbedder
-from effects.stores import Pause, SqlConversations
+from effects.stores import SqlConversations
 from effects.stores.pauses.aes import AesEncryption
 from graph_impl.threads import opened_threads
 from router.config.loader import parse_settings
 from router.config.schema import Settings, StoreSettings
 from tests.support.memories import Memories, entry
 from tests.support.postgres import PLACES, empty_place
+from tests.support.records import a_pause
 from tests.support.session_turns import SESSION_ID, House, Place, hold
 
 ADDRESS = "STORE_ADDRESS"
@@ -56,17 +57,7 @@ async def test_turns_and_pauses_of_a_subject_are_gone(
             ("of her own", "x3", None, "ann"),
             ("of ben", "x4", "his", "ben"),
         ):
-            pause = Pause(
-                hitl_id=hitl_id,
-                exchange=exchange,
-                flow="companion",
-                stack="graph",
-                created_at=0.0,
-                expires_at=2e9,
-                session_id=session,
-                user_id=user,
-                tape=b"tape",
-            )
+            pause = a_pause(hitl_id=hitl_id, exchange=exchange, session_id=session, user_id=user)
             assert await pauses.open(pause)
     stores = StoreSettings(conversations=ENV, memory="memory://", pauses=ENV)
     rows = await erase_rows(stores, {ADDRESS: place}, DataSubject(kind, value), {"x1"})

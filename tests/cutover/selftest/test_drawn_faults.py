@@ -24,11 +24,8 @@ from cutover.selftest.trials import (
     drawn_trials,
     rates_of,
 )
-from cutover.wiring.stacks import load_stacks
-from tests.cutover.selftest.test_selftest import CALM, EVERY
+from tests.cutover.selftest.test_selftest import CALM, EVERY, GRAPH, LEGACY
 
-STACKS = load_stacks()
-LEGACY, GRAPH = STACKS["legacy"], STACKS["graph"]
 CALL = ModelCall(
     model_id="m",
     messages=(SystemMessage("答得短。\n2026-11-21"), UserMessage("3 pears")),

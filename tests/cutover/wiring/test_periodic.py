@@ -11,8 +11,9 @@ from contract.errors import EffectFailed, Fault
 from contract.stores import ChatKey, DataSubject, SubjectKind, Turn
 from cutover.wiring.periodic import PERIOD, drop_unknown, following, periodic, sweeping
 from effects.local import ManualClock
-from effects.stores import MemoryConversations, MemoryPauses, Pause, Swept
+from effects.stores import MemoryConversations, MemoryPauses, Swept
 from effects.stores.shadow_replies import ShadowReplies
+from tests.support.records import a_pause
 
 CHAT = ChatKey("", "c")
 
@@ -112,19 +113,6 @@ async def test_conversations_are_followed_periodically_and_not_at_the_end() -> N
     assert replies.chats
 
 
-def due(expires_at: float) -> Pause:
-    """Return a pause that expires at a moment."""
-    return Pause(
-        hitl_id="h1",
-        exchange="x1",
-        flow="companion",
-        stack="graph",
-        created_at=0.0,
-        expires_at=expires_at,
-        tape=b"tape",
-    )
-
-
 class AwayPauses(MemoryPauses):
     """A store that is away the first time."""
 
@@ -145,7 +133,7 @@ async def test_due_pauses_are_swept_again_and_again(caplog: pytest.LogCaptureFix
     """A store that is away is swept the next time."""
     clock = ManualClock()
     pauses = AwayPauses(clock)
-    await pauses.open(due(clock.time()))
+    await pauses.open(a_pause(expires_at=clock.time()))
     with caplog.at_level(logging.INFO):
         async with sweeping(pauses):
             await asyncio.sleep(PERIOD * 1.5)

@@ -35,7 +35,7 @@ from tests.support.loopback_provider import (
     until_fault,
     usage,
 )
-from tests.support.misbehaving_providers import reset
+from tests.support.misbehaving_providers import Held, reset
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
@@ -348,21 +348,14 @@ async def test_no_key_is_shown_anywhere(body: bytes, caplog: pytest.LogCaptureFi
 
 async def test_leaving_before_the_headers_is_noticed() -> None:
     """A cancelled call drops a connection without an answer."""
-    asked, left = asyncio.Event(), asyncio.Event()
-
-    async def answer(wire: Wire) -> None:
-        asked.set()
-        await wire.gone()
-        left.set()
-
-    async with serving(answer) as loopback:
+    held = Held()
+    async with serving(held) as loopback:
         asking = asyncio.create_task(ask(loopback.entry()))
-        await asked.wait()
+        await held.asked.wait()
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        async with asyncio.timeout(PATIENCE_S):
-            await left.wait()
+        await held.until_left()
 
 
 def test_a_loop_that_ends_closes_a_forgotten_stream(recwarn: pytest.WarningsRecorder) -> None:

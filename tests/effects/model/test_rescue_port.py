@@ -18,6 +18,7 @@ from rules.conversation import read_text
 from tests.support.loopback_provider import CALL, Wire, refusing, registry_of, serving, whole
 from tests.support.misbehaving_providers import (
     NO_WAIT,
+    Held,
     pair,
     reset,
     saying,
@@ -41,21 +42,12 @@ async def leave(model: RescuingModel, reached: asyncio.Event) -> None:
 
 async def test_leaving_while_an_answer_comes() -> None:
     """The connection is dropped at once; the attempt counts as left, and blames no provider."""
-    asked, left = asyncio.Event(), asyncio.Event()
-
-    async def answer(wire: Wire) -> None:
-        await saying("Hel", then=hold)(wire)
-
-    async def hold(wire: Wire) -> None:
-        asked.set()
-        await wire.gone()
-        left.set()
-
+    held = Held()
+    answer = saying("Hel", then=held)
     async with serving(answer) as loopback, registry_of(loopback.entry()) as registry:
         model = RescuingModel(registry)
-        await leave(model, asked)
-        async with asyncio.timeout(PATIENCE_S):
-            await left.wait()
+        await leave(model, held.asked)
+        await held.until_left()
     assert model.counts.attempts == {AttemptLine("m", "loopback", "loop-1", "left"): 1}
     assert [state.calls for state in model.breakers.states(0)] == [0]
 

@@ -12,19 +12,10 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
+from tests.support.clocks import Clock
+
 KINDS = ["memory", "sqlite", pytest.param("redis", marks=pytest.mark.sockets)]
 """What a fixture that opens a shared store is parametrised by."""
-
-
-@dataclass
-class Clock:
-    """A wall clock one can move."""
-
-    now: float = 1_790_000_000.0
-
-    def __call__(self) -> float:
-        """Tell the time."""
-        return self.now
 
 
 Store = TypeVar("Store")

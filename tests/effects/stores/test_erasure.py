@@ -11,7 +11,8 @@ import pytest
 
 from contract.stores import ChatKey, DataSubject, MemoryEntry, Recall, Turn
 from effects.memory import open_memory
-from effects.stores import Pause, SqlConversations, SqlPauses
+from effects.stores import SqlConversations, SqlPauses
+from tests.support.records import a_pause
 
 SECRET = "a-secret-word-of-ann"
 
@@ -89,16 +90,7 @@ async def test_nothing_erased_stays_in_the_file(tmp_path: Path, kind: str) -> No
         assert b"secret" not in contents(tmp_path)
 
 
-PAUSE = Pause(
-    hitl_id="h1",
-    exchange="x1",
-    flow="chat",
-    stack="graph",
-    created_at=0.0,
-    expires_at=2e9,
-    user_id="ann",
-    tape=SECRET.encode(),
-)
+PAUSE = a_pause(flow="chat", user_id="ann", tape=SECRET.encode())
 
 
 def contents(folder: Path) -> bytes:

@@ -14,15 +14,11 @@ import pytest
 from effects.stores import LeasedLocks, Leases, MemoryLeases, ProcessLocks, SqlLeases
 from effects.stores.redis import RedisLeases
 from tests.effects.stores.shared import KINDS, Makers, Shared, opened
+from tests.support.clocks import now
 
 AnyLocks = ProcessLocks | LeasedLocks
 Owner = Callable[[], AnyLocks]
 FAULT = "lock_unavailable; messages are locked within each process alone"
-
-
-def loop_time() -> float:
-    """Return the time of the loop, which jumps in virtual time."""
-    return asyncio.get_running_loop().time()
 
 
 def no_renewals() -> bool:
@@ -111,7 +107,7 @@ async def test_a_lock_in_the_process_outlives_its_ttl_while_its_owner_lives() ->
 @pytest.mark.virtual
 async def test_a_held_lock_outlives_its_ttl() -> None:
     """It is renewed for as long as its owner holds it, then it is free."""
-    leases = MemoryLeases(loop_time)
+    leases = MemoryLeases(now)
     root = LeasedLocks.over(leases)
     owner, other = root.for_exchange(), root.for_exchange()
     assert await owner.acquire("lock", "k", 60.0)
@@ -125,10 +121,10 @@ async def test_a_held_lock_outlives_its_ttl() -> None:
 @pytest.mark.virtual
 async def test_a_lost_lock_ends_its_renewal() -> None:
     """Its new owner keeps it, and the renewal ends."""
-    leases = MemoryLeases(loop_time)
+    leases = MemoryLeases(now)
     late = LeasedLocks.over(leases)
     assert await late.acquire("lock", "k", 60.0)
-    leases.held["k"] = ("another's", loop_time() + 3_600.0)
+    leases.held["k"] = ("another's", now() + 3_600.0)
     await asyncio.sleep(21.0)
     assert no_renewals()
     await late.release("end", "k")
@@ -138,14 +134,14 @@ async def test_a_lost_lock_ends_its_renewal() -> None:
 @pytest.mark.virtual
 async def test_a_failed_renewal_is_tried_again() -> None:
     """Leases out of reach for less than the ttl are still held."""
-    leases = MemoryLeases(loop_time)
+    leases = MemoryLeases(now)
     locks = LeasedLocks.over(leases)
     assert await locks.acquire("lock", "k", 60.0)
     leases.away = True
     await asyncio.sleep(30.0)
     leases.away = False
     await asyncio.sleep(3_600.0)
-    assert leases.held["k"][1] > loop_time()
+    assert leases.held["k"][1] > now()
     await locks.release("end", "k")
 
 
@@ -165,21 +161,21 @@ async def test_closing_the_first_owner_ends_every_renewal(
     leases: type[MemoryLeases], after: float
 ) -> None:
     """Also one that swallows its cancellation; what was held ends after its ttl."""
-    stored = leases(loop_time)
+    stored = leases(now)
     root = LeasedLocks.over(stored)
     assert await root.for_exchange().acquire("lock", "k", 60.0)
     await asyncio.sleep(after)
-    closed_at = loop_time()
+    closed_at = now()
     await root.aclose()
     assert no_renewals()
-    assert loop_time() == closed_at
-    assert stored.held["k"][1] >= loop_time() + 60.0 - after
+    assert now() == closed_at
+    assert stored.held["k"][1] >= now() + 60.0 - after
 
 
 @pytest.mark.virtual
 async def test_closing_with_the_leases_out_of_reach_is_fine() -> None:
     """The lock ends by itself."""
-    leases = MemoryLeases(loop_time)
+    leases = MemoryLeases(now)
     locks = LeasedLocks.over(leases)
     assert await locks.acquire("lock", "k", 60.0)
     leases.away = True
@@ -223,13 +219,13 @@ async def test_a_lease_is_extended_from_now_on(leases: Shared[Leases]) -> None:
 
 def processes(leases: MemoryLeases) -> tuple[LeasedLocks, LeasedLocks]:
     """Return the locks of two processes that share leases."""
-    return LeasedLocks.over(leases, loop_time), LeasedLocks.over(leases, loop_time)
+    return LeasedLocks.over(leases, now), LeasedLocks.over(leases, now)
 
 
 @pytest.mark.virtual
 async def test_while_leases_are_out_of_reach_a_process_locks_for_itself() -> None:
     """The first of two equal requests goes on, the second is refused; the fault is reported."""
-    leases = MemoryLeases(loop_time)
+    leases = MemoryLeases(now)
     here, there = processes(leases)
     leases.away = True
     owner, elsewhere = here.for_exchange(), there.for_exchange()
@@ -249,8 +245,8 @@ async def test_while_leases_are_out_of_reach_a_process_locks_for_itself() -> Non
 @pytest.mark.virtual
 async def test_after_a_failure_calls_are_skipped_for_a_moment() -> None:
     """Requests do not each wait for a time limit; one a second finds out."""
-    leases = MemoryLeases(loop_time)
-    locks = LeasedLocks.over(leases, loop_time)
+    leases = MemoryLeases(now)
+    locks = LeasedLocks.over(leases, now)
     leases.away = True
     for number in range(10):
         assert await locks.for_exchange().acquire("lock", f"k{number}", 60.0)
@@ -267,7 +263,7 @@ async def test_after_a_failure_calls_are_skipped_for_a_moment() -> None:
 @pytest.mark.parametrize("lost", ["out of reach", "empty"])
 async def test_a_lock_is_shared_once_the_leases_are_back(lost: str) -> None:
     """At the next renewal; also when Redis comes back without a disk, and has forgotten all."""
-    leases = MemoryLeases(loop_time)
+    leases = MemoryLeases(now)
     here, there = processes(leases)
     leases.away = lost == "out of reach"
     owner = here.for_exchange()

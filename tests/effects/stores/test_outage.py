@@ -10,6 +10,7 @@ from contextlib import suppress
 import pytest
 
 from effects.circuit_breaker import CONSEQUENCE, PROBE_SECONDS, OutageGuard
+from tests.support.clocks import now
 
 pytestmark = pytest.mark.virtual
 
@@ -34,11 +35,6 @@ class Server:
             with suppress(*[asyncio.CancelledError] * self.swallows):
                 await asyncio.sleep(ATTEMPT)
             raise self.failure
-
-
-def now() -> float:
-    """Tell the time of the loop, which jumps in virtual time."""
-    return asyncio.get_running_loop().time()
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from effects.stores import (
 )
 from effects.stores.pauses.aes import AesEncryption
 from tests.support.postgres import PLACES, empty_place, execute
+from tests.support.records import a_pause
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 SECRET = "月光酒店"
@@ -71,17 +72,9 @@ def now() -> float:
 def paused(hitl_id: str = "h1") -> Pause:
     """Make a pause that says the secret in its question and in its tape."""
     form = Form(SECRET, (FormField("city", "城市", "text", required=True, value=SECRET),))
-    return Pause(
-        hitl_id=hitl_id,
-        exchange="e1",
-        flow="companion",
-        stack="legacy",
-        session_id="s1",
-        question=OpenQuestion(form, "confirm", "s1"),
-        tape=SECRET.encode() * 3,
-        created_at=0.0,
-        expires_at=100.0,
-    )
+    question = OpenQuestion(form, "confirm", "s1")
+    tape = SECRET.encode() * 3
+    return a_pause(hitl_id=hitl_id, session_id="s1", question=question, tape=tape, expires_at=100.0)
 
 
 async def refusal(pauses: PauseStore) -> dict[str, object]:

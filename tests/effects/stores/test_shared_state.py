@@ -27,7 +27,8 @@ from effects.stores import (
 )
 from effects.stores.redis import RedisLeases, RedisPins, RedisSharedState
 from effects.stores.shared_state import NOTE_SECONDS, pin_key
-from tests.effects.stores.shared import KINDS, Clock, Makers, Shared, keys_in_redis, opened
+from tests.effects.stores.shared import KINDS, Makers, Shared, keys_in_redis, opened
+from tests.support.clocks import Clock
 
 GRAPH = Pin("graph", "v1", 1_790_000_000_000_001)
 LEGACY = Pin("legacy", "v2", 1_790_000_000_000_002)

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from contract.flows.session import SESSION
-from contract.model import Chunk
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.stack import StackName
 from tests.support.faulty_stacks import after, crash
 from tests.support.router_world import House, Rules
 from tests.support.session_turns import House as Stores
-from tests.support.session_turns import Saying, turn
+from tests.support.session_turns import learning
 
 pytestmark = pytest.mark.virtual
 
 FLOWS = {"legacy": LEGACY["session"], "graph": GRAPH["session"]}
-
-
-def learning(stores: Stores) -> Saying:
-    """Take a turn from which one fact is learnt."""
-    learnt = (Chunk(text='{"facts": ["likes quinces"]}'), Chunk(finish="stop"))
-    return replace(turn(stores, 0, learns=True), learnt=learnt)
 
 
 @pytest.mark.parametrize("assigned", ["legacy", "graph"])

@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deployment import Deployment, Setup, deployed
-from tests.support.operations_client import ALICE, ENVIRON, MORE, Operator
+from tests.support.deployment import Deployment
+from tests.support.operations_client import ALICE, Operator, operated
 
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Deployment]:
     """Deploy with an operations API, everybody on graph and shadowed."""
-    more = MORE.replace("FOLDER", str(tmp_path))
-    setup = Setup(stack="graph", shadow=100, more=more, environ=ENVIRON)
-    async with deployed(tmp_path, setup) as running:
+    async with operated(tmp_path) as running:
         yield running
 
 

@@ -9,10 +9,11 @@ import pytest
 
 from contract.errors import EffectFailed, Fault
 from contract.human import Form, HumanAnswer, OpenQuestion
-from effects.stores import MemoryPauses, Pause, Waiting
+from effects.stores import MemoryPauses, Waiting
 from router.resume.pauses import Pauses
 from tests.support.deployment import Deployment
 from tests.support.operations_client import Operator
+from tests.support.records import a_pause
 
 pytestmark = pytest.mark.sockets
 
@@ -28,11 +29,9 @@ def keep_in(place: Deployment, store: MemoryPauses) -> None:
 async def two(store: MemoryPauses) -> None:
     """Open two pauses; the second is answered and being continued."""
     for number in (1, 2):
-        pause = Pause(
+        pause = a_pause(
             hitl_id=f"h{number}",
-            exchange="x",
             flow="chat",
-            stack="graph",
             session_id="s1",
             question=OpenQuestion(Form(SECRET, ())),
             tape=SECRET.encode(),

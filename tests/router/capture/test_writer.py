@@ -200,13 +200,18 @@ async def test_a_place_that_was_cleared_is_written_to_again(tmp_path: Path) -> N
     assert writer.counts.dropped == {}
 
 
+def endless_search(folder: Path, monkeypatch: pytest.MonkeyPatch) -> CaptureWriter:
+    """Start a writer that gives up searching a long row of one letter."""
+    monkeypatch.setattr(patterns, "PATIENCE_S", 0.05)
+    redact = RedactionSettings(patterns={"endless": "((a{1,100}){1,100}){1,100}b"})
+    return writer_to(folder, redact=redact)
+
+
 async def test_a_pattern_without_end_costs_the_exchange_not_the_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What could not be searched to the end is not stored; what comes next is."""
-    monkeypatch.setattr(patterns, "PATIENCE_S", 0.05)
-    redact = RedactionSettings(patterns={"endless": "((a{1,100}){1,100}){1,100}b"})
-    writer = writer_to(tmp_path, redact=redact)
+    writer = endless_search(tmp_path, monkeypatch)
     writer.put([spoken("slow", "a" * 3_000)])
     writer.put([spoken("next", "to li.lei@example.com")])
     await writer.aclose()
@@ -266,9 +271,7 @@ async def test_a_second_run_is_lost_with_its_served_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What that would have taught could not be removed from it."""
-    monkeypatch.setattr(patterns, "PATIENCE_S", 0.05)
-    redact = RedactionSettings(patterns={"endless": "((a{1,100}){1,100}){1,100}b"})
-    writer = writer_to(tmp_path, redact=redact)
+    writer = endless_search(tmp_path, monkeypatch)
     values = ExchangeValues()
     writer.put([spoken("slow", "a" * 3_000)], values)
     writer.put_later(a_shadow("slow"), values)

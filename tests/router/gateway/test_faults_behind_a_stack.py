@@ -28,8 +28,7 @@ from tests.support.deployment import Deployment, Setup, deployed
 from tests.support.gateways import client_of
 from tests.support.loopback_provider import Answer, Loopback, Wire, in_turn, refusing, serving
 from tests.support.metrics_page import samples
-from tests.support.misbehaving_providers import reset, saying
-from tests.support.patience import PATIENCE_S
+from tests.support.misbehaving_providers import Held, reset, saying
 from tests.support.scripted_service import Asked, Stream
 from tests.support.scripted_service import serving as service_at
 
@@ -355,16 +354,9 @@ async def test_a_whole_answer_need_not_continue_a_broken_one(house: House) -> No
 
 async def test_a_client_that_leaves_takes_the_provider_along(house: House) -> None:
     """Through the router, the service and the gateway."""
-    asked, left = asyncio.Event(), asyncio.Event()
-
-    async def hold(wire: Wire) -> None:
-        asked.set()
-        await wire.gone()
-        left.set()
-
-    asking = asyncio.create_task(house.ask("first", saying("Hel", then=hold), SPARE))
-    await asked.wait()
+    held = Held()
+    asking = asyncio.create_task(house.ask("first", saying("Hel", then=held), SPARE))
+    await held.asked.wait()
     asking.cancel()
-    async with asyncio.timeout(PATIENCE_S):
-        await left.wait()
+    await held.until_left()
     assert (await house.last()).outcome == "cancelled"

@@ -123,11 +123,6 @@ async def ask(place: Deployment) -> None:
     await place.settled()
 
 
-def calls(place: Deployment) -> int:
-    """Return how often the provider was asked."""
-    return sum(place.services.model.counts.attempts.values())
-
-
 @pytest.mark.parametrize("tells", [by_headers, by_id, by_path, by_trace])
 async def test_a_shadow_does_not_ask_the_model_twice(
     tmp_path: Path, tells: Callable[[Asked], tuple[str, dict[str, str]]]
@@ -136,7 +131,7 @@ async def test_a_shadow_does_not_ask_the_model_twice(
     legacy, graph = Asker(tells, times=2), Asker(tells, times=2)
     async with house(tmp_path, legacy, graph, shadow=100) as place:
         await ask(place)
-        assert calls(place) == 2
+        assert place.model_calls == 2
         assert place.services.router.shadows.budget.tokens == 0
         serving, shadow = await place.lines()
     assert [status for status, _ in legacy.heard] == [200, 200]
@@ -160,7 +155,7 @@ async def test_a_call_that_says_nothing_stands_alone(tmp_path: Path) -> None:
     legacy, graph = Asker(not_at_all), Asker(not_at_all)
     async with house(tmp_path, legacy, graph, shadow=100) as place:
         await ask(place)
-        assert calls(place) == 2
+        assert place.model_calls == 2
         serving, _ = await place.lines()
     assert serving.tape == ()
 
@@ -170,7 +165,7 @@ async def test_a_shadow_that_asks_something_else_gets_the_nearest(tmp_path: Path
     legacy, graph = Asker(by_headers), Asker(by_headers, question="Good day")
     async with house(tmp_path, legacy, graph, shadow=100) as place:
         await ask(place)
-        assert calls(place) == 1
+        assert place.model_calls == 1
         serving, shadow = await place.lines()
     assert graph.heard == legacy.heard
     [play] = shadow.plays
@@ -189,7 +184,7 @@ async def test_a_shadow_that_asks_more_than_there_is(tmp_path: Path) -> None:
     legacy, graph = Asker(by_headers), Asker(by_headers, times=3)
     async with house(tmp_path, legacy, graph, shadow=100) as place:
         await ask(place)
-        assert calls(place) == 1
+        assert place.model_calls == 1
     *given, (status, body) = graph.heard
     assert given == legacy.heard * 2
     assert (status, json.loads(body)["error"]["code"]) == (422, "tape_miss")
@@ -202,7 +197,7 @@ async def test_who_stands_in_gets_what_was_answered_already(tmp_path: Path) -> N
         text = place.watched.path.read_text("utf-8")
         place.edit(text.replace("[flows.chat]", "[flows.chat]\nfallback_to_graph = true", 1))
         await ask(place)
-        assert calls(place) == 1
+        assert place.model_calls == 1
         # The exchange has ended: a later call stands alone, or is refused.
         assert (await legacy.ask(legacy.asked[0]))[0] == 200
         path, _ = by_path(legacy.asked[0])
@@ -239,6 +234,6 @@ async def test_a_role_nobody_has(tmp_path: Path) -> None:
     legacy = Asker(as_shadow)
     async with house(tmp_path, legacy, Asker(as_shadow)) as place:
         await ask(place)
-        assert calls(place) == 0
+        assert place.model_calls == 0
     [(status, body)] = legacy.heard
     assert (status, json.loads(body)["error"]["code"]) == (404, "unknown_run")

@@ -17,8 +17,8 @@ from effects.tools.fake import ScriptedTools
 from router.resume.claims import Claim
 from router.resume.pauses import Pauses
 from tests.router.resume.test_pauses import world
+from tests.support.clocks import now
 from tests.support.pausing_flow import Ask, Desk, Done, FlakyPauses, Options, looping
-from tests.support.router_world import now
 
 pytestmark = pytest.mark.virtual
 

@@ -18,8 +18,8 @@ from effects.testing import World
 from effects.tools.fake import ScriptedTools
 from router.problems import Problem
 from router.serving.stream import CLAIM_LOST
+from tests.support.clocks import now
 from tests.support.pausing_flow import Ask, Desk, FlakyPauses, Options, Reply, looping
-from tests.support.router_world import now
 
 pytestmark = pytest.mark.virtual
 

@@ -18,8 +18,8 @@ from router.config.schema import LimitSettings, Settings
 from router.problems import Problem
 from router.serving.stack import LocalStack
 from router.stack import Powers, StackName
+from tests.support.clocks import now
 from tests.support.pausing_flow import Ask, Desk, FlakyPauses, Options, Said, looping
-from tests.support.router_world import now
 
 pytestmark = pytest.mark.virtual
 

@@ -10,8 +10,8 @@ from contract.errors import EffectFailed, Fault
 from effects.stores import MemoryWriteJournal, StoredWrite
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
+from tests.support.clocks import now
 from tests.support.pausing_flow import DAY, Desk
-from tests.support.router_world import now
 
 pytestmark = pytest.mark.virtual
 

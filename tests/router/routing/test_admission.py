@@ -16,7 +16,7 @@ from router.stack import StackName
 from tests.support.faulty_stacks import after, crash, hang
 from tests.support.flow_runs import Case
 from tests.support.router_world import House, Rules, Served
-from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, both, other, pieces
+from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, both, named, other, pieces
 
 pytestmark = pytest.mark.virtual
 
@@ -30,11 +30,6 @@ def limited(made: House, **limits: Any) -> House:
     """Set other limits of a house."""
     made.settings = made.settings.model_copy(update={"limits": LimitSettings(**limits)})
     return made
-
-
-def named(message_id: str, **fields: Any) -> ChatRequest:
-    """Build a request."""
-    return ChatRequest(message_id=message_id, content="hi", **fields)
 
 
 async def refused(made: House, body: ChatRequest) -> tuple[int, str, int]:

@@ -23,7 +23,8 @@ from router.routing.flags import (
 )
 from router.routing.lookup import REST_SECONDS, WAIT_SECONDS, LookupFailed
 from router.stack import IncomingRequest
-from tests.support.router_world import House, Rules, now
+from tests.support.clocks import now
+from tests.support.router_world import House, Rules
 from tests.support.tool_replies import CASE
 
 pytestmark = pytest.mark.virtual

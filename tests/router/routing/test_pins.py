@@ -17,7 +17,8 @@ from router.context import Assignment
 from router.routing.assignment import bucket
 from router.routing.lookup import REST_SECONDS, WAIT_SECONDS
 from router.routing.pins import FRESH_SECONDS, Pins
-from tests.support.router_world import QA_KEY, WALL, House, Rules, now
+from tests.support.clocks import now
+from tests.support.router_world import QA_KEY, WALL, House, Rules
 from tests.support.tool_replies import CASE
 
 pytestmark = pytest.mark.virtual

@@ -12,25 +12,16 @@ from effects.circuit_breaker import Permit, Result
 from effects.stores import MemorySharedState, NoteUpdate
 from router.config.schema import BreakerSettings
 from router.routing.breakers import LEAST_CLAIM_SECONDS, BreakerSync, StackBreaker
+from tests.support.clocks import Clock
 
 pytestmark = pytest.mark.untraced
 
 RULES = BreakerSettings(
     failure_ratio=0.5, least_requests=2, window_seconds=10.0, open_seconds=6.0, probes=2
 )
+
 KEY = "graph:chat"
 ROUTERS = st.integers(0, 2)
-
-
-@dataclass
-class Clock:
-    """A clock all share; what is tested is not how clocks differ."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        """Return the time."""
-        return self.now
 
 
 @dataclass
@@ -89,7 +80,7 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = Clock()
+        self.clock = Clock(0.0)
         self.board = MemorySharedState(self.clock)
         self.all = [One(name, self.clock, self.board) for name in "abc"]
         self.down = False
@@ -219,7 +210,7 @@ TestMachine = pytest.mark.slow(Machine.TestCase)
 
 def trio() -> tuple[Clock, list[One]]:
     """Return three routers that share a board."""
-    clock = Clock()
+    clock = Clock(0.0)
     board = MemorySharedState(clock)
     return clock, [One(name, clock, board) for name in "abc"]
 

@@ -17,16 +17,12 @@ from router.shadow.sessions import (
     IdleGate,
     ShadowSession,
 )
+from tests.support.clocks import now
 
 pytestmark = pytest.mark.virtual
 
 IDLE = case(0).world().live()  # never asked: everything is on the tape
 CALL = ModelCall(model_id="m", messages=(UserMessage("Hello"),))
-
-
-def now() -> float:
-    """Return the loop's time."""
-    return asyncio.get_running_loop().time()
 
 
 async def serving(gate: IdleGate, seconds: float) -> None:

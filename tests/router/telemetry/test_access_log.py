@@ -8,21 +8,15 @@ from typing import Any, cast
 import pytest
 
 from contract.flows.chat import ChatRequest
-from contract.model import Usage
 from effects.tasks import EXCHANGE
 from router.stack import StackName
 from router.telemetry.access_log import AccessLog
 from tests.support.faulty_stacks import after, crash
 from tests.support.log_records import listening
 from tests.support.router_world import House, Rules
-from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, both
+from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, both, priced
 
 pytestmark = pytest.mark.virtual
-
-
-def priced(_model: str, _usage: Usage) -> float:
-    """Let every call cost the same."""
-    return 0.5
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)

@@ -19,17 +19,12 @@ from tests.support.faulty_stacks import after, crash
 from tests.support.flow_runs import Case
 from tests.support.recorded_spans import Traced, identity, said, times
 from tests.support.router_world import House, Rules
-from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, both, other
+from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, both, other, priced
 
 pytestmark = pytest.mark.virtual
 
 ROOT = "POST /chat/sse"
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-{}"
-
-
-def priced(_model: str, _usage: Usage) -> float:
-    """Let every call cost the same."""
-    return 0.5
 
 
 async def traced(rules: Rules, case: Case = CASE, **flows: Any) -> tuple[Traced, House]:
