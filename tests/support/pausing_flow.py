@@ -29,7 +29,8 @@ from contract.ports import Effects
 from contract.wire import Dialect, EventNames
 from contract.wire.sse import SseDecoder
 from cutover.wiring.router import assemble_router
-from effects.stores import MemoryPauses
+from effects.stores import MemoryPauses, Pause
+from effects.stores.pauses import store as pause_store
 from effects.testing import World
 from router.config.schema import FlowSettings, RolloutSettings, Settings
 from router.problems import Problem
@@ -194,6 +195,51 @@ class FlakyPauses(MemoryPauses):
         if self.away:
             raise EffectFailed(Fault("store_unavailable", retryable=True))
         return await super().renew(hitl_id, owner, lease_s, tape)
+
+
+class SteppedPauses(FlakyPauses):
+    """Pauses that take a step before each call, and another one after each that changes them.
+
+    `step` gets what is stored, and may raise: then the call ends there.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        step: Callable[[Mapping[str, Pause]], None],
+        stored: dict[str, Pause] | None = None,
+    ) -> None:
+        super().__init__(clock)
+        if stored is not None:
+            self._pauses = stored
+        self._step = step
+
+    async def _insert(self, pause: Pause) -> bool:
+        self._step(self._pauses)
+        stored = await super()._insert(pause)
+        self._step(self._pauses)
+        return stored
+
+    async def _read(self, hitl_id: str) -> Pause | None:
+        self._step(self._pauses)
+        return await super()._read(hitl_id)
+
+    async def _move(
+        self,
+        hitl_id: str,
+        decide: Callable[[Pause], tuple[pause_store.Reply, Pause]],
+        *,
+        question: bool = False,
+    ) -> pause_store.Reply | None:
+        self._step(self._pauses)
+        reply = await super()._move(hitl_id, decide, question=question)
+        self._step(self._pauses)
+        return reply
+
+    async def _remove_own(self, hitl_id: str, owner: str) -> None:
+        self._step(self._pauses)
+        await super()._remove_own(hitl_id, owner)
+        self._step(self._pauses)
 
 
 class Desk:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -32,7 +32,6 @@ from contract.ports import Effects
 from contract.stores import MemoryEntry
 from effects.memory import InMemoryMemory
 from effects.stores import Pause
-from effects.stores.pauses.store import Reply
 from effects.testing import VirtualLoop, World
 from effects.tools.fake import ScriptedTools
 from router.problems import Problem
@@ -45,9 +44,9 @@ from tests.support.pausing_flow import (
     Asked,
     Desk,
     Done,
-    FlakyPauses,
     Options,
     Said,
+    SteppedPauses,
 )
 
 Step = Literal["pay", "two", "set", "look", "learn", "ask"]
@@ -73,37 +72,6 @@ class Life:
     def over(self) -> bool:
         """Whether it has been killed."""
         return self.left < 0
-
-
-class DyingPauses(FlakyPauses):
-    """The pauses as a process reaches them that is going to be killed."""
-
-    def __init__(self, clock: Callable[[], float], stored: dict[str, Pause], life: Life) -> None:
-        super().__init__(clock)
-        self._pauses = stored
-        self._life = life
-
-    async def _insert(self, pause: Pause) -> bool:
-        self._life.step()
-        stored = await super()._insert(pause)
-        self._life.step()
-        return stored
-
-    async def _read(self, hitl_id: str) -> Pause | None:
-        self._life.step()
-        return await super()._read(hitl_id)
-
-    async def _move(
-        self,
-        hitl_id: str,
-        decide: Callable[[Pause], tuple[Reply, Pause]],
-        *,
-        question: bool = False,
-    ) -> Reply | None:
-        self._life.step()
-        reply = await super()._move(hitl_id, decide, question=question)
-        self._life.step()
-        return reply
 
 
 class DyingTools(ScriptedTools):
@@ -178,7 +146,7 @@ class Outside:
                 await asyncio.sleep(0)
                 yield event
 
-        pauses = DyingPauses(now, self.stored, life)
+        pauses = SteppedPauses(now, lambda _: life.step(), self.stored)
         tools = DyingTools(self.ran, life)
         desk = Desk(World(tools=tools, memory=self.memory), legacy=flow, graph=eager, pauses=pauses)
         desk.router = desk.start(

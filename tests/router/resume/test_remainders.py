@@ -14,17 +14,17 @@ import pytest
 
 from contract.errors import EffectFailed, Fault
 from contract.flows.session import SESSION
-from contract.model import Chunk
 from contract.stores import MemoryEntry
 from effects.memory import InMemoryMemory
 from effects.stores import MemoryPauses, MemoryWriteJournal, Pause
-from effects.stores.pauses.store import Reply
+from legacy import FLOWS as LEGACY
 from router.resume.pauses import Pauses
 from router.stack import StackName
 from tests.support.faulty_stacks import after, crash
+from tests.support.pausing_flow import SteppedPauses
 from tests.support.router_world import House, Rules
 from tests.support.session_turns import House as Stores
-from tests.support.session_turns import Saying, turn
+from tests.support.session_turns import Saying, learning, turn
 
 pytestmark = pytest.mark.virtual
 
@@ -39,38 +39,10 @@ class Moments:
     seen: list[tuple[dict[str, Pause], tuple[MemoryEntry, ...]]] = field(default_factory=list)
 
     def note(self, pauses: Mapping[str, Pause]) -> None:
-        """Note one."""
-        self.seen.append((dict(pauses), self.memory.entries))
-
-
-class WatchedPauses(MemoryPauses):
-    """Pauses that note each change."""
-
-    def __init__(self, clock: Callable[[], float], moments: Moments) -> None:
-        super().__init__(clock)
-        self._moments = moments
-
-    async def _insert(self, pause: Pause) -> bool:
-        stored = await super()._insert(pause)
-        self._moments.note(self._pauses)
-        return stored
-
-    async def _move(
-        self,
-        hitl_id: str,
-        decide: Callable[[Pause], tuple[Reply, Pause]],
-        *,
-        question: bool = False,
-    ) -> Reply | None:
-        self._moments.note(self._pauses)
-        reply = await super()._move(hitl_id, decide, question=question)
-        self._moments.note(self._pauses)
-        return reply
-
-    async def _remove_own(self, hitl_id: str, owner: str) -> None:
-        self._moments.note(self._pauses)
-        await super()._remove_own(hitl_id, owner)
-        self._moments.note(self._pauses)
+        """Note one, unless it is the one before; the first is when something is stored."""
+        moment = (dict(pauses), self.memory.entries)
+        if moment not in self.seen[-1:] and (self.seen or pauses):
+            self.seen.append(moment)
 
 
 class StoredPauses(MemoryPauses):
@@ -122,12 +94,6 @@ class SealedPauses(StoredPauses):
         return await super().get(hitl_id)
 
 
-def learning(stores: Stores) -> Saying:
-    """Take a turn from which one fact is learnt."""
-    learnt = (Chunk(text='{"facts": ["likes quinces"]}'), Chunk(finish="stop"))
-    return replace(turn(stores, 0, learns=True), learnt=learnt)
-
-
 def journalled(house: House, pauses: MemoryPauses, unknown: list[str]) -> None:
     """Let a house's router journal what it writes."""
     house.router.wall = asyncio.get_running_loop().time
@@ -140,6 +106,17 @@ def journalled(house: House, pauses: MemoryPauses, unknown: list[str]) -> None:
 RULES = Rules(spec=SESSION, flow={"route_key": "session_id"})
 
 
+async def moments_of(saying: Saying, stores: Stores, unknown: list[str] | None = None) -> Moments:
+    """Take a turn; returns the moments from which its router could be killed."""
+    moments, loop = Moments(stores.memory), asyncio.get_running_loop()
+    async with House(saying, RULES) as house:
+        journalled(
+            house, SteppedPauses(loop.time, moments.note), [] if unknown is None else unknown
+        )
+        await house.ask()
+    return moments
+
+
 @pytest.mark.parametrize("first", ["legacy", "graph"])
 @pytest.mark.parametrize("second", ["legacy", "graph"])
 async def test_whenever_it_is_killed_the_rest_is_done_once(
@@ -148,9 +125,8 @@ async def test_whenever_it_is_killed_the_rest_is_done_once(
     """From the terminal frame on, by either stack; nothing is stored once it is done."""
     loop, stores, unknown = asyncio.get_running_loop(), Stores(), list[str]()
     moments = Moments(stores.memory)
-    watched = WatchedPauses(loop.time, moments)
     async with House(learning(stores), replace(RULES, assigned=first)) as house:
-        journalled(house, watched, unknown)
+        journalled(house, SteppedPauses(loop.time, moments.note), unknown)
         assert b'"done"' in (await house.ask()).wire[-1]
     assert [entry.text for entry in stores.memory.entries] == ["likes quinces"]
     assert moments.seen[-1][0] == {}
@@ -174,13 +150,10 @@ async def test_whenever_it_is_killed_the_rest_is_done_once(
 async def test_what_no_stack_can_do_is_reported_and_not_tried_again() -> None:
     """Its code has changed: until the end of the stream no call is made anew."""
     loop, stores, unknown = asyncio.get_running_loop(), Stores(), list[str]()
-    moments = Moments(stores.memory)
-    async with House(learning(stores), RULES) as house:
-        journalled(house, WatchedPauses(loop.time, moments), unknown)
-        await house.ask()
+    moments = await moments_of(learning(stores), stores, unknown)
     await asyncio.sleep(LEASE_OVER_S)
     left = StoredPauses(loop.time, moments.seen[0][0])
-    broken: Any = after(house.parts["stacks"]["legacy"].flows["session"], 0, crash)
+    broken: Any = after(LEGACY["session"], 0, crash)
     async with House(learning(Stores()), RULES, legacy=broken, graph=broken) as house:
         journalled(house, left, unknown)
         await house.router.finish_remainders()
@@ -192,10 +165,7 @@ async def test_what_no_stack_can_do_is_reported_and_not_tried_again() -> None:
 async def test_a_remainder_that_is_claimed_is_left_alone() -> None:
     """Its router lives, or another one is at it."""
     loop, stores = asyncio.get_running_loop(), Stores()
-    moments = Moments(stores.memory)
-    async with House(learning(stores), RULES) as house:
-        journalled(house, WatchedPauses(loop.time, moments), [])
-        await house.ask()
+    moments = await moments_of(learning(stores), stores)
     left = StoredPauses(loop.time, moments.seen[0][0])
     async with House(learning(Stores()), RULES) as house:
         journalled(house, left, [])
@@ -207,10 +177,7 @@ async def test_a_remainder_that_is_claimed_is_left_alone() -> None:
 async def test_what_ends_every_router_that_finishes_it_is_tried_three_times() -> None:
     """A process that is out of memory there would take one router after another with it."""
     loop, stores, unknown = asyncio.get_running_loop(), Stores(), list[str]()
-    moments = Moments(stores.memory)
-    async with House(learning(stores), RULES) as house:
-        journalled(house, WatchedPauses(loop.time, moments), [])
-        await house.ask()
+    moments = await moments_of(learning(stores), stores)
     left = StoredPauses(loop.time, moments.seen[0][0])
     claims = 0
     for _ in range(5):
@@ -230,10 +197,7 @@ async def test_what_ends_every_router_that_finishes_it_is_tried_three_times() ->
 async def test_one_that_cannot_be_opened_holds_up_no_other() -> None:
     """Its key is gone, perhaps in this router alone."""
     loop, stores = asyncio.get_running_loop(), Stores()
-    moments = Moments(stores.memory)
-    async with House(learning(stores), RULES) as house:
-        journalled(house, WatchedPauses(loop.time, moments), [])
-        await house.ask()
+    moments = await moments_of(learning(stores), stores)
     await asyncio.sleep(LEASE_OVER_S)
     ((hitl_id, pause),) = moments.seen[0][0].items()
     sealed = msgspec.structs.replace(pause, hitl_id=SEALED, created_at=pause.created_at - 1)
@@ -277,9 +241,5 @@ async def test_a_sender_that_is_cancelled_leaves_nothing_behind() -> None:
 
 async def test_nothing_is_stored_of_a_flow_that_ends_with_its_stream() -> None:
     """A conversation too short to learn from costs no row."""
-    loop, stores = asyncio.get_running_loop(), Stores()
-    moments = Moments(stores.memory)
-    async with House(turn(stores, 0), RULES) as house:
-        journalled(house, WatchedPauses(loop.time, moments), [])
-        await house.ask()
-    assert moments.seen == []
+    stores = Stores()
+    assert (await moments_of(turn(stores, 0), stores)).seen == []
