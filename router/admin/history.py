@@ -126,7 +126,7 @@ class History:
 
 
 class _Stamp(msgspec.Struct, frozen=True):
-    """What changes recorded together have in common."""
+    """When, by whom and in which version changes are recorded; the latest `most` stay."""
 
     at: int
     who: str

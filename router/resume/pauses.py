@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -197,9 +197,12 @@ class Pauses:
     async def lock(self, resumed: ResumedPause, exchange: Exchange) -> None:
         """Lock what it goes on with, as `ResumedPause.lock`; report unknown outcomes."""
         await resumed.lock(exchange)
-        pause = resumed.claim.pause
-        for call in resumed.unknown:
-            await asyncio.to_thread(self.on_unknown, pause.flow, pause.hitl_id, call.name)
+        await self.report_unknown(resumed.claim.pause, [call.name for call in resumed.unknown])
+
+    async def report_unknown(self, pause: Pause, names: Iterable[str]) -> None:
+        """Call `on_unknown` for each of a pause's tools whose outcome is unknown."""
+        for name in names:
+            await asyncio.to_thread(self.on_unknown, pause.flow, pause.hitl_id, name)
 
     async def release(self, exchange: str) -> None:
         """Release a pause that was not resumed after all; its client is refused."""

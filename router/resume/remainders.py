@@ -171,8 +171,8 @@ class Remainders:
             log.warning("the rest of %s cannot be read: %s", pause.exchange, type(error).__name__)
             return await self._give_up(claim)
         claim.encode_tape = partial(interrupted_tape, paused.request, tape, last)
-        for call in unknown_outcomes(paused):
-            await asyncio.to_thread(self.pauses.on_unknown, pause.flow, hitl_id, call.name)
+        unknown = [call.name for call in unknown_outcomes(paused)]
+        await self.pauses.report_unknown(pause, unknown)
         match await self._do(claim, spec, request, tape, last):
             case "done":
                 log.info("the rest of %s is done: its router was killed", pause.exchange)
@@ -187,7 +187,7 @@ class Remainders:
     async def _give_up(self, claim: Claim) -> bool:
         pause = claim.pause
         log.error("the rest of %s is unknown, and not tried again", pause.exchange)
-        await asyncio.to_thread(self.pauses.on_unknown, pause.flow, pause.hitl_id, REST)
+        await self.pauses.report_unknown(pause, [REST])
         await claim.remove()
         return False
 

@@ -52,12 +52,12 @@ class StackBreaker:
 
     def permit(self, now: float, *, alone: bool = True) -> Permit | None:
         """Permit a try; unless the router is `alone`, a probe needs a claim."""
-        circuit = self.circuit
-        if not alone and not circuit.closed and circuit.wait(now) == 0 and not self.claimed(now):
+        may_probe = alone or self.claimed(now)
+        permit = self.circuit.permit(now, probe=may_probe)
+        if permit is not None:
+            self.wanted = False
+        elif not may_probe and self.circuit.wait(now) == 0:
             self.wanted = True
-            return None
-        permit = circuit.permit(now)
-        self.wanted = self.wanted and permit is None
         return permit
 
     def record(self, permit: Permit, result: Result, now: float) -> State | None:
