@@ -1,1 +1,1 @@
-"""Who serves: rollout, dispatch, takeover, shadow and capture. Knows no flow by name."""
+"""The router: assigns, serves, takes over, mirrors and records. Knows no flow by name."""

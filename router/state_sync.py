@@ -49,7 +49,7 @@ class StateSync:
     async def running(self) -> AsyncIterator[None]:
         """Synchronise for as long as the block lasts, once before it and once at its end.
 
-        A router that restarts so finds the open breakers and the day's sum.
+        So a router that restarts finds the open breakers and what was spent today.
         """
         self._breakers.on_change = self._wake.set
         await self.exchange()

@@ -125,7 +125,7 @@ class Remainders:
     _closed: bool = field(default=False, init=False)
 
     async def finish_all(self, owner: str) -> list[str]:
-        """Finish those whose claims are over, under a name of one's own; returns their exchanges.
+        """Finish those whose claims have run out, as `owner`; returns their exchanges.
 
         Raises `EffectFailed`.
         """
@@ -143,7 +143,7 @@ class Remainders:
             self._run.fence(STOPPING)
 
     async def _finish(self, hitl_id: str, last_owner: str, owner: str) -> bool:
-        """Finish one; an owner that finishes is named after the number of its attempt."""
+        """Finish one; returns whether it is done. Owners are named after their attempt's number."""
         number, numbered, _ = last_owner.partition(":")
         attempt = int(number) + 1 if numbered else 1  # the router that served made none
         owner = f"{attempt}:{owner}"

@@ -54,7 +54,7 @@ class MetricValues:
         self._series: dict[tuple[str, ...], Any] = {}
 
     def add(self, instrument: Instrument, amount: float, *labels: str) -> None:
-        """Let a counter grow."""
+        """Add to a counter."""
         self._one(instrument, labels).inc(amount)
 
     def put(self, instrument: Instrument, value: float, *labels: str) -> None:
@@ -62,7 +62,7 @@ class MetricValues:
         self._one(instrument, labels).set(value)
 
     def observe(self, instrument: Instrument, value: float, *labels: str) -> None:
-        """Sort a value into a histogram."""
+        """Add a value to a histogram."""
         self._one(instrument, labels).observe(value)
 
     def _one(self, instrument: Instrument, labels: tuple[str, ...]) -> Any:
