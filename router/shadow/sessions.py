@@ -136,8 +136,11 @@ class ShadowSession(TapeSession):
         self._resume()
 
     async def steps(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run it, and note what each step of its task computes."""
-        await _Steps(run(), self._step_begins, self._step_ended)
+        """Run it, and note what each step of its task computes, where that is limited."""
+        if self.on_used_up is None:
+            await run()
+        else:
+            await _Steps(run(), self._step_begins, self._step_ended)
 
     def _step_begins(self) -> None:
         self._measure()  # of a task of its own
