@@ -185,7 +185,8 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 def encode_run(record: RunRecord) -> bytes:
     """Write one run as one line of JSON, newline included."""
-    return encode_readable(record, raw_values(record)) + b"\n"
+    raw = raw_values(record.request, record.tape or (), record.plays)
+    return encode_readable(record, raw) + b"\n"
 
 
 def encode_readable(record: msgspec.Struct, raw: Iterable[msgspec.Raw]) -> bytes:
@@ -212,24 +213,19 @@ def decode_run(line: bytes) -> RunRecord:
     return _decoder.decode(line)
 
 
-def raw_values(record: RunRecord) -> Iterator[msgspec.Raw]:
-    """Yield every value of a record that is JSON as it came."""
-    yield from raw_calls(record.request, record.tape or ())
-    for play in record.plays:
-        if play.args is not None:
-            yield play.args
-
-
-def raw_calls(
-    request: RequestRecord | None, entries: Iterable[EntryRecord]
+def raw_values(
+    request: RequestRecord | None, entries: Iterable[EntryRecord], plays: Iterable[PlayRecord] = ()
 ) -> Iterator[msgspec.Raw]:
-    """Yield every value of a request and of the entries of its tape that is JSON as it came."""
+    """Yield every value that is JSON as it came: of a request, a tape and a run's calls."""
     if request is not None:
         yield request.body
         yield request.options
     for entry in entries:
         yield entry.args
         yield from entry.items
+    for play in plays:
+        if play.args is not None:
+            yield play.args
 
 
 T = TypeVar("T")

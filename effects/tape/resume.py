@@ -18,7 +18,7 @@ from contract.errors import EffectFailed, Fault, Paused
 from contract.human import AwaitAnswer, HumanAnswer, OpenedQuestion, OpenQuestion
 from contract.model import ToolCall, ToolResult
 from contract.operations import HUMAN_ANSWER, HUMAN_OPEN, TOOLS_RUN
-from contract.records import EntryEnd, EntryRecord, RequestRecord, encode_readable, raw_calls
+from contract.records import EntryEnd, EntryRecord, RequestRecord, encode_readable, raw_values
 from effects.stores import Pause, PauseStore
 from effects.tape.tape import Entry, Tape, canonical
 
@@ -274,7 +274,7 @@ def _with_outcome(record: EntryRecord) -> EntryRecord:
 def _encode(
     request: RequestRecord, entries: tuple[EntryRecord, ...], version: int = _ENDED_VERSION
 ) -> bytes:
-    return encode_readable(PausedTape(request, entries, version), raw_calls(request, entries))
+    return encode_readable(PausedTape(request, entries, version), raw_values(request, entries))
 
 
 def _outdated(**data: str | int) -> EffectFailed:

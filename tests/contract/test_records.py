@@ -38,7 +38,8 @@ def written(raws: Sequence[bytes]) -> list[bytes]:
     """Return the values as they stand in what is read of a line."""
     line = encode_run(run_with(raws))
     assert line.splitlines() == [line.removesuffix(b"\n")]
-    return list(map(bytes, raw_values(decode_run(line))))
+    record = decode_run(line)
+    return list(map(bytes, raw_values(record.request, record.tape or (), record.plays)))
 
 
 SPACED = st.builds(
