@@ -118,8 +118,8 @@ class Backpressure:
     def __init__(
         self,
         session: TapeSession,
-        unsent_limit: int | None = None,
-        total_limit: Callable[[], int] | None = None,
+        unsent_limit: int | None,
+        total_limit: Callable[[], int] | None,
     ) -> None:
         self.produced = self.unsent = 0
         self.waiting = self.due = False

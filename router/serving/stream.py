@@ -111,7 +111,7 @@ class ServedStream:
         self._failed_at: int | None = None
         self._stall_check: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._releasing: asyncio.Task[None] | None = None
+        self._releasing: asyncio.Task[None] | None = None  # the loop alone would not keep it
 
     async def open(self) -> None:
         """Start serving, and wait for the first frame.

@@ -73,32 +73,21 @@ class Watchdog:
     @contextmanager
     def watching(self) -> Iterator[Watchdog]:
         """Watch the running loop, whose thread this is, for as long as the block lasts."""
-        loop = asyncio.get_running_loop()
         watched = threading.get_ident()
         thread = threading.Thread(target=self._watch, args=(watched,), name="watchdog", daemon=True)
-        stop_beats = self._start_beats(loop)
+        self._beat()
         thread.start()
         try:
             yield self
         finally:
-            stop_beats()
+            self._next_beat.cancel()
             self._stop.set()
             thread.join()
 
-    def _start_beats(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
-        """Beat from the loop; return the function that stops it."""
-        handle: asyncio.TimerHandle
-
-        def beat() -> None:
-            nonlocal handle
-            self.heartbeat.beat = self._monotonic()
-            handle = loop.call_later(self.heartbeat.limit / _CHECKS, beat)
-
-        def stop() -> None:
-            handle.cancel()
-
-        beat()
-        return stop
+    def _beat(self) -> None:
+        self.heartbeat.beat = self._monotonic()
+        loop = asyncio.get_running_loop()
+        self._next_beat = loop.call_later(self.heartbeat.limit / _CHECKS, self._beat)
 
     def _watch(self, thread: int) -> None:
         while not self._stop.wait(self.heartbeat.limit / _CHECKS):
