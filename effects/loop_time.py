@@ -32,7 +32,7 @@ class LoopTime:
         self._gaps: deque[tuple[float, float]] = deque(maxlen=_REMEMBERED)
 
     def beat(self, now: float) -> float:
-        """The loop turns; returns for how many seconds it has not."""
+        """Note that the loop turns; return the seconds for which it did not."""
         until = self._beat + LATE_SECONDS
         gap = max(now - until, 0.0)
         if gap:

@@ -64,7 +64,6 @@ class LongTermMemory:
 
     def __init__(self, store: EntryStore) -> None:
         self._store = store
-        self._embedder = store.embedder
         self._backfill = VectorBackfill(store, store.embedder) if store.embedder else None
         self.recalls: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
@@ -108,10 +107,9 @@ class LongTermMemory:
         for entry in entries:
             check_entry(entry)
         stored, repeated = await self._store.add(entries) if entries else ([], 0)
-        if stored and self._embedder is not None and self._backfill is not None:
+        if stored and self._backfill is not None:
             try:
-                vectors = await self._embedder.embed([one.text for one in stored])
-                await self._store.keep(stored, vectors)
+                await self._backfill.make(stored)
             except EffectFailed as failed:
                 self._failed(failed, "stored, the vectors will be made later")
                 self._backfill.wake()
@@ -128,10 +126,10 @@ class LongTermMemory:
 
     async def _vector(self, text: str) -> Vector | None:
         """Make the query's vector; None without an embedder, or where it fails."""
-        if self._embedder is None:
+        if self._store.embedder is None:
             return None
         try:
-            vectors = await self._embedder.embed([text])
+            vectors = await self._store.embedder.embed([text])
         except EffectFailed as failed:
             self._failed(failed, "recalled by full text")
             return None
@@ -165,6 +163,10 @@ class VectorBackfill:
     def wake(self) -> None:
         """Look for entries without vectors."""
         self._due.set()
+
+    async def make(self, stored: list[StoredEntry]) -> None:
+        """Make the vectors of entries, and store them; raises `EffectFailed`."""
+        await self._store.keep(stored, await self._embedder.embed([one.text for one in stored]))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -217,7 +219,7 @@ class VectorBackfill:
         if not stored:
             return "done"
         try:
-            await self._store.keep(stored, await self._embedder.embed([one.text for one in stored]))
+            await self.make(stored)
         except EffectFailed as failed:
             code = failed.fault.code
             log.warning("memory: %d vectors not made: %s", len(stored), code)
