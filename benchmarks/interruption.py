@@ -13,9 +13,10 @@ import os
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Literal
@@ -54,25 +55,11 @@ PATIENCE_S = 10.0
 ENDLESS = Profile(rate=100, tokens=10_000, limit=10_000)
 
 
-class NeverCancelled(CutoverError):
-    """The provider still streams long after all clients have disconnected."""
-
-    def __init__(self, stack: str, left: int) -> None:
-        super().__init__(f"with {stack!r}, {left} calls still run after {PATIENCE_S} seconds")
-
-
-class NeverOpened(CutoverError):
-    """Fewer streams than expected came to call the provider: there is nothing to stop."""
-
-    def __init__(self, calls: int, running: int) -> None:
-        super().__init__(f"{running} of {calls} calls are open after {_OPENED_S} seconds")
-
-
 class NeverSettled(CutoverError):
-    """Shadows have no end in the ledger long after all streams have ended."""
+    """Something is still to come, or to end, long after it should have."""
 
-    def __init__(self, name: str, left: int) -> None:
-        super().__init__(f"in {name!r}, {left} shadows are open after {_SETTLE_S} seconds")
+    def __init__(self, what: str, left: int, seconds: float) -> None:
+        super().__init__(f"{what}: {left} after {seconds:g} seconds, and none may be left")
 
 
 class _Counts(msgspec.Struct):
@@ -121,7 +108,8 @@ async def _stack(stack: str, graph: float, leaves: int) -> list[float]:
         router = opened.enter_context(serving(stack, "cutover", *options, log=folder / "log"))
         async with aiohttp.ClientSession() as session:
             left = await _leave(session, router, leaves)
-            await _quiet(session, provider, stack)
+            running = partial(_running, session, provider)
+            await _settled(running, f"calls that {stack} did not cancel", PATIENCE_S)
             return waited(left, await _records(session, provider))
 
 
@@ -161,13 +149,13 @@ async def _leave(
     return left
 
 
-async def _quiet(session: aiohttp.ClientSession, provider: str, stack: str) -> None:
-    """Wait until the provider has no open call; raises `NeverCancelled`."""
-    until = time.monotonic() + PATIENCE_S
-    while running := await _running(session, provider):
+async def _settled(left: Callable[[], Awaitable[int]], what: str, seconds: float) -> None:
+    """Wait until nothing is left; raises `NeverSettled`."""
+    until = time.monotonic() + seconds
+    while count := await left():
         if time.monotonic() > until:
-            raise NeverCancelled(stack, running)
-        await asyncio.sleep(0.05)
+            raise NeverSettled(what, count, seconds)
+        await asyncio.sleep(_POLL_S)
 
 
 async def _running(session: aiohttp.ClientSession, provider: str) -> int:
@@ -213,6 +201,7 @@ QUIET_S: Final = 8.0
 LONG: Final = Profile(rate=10, tokens=250, limit=250)
 _OPENED_S: Final = 20.0
 _SETTLE_S: Final = 90.0
+_POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +294,7 @@ async def effects_of(stop: Stop) -> StopEffects:
         each = Constant(STREAMS / len(FLOWS) / ARRIVE_S)
         async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
             asking = [tasks.create_task(answered(router, each, ARRIVE_S, flow)) for flow in FLOWS]
-            await _in_flight(session, provider.url, STREAMS)
+            await _in_flight(session, provider.url)
             await asyncio.sleep(SPOKEN_S)
             pid = router.pid if stop.stopped == "router" else provider.pid
             os.kill(pid, signal.SIGSTOP)
@@ -317,24 +306,25 @@ async def effects_of(stop: Stop) -> StopEffects:
             return await _effects(session, router, stop, rows)
 
 
-async def _in_flight(session: aiohttp.ClientSession, provider: str, calls: int) -> None:
-    """Wait until the provider has so many open calls."""
-    until = time.monotonic() + _OPENED_S
-    while (running := await _running(session, provider)) < calls:
-        if time.monotonic() > until:
-            raise NeverOpened(calls, running)
-        await asyncio.sleep(0.05)
+async def _in_flight(session: aiohttp.ClientSession, provider: str) -> None:
+    """Wait until all streams have called the provider; raises `NeverSettled`."""
+
+    async def unopened() -> int:
+        return max(0, STREAMS - await _running(session, provider))
+
+    await _settled(unopened, "streams without a call of the provider", _OPENED_S)
 
 
 async def _effects(
     session: aiohttp.ClientSession, router: BenchServer, stop: Stop, rows: Sequence[LoadRow]
 ) -> StopEffects:
     """Wait for the shadows, and read what the router counted."""
-    until = time.monotonic() + _SETTLE_S
-    while (shadows := await ledger(session, router)).open:
-        if time.monotonic() > until:
-            raise NeverSettled(stop.name, shadows.open)
-        await asyncio.sleep(0.2)
+
+    async def unsettled() -> int:
+        return (await ledger(session, router)).open
+
+    await _settled(unsettled, f"open shadows of {stop.name}", _SETTLE_S)
+    shadows = await ledger(session, router)
     async with session.get(f"{router.url}/metrics") as response:
         samples = [
             sample
