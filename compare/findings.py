@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal, TypeAlias
 
@@ -296,7 +297,12 @@ def signature_of(finding: Finding) -> str:
         kind = ""
     elif isinstance(finding, PromptChanged):
         change = change_of(finding)
-    parts = finding.layer, general_path(finding.path), kind, change
+    return _id(finding.layer, finding.path, kind, change)
+
+
+@lru_cache(maxsize=4_096)
+def _id(layer: Layer, path: str, kind: str, change: str) -> str:
+    parts = layer, general_path(path), kind, change
     return blake2b("\x1f".join(parts).encode(), digest_size=6).hexdigest()
 
 

@@ -277,11 +277,10 @@ def _leaves(value: Any) -> Iterator[str]:
 def _follow_to_the_root(case: Differences) -> None:
     """Let what follows from a finding that is no cause itself follow from that one's cause."""
     every = (*case.outcome, *case.grammar, *case.frames, *case.text, *case.effects)
-    following = [f for f in every if f.after is not None]
-    if not following:
-        return
     causes = {signature_of(f) for f in every if f.after is None}
-    roots = {signature_of(f): f.after for f in following}
+    if all(f.after is None or f.after in causes for f in every):
+        return
+    roots = {signature_of(f): f.after for f in every if f.after is not None}
 
     def rooted(finding: F) -> F:
         root, seen = finding.after, set[str]()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, Final
 
 import msgspec
@@ -17,13 +16,13 @@ _LASTING: Final = frozenset(key for key, row in OPERATIONS.items() if row.order 
 class EffectCall(msgspec.Struct, frozen=True):
     """One effect call of a run.
 
-    `n` counts the run's calls of one port, operation and site; `entry` is the sequence number of
-    the tape entry that answered it, None when nothing did; `frames` how many frames the run had
-    produced by then, -1 where that is unknown.
+    `label` is `port.op`; `n` counts the run's calls of one label and site; `entry` is the sequence
+    number of the tape entry that answered it, None when nothing did; `frames` how many frames the
+    run had produced by then, -1 where that is unknown.
     """
 
     port: str
-    op: str
+    label: str
     site: str
     n: int
     args: bytes
@@ -32,14 +31,9 @@ class EffectCall(msgspec.Struct, frozen=True):
     frames: int = -1
 
     @property
-    def label(self) -> str:
-        """`port.op`."""
-        return f"{self.port}.{self.op}"
-
-    @property
     def place(self) -> str:
         """`port.op@site[n]`, the head of a finding's path."""
-        return f"{self.port}.{self.op}@{self.site}[{self.n}]"
+        return f"{self.label}@{self.site}[{self.n}]"
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -53,14 +47,14 @@ class EffectCall(msgspec.Struct, frozen=True):
 
 def calls_of(run: RunRecord, tape: tuple[EntryRecord, ...]) -> list[EffectCall]:
     """List a run's calls in the order it made them."""
-    counts: Counter[tuple[str, str, str]] = Counter()
+    counts: dict[tuple[str, str], int] = {}
 
     def call(
         port: str, op: str, site: str, args: bytes, how: How, entry: int | None, frames: int = -1
     ) -> EffectCall:
-        n = counts[port, op, site]
-        counts[port, op, site] += 1
-        return EffectCall(port, op, site, n, args, how, entry, frames)
+        label = f"{port}.{op}"
+        n = counts[label, site] = counts.get((label, site), -1) + 1
+        return EffectCall(port, label, site, n, args, how, entry, frames)
 
     if not run.plays and run.tape:
         return [call(e.port, e.op, e.site, bytes(e.args), "live", e.seq) for e in run.tape]

@@ -114,11 +114,13 @@ def match_calls(legacy: Sequence[EffectCall], graph: Sequence[EffectCall]) -> Ca
         key: Callable[[EffectCall], Hashable], fits: Callable[[EffectCall], bool] = lambda _: True
     ) -> None:
         """Match what is left and equal in key, in order; `fits` says which candidate calls may."""
+        if not (left and right):
+            return
         waiting: dict[Hashable, list[int]] = defaultdict(list)
         for i in left:
             waiting[key(legacy[i])].append(i)
         waiting.pop(None, None)
-        for j in list(right) if left else ():
+        for j in list(right):
             found = waiting.get(key(graph[j])) if fits(graph[j]) else None
             if found:
                 i = found.pop(0)
@@ -128,9 +130,9 @@ def match_calls(legacy: Sequence[EffectCall], graph: Sequence[EffectCall]) -> Ca
 
     by(lambda call: call.entry, lambda call: call.how in {"live", "exact"})
     by(lambda call: call.entry)
-    by(lambda call: (call.port, call.op, call.site, call.args))
-    by(lambda call: (call.port, call.op, call.site))
-    by(lambda call: (call.port, call.op, call.args))
+    by(lambda call: (call.label, call.site, call.args))
+    by(lambda call: (call.label, call.site))
+    by(lambda call: (call.label, call.args))
     return CallMatch(legacy, graph, sorted(matched), left, right)
 
 
@@ -197,6 +199,8 @@ def _one_sided(pair: Pair, call: EffectCall, *, skipped: bool) -> EffectFinding:
 def _orders(pair: Pair, match: CallMatch) -> list[EffectFinding]:
     """Compare the order of tool calls, and of what lasts among itself and around its reads."""
     legacy, graph, matched, *_ = match
+    if not _inverted(matched):  # nor is any part of them
+        return []
     writes = [twins for twins in matched if legacy[twins[0]].label in WRITES]
     tools = [twins for twins in writes if legacy[twins[0]].label == TOOL]
     others = [twins for twins in writes if legacy[twins[0]].label != TOOL]

@@ -183,16 +183,15 @@ def cadence_of(
 
 def _cuts_alone(stream: EventStream, gaps: Sequence[int], other: EventStream) -> list[int]:
     """List the bare events in gaps, but for those the other side sent with a field more."""
+    bare = [k for k in gaps if stream.events[k].bare]
+    if not bare:
+        return []
     more = {
         (event.name, reached)
         for event, reached in zip(other.events, other.reached, strict=True)
         if not event.bare
     }
-    return [
-        k
-        for k in gaps
-        if stream.events[k].bare and (stream.events[k].name, stream.reached[k]) not in more
-    ]
+    return [k for k in bare if (stream.events[k].name, stream.reached[k]) not in more]
 
 
 def _few(lacking: Sequence[int], cuts: Sequence[int]) -> bool:
