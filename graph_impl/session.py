@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import cache
 from operator import add
 from pathlib import Path
 from typing import Annotated, Literal
@@ -149,6 +150,9 @@ def build(threads: Threads | None = None) -> Graph:
     return graph.compile(threads, name="session")
 
 
+_without_threads = cache(build)  # it is the same graph in every flow
+
+
 def _message(turn: Turn) -> Plain:
     return {"id": turn.message_id, "role": turn.role, "content": turn.content}
 
@@ -156,7 +160,8 @@ def _message(turn: Turn) -> Plain:
 def session(prompts: Path = FOLDER, threads: Threads | None = None) -> Flow:
     """Build the flow with the prompts of a folder; `threads` stores its threads, if given."""
     render = system_prompt("session_system.md", prompts, SESSION_PROMPT)
-    stored, rehearsed = build(threads), build()
+    rehearsed = _without_threads()
+    stored = rehearsed if threads is None else build(threads)
 
     async def flow(request: SessionTurnRequest, effects: Effects) -> AsyncIterator[Event]:
         with effects.trace.node("admission"):

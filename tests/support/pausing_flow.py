@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
@@ -242,6 +243,23 @@ class SteppedPauses(FlakyPauses):
         self._step(self._pauses)
 
 
+@cache  # a router reads them several times a request
+def _settings_of(
+    name: str, options: msgspec.Struct, assigned: StackName, shadow: Decimal
+) -> Settings:
+    flow = FlowSettings(
+        enable_langgraph=True,
+        langgraph_percent=Decimal(100 if assigned == "graph" else 0),
+        langgraph_fallback=True,
+        fallback_to_graph=True,
+        shadow_percent=shadow,
+        route_key="session_id",
+        sticky="none",
+        options=options,
+    )
+    return Settings(rollout=RolloutSettings(salt="salt"), flows={name: flow}, version="v")
+
+
 class Desk:
     """A router with one flow that asks, and the clients in front of it."""
 
@@ -289,19 +307,7 @@ class Desk:
         return self.router
 
     def _settings(self) -> Settings:
-        flow = FlowSettings(
-            enable_langgraph=True,
-            langgraph_percent=Decimal(100 if self.assigned == "graph" else 0),
-            langgraph_fallback=True,
-            fallback_to_graph=True,
-            shadow_percent=self.shadow,
-            route_key="session_id",
-            sticky="none",
-            options=self.options,
-        )
-        return Settings(
-            rollout=RolloutSettings(salt="salt"), flows={self.spec.name: flow}, version="v"
-        )
+        return _settings_of(self.spec.name, self.options, self.assigned, self.shadow)
 
     async def ask(self, message: str = "ask", session: str = "s", leaves: int = -1) -> Reply:
         """Take a turn, to the end."""
