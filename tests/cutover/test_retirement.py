@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,12 +19,18 @@ import pytest
 
 from loadtests.simulator import Profile, spawn
 from tests.support.patience import PATIENCE_S
-from tests.support.project import PACKAGES
+from tests.support.project_copy import (
+    ModuleForks,
+    address_of,
+    copy_command,
+    copy_environment,
+    copy_project,
+    module_forks,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.sockets, pytest.mark.untraced]
 
 ROOT = Path(__file__).parents[2]
-COPIED = [*(package for package in PACKAGES if package != "legacy"), "tests"]
 LINE = '    "legacy": "legacy:FLOWS",\n'
 REST = ("contract", "rules", "effects/tape")
 """Tests that need no legacy stack: a representative selection."""
@@ -45,11 +50,10 @@ token_env = "ADMIN"
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copy the project without `legacy/` and without its line."""
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleForks]:
+    """Run modules of a copy of the project without `legacy/` and without its line."""
     tree = tmp_path_factory.mktemp("retired")
-    for package in COPIED:
-        shutil.copytree(ROOT / package, tree / package)  # with bytecode: each process would compile
+    copy_project(tree, without={"legacy"})
     stacks = tree / "cutover" / "wiring" / "stacks.py"
     text = stacks.read_text("utf-8")
     assert text.count(LINE) == 1
@@ -59,52 +63,43 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (ROOT / "pyproject.toml").read_text("utf-8").partition("[tool.importlinter]")
     )
     (tree / "pyproject.toml").write_text(head + mark + re.sub(r'"legacy",\s*', "", contracts))
-    return tree
+    with module_forks(tree, tmp_path_factory.mktemp("written")) as forks:
+        yield forks
 
 
-def run(tree: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in the copy, from which the project's own folder cannot be imported."""
-    return subprocess.run(
-        [sys.executable, "-S", *arguments],
-        cwd=tree,
-        env=environment(tree, **environ),
-        capture_output=True,
-        check=False,
-        text=True,
-    )
-
-
-def environment(tree: Path, **more: str) -> dict[str, str]:
-    """Return an environment in which modules come from the copy or from installed packages."""
-    installed = [path for path in sys.path if path.endswith("site-packages")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree), *installed]), **more}
-
-
-def test_the_linters_pass(tree: Path) -> None:
+def test_the_linters_pass(tree: ModuleForks) -> None:
     """Nothing that is left names a module that is gone."""
     checked = subprocess.run(
         [str(Path(sys.executable).parent / "ruff"), "check", "--no-cache", "--quiet", "."],
-        cwd=tree,
+        cwd=tree.root,
         check=False,
         capture_output=True,
         text=True,
     )
     assert checked.returncode == 0, checked.stdout
-    linter = "from importlinter.cli import lint_imports_command as lint; lint()"
-    done = run(tree, "-c", linter)
-    assert done.returncode == 0, done.stdout
-    assert "0 broken" in done.stdout
+    linter = "from importlinter.cli import lint_imports_command as lint\n\nlint()\n"
+    done = tree.run_text("lint_the_copy", linter)
+    assert done.status == 0, done.out
+    assert "0 broken" in done.out
 
 
-def test_tests_that_need_no_legacy_pass(tree: Path) -> None:
+def test_tests_that_need_no_legacy_pass(tree: ModuleForks) -> None:
     """A representative selection of the suite."""
     folders = (str(Path("tests") / folder) for folder in REST)
     quick = "not slow and not sockets and not untraced"
-    done = run(tree, "-m", "pytest", "-m", quick, "-p", "no:cacheprovider", "-qx", *folders)
+    # In an interpreter of its own: these tests need little of what a fork has imported.
+    done = subprocess.run(
+        copy_command("pytest", "-m", quick, "-p", "no:cacheprovider", "-qx", *folders),
+        cwd=tree.root,
+        env=copy_environment(tree.root),
+        capture_output=True,
+        check=False,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout[-2_000:]
 
 
-def test_commands_say_what_one_stack_cannot_do(tree: Path) -> None:
+def test_commands_say_what_one_stack_cannot_do(tree: ModuleForks) -> None:
     """None promises what legacy would have done, none ends in a traceback; the benchmarks start."""
     calls = {
         ("rollback", "chat"): (2, "'chat' cannot be rolled back: there is no legacy stack"),
@@ -119,14 +114,14 @@ from cutover.cli import app
 done = [CliRunner().invoke(app, call) for call in {list(calls)!r}]
 print(json.dumps([(one.exit_code, repr(one.exception), one.output) for one in done]))
 """
-    ran = run(tree, "-c", program, COLUMNS="300")
-    assert ran.returncode == 0, ran.stderr
-    for found, (status, said) in zip(json.loads(ran.stdout), calls.values(), strict=True):
+    ran = tree.run_text("type_the_commands", program, COLUMNS="300")
+    assert ran.status == 0, ran.log
+    for found, (status, said) in zip(json.loads(ran.out), calls.values(), strict=True):
         assert found[:2] == [status, f"SystemExit({status})"]
         assert said in found[2]
 
 
-def test_flows_that_are_off_go_to_the_stack_that_is_left(tree: Path, tmp_path: Path) -> None:
+def test_flows_that_are_off_go_to_the_stack_that_is_left(tree: ModuleForks, tmp_path: Path) -> None:
     """Graph serves, and the admin API refuses a rollback with its reason."""
     with spawn(Profile(ttft_ms=1, rate=1_000)) as provider, served(tree, tmp_path, provider) as url:
         body = msgspec.json.encode({"message_id": "1", "content": "hi"})
@@ -152,25 +147,14 @@ def post(url: str, body: bytes = b"", **headers: str) -> tuple[HTTPResponse, byt
 
 
 @contextmanager
-def served(tree: Path, folder: Path, provider: str) -> Iterator[str]:
+def served(tree: ModuleForks, folder: Path, provider: str) -> Iterator[str]:
     """Run `cutover serve` in the copy; yields its address."""
     config = folder / "cutover.toml"
     config.write_text(CONFIG.format(url=provider), "utf-8")
-    command = ("-m", "cutover", "serve", "--config", str(config), "--port", "0")
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen(
-            [sys.executable, "-S", *command],
-            cwd=tree,
-            env=environment(tree, ADMIN=f"tester:{TOKEN}"),
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        ) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().rpartition(" ")[2].strip()
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(PATIENCE_S)
+    command = ("cutover", "serve", "--config", str(config), "--port", "0")
+    router = tree.start(*command, ADMIN=f"tester:{TOKEN}")
+    try:
+        yield address_of(router)
+    finally:
+        os.kill(router.pid, signal.SIGTERM)
+        tree.wait(router)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-import subprocess
-import sys
+import signal
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.project import PACKAGES, ROOT
+from tests.support.project import ROOT
+from tests.support.project_copy import ModuleForks, address_of, copy_project, module_forks
 
 PAGE = ROOT / "docs" / "adding-a-flow.md"
 _FILE = re.compile(r"```python\n# (?P<path>\S+)\n(?P<text>.*?)```", re.DOTALL)
@@ -18,18 +21,18 @@ _DIFF = re.compile(r"```diff\n(?P<text>.*?)```", re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the project with the page's files and changes."""
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleForks]:
+    """Run modules of a copy of the project with the page's files and changes."""
     root = tmp_path_factory.mktemp("project")
-    for name in (*PACKAGES, "tests"):
-        shutil.copytree(ROOT / name, root / name)  # with bytecode: each process would compile
+    copy_project(root)
     shutil.copy(ROOT / "pyproject.toml", root)
     page = PAGE.read_text("utf-8")
     for found in _FILE.finditer(page):
         (root / found["path"]).write_text(found["text"], "utf-8")
     for found in _DIFF.finditer(page):
         apply_changes(found["text"], root)
-    return root
+    with module_forks(root, tmp_path_factory.mktemp("written")) as forks:
+        yield forks
 
 
 def apply_changes(text: str, root: Path) -> None:
@@ -50,46 +53,37 @@ def apply_changes(text: str, root: Path) -> None:
             old.append(line[1:])
 
 
-def run(copy: Path, *arguments: str) -> str:
-    """Run a module of the copy and return its output."""
-    done = subprocess.run(
-        [sys.executable, "-m", *arguments], cwd=copy, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.mark.slow
-def test_both_stacks_echo_alike(copy: Path) -> None:
+def test_both_stacks_echo_alike(copy: ModuleForks) -> None:
     """The page's own test passes."""
-    output = run(copy, "pytest", "-q", "-p", "no:cacheprovider", "tests/flows/test_echo.py")
-    assert "6 passed" in output
-
-
-@pytest.mark.slow
-def test_the_new_flow_is_drawn(copy: Path) -> None:
-    """`cutover graph echo` shows its nodes."""
-    output = run(copy, "cutover", "graph", "echo")
-    assert "words --> done" in output
-
-
-@pytest.mark.slow
-def test_the_new_flow_is_served(copy: Path) -> None:
-    """Over HTTP, by the router that knows no flow by name."""
-    script = (
-        "import subprocess, sys, urllib.request\n"
-        "serve = [sys.executable, '-m', 'cutover', 'serve', '--port', '0']\n"
-        "with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as router:\n"
-        "    try:\n"
-        "        url = router.stdout.readline().split()[-1]\n"
-        '        body = b\'{"message_id":"m1","message":"Hello there"}\'\n'
-        "        with urllib.request.urlopen(url + '/echo', body) as answer:\n"
-        "            print(answer.read().decode())\n"
-        "    finally:\n"
-        "        router.terminate()\n"
+    quiet = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
+    done = copy.run(
+        "pytest", "-q", "-W", quiet, "-p", "no:cacheprovider", "tests/flows/test_echo.py"
     )
-    (copy / "request_echo.py").write_text(script, "utf-8")
-    frames = run(copy, "request_echo").split("\n\n")
+    assert done.status == 0, done.out + done.log
+    assert "6 passed" in done.out
+
+
+@pytest.mark.slow
+def test_the_new_flow_is_drawn(copy: ModuleForks) -> None:
+    """`cutover graph echo` shows its nodes."""
+    done = copy.run("cutover", "graph", "echo")
+    assert done.status == 0, done.out + done.log
+    assert "words --> done" in done.out
+
+
+@pytest.mark.slow
+def test_the_new_flow_is_served(copy: ModuleForks) -> None:
+    """Over HTTP, by the router that knows no flow by name."""
+    router = copy.start("cutover", "serve", "--port", "0")
+    try:
+        url = address_of(router)
+        body = b'{"message_id":"m1","message":"Hello there"}'
+        with urllib.request.urlopen(f"{url}/echo", body) as answer:  # noqa: S310 - on loopback
+            frames = answer.read().decode().split("\n\n")
+    finally:
+        os.kill(router.pid, signal.SIGTERM)
+        copy.wait(router)
     assert frames[:2] == [
         'data: {"type":"word","text":"Hello"}',
         'data: {"type":"word","text":"there"}',
