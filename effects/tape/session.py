@@ -153,8 +153,10 @@ class TapeSession:
         """Note that the stack did something."""
         self.touched = self.stamp()
 
-    def add_frame(self, size: int) -> None:
-        """Note the bytes of a frame that is stored until the exchange is recorded."""
+    def add_frames(self, count: int, size: int) -> None:
+        """Note frames that are stored until the exchange is recorded, of so many bytes in all."""
+        if self.frames >= 0:
+            self.frames += count
         self.unprompted += size
         if self._records:
             self._usage.add(size, frame=True)

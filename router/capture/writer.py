@@ -225,7 +225,7 @@ class CaptureWriter:
         if size <= LONGEST and not records[0].tape and (not later or (values and values.learned)):
             packed = self._packed_at_once(records, values, later=later)
         if packed is None:
-            pack = partial(self._pack, tuple(records), values, later=later)
+            pack = partial(self._packed_in_thread, tuple(records), values, later=later)
             self._jobs.put(partial(self._take, pack, size))
             return "queued"
         self._ready.append(packed)
@@ -247,7 +247,7 @@ class CaptureWriter:
         with suppress(Exception):  # the thread meets it again, and counts it
             decoder = self._specs[records[0].flow].decoder
             redacted = self._redactor.at_once(records, decoder, values)
-            return None if redacted is None else _packed(redacted, later=later)
+            return None if redacted is None else _encoded(redacted, later=later)
         return None
 
     def _hand_over(self) -> None:
@@ -298,7 +298,7 @@ class CaptureWriter:
             self._taken_bytes += size
             time.sleep(0)  # hands the interpreter to the loop between two exchanges
 
-    def _pack(
+    def _packed_in_thread(
         self, records: Sequence[RunRecord], values: ExchangeValues | None, *, later: bool
     ) -> Packed:
         if later and values is not None and not values.learned:
@@ -316,7 +316,7 @@ class CaptureWriter:
         for at, record in enumerate(redacted):
             if _size(record) > LONGEST:
                 redacted[at] = without_blobs(record, self._batch.store.blob)
-        return _packed(redacted, later=later)
+        return _encoded(redacted, later=later)
 
     def _pack_feedback(self, record: FeedbackRecord) -> Packed:
         line = _encoder.encode(self._redactor.feedback(record)) + b"\n"
@@ -401,7 +401,7 @@ class _Batch:
         log.error("captures: %s: %s", what, type(error).__name__)
 
 
-def _packed(records: Sequence[RunRecord], *, later: bool) -> Packed:
+def _encoded(records: Sequence[RunRecord], *, later: bool) -> Packed:
     date = _date(records[0].began // _DAY_MICROSECONDS)
     lines = [encode_run(record) for record in records]
     return Packed(f"flow={records[0].flow}/date={date}", lines, later)

@@ -178,9 +178,7 @@ class Run(ABC):
         if not self.session.fenced:
             self.backpressure.add(size)
             prompted, position = not self.session.unprompted, len(self.frames)
-            self.session.add_frame(size)
-            if self.session.frames >= 0:
-                self.session.frames += len(frames)
+            self.session.add_frames(len(frames), size)
             self.frames += frames
             self.complete = last
             if not last and self.role != "shadow":
