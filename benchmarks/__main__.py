@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -108,16 +109,14 @@ async def run(benches: dict[str, Bench], effort: Effort, console: Console) -> li
     with Progress(*columns, console=console) as progress:
         for name, bench in benches.items():
             shown = progress.add_task(name, total=1.0)
-            rows += await bench(replace(effort, watch=_watch(progress, shown)))
-            progress.update(shown, completed=1.0)
+            advance = partial(_show, progress, shown)
+            rows += await bench(replace(effort, advance=advance))
+            advance(1.0)
     return rows
 
 
-def _watch(progress: Progress, shown: TaskID) -> Callable[[str, float], None]:
-    def watch(_: str, share: float) -> None:
-        progress.update(shown, completed=share)
-
-    return watch
+def _show(progress: Progress, shown: TaskID, share: float) -> None:
+    progress.update(shown, completed=share)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ async def _rounds(
     for number in range(effort.rounds):
         for server in chance.sample(servers, len(servers)):
             costs[server.name].append(await cost_of(session, server, effort.requests))
-        effort.advance("capacity", (number + 1) / effort.rounds)
+        effort.advance((number + 1) / effort.rounds)
     return costs
 
 

@@ -48,7 +48,7 @@ async def measure(effort: Effort) -> list[BenchRow]:
         found: list[BenchRow] = []
         for flow, share in SHARES:
             rate = share * 1_000 / max(costs)
-            pairs = await load_in_turn("first frame", servers, rate, effort, flow)
+            pairs = await load_in_turn(servers, rate, effort, flow)
             how = f"{share:.0%} of the graph stack's capacity for chats, {rate:.0f}/s"
             found += _rows(flow.spec.name, pairs, how)
     return found

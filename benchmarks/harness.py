@@ -165,27 +165,18 @@ def children() -> list[int]:
     return [int(pid) for listed in lists for pid in listed.read_text("ascii").split()]
 
 
-Watch = Callable[[str, float], None]
-"""Called with the name of a bench and the share of it that is done."""
-
-
-def _ignore(_name: str, _share: float) -> None:
-    return
-
-
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Rounds and their size: `requests` a round in a closed loop, `seconds` in an open one."""
+    """Rounds and their size: `requests` a round in a closed loop, `seconds` in an open one.
+
+    `advance` is called with the share of the bench that is done.
+    """
 
     rounds: int = 9
     requests: int = 400
     pairs: int = 20
     seconds: float = 3.0
-    watch: Watch = _ignore
-
-    def advance(self, name: str, share: float) -> None:
-        """Report the progress of a bench."""
-        self.watch(name, share)
+    advance: Callable[[float], None] = lambda _: None
 
 
 FULL = Effort()
@@ -341,13 +332,12 @@ class LoadedPair:
 
 
 async def load_in_turn(
-    name: str,
     servers: tuple[BenchServer, BenchServer],
     rate: float,
     effort: Effort,
     flow: FlowLoad = CHATS,
 ) -> list[LoadedPair]:
-    """Load control and candidate, `effort.pairs` times each; report progress as `name`."""
+    """Load control and candidate, `effort.pairs` times each."""
     chance, pairs = random.Random(SEED), []
     for number in range(effort.pairs):
         trace = LoadTrace(rate, effort.seconds, chance.getrandbits(32))
@@ -357,7 +347,7 @@ async def load_in_turn(
                 found[server.name] = await load(server, trace, flow)
         control, candidate = (found[server.name] for server in servers)
         pairs.append(LoadedPair(control, candidate, neighbours.share))
-        effort.advance(name, (number + 1) / effort.pairs)
+        effort.advance((number + 1) / effort.pairs)
     return quieter(pairs)
 
 

@@ -77,7 +77,7 @@ async def measure(effort: Effort) -> list[BenchRow]:
     for number, (stack, graph) in enumerate(STACKS.items()):
         waits = await _stack(stack, graph, effort.rounds * LEAVES_A_ROUND)
         rows += rows_of(stack, waits)
-        effort.advance("disconnect", (number + 1) / len(STACKS))
+        effort.advance((number + 1) / len(STACKS))
     return rows
 
 
@@ -247,7 +247,7 @@ async def measure_stops(effort: Effort) -> list[BenchRow]:
     rows: list[BenchRow] = []
     for number, stop in enumerate(STOPS):
         rows += stop_rows(stop, await effects_of(stop))
-        effort.advance("stopped", (number + 1) / len(STOPS))
+        effort.advance((number + 1) / len(STOPS))
     return rows
 
 

@@ -363,7 +363,7 @@ async def kill_in_a_tool(place: str, folder: Path, stack: StackName, then: Stack
 
 
 async def kills(
-    place: str, number: int, watch: Callable[[float], None] = lambda _: None
+    place: str, number: int, advance: Callable[[float], None] = lambda _: None
 ) -> list[Kill]:
     """Kill so many routers, each at a moment drawn over what its resumption takes."""
     chance, found, whole = random.Random(SEED), list[Kill](), list[float]()
@@ -381,7 +381,7 @@ async def kills(
                 found.append(await _kill_one(stores, killed, then))
             if alone:
                 whole.append(found[-1].seconds)
-            watch((position + 1) / number)
+            advance((position + 1) / number)
     return found
 
 
@@ -393,7 +393,7 @@ async def measure(effort: Effort) -> list[BenchRow]:
         places = {"SQLite": f"sqlite:///{folder}/store.sqlite", "PostgreSQL": POSTGRES}
         for name, place in places.items():
             if place:
-                done = await kills(place, number, watch=lambda share: effort.watch("", share))
+                done = await kills(place, number, effort.advance)
                 rows += _rows(name, done)
     return rows
 

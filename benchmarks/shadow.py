@@ -94,7 +94,7 @@ async def measure(effort: Effort) -> list[BenchRow]:
             costs = [await cost_of(session, server, effort.requests // 2) for server in servers]
             capacity = 1_000 / costs[0]
             before = await ledger(session, servers[1])
-            pairs = await load_in_turn("shadow", servers, capacity / 3, effort)
+            pairs = await load_in_turn(servers, capacity / 3, effort)
             await quiet(servers[1])
             share = (await ledger(session, servers[1])).share_since(before)
             pressed = await _press(session, servers, 2 * capacity / 3, effort)

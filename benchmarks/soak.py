@@ -79,7 +79,7 @@ async def measure(effort: Effort) -> list[BenchRow]:
             requests = 0
             for number in range(rounds := round(seconds / ROUND_SECONDS)):
                 requests += await _round(server, number)
-                effort.advance("soak", (number + 1) / rounds)
+                effort.advance((number + 1) / rounds)
             for task in (watch, *others):
                 task.cancel()
     return rows_of(readings, requests)

@@ -197,13 +197,13 @@ async def measure(effort: Effort) -> list[BenchRow]:
         servers = (*(beside or ()), router, shadowed)
         rates = await _rates(servers, effort)
         compared = await _compared(shadowed)
-        effort.advance("remote", 0.5)
+        effort.advance(0.5)
         firsts = await first_frames(direct, router, OPEN, effort.requests // 2)
-        effort.advance("remote", 0.7)
+        effort.advance(0.7)
         # A router whose memory has held nothing yet.
         fresh = stack.enter_context(routing("many", folder, direct.url, shadow=False))
         many = await _many(direct, fresh)
-    effort.advance("remote", 1.0)
+    effort.advance(1.0)
     return [
         *throughput_rows(rates, effort.requests, compared),
         *first_rows(firsts, OPEN),
