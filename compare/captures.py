@@ -94,22 +94,22 @@ def compare_captures(
     wanted = min(processes_for(segments) if processes is None else processes, len(parts))
     total = Tally()
     if wanted <= 1 or not can_share(question):
-        once = _Once(total, question)
+        merger = _TallyMerger(total, question)
         for part in parts:
-            once.merge(part, compare_part(part, question, on_bytes))
-        once.finish()
+            merger.merge(part, compare_part(part, question, on_bytes))
+        merger.finish()
         return total
     with nullcontext(executor) if executor else process_pool(wanted) as pool:
-        once = _Once(total, question)
+        merger = _TallyMerger(total, question)
         for part, tally in share(pool, compare_part, parts, question, AHEAD * wanted):
-            once.merge(part, tally)
+            merger.merge(part, tally)
             if on_bytes is not None:
                 on_bytes(part.size)
-        once.finish()
+        merger.finish()
     return total
 
 
-class _Once:
+class _TallyMerger:
     """Merges the tallies of parts so that an exchange that is in several of them counts once.
 
     Remembers about 80 bytes for every exchange, and those of which a run stands in another part.
