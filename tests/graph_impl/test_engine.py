@@ -22,6 +22,7 @@ from contract.model import ModelCall, ModelInfo
 from effects.model.fake import says
 from effects.testing import World
 from graph_impl.engine import HUMAN, Node, RunContext, add_nodes, ask_human, run
+from tests.support.clocks import counted_turns
 
 PIECES = [CompanionText(str(number)) for number in range(100)]
 AHEAD = 32
@@ -82,19 +83,10 @@ async def test_pieces_are_taken_in_one_turn_of_the_loop() -> None:
     """Those that are there when the reader comes are there without waiting."""
     async with aclosing(started(Talk())) as events:
         assert await anext(events) == PIECES[0]
-        turns = 0
-
-        async def count() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        counting = asyncio.create_task(count())
-        for piece in PIECES[1 : AHEAD - 1]:
-            assert await anext(events) == piece
-        assert turns == 0
-        counting.cancel()
+        async with counted_turns() as turns:
+            for piece in PIECES[1 : AHEAD - 1]:
+                assert await anext(events) == piece
+            assert turns.count == 0
 
 
 async def test_a_slow_reader_is_waited_for() -> None:

@@ -1,8 +1,10 @@
-"""Clocks of tests: the running loop's, and one that is moved by hand."""
+"""Clocks of tests: the running loop's time and turns, and a clock that is moved by hand."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 
@@ -20,3 +22,27 @@ class Clock:
     def __call__(self) -> float:
         """Return the time."""
         return self.now
+
+
+@dataclass
+class LoopTurns:
+    """How many turns the loop has made for others."""
+
+    count: int = 0
+
+
+@asynccontextmanager
+async def counted_turns() -> AsyncIterator[LoopTurns]:
+    """Count the turns that the loop makes for others within the block."""
+    turns = LoopTurns()
+
+    async def others() -> None:
+        while True:
+            turns.count += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(others())
+    try:
+        yield turns
+    finally:
+        counting.cancel()

@@ -1,4 +1,4 @@
-"""Records of runs, requests, tape entries and pauses; a test names the fields it is about."""
+"""Records, pauses and replies; a test names the fields it is about."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from contract.records import EntryRecord, RequestRecord, RunRecord
+from contract.stores import Turn
 from effects.stores import Pause
 
 _RUN = RunRecord(
@@ -57,3 +58,14 @@ def a_request(body: object) -> RequestRecord:
 def a_pause(**fields: Any) -> Pause:
     """Return the pause `h1` of an exchange `x1`, open until 2033."""
     return msgspec.structs.replace(_PAUSE, **fields)
+
+
+def a_reply(number: int, content: str, chat: str = "c") -> Turn:
+    """Return the reply `r…` to the message `u…` of this number."""
+    return Turn(
+        message_id=f"r{number}",
+        role="assistant",
+        content=content,
+        chat_id=chat,
+        reply_to=f"u{number}",
+    )

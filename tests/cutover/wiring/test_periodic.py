@@ -13,7 +13,7 @@ from cutover.wiring.periodic import PERIOD, drop_unknown, following, periodic, s
 from effects.local import ManualClock
 from effects.stores import MemoryConversations, MemoryPauses, Swept
 from effects.stores.shadow_replies import ShadowReplies
-from tests.support.records import a_pause
+from tests.support.records import a_pause, a_reply
 
 CHAT = ChatKey("", "c")
 
@@ -39,25 +39,14 @@ async def test_a_job_that_fails_runs_again(first: float, caplog: pytest.LogCaptu
     assert caplog.messages == ["sweep: failed, and is tried again"] * 3
 
 
-def reply(number: int, content: str) -> Turn:
-    """Return a reply."""
-    return Turn(
-        message_id=f"r{number}",
-        role="assistant",
-        content=content,
-        chat_id="c",
-        reply_to=f"u{number}",
-    )
-
-
 async def both() -> tuple[ShadowReplies, MemoryConversations]:
     """Return the shadow's replies and the store of a conversation of two turns."""
     replies, store = ShadowReplies(), MemoryConversations()
     for number, user in ((1, "ann"), (2, "bob")):
         asked = Turn(message_id=f"u{number}", role="user", content="?", chat_id="c", user_id=user)
         await store.put("s", asked)
-        await store.put("s", reply(number, "theirs"))
-        replies.put(("graph", CHAT), reply(number, "mine"))
+        await store.put("s", a_reply(number, "theirs"))
+        replies.put(("graph", CHAT), a_reply(number, "mine"))
     return replies, store
 
 

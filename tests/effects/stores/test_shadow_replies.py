@@ -22,6 +22,7 @@ from contract.stores import (
 )
 from effects.stores import MemoryConversations
 from effects.stores.shadow_replies import ReplyLimits, ShadowConversation, ShadowReplies
+from tests.support.records import a_reply
 
 EVERYTHING = 1_000
 CHAT = ChatKey("", "c")
@@ -30,17 +31,6 @@ CHAT = ChatKey("", "c")
 def said(number: int, chat: str = "c") -> Turn:
     """Make a user's turn."""
     return Turn(message_id=f"u{number}", role="user", content=f"{number}?", chat_id=chat)
-
-
-def reply(number: int, content: str, chat: str = "c") -> Turn:
-    """Make the reply to it."""
-    return Turn(
-        message_id=f"r{number}",
-        role="assistant",
-        content=content,
-        chat_id=chat,
-        reply_to=f"u{number}",
-    )
 
 
 def put(side: ShadowConversation, turn: Turn) -> None:
@@ -90,9 +80,9 @@ async def test_it_is_what_a_plain_store_of_its_own_would_be(
         await served.put("s", question)
         put(side, question)
         if theirs:
-            await served.put("s", reply(number, theirs, chat))
+            await served.put("s", a_reply(number, theirs, chat))
         if mine:
-            put(side, reply(number, mine, chat))
+            put(side, a_reply(number, mine, chat))
         for one in ("legacy", "graph"):
             own = mine if one == stack else ""
             plain[one, chat].append((question.content, theirs, own))
@@ -102,10 +92,10 @@ def test_the_record_says_whose_replies_were_told() -> None:
     """Its own, those among them that say something else, and the served ones, each once."""
     replies = ShadowReplies()
     before = replies.of("graph")
-    put(before, reply(2, "red"))
-    put(before, reply(3, "blue"))
+    put(before, a_reply(2, "red"))
+    put(before, a_reply(3, "blue"))
     side = replies.of("graph")
-    served = [part for n in range(1, 4) for part in (said(n), reply(n, "red"))]
+    served = [part for n in range(1, 4) for part in (said(n), a_reply(n, "red"))]
     for _ in range(2):
         assert history(side, served) == ["1?", "red", "2?", "red", "3?", "blue"]
     assert side.read == OwnHistory(own=2, other=1, served=1)
@@ -115,7 +105,7 @@ def test_the_record_says_whose_replies_were_told() -> None:
 def test_a_reply_nobody_was_served_stands_behind_its_message() -> None:
     """Where the served stack failed, a conversation of one's own goes on."""
     replies = ShadowReplies()
-    put(replies.of("graph"), reply(1, "mine"))
+    put(replies.of("graph"), a_reply(1, "mine"))
     side = replies.of("graph")
     assert history(side, [said(1), said(2)]) == ["1?", "mine", "2?"]
     assert history(side, [said(1), said(2)], limit=1) == ["2?"]
@@ -126,8 +116,8 @@ def test_a_reply_that_is_looked_up_is_its_own() -> None:
     """By its id; what users wrote, and an unknown id, stays as it is."""
     replies = ShadowReplies()
     side = replies.of("graph")
-    put(side, reply(1, "mine"))
-    for turn, found in ((reply(1, "red"), "mine"), (said(1), "1?"), (reply(2, "red"), "red")):
+    put(side, a_reply(1, "mine"))
+    for turn, found in ((a_reply(1, "red"), "mine"), (said(1), "1?"), (a_reply(2, "red"), "red")):
         told = side.result(ops.TURN_FIND, FindTurn(turn.message_id), FoundTurn(turn))
         assert told.turn.content == found
     assert side.result(ops.TURN_FIND, FindTurn("x"), FoundTurn()) == FoundTurn()
@@ -177,7 +167,7 @@ def test_what_is_kept_is_bounded(
     replies = ShadowReplies(most)
     for chat, number, length, forgotten in puts:
         side = replies.of("graph")
-        put(side, reply(number, "x" * length, f"c{chat}"))
+        put(side, a_reply(number, "x" * length, f"c{chat}"))
         if forgotten:
             replies.forget(ChatKey("", f"c{chat}"))
         kept = [replies.read(("graph", one)) for one in replies.chats]
@@ -191,14 +181,14 @@ def test_those_go_first_that_nobody_reads() -> None:
     """And of one conversation the oldest replies; they are told as they were served."""
     replies = ShadowReplies(ReplyLimits(sessions=2, replies=2))
     for chat in ("a", "b"):
-        put(replies.of("graph"), reply(1, "mine", chat))
+        put(replies.of("graph"), a_reply(1, "mine", chat))
     history(replies.of("graph"), [], chat="a")
-    put(replies.of("graph"), reply(1, "mine", "c"))
+    put(replies.of("graph"), a_reply(1, "mine", "c"))
     assert {chat for _, chat in replies.chats} == {"a", "c"}
     for number in (2, 3):
-        put(replies.of("graph"), reply(number, "mine", "c"))
+        put(replies.of("graph"), a_reply(number, "mine", "c"))
     side = replies.of("graph")
-    served = [reply(number, "theirs", "c") for number in (1, 2, 3)]
+    served = [a_reply(number, "theirs", "c") for number in (1, 2, 3)]
     assert history(side, served, chat="c") == ["theirs", "mine", "mine"]
     assert side.read.served == 1
 
@@ -206,7 +196,7 @@ def test_those_go_first_that_nobody_reads() -> None:
 def test_what_is_too_large_is_not_kept() -> None:
     """A reply beyond all there may be takes nothing with it but what was there."""
     replies = ShadowReplies(ReplyLimits(size=1_000))
-    put(replies.of("graph"), reply(1, "x" * 2_000))
+    put(replies.of("graph"), a_reply(1, "x" * 2_000))
     assert not replies.chats
     assert replies.size == 0
 
@@ -216,13 +206,13 @@ def test_forgotten_it_is_gone_for_all_who_are_under_way() -> None:
     replies = ShadowReplies()
     early = replies.of("graph")
     for stack in ("legacy", "graph"):
-        put(replies.of(stack), reply(1, "mine"))
-        put(replies.of(stack), reply(1, "mine", "other"))
+        put(replies.of(stack), a_reply(1, "mine"))
+        put(replies.of(stack), a_reply(1, "mine", "other"))
     replies.forget(CHAT)
     assert {chat for _, chat in replies.chats} == {"other"}
-    put(early, reply(2, "mine"))
+    put(early, a_reply(2, "mine"))
     assert {chat for _, chat in replies.chats} == {"other"}
-    put(replies.of("graph"), reply(2, "mine"))
+    put(replies.of("graph"), a_reply(2, "mine"))
     assert {chat for _, chat in replies.chats} == {"other", "c"}
 
 
@@ -230,8 +220,8 @@ def test_only_replies_to_messages_that_are_known_are_retained() -> None:
     """What the store has forgotten goes here, too."""
     replies = ShadowReplies()
     for number in (1, 2):
-        put(replies.of("graph"), reply(number, "mine"))
-        put(replies.of("legacy"), reply(number, "mine"))
+        put(replies.of("graph"), a_reply(number, "mine"))
+        put(replies.of("legacy"), a_reply(number, "mine"))
     replies.retain(CHAT, {"u2"})
     for stack in ("graph", "legacy"):
         assert set(replies.read((stack, CHAT))) == {"u2"}
@@ -243,8 +233,8 @@ def test_only_replies_to_messages_that_are_known_are_retained() -> None:
 def test_a_chat_is_its_flows_own() -> None:
     """Another flow's conversation of the same id has replies of its own."""
     replies = ShadowReplies()
-    put(replies.of("graph", "chat"), reply(1, "mine"))
-    put(replies.of("graph", "session"), reply(1, "other"))
+    put(replies.of("graph", "chat"), a_reply(1, "mine"))
+    put(replies.of("graph", "session"), a_reply(1, "other"))
     assert history(replies.of("graph", "chat"), [said(1)]) == ["1?", "mine"]
     replies.forget(ChatKey("chat", "c"))
     assert replies.chats == (ChatKey("session", "c"),)

@@ -6,31 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from contract.flows.chat import CHAT
 from cutover.flows import flows_of
 from router.config.errors import ConfigRefused
-from router.config.loader import parse_settings
-from router.config.schema import Settings
 from router.config.watcher import SettingsWatcher
-
-SPECS = {"chat": CHAT}
-AT = '[stacks]\nlegacy = "http://old:1/"\ngraph = "http://new:1/"\n'
-FLOW = '[flows.support]\npath = "/api/support"\ndialect = "openai"\n'
-
-
-def read(text: str) -> Settings:
-    """Read a configuration."""
-    return parse_settings(text, "cutover.toml", SPECS)
+from tests.router.config.texts import FLOW, SPECS, STACKS, read
 
 
 def test_a_built_in_dialect_is_named() -> None:
     """With its endings and its failure frames; the flow's grammar and frames go before them."""
-    flow = flows_of(read(AT + FLOW))["support"]
+    flow = flows_of(read(STACKS + FLOW))["support"]
     assert flow.path == "/api/support"
     assert flow.dialect.terminal == ("[DONE]",)
     assert [one.startswith(b"data: ") for one in _ended(flow)] == [True, True]
     own = FLOW + 'failure = ["[DONE]"]\ngrammar = { steps = [{ many = "*" }] }\n'
-    flow = flows_of(read(AT + own))["support"]
+    flow = flows_of(read(STACKS + own))["support"]
     assert _ended(flow) == [b"data: [DONE]\n\n"]
     assert flow.declared
     assert flow.dialect.grammar is not None
@@ -43,7 +32,7 @@ def _ended(flow: object) -> list[bytes]:
 def test_a_dialect_may_be_a_table() -> None:
     """As in a file of its own; rollout keys stand beside it."""
     text = FLOW.replace('"openai"', '{ framing = "ndjson", text = { "*" = "t" } }')
-    settings = read(AT + text + "enable_langgraph = true\nlanggraph_percent = 5\n")
+    settings = read(STACKS + text + "enable_langgraph = true\nlanggraph_percent = 5\n")
     assert settings.flows["support"].stage == "ramp"
     assert flows_of(settings)["support"].dialect.framing == "ndjson"
 
@@ -51,7 +40,7 @@ def test_a_dialect_may_be_a_table() -> None:
 def test_what_is_declared_is_part_of_the_version() -> None:
     """Another wire is another configuration."""
     other = FLOW.replace('"openai"', '"anthropic-messages"')
-    assert read(AT + FLOW).version != read(AT + other).version
+    assert read(STACKS + FLOW).version != read(STACKS + other).version
 
 
 @pytest.mark.parametrize(
@@ -94,18 +83,18 @@ def test_a_serving_stack_must_have_the_flow(stacks: str, more: str, said: str) -
 def test_a_conversation_keeps_its_stack_by_default() -> None:
     """Where the first route key is the conversation's."""
     by_ticket = FLOW + 'route_keys = { session_id = "metadata.ticket" }\n'
-    assert read(AT + by_ticket).flows["support"].sticky == "conversation"
-    assert read(AT + FLOW).flows["support"].sticky == "none"
+    assert read(STACKS + by_ticket).flows["support"].sticky == "conversation"
+    assert read(STACKS + FLOW).flows["support"].sticky == "none"
 
 
 def test_a_running_router_refuses_other_flows(tmp_path: Path) -> None:
     """Its endpoints are made at the start; the shares of a declared flow follow the file."""
     path = tmp_path / "cutover.toml"
-    path.write_text(AT + FLOW, "utf-8")
+    path.write_text(STACKS + FLOW, "utf-8")
     watched = SettingsWatcher(path, SPECS)
-    watched.adopt(AT + FLOW + "max_streams = 3\n")
+    watched.adopt(STACKS + FLOW + "max_streams = 3\n")
     assert (watched.fault, watched.settings().flows["support"].max_streams) == (None, 3)
-    for other in (AT, AT + FLOW.replace("openai", "ndjson")):
+    for other in (STACKS, STACKS + FLOW.replace("openai", "ndjson")):
         watched.adopt(other)
         assert "this takes a restart" in (watched.fault or "")
         assert watched.settings().flows["support"].max_streams == 3

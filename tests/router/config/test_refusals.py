@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from contract.flows.chat import CHAT
 from router.config.errors import ConfigRefused
-from router.config.loader import parse_settings
+from tests.router.config.texts import FLOW, LIVE, MCP_URL, MODEL, STACK, STACKS, read
 
 PROVIDER = '[providers.openai]\nbase_url = "http://127.0.0.1:1/v1"\n'
-MODEL = '[providers.p]\nbase_url = "http://h/"\n[models.m]\nprovider = "p"\n'
-LIVE = '[shadow]\nmode = "live"\n'
 OUTSIDE = '[server]\nhost = "0.0.0.0"\n[gateway]\nenabled = true\n'
-STACK = '[stacks.graph]\nurl = "http://far"\n'
 SHADOWED = "[flows.chat]\nenable_langgraph = true\nshadow_percent = 5\n[stacks]\n"
 UNSHADOWED = "flows.chat.shadow_percent = 5: "
-URL = 'url = "http://127.0.0.1:1/mcp"\n'
-AT = '[stacks]\nlegacy = "http://old:1/"\ngraph = "http://new:1/"\n'
-FLOW = AT + '[flows.support]\npath = "/api/support"\ndialect = "openai"\n'
+DECLARED = STACKS + FLOW
 
 
 def servers(**prefixes: str) -> str:
     """Write servers of tools with these prefixes."""
     return "\n".join(
-        f'[tools.mcp.{name}]\n{URL}prefix = "{prefix}"' for name, prefix in prefixes.items()
+        f'[tools.mcp.{name}]\n{MCP_URL}prefix = "{prefix}"' for name, prefix in prefixes.items()
     )
 
 
 def refusal(text: str) -> str:
     """Return the sentence a text is refused with, behind the name of its file."""
     with pytest.raises(ConfigRefused) as caught:
-        parse_settings(text, "cutover.toml", {"chat": CHAT})
+        read(text)
     return str(caught.value)
 
 
@@ -133,41 +127,47 @@ def refusal(text: str) -> str:
         ),
         ("[tools.mpc.a]", ["tools.mpc", "did you mean 'mcp'"]),
         ("[tools.mcp.a]", ["tools.mcp.a", "one of command and url"]),
-        (f'[tools.mcp.a]\n{URL}command = ["x"]', ["tools.mcp.a", "one of command and url"]),
+        (f'[tools.mcp.a]\n{MCP_URL}command = ["x"]', ["tools.mcp.a", "one of command and url"]),
         ('[tools.mcp.a]\ncommand = [""]', ["tools.mcp.a.command", "must begin with a program"]),
         ('[tools.mcp.a]\ncommand = "x y"', ["tools.mcp.a.command", "'x y'"]),
-        (f"[tools.mcp.a]\n{URL}comand = []", ["tools.mcp.a.comand", "did you mean 'command'"]),
-        (f'[tools.mcp.a]\n{URL}env = ["A"]', ["tools.mcp.a.env", "only a url has a token_env"]),
+        (f"[tools.mcp.a]\n{MCP_URL}comand = []", ["tools.mcp.a.comand", "did you mean 'command'"]),
+        (f'[tools.mcp.a]\n{MCP_URL}env = ["A"]', ["tools.mcp.a.env", "only a url has a token_env"]),
         (
             '[tools.mcp.a]\ncommand = ["x"]\ntoken_env = "A"',
             ["tools.mcp.a.token_env", "only a url has a token_env"],
         ),
         ('[tools.mcp.a]\nurl = "ftp://x"', ["tools.mcp.a.url", "http://"]),
-        (f'[tools.mcp.a]\n{URL}prefix = "a.b"', ["tools.mcp.a.prefix", "letters"]),
-        (f'[tools.mcp.a]\n{URL}read_only = "yes"', ["tools.mcp.a.read_only"]),
-        (f"[tools.mcp.a]\n{URL}timeout_seconds = 0", ["tools.mcp.a.timeout_seconds"]),
-        (f"[tools.mcp.a__b]\n{URL}", ["tools.mcp.a__b", "single '_'"]),
-        (f"[tools.mcp.'a.b']\n{URL}", ["tools.mcp.a.b", "letters"]),
-        (f"[tools.mcp]\n{URL}", ["tools.mcp.url", "must be a table"]),
+        (f'[tools.mcp.a]\n{MCP_URL}prefix = "a.b"', ["tools.mcp.a.prefix", "letters"]),
+        (f'[tools.mcp.a]\n{MCP_URL}read_only = "yes"', ["tools.mcp.a.read_only"]),
+        (f"[tools.mcp.a]\n{MCP_URL}timeout_seconds = 0", ["tools.mcp.a.timeout_seconds"]),
+        (f"[tools.mcp.a__b]\n{MCP_URL}", ["tools.mcp.a__b", "single '_'"]),
+        (f"[tools.mcp.'a.b']\n{MCP_URL}", ["tools.mcp.a.b", "letters"]),
+        (f"[tools.mcp]\n{MCP_URL}", ["tools.mcp.url", "must be a table"]),
         ("[flows.support]\n", ["flows.support: unknown flow; known: chat; one of your own needs"]),
         ("[flows.chta]\nmax_streams = 1\n", ["did you mean 'chat'?"]),
         ('[flows.support]\npath = "/x"\n', ["flows.support.dialect: required"]),
         ('[flows.support]\ndialect = "openai"\n', ["flows.support.path: required"]),
         ('[flows.chat]\npath = "/x"\n', ["flow 'chat' is built in"]),
-        (FLOW.replace("openai", "opnai"), ["unknown dialect; did you mean 'openai'?"]),
-        (FLOW.replace('"openai"', "{ framng = 1 }"), ["dialect.framng: unknown key; did you mean"]),
-        (FLOW.replace('"openai"', '{ text = { a = "b..c" } }'), ["flows.support.dialect.text.a: "]),
-        (FLOW.replace('"openai"', "7"), ["must be the name of a dialect, or a table"]),
-        (FLOW.replace("/api/support", "/chat/sse"), ["already the path of flow 'chat'"]),
-        (FLOW.replace("/api/support", "/healthz"), ["the router itself answers there"]),
-        (FLOW.replace("/api/support", "/a/{b}"), ["must be a plain path"]),
-        (FLOW.replace("/api/support", "support"), ["must be a plain path"]),
-        (FLOW + "langgraph_percnt = 1\n", ["did you mean 'langgraph_percent'?"]),
-        (FLOW + 'route_keys = { session_id = "a..b" }\n', ["must be a field of the body"]),
-        (FLOW + 'route_key = "user_id"\n', ["unknown route key"]),
-        (FLOW + "options = { model_id = 1 }\n", ["unknown key"]),
-        (FLOW + "declared = {}\n", ["unknown key"]),
-        (FLOW.replace("support", '"a b"', 1), ["a name has letters, digits"]),
+        (DECLARED.replace("openai", "opnai"), ["unknown dialect; did you mean 'openai'?"]),
+        (
+            DECLARED.replace('"openai"', "{ framng = 1 }"),
+            ["dialect.framng: unknown key; did you mean"],
+        ),
+        (
+            DECLARED.replace('"openai"', '{ text = { a = "b..c" } }'),
+            ["flows.support.dialect.text.a: "],
+        ),
+        (DECLARED.replace('"openai"', "7"), ["must be the name of a dialect, or a table"]),
+        (DECLARED.replace("/api/support", "/chat/sse"), ["already the path of flow 'chat'"]),
+        (DECLARED.replace("/api/support", "/healthz"), ["the router itself answers there"]),
+        (DECLARED.replace("/api/support", "/a/{b}"), ["must be a plain path"]),
+        (DECLARED.replace("/api/support", "support"), ["must be a plain path"]),
+        (DECLARED + "langgraph_percnt = 1\n", ["did you mean 'langgraph_percent'?"]),
+        (DECLARED + 'route_keys = { session_id = "a..b" }\n', ["must be a field of the body"]),
+        (DECLARED + 'route_key = "user_id"\n', ["unknown route key"]),
+        (DECLARED + "options = { model_id = 1 }\n", ["unknown key"]),
+        (DECLARED + "declared = {}\n", ["unknown key"]),
+        (DECLARED.replace("support", '"a b"', 1), ["a name has letters, digits"]),
         ('[stacks.graph]\nurl = "http://h"\nshadowsafe = true', ["did you mean 'shadow_safe'?"]),
         ('[stacks.graph]\nurl = "http://h"\nidle_seconds = 0', ["stacks.graph.idle_seconds = 0"]),
         ('[stacks.graph]\nurl = "h"', ["stacks.graph.url = 'h': allowed: http://"]),
@@ -206,7 +206,7 @@ def test_a_refusal_names_file_key_value_and_what_is_allowed(text: str, parts: li
         "[server]\nqa_key_env = ['hush']",
         '[stores]\nconversations = ["postgresql://u:hush@127.0.0.1/db"]',
         '[tools.mcp.a]\nurl = "http://user:hush-hush@127.0.0.1/mcp"',
-        f'[tools.mcp.a]\n{URL}token_env = "sk-hush"',
+        f'[tools.mcp.a]\n{MCP_URL}token_env = "sk-hush"',
         '[tools.mcp.a]\ncommand = ["x"]\nenv = ["KEY=hush"]',
         '[stacks]\ngraph = "http://u:hush@h/"',
         '[captures]\npath = "s3://user:hush@bucket/x"',

@@ -11,20 +11,11 @@ from contract.flows.chat import CHAT, ChatOptions
 from router.config.addresses import read_secret, resolve_address
 from router.config.errors import ConfigRefused
 from router.config.loader import load_settings, parse_settings
-from router.config.schema import McpServerSettings, Settings
+from router.config.schema import McpServerSettings
+from tests.router.config.texts import LIVE, MCP_URL, MODEL, SPECS, STACK, read
 
-SPECS = {"chat": CHAT}
-URL = 'url = "http://127.0.0.1:1/mcp"\n'
 ALONE = "enable_langgraph = true\nlanggraph_percent = 100\nlanggraph_fallback = false"
 OUTSIDE = '[server]\nhost = "0.0.0.0"\n[gateway]\n'
-LIVE = '[shadow]\nmode = "live"\n'
-STACK = '[stacks.graph]\nurl = "http://far"\n'
-MODEL = '[providers.p]\nbase_url = "http://h/"\n[models.m]\nprovider = "p"\n'
-
-
-def read(text: str) -> Settings:
-    """Parse a file called `cutover.toml`."""
-    return parse_settings(text, "cutover.toml", SPECS)
 
 
 def test_an_empty_file_works() -> None:
@@ -233,7 +224,7 @@ def test_servers_are_read_in_their_order() -> None:
     found = read(
         f"""
         [tools.mcp.web-search]
-        {URL}
+        {MCP_URL}
         token_env = "TOKEN"
         read_only = ["search"]
         [tools.mcp.files]
@@ -266,6 +257,6 @@ def test_without_servers_there_are_none() -> None:
 
 def test_names_that_begin_alike_may_stand_beside_each_other() -> None:
     """Their prefixes end in what no name holds; one server alone may have none."""
-    found = read(f"[tools.mcp.git]\n{URL}[tools.mcp.git_hub]\n{URL}").tools.mcp
+    found = read(f"[tools.mcp.git]\n{MCP_URL}[tools.mcp.git_hub]\n{MCP_URL}").tools.mcp
     assert [one.prefix for one in found.values()] == ["git__", "git_hub__"]
-    assert read(f'[tools.mcp.a]\n{URL}prefix = ""').tools.mcp["a"].prefix == ""
+    assert read(f'[tools.mcp.a]\n{MCP_URL}prefix = ""').tools.mcp["a"].prefix == ""

@@ -13,8 +13,8 @@ from contract.flows.chat import CHAT, ChatOptions
 from router.config.errors import ConfigRefused
 from router.config.schema import Settings
 from router.config.watcher import SettingsWatcher
+from tests.router.config.texts import SPECS
 
-SPECS = {"chat": CHAT}
 ON = "[flows.chat]\nenable_langgraph = true\nlanggraph_percent = 10\n"
 OFF = "[flows.chat]\nenable_langgraph = false\nlanggraph_percent = 20\n"
 BAD = "[server]\nprot = 1"

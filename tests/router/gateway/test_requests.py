@@ -16,6 +16,7 @@ from effects.tape import canonical
 from router.gateway import requests
 from router.gateway.refusals import GatewayRefused, refusal_of
 from router.gateway.requests import PIECE, call_key, read_request
+from tests.support.clocks import counted_turns
 
 values = st.recursive(
     st.none()
@@ -67,18 +68,9 @@ def test_any_call_has_the_key_it_had(messages: Any, more: Any, piece: int) -> No
 async def test_others_have_their_turn_meanwhile(shape: str) -> None:
     """At least once for every few pieces: no task waits for a large body as a whole."""
     data = body(LARGE[shape])
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    beside = asyncio.create_task(others())
-    await call_key(read_request(data).call)
-    beside.cancel()
-    assert turns > len(data) // PIECE // 3
+    async with counted_turns() as turns:
+        await call_key(read_request(data).call)
+    assert turns.count > len(data) // PIECE // 3
 
 
 def test_what_nobody_reads_is_passed_on_as_it_was_written() -> None:

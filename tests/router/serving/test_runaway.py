@@ -23,6 +23,7 @@ from router.serving.frames import (
     RanAway,
 )
 from router.stack import StackName
+from tests.support.clocks import counted_turns
 from tests.support.router_world import House, Rules
 from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, both, other, undisturbed
 
@@ -104,27 +105,18 @@ async def test_a_stack_that_goes_on_for_ever_has_failed(flow: Flow, assigned: St
 
     Frames are bounded by size, calls by number and by size.
     """
-    turns = 0
-
-    async def turning() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
     async with both(assigned, flow, FLOWS[other(assigned)], stand_in=False) as made:
-        task = asyncio.create_task(turning())
-        served = await made.ask()
-        task.cancel()
+        async with counted_turns() as turns:
+            served = await made.ask()
         assert served.wire[-1] == (await undisturbed(assigned))[-1]
         (run,) = made.runs
         assert (run.outcome, run.error and run.error.code) == ("failed", "runaway")
     if flow is endless:
         assert UNPROMPTED_LIMIT < size(run.frames) < UNPROMPTED_LIMIT + 3 * len(PIECE)
-        assert turns >= UNPROMPTED_LIMIT // len(PIECE) // TURN_FRAMES
+        assert turns.count >= UNPROMPTED_LIMIT // len(PIECE) // TURN_FRAMES
     else:
         assert 100 < len(run.plays) <= MAX_CALL_BYTES // CALL_OVERHEAD
-        assert turns > len(run.plays) // TURN_FRAMES
+        assert turns.count > len(run.plays) // TURN_FRAMES
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
