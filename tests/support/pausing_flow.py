@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import cache
 from typing import Any, Literal
 
 import msgspec
@@ -243,23 +242,6 @@ class SteppedPauses(FlakyPauses):
         self._step(self._pauses)
 
 
-@cache  # a router reads them several times a request
-def _settings_of(
-    name: str, options: msgspec.Struct, assigned: StackName, shadow: Decimal
-) -> Settings:
-    flow = FlowSettings(
-        enable_langgraph=True,
-        langgraph_percent=Decimal(100 if assigned == "graph" else 0),
-        langgraph_fallback=True,
-        fallback_to_graph=True,
-        shadow_percent=shadow,
-        route_key="session_id",
-        sticky="none",
-        options=options,
-    )
-    return Settings(rollout=RolloutSettings(salt="salt"), flows={name: flow}, version="v")
-
-
 class Desk:
     """A router with one flow that asks, and the clients in front of it."""
 
@@ -284,6 +266,7 @@ class Desk:
         self.shadow = Decimal(0)
         self._flows: Mapping[str, Flow] = {"legacy": legacy, "graph": graph}
         self._seconds = seconds
+        self._known: dict[tuple[StackName, Decimal, int], Settings] = {}
         self.router = self.start()
 
     def start(self, **changes: Any) -> Router:
@@ -307,7 +290,26 @@ class Desk:
         return self.router
 
     def _settings(self) -> Settings:
-        return _settings_of(self.spec.name, self.options, self.assigned, self.shadow)
+        # A router reads them several times a request; the options, which they hold, keep their id.
+        asked = (self.assigned, self.shadow, id(self.options))
+        if asked not in self._known:
+            self._known[asked] = self._made()
+        return self._known[asked]
+
+    def _made(self) -> Settings:
+        flow = FlowSettings(
+            enable_langgraph=True,
+            langgraph_percent=Decimal(100 if self.assigned == "graph" else 0),
+            langgraph_fallback=True,
+            fallback_to_graph=True,
+            shadow_percent=self.shadow,
+            route_key="session_id",
+            sticky="none",
+            options=self.options,
+        )
+        return Settings(
+            rollout=RolloutSettings(salt="salt"), flows={self.spec.name: flow}, version="v"
+        )
 
     async def ask(self, message: str = "ask", session: str = "s", leaves: int = -1) -> Reply:
         """Take a turn, to the end."""
