@@ -153,29 +153,36 @@ class Matrices:
         self._dimensions = dimensions
         self._most = most_bytes
         self._by_user: OrderedDict[str, Matrix] = OrderedDict()
+        self._bytes = 0
         self._generation = 0
 
     def __len__(self) -> int:
         return len(self._by_user)
 
-    def of(self, user_id: str, generation: int) -> Matrix:
-        """Return a user's matrix, empty where it is new; those of an older generation are dropped.
+    def take(self, user_id: str, generation: int) -> Matrix:
+        """Take a user's matrix out, an empty one where there is none.
 
-        A generation ends with every erasure.
+        Those of an older generation are dropped; a generation ends with every erasure.
         """
         if generation != self._generation:
             self._by_user.clear()
+            self._bytes = 0
             self._generation = generation
-        matrix = self._by_user.setdefault(user_id, Matrix(self._dimensions))
-        self._by_user.move_to_end(user_id)
+        matrix = self._by_user.pop(user_id, None)
+        if matrix is None:
+            return Matrix(self._dimensions)
+        self._bytes -= matrix.bytes
         return matrix
 
-    def trim(self) -> None:
-        """Drop those recalled longest ago, until the others fit."""
-        held = sum(matrix.bytes for matrix in self._by_user.values())
-        while held > self._most and self._by_user:
-            _, matrix = self._by_user.popitem(last=False)
-            held -= matrix.bytes
+    def put(self, user_id: str, matrix: Matrix) -> None:
+        """Put a user's matrix back, unless it is empty; those used longest ago go until all fit."""
+        if not len(matrix):
+            return  # most users have no memories, and there is no end of users
+        self._by_user[user_id] = matrix
+        self._bytes += matrix.bytes
+        while self._bytes > self._most:
+            _, dropped = self._by_user.popitem(last=False)
+            self._bytes -= dropped.bytes
 
 
 _VECTOR_TABLES = (
@@ -281,7 +288,7 @@ class SqliteEntries(EntryStore):
 
     def __init__(self, database: Database, embedder: Embedder | None, least: float) -> None:
         super().__init__(database, embedder, least)
-        self._matrices = Matrices(embedder.dimensions if embedder else 0)
+        self.matrices = Matrices(embedder.dimensions if embedder else 0)
 
     @classmethod
     @asynccontextmanager
@@ -312,10 +319,10 @@ class SqliteEntries(EntryStore):
     def _nearest(self, query: Recall, vector: Vector) -> Transaction[Sequence[MemoryEntry]]:
         user_id = query.user_id
         rows, _ = yield _GENERATION()
-        matrix = self._matrices.of(user_id, rows[0][0])
+        matrix = self.matrices.take(user_id, rows[0][0])
         yield from self._catch_up(user_id, matrix)
+        self.matrices.put(user_id, matrix)
         seqs = matrix.best(vector, query, self._least)
-        self._matrices.trim()
         rows, _ = yield _CHOSEN(seqs=msgspec.json.encode(seqs).decode(), user_id=user_id)
         entries = {seq: entry_of(row) for seq, *row in rows}
         return [entries[seq] for seq in seqs if seq in entries]

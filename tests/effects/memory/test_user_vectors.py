@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.stores import Recall
-from effects.memory.sqlite import Matrices, Matrix, VectorRow
+from effects.memory import HashedEmbedder
+from effects.memory.sqlite import Matrices, Matrix, SqliteEntries, VectorRow
 
 NAMES = st.sampled_from([None, "a", "b"])
 ROWS = st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3), NAMES, NAMES), max_size=40)
@@ -43,15 +46,47 @@ def test_the_best_are_the_best(
     assert len(matrix) == matrix.last == len(rows)
 
 
+def holding(vectors: int) -> Matrix:
+    """Return a matrix of so many vectors."""
+    matrix = Matrix(1)
+    matrix.extend([VectorRow(n, n, None, None, vector(1)) for n in range(1, vectors + 1)])
+    return matrix
+
+
 def test_those_asked_about_longest_ago_go_first() -> None:
     """And all of them when a generation ends."""
-    room = Matrix(1)
-    room.extend([VectorRow(1, 1, None, None, vector(1))])
-    matrices = Matrices(1, 2 * room.bytes)
-    for user in ("a", "b", "a", "c"):
-        matrices.of(user, 0).extend([VectorRow(1, 1, None, None, vector(1))])
-    matrices.trim()
+    matrices = Matrices(1, 2 * holding(1).bytes)
+    for user in ("a", "b"):
+        matrices.put(user, holding(1))
+    matrices.put("a", matrices.take("a", 0))
+    matrices.put("c", holding(1))
     assert len(matrices) == 2
-    assert len(matrices.of("a", 0)) == 0 or len(matrices.of("b", 0)) == 0
-    assert len(matrices.of("c", 0)) == 1
-    assert len(matrices.of("c", 1)) == 0
+    assert [len(matrices.take(user, 0)) for user in "abc"] == [1, 0, 1]
+    matrices.put("c", holding(1))
+    assert len(matrices.take("c", 1)) == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 40)), max_size=30))
+def test_they_stay_within_their_bytes(uses: list[tuple[str, int]]) -> None:
+    """Whoever is asked about, and however many vectors each has by then."""
+    most = 3 * holding(20).bytes
+    matrices, sizes = Matrices(1, most), dict[str, int]()
+    for user, vectors in uses:
+        matrices.take(user, 0)
+        matrices.put(user, holding(vectors))
+        sizes[user] = vectors
+    kept = {user: len(matrix) for user in sizes if len(matrix := matrices.take(user, 0))}
+    assert all(sizes[user] == vectors for user, vectors in kept.items())
+    assert sum(holding(vectors).bytes for vectors in kept.values()) <= most
+    assert len(matrices) == 0
+
+
+async def test_users_without_memories_leave_nothing_behind(tmp_path: Path) -> None:
+    """There is no end of them: what each left would stay for as long as the process."""
+    embedder = HashedEmbedder()
+    async with SqliteEntries.open(tmp_path / "memory.db", embedder, 0.0) as entries:
+        (asked,) = await embedder.embed(["hello"])
+        for user in map(str, range(50)):
+            query = Recall(user_id=user, query="hello", limit=5)
+            assert (await entries.by_vector(query, ["hello"], asked)).entries == ()
+        assert len(entries.matrices) == 0
