@@ -242,6 +242,7 @@ def _open(path: Path, worker: ThreadPoolExecutor) -> SqliteThreads:
         connection.execute("PRAGMA secure_delete = ON")  # deleted text leaves free pages, too
         # As in the other stores: the next turn restores what a power failure takes of a copy.
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA cache_size = -512")
         threads = SqliteThreads(connection, worker)
         threads.setup()
     except BaseException:
