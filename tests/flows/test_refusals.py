@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from contract.flows.chat import ChatRequest, ModelOverrides
@@ -11,7 +12,16 @@ from contract.model import ModelInfo
 from contract.stores import Turn
 from rules.chat import lock_key
 from tests.support.companion_turns import PNG, Visit, image, turn
-from tests.support.flow_runs import DIRECTIONS, Case, Scene, play, same_on_both
+from tests.support.flow_runs import (
+    DIRECTIONS,
+    STACKS,
+    Case,
+    Scene,
+    play,
+    record,
+    replay,
+    same_on_both,
+)
 
 pytestmark = pytest.mark.virtual
 
@@ -88,3 +98,26 @@ async def test_sending_the_same_message_again_is_no_conflict(stack: str) -> None
     again = Turn(message_id="m", role="user", content="x")
     played = await play(stack, Case(chat(), turns=(again,)))
     assert played.ended[0] == "completed"
+
+
+@pytest.mark.parametrize(("first", "second"), DIRECTIONS)
+async def test_a_reply_that_an_earlier_version_answered_is_refused_on_replay(
+    first: str, second: str
+) -> None:
+    """Its tape is read to the turn that was found; what followed from that is not called."""
+    asked = Turn(message_id="m", role="user", content="x")
+    case = Case(chat(None), turns=(asked,))
+    served, _ = await record(STACKS[first], case)
+    assert served.ended[0] == "completed"
+    found = msgspec.json.encode({"turn": REPLY})
+    tape = tuple(
+        msgspec.structs.replace(entry, items=(msgspec.Raw(found),)) if entry.op == "find" else entry
+        for entry in served.tape
+    )
+    again = await replay(STACKS[first], case, tape)
+    other = await replay(STACKS[second], case, tape)
+    for played in (again, other):
+        assert (played.ended[:2], played.frames) == (("refused", "message_conflict"), [])
+        assert played.hows == {"exact"}
+        assert any(label.startswith("model.stream") for label in played.unplayed)
+    assert again.calls == other.calls
