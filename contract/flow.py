@@ -32,6 +32,17 @@ Body = msgspec.Struct | Mapping[str, Any]
 
 B = TypeVar("B", bound=Body)
 P = TypeVar("P", bound=msgspec.Struct)
+V = TypeVar("V")
+
+
+def always_recorded(default: V) -> V:
+    """Return the default of an option that each record states, also where it is the default.
+
+    Records leave out other options at their defaults: a default that changes must be recorded.
+    """
+    # msgspec leaves out what equals a default, and not what a factory has made.
+    field: V = msgspec.field(default_factory=lambda: default)
+    return field
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +170,8 @@ class FlowSpec:
     may go on working after its terminal event; the locks it has released by then are free at once.
     A flow that `opens_sessions` receives the name of each: all turns are routed by it, the first
     one too. `events` is the union of structs; None in a declared flow, which is known by its
-    dialect alone.
+    dialect alone. `earlier_defaults` are values of options that are `always_recorded`, by name:
+    those of a record of an earlier version, which does not state them.
     """
 
     name: str
@@ -178,6 +190,7 @@ class FlowSpec:
     store_endpoints: tuple[StoreEndpoint, ...] = ()
     grace_seconds: float = 0.0
     opens_sessions: bool = False
+    earlier_defaults: Mapping[str, Any] = field(default_factory=dict)
     decoder: EventDecoder = field(init=False, repr=False, compare=False)
     _texts: Mapping[str, Path] = field(init=False, repr=False, compare=False)
 
@@ -205,12 +218,14 @@ class FlowSpec:
         if kind is None:
             message = f"{self.name} has no path {record.path!r}"
             raise msgspec.ValidationError(message)
-        return Request(
-            msgspec.json.decode(record.body, type=kind),
-            msgspec.json.decode(record.options, type=self.options),
-            record.path,
-            record.session,
-        )
+        body = msgspec.json.decode(record.body, type=kind)
+        return Request(body, self._options_of(record), record.path, record.session)
+
+    def _options_of(self, record: RequestRecord) -> msgspec.Struct:
+        if not self.earlier_defaults:
+            return msgspec.json.decode(record.options, type=self.options)
+        stated = msgspec.json.decode(record.options, type=dict[str, Any])
+        return msgspec.convert({**self.earlier_defaults, **stated}, self.options)
 
     def name_of(self, event: Event) -> str:
         """Name of an event: its struct's tag."""

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from contract.errors import Refused
-from contract.flow import Event, FlowSpec, SessionStore, StoreEndpoint
+from contract.flow import Event, FlowSpec, SessionStore, StoreEndpoint, always_recorded
 from contract.flows.chat import Identifier, Text, encode
 from contract.grammar import Grammar, many, maybe, one
 from contract.model import Usage
@@ -23,7 +23,7 @@ _SESSION = "/api/v1/sessions/{session_id}"
 
 
 class SessionRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Body of `POST /api/v1/chat`; without a session it opens one."""
+    """Body of `POST /api/v1/chat`; without a session, or with an unknown one, it opens one."""
 
     message: Text
     session_id: Identifier | None = None
@@ -37,7 +37,8 @@ class SessionOptions(
 
     `lock_ttl` in seconds, `history_tokens` in estimated tokens. Facts are extracted from
     conversations of `extract_from` messages and more; 0 turns that off. They are remembered from
-    `least_confidence` on; a fact without one is certain.
+    `least_confidence` on; a fact without one is certain. An unknown session begins under the id of
+    the request, or is refused.
     """
 
     system_prompt: str = "你是一个有用的助手。"
@@ -52,7 +53,7 @@ class SessionOptions(
     recall_limit: Annotated[int, Meta(ge=0, le=20)] = 5
     extract_from: Annotated[int, Meta(ge=0)] = 4
     least_confidence: Annotated[float, Meta(ge=0, le=1)] = 0.3
-    unknown_session: Literal["refuse", "create"] = "refuse"
+    unknown_session: Literal["create", "refuse"] = always_recorded("create")
     lock_ttl: Annotated[float, Meta(gt=0)] = 60.0
 
 
@@ -222,4 +223,5 @@ SESSION = FlowSpec(
     ),
     grace_seconds=LEARNS_WITHIN,
     opens_sessions=True,
+    earlier_defaults={"unknown_session": "refuse"},
 )

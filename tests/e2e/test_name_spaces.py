@@ -40,7 +40,8 @@ def stored(folder: Path) -> set[tuple[str, int]]:
 @pytest.mark.parametrize("percent", [0, 100])
 async def test_one_id_in_three_flows_is_three_histories(tmp_path: Path, percent: float) -> None:
     """None is shown what another flow's users wrote, and deleting one leaves the others."""
-    async with deployed(tmp_path, session_setup(tmp_path, percent)) as place:
+    own = session_setup(tmp_path, percent, 'unknown_session = "refuse"')
+    async with deployed(tmp_path, own) as place:
         client, url = place.session, place.url
         named = announced(await say(client, url, f"I like {SECRET}"))
         turn = {"message_id": "m", "chat_id": named, "content": "Hello"}

@@ -33,7 +33,8 @@ SECRET = "quinces"
 @pytest.mark.parametrize("percent", [0, 100])
 async def test_a_session_from_its_first_turn_to_its_end(tmp_path: Path, percent: float) -> None:
     """It is announced once, both stores hold it, and nothing of it is left when it is deleted."""
-    async with deployed(tmp_path, setup(tmp_path, percent)) as place:
+    own = setup(tmp_path, percent, 'unknown_session = "refuse"')
+    async with deployed(tmp_path, own) as place:
         client, url = place.session, place.url
         first = await say(client, url, f"I like {SECRET}")
         assert types(first) == ["session_created", "thinking", "text", "done"]
