@@ -122,7 +122,8 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pause of the exchange `resumes`. `history` is that of a shadow with conversations of its own.
     `shadow`, on the serving run's line, is what became of the exchange's second run: `due` where it
     must be there, too, perhaps in another segment; "" where the recorder does not say. On a line of
-    the second run itself it says that this run does not come after all.
+    the second run itself it says that this run does not come after all. `pause_bytes` is the size
+    of the row a served run waits in that paused; 0 where an earlier version recorded it.
     """
 
     v: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]
@@ -143,6 +144,7 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes: dict[str, int] = {}
     cost: float | None = None
     lost_us: int = 0
+    pause_bytes: int = 0
     sent: int = 0
     resumes: str = ""
     shadow: ShadowState = ""

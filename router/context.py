@@ -104,7 +104,8 @@ class ExchangeContext:
     epoch; `resumes` is the paused exchange it goes on from. The rest is set when nothing more is
     sent: `ended`, `first_frame` and `first_text` are microseconds since the exchange began;
     `fallback` is how the other stack served: `breaker` where the breaker of the assigned stack is
-    open. `records` and `accounts` are those of its runs, the shadow's last.
+    open; `pause_bytes` is the size of the row in which it waits for a human. `records` and
+    `accounts` are those of its runs, the shadow's last.
     """
 
     exchange: str
@@ -121,6 +122,7 @@ class ExchangeContext:
     reason: str = ""
     fallback: Literal["", "breaker", "fallback", "takeover"] = ""
     lost_us: int = 0
+    pause_bytes: int = 0
     outcome: RunOutcome | None = None
     committed: bool = False
     first_frame: int | None = None

@@ -377,7 +377,8 @@ class Router:
         try:
             await one.stream.close()
             if self.pauses is not None:
-                await self.pauses.settle(one.stream.context.exchange, one.stream)
+                context = one.stream.context
+                context.pause_bytes = await self.pauses.settle(context.exchange, one.stream)
             if writes := self._writes.pop(one.stream.context.exchange, None):
                 await writes.close()
         finally:

@@ -85,7 +85,13 @@ class PausingHuman:
         self._wall = wall
         self._new_id = new_id
         self._open = ""
+        self._stored: Pause | None = None
         self._waiting: tuple[str, EntryRecord] | None = None
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of the row in which the open question was stored last; 0 without a question."""
+        return self._store.row_bytes(self._stored) if self._open and self._stored else 0
 
     async def open(self, site: str, question: OpenQuestion) -> str:
         """Store question and tape; returns the id. Fault `second_question` while one is open."""
@@ -95,8 +101,9 @@ class PausingHuman:
             raise EffectFailed(Fault("human_unavailable", data={"reason": "size"}))
         self._open = hitl_id = self._new_id()
         stored = False
+        self._stored = self._pause(hitl_id, site, question)
         try:
-            stored = await self._store.open(self._pause(hitl_id, site, question))
+            stored = await self._store.open(self._stored)
         finally:
             if not stored:
                 self._open = ""
@@ -133,11 +140,14 @@ class PausingHuman:
             return
         if self._waiting is not None:
             hitl_id, unanswered = self._waiting
-            entries = (*self._tape.record(), unanswered)
-            await self._store.replace_tape(hitl_id, _encode(self._origin.request, entries))
+            await self._replace_tape(hitl_id, (*self._tape.record(), unanswered))
         elif self._open:
-            tape = _encode(self._origin.request, self._tape.record())
-            await self._store.replace_tape(self._open, tape)
+            await self._replace_tape(self._open, self._tape.record())
+
+    async def _replace_tape(self, hitl_id: str, entries: tuple[EntryRecord, ...]) -> None:
+        tape = _encode(self._origin.request, entries)
+        if await self._store.replace_tape(hitl_id, tape) and self._stored is not None:
+            self._stored = msgspec.structs.replace(self._stored, tape=tape)
 
     async def _finish(self, hitl_id: str) -> bool:
         """Finish a pause whose answer came while the flow runs; False where another run has it.

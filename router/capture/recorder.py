@@ -128,6 +128,7 @@ class ExchangeRecorder:
             models=tuple([charge.use for charge in charges]),
             cost=sum(costs) if costs else None,
             lost_us=context.lost_us if run.role != "shadow" else 0,
+            pause_bytes=context.pause_bytes if _waits(run) else 0,
             sent=max(run.sent, run.before_pause),
             resumes=context.resumes,
             history=session.history,
@@ -195,6 +196,11 @@ class ExchangeRecorder:
                 served=served,
             )
         )
+
+
+def _waits(run: Run) -> bool:
+    """Whether a run ended in a stored pause; a shadow's is stored nowhere."""
+    return run.role != "shadow" and run.outcome is not None and run.outcome.kind == "paused"
 
 
 def _shadow_state(line: LedgerLine) -> ShadowState:

@@ -221,8 +221,11 @@ class Pauses:
         except EffectFailed as failure:
             log.warning("the pauses of a session stay open: %s", failure.fault.code)
 
-    async def settle(self, exchange: str, stream: ServedStream) -> None:
-        """Store the whole tape of a question that was asked; finish or give back a claim."""
+    async def settle(self, exchange: str, stream: ServedStream) -> int:
+        """Store the whole tape of a question that was asked; finish or give back a claim.
+
+        Returns the bytes of the row in which the exchange waits; 0 where it does not.
+        """
         human, resumed = self._humans.pop(exchange, None), self._resumed.pop(exchange, None)
         try:
             if human is not None:
@@ -231,6 +234,7 @@ class Pauses:
             log.warning("a pause of %s keeps an older tape: %s", exchange, failure.fault.code)
         if resumed is not None:
             await resumed.settle(stream)
+        return human.stored_bytes if human is not None else 0
 
     async def _find(self, spec: FlowSpec, hitl_id: str) -> Pause:
         pause = await self.store.get(hitl_id)

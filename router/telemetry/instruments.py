@@ -26,6 +26,7 @@ FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 of Prometheus' client."""
 
 _QUICK = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_BYTES = tuple(float(1_024 << power) for power in (0, 1, 2, 3, 4, 5, 6, 8, 10, 12))
 _LONG = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0)
 
 
@@ -122,6 +123,12 @@ DURATION = _histogram(
     "From the request to the end of its stream",
     *_STACKS,
     buckets=_LONG,
+)
+PAUSE_BYTES = _histogram(
+    "stored_pause_bytes",
+    "The row in which an exchange waits for a human, as it is stored",
+    "flow",
+    buckets=_BYTES,
 )
 EXCHANGES = _counter("exchanges_total", "Exchanges by how they ended", *_STACKS, "outcome")
 FALLBACKS = _counter(

@@ -109,6 +109,8 @@ class ExchangeMetrics:
         ):
             if at is not None:
                 values.observe(instrument, at / _MICROSECONDS, *who)
+        if context.pause_bytes:
+            values.observe(instruments.PAUSE_BYTES, context.pause_bytes, context.spec.name)
         if context.fallback:
             how, reason = context.fallback, self._codes(context.reason)
             values.add(instruments.FALLBACKS, 1, *who, how, reason)

@@ -55,7 +55,7 @@ def test_names_follow_the_conventions() -> None:
         assert (one.kind == "counter") == one.name.endswith("_total")
         assert bool(one.buckets) == (one.kind == "histogram")
         assert re.fullmatch(r"cutover_[a-z_]+", one.name)
-        assert one.kind != "histogram" or one.name.endswith("_seconds")
+        assert one.kind != "histogram" or one.name.endswith(("_seconds", "_bytes"))
     assert len({one.name for one in INSTRUMENTS}) == len(INSTRUMENTS)
 
 

@@ -114,8 +114,19 @@ class PauseStore(ABC):
     would share a claim.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.time, encryption: Encryption | None = None
+    ) -> None:
         self._clock = clock
+        self._codec = _Codec(encryption or Plaintext())
+
+    def row_bytes(self, pause: Pause) -> int:
+        """Return the bytes of a pause's row as it is stored, without what a database adds.
+
+        Encrypted columns count as they are written, a time or a number as eight bytes, a truth
+        value as one.
+        """
+        return sum(map(_bytes_of, self._codec.row(pause).values()))
 
     @abstractmethod
     async def _insert(self, pause: Pause) -> bool:
@@ -311,8 +322,7 @@ class SqlPauses(DatabaseStore, PauseStore):
         encryption: Encryption | None = None,
     ) -> None:
         DatabaseStore.__init__(self, database)
-        PauseStore.__init__(self, clock)
-        self._codec = _Codec(encryption or Plaintext())
+        PauseStore.__init__(self, clock, encryption)
 
     @classmethod
     @asynccontextmanager
@@ -405,6 +415,20 @@ class SqlPauses(DatabaseStore, PauseStore):
     def _write(self, before: Pause, after: Pause) -> Transaction[None]:
         if changes := self._codec.changes(before, after):
             yield _update(*changes)(**changes, this_pause=before.hitl_id)
+
+
+def _bytes_of(value: object) -> int:
+    match value:
+        case None:
+            return 0
+        case str():
+            return len(value.encode())
+        case bytes():
+            return len(value)
+        case bool():
+            return 1
+        case _:
+            return 8
 
 
 def _total(calls: Collection[BoundStatement]) -> Transaction[int]:

@@ -283,6 +283,28 @@ async def test_where_nothing_waits_nobody_waits_for_who_writes(
             assert await pauses.expire_session("companion", "s") == 0
 
 
+@pytest.mark.parametrize("encryption", [None, AesEncryption([KEY])], ids=["plain", "sealed"])
+async def test_the_size_of_a_row_is_what_stands_in_the_table(
+    tmp_path: Path, clock: ManualClock, encryption: AesEncryption | None
+) -> None:
+    """Texts in UTF-8, encrypted columns as written; also with another tape, and without a user."""
+    path = tmp_path / "pauses.db"
+    larger = msgspec.structs.replace(
+        paused(clock, "h2", None), user_id=None, tape=b"x" * 10_000, continued=True
+    )
+    async with SqlPauses.open_store(path, clock.time, encryption) as pauses:
+        for pause in (paused(clock), larger):
+            assert await pauses.open(pause)
+            with closing(sqlite3.connect(path)) as connection:
+                (row,) = connection.execute(
+                    "SELECT * FROM graph_checkpoints WHERE hitl_id = ?", (pause.hitl_id,)
+                )
+            texts = sum(len(it.encode()) for it in row if isinstance(it, str))
+            blobs = sum(len(it) for it in row if isinstance(it, bytes))
+            times = sum(8 for it in row if isinstance(it, float))
+            assert pauses.row_bytes(pause) == texts + blobs + times + 1
+
+
 async def test_a_file_of_the_first_version_is_brought_up_to_date(
     tmp_path: Path, clock: ManualClock
 ) -> None:

@@ -18,7 +18,10 @@ from router.config.schema import LimitSettings, Settings
 from router.problems import Problem
 from router.serving.stack import LocalStack
 from router.stack import Powers, StackName
+from router.telemetry.instruments import PAUSE_BYTES
+from router.telemetry.metrics import ExchangeMetrics, MetricValues
 from tests.support.clocks import now
+from tests.support.metrics_page import shown
 from tests.support.pausing_flow import Ask, Desk, FlakyPauses, Options, Said, looping
 
 pytestmark = pytest.mark.virtual
@@ -70,6 +73,28 @@ async def test_the_line_of_a_resumed_exchange_names_the_paused_one() -> None:
     assert (first.outcome, first.resumes, first.sent) == ("paused", "", 0)
     assert (second.outcome, second.resumes, second.sent) == ("completed", first.exchange, 3)
     assert len(second.frames) == 6
+
+
+async def test_the_line_of_a_paused_run_has_the_size_of_its_row() -> None:
+    """As the pause is stored when the exchange has ended; its shadow stores none."""
+    desk, values = Desk(world()), MetricValues()
+    desk.shadow = Decimal(100)
+    desk.start(observers=[ExchangeMetrics(values, lambda: ())])
+    paused = await desk.ask()
+    stored = await desk.pauses.get(paused.hitl_id)
+    assert stored is not None
+    size = desk.pauses.row_bytes(stored)
+    assert size > len(stored.tape) > 100
+    (batch,) = desk.captured.batches
+    assert [(run.role, run.outcome, run.pause_bytes) for run in batch] == [
+        ("serving", "paused", size),
+        ("shadow", "paused", 0),
+    ]
+    await desk.answer(paused.hitl_id)
+    await desk.go_on(paused.hitl_id)
+    assert {run.pause_bytes for run in desk.captured.batches[1]} == {0}
+    assert shown(values, PAUSE_BYTES, "_sum") == {("asking",): size}
+    assert shown(values, PAUSE_BYTES, "_count") == {("asking",): 1}
 
 
 async def test_the_shadow_of_a_pause_and_of_what_follows_is_equal() -> None:
