@@ -35,6 +35,7 @@ from rules.conversation import (
     Layout,
     Render,
     check_model,
+    full_summary,
     lock_session,
     parameters,
     prompt_messages,
@@ -145,9 +146,18 @@ def prompt(
         "emotion": mood.primary,
         "intensity": f"{mood.intensity:.2f}",
         "intent": snippet(request.body.message),
-        "working_memory": summary(earlier, shown),
+        "working_memory": working_memory(request.options, earlier, shown),
         "memories": memories,
     }
+
+
+def working_memory(
+    options: CompanionOptions, earlier: Sequence[Turn], shown: Sequence[Turn]
+) -> str:
+    """Return what the prompt says of the earlier turns, of which some are `shown` as messages."""
+    if options.summary == "brief":
+        return summary(earlier, shown)
+    return full_summary(earlier, shown, options.history_limit)
 
 
 async def lay_out(

@@ -49,6 +49,9 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 _ASCII_PER_TOKEN = 4
 NOTHING: Final = "这是本次对话的开始。"
+_QUESTION_MARK: Final = re.compile(r"？|\?(?![A-Za-z0-9])")
+"""Not the one in an address, before its query."""
+_SENTENCE_ENDS: Final = "。！？!?\n"
 _TOPICS: Final = 3
 _TOPIC: Final = 40
 """Characters of a quoted message."""
@@ -288,6 +291,42 @@ def summary(earlier: Sequence[Turn], shown: Sequence[Turn]) -> str:
     if not topics:
         return length
     return length + "更早时用户说过：" + "；".join(topics) + "。"
+
+
+def full_summary(earlier: Sequence[Turn], shown: Sequence[Turn], limit: int) -> str:
+    """Sum up a conversation of which up to `limit` turns are read, with five quotes at most.
+
+    Its length by speaker, the user's first words, the last messages that are not shown, and the
+    last question.
+    """
+    if not earlier:
+        return NOTHING
+    said = [turn.content for turn in earlier if turn.role == "user"]
+    cut = len(earlier) >= limit
+    counted = f"{'至少有' if cut else '共有'} {len(earlier)} 条消息"
+    lines = [f"此前{counted}：用户 {len(said)} 条，你 {len(earlier) - len(said)} 条。"]
+    if said:
+        lines.append(
+            f"{'能看到的最早一句' if cut else '对话从这里开始'}：「{_clipped(said[0])}」。"
+        )
+    hidden = earlier[: len(earlier) - len(shown)]
+    topics = [_clipped(turn.content) for turn in hidden if turn.role == "user"][1:][-_TOPICS:]
+    if topics:
+        lines.append("更早时用户还说过：" + "；".join(f"「{topic}」" for topic in topics) + "。")
+    if asked := _last_question(said):
+        lines.append(f"用户最近的问题：「{asked}」。")
+    return "".join(lines)
+
+
+def _last_question(texts: Sequence[str]) -> str:
+    """Return the last sentence that ends in a question mark, "" where none does."""
+    for text in reversed(texts):
+        end = max((mark.end() for mark in _QUESTION_MARK.finditer(text)), default=0)
+        words = len(text[:end].rstrip(_SENTENCE_ENDS))
+        begin = max(text.rfind(mark, 0, words) for mark in _SENTENCE_ENDS) + 1
+        if text[begin:words].strip():
+            return _clipped(text[begin:end])
+    return ""
 
 
 def _clipped(text: str) -> str:

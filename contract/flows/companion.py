@@ -7,7 +7,14 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from contract.flow import AnswerEndpoint, ContinueEndpoint, Event, FlowSpec, Pausing
+from contract.flow import (
+    AnswerEndpoint,
+    ContinueEndpoint,
+    Event,
+    FlowSpec,
+    Pausing,
+    always_recorded,
+)
 from contract.flows.chat import Identifier, Text, check_options
 from contract.grammar import Grammar, many, maybe, one
 from contract.human import Form, FormValue, HumanAnswer
@@ -69,8 +76,8 @@ class CompanionOptions(
     """Options of the companion flow.
 
     `lock_ttl` in seconds, `history_tokens` in estimated tokens; 0 `max_tokens` means the model's
-    own limit. Facts read in a picture are proposed as memories from `least_confidence` on. `texts`
-    overrides the fixed texts by their names.
+    own limit. Facts read in a picture are proposed as memories from `least_confidence` on. The
+    `summary` is that of the working memory. `texts` overrides the fixed texts by their names.
     """
 
     model_id: str = "gpt-4.1"
@@ -84,6 +91,7 @@ class CompanionOptions(
     history_tokens: Annotated[int, Meta(ge=0)] = 8_000
     recall_limit: Annotated[int, Meta(ge=0, le=20)] = 5
     least_confidence: Share = 0.3
+    summary: Literal["full", "brief"] = always_recorded("full")
     timezone: str = "UTC"
     lock_ttl: Annotated[float, Meta(gt=0)] = 60.0
     texts: dict[str, str] = {}
@@ -206,4 +214,5 @@ COMPANION = FlowSpec(
         resume=ContinueEndpoint("/hitl/continue", ContinueRequest, _hitl_id),
         suspended=suspended,
     ),
+    earlier_defaults={"summary": "brief"},
 )

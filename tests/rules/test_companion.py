@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Literal
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.flow import Request
-from contract.flows.companion import TEXT_NAMES, CompanionOptions, ImageTurn, MessageTurn
+from contract.flows.companion import (
+    COMPANION,
+    TEXT_NAMES,
+    CompanionOptions,
+    ImageTurn,
+    MessageTurn,
+)
 from contract.human import FormValue, HumanAnswer
+from contract.records import RequestRecord
 from contract.stores import Turn
 from rules import companion as rules
-from rules.conversation import NOTHING, summary
+from rules.conversation import NOTHING, full_summary, summary
 from rules.emotion import CALM
 from rules.memories import Fact, approved_facts, confident_facts, memory_form
 
@@ -93,6 +102,68 @@ def test_a_conversation_is_summed_up() -> None:
     assert "topic 1 xxx" in told
     assert "topic 3 xxx" in told
     assert "…" in told
+
+
+def talk(*contents: str) -> list[Turn]:
+    """Return turns of a user and an assistant in turn."""
+    roles: tuple[Literal["user", "assistant"], ...] = ("user", "assistant")
+    return [
+        Turn(message_id=f"m{n}", role=roles[n % 2], content=content, chat_id="s")
+        for n, content in enumerate(contents)
+    ]
+
+
+def test_a_full_summary_says_how_it_began_what_it_was_about_and_what_was_asked() -> None:
+    """Of what is shown no more the first is quoted once; an answer's question is not the user's."""
+    said = ("hi", "paints\nand brushes", "cats", "dogs? Or birds!", "now")
+    turns = talk(*(content for one in said for content in (one, "and you?")))
+    assert full_summary([], [], 100) == NOTHING
+    assert full_summary(turns, turns[6:], 100) == (
+        "此前共有 10 条消息：用户 5 条，你 5 条。对话从这里开始：「hi」。"
+        "更早时用户还说过：「paints and brushes」；「cats」。用户最近的问题：「dogs?」。"
+    )
+    cut = full_summary(turns, turns, 10)
+    assert cut.startswith("此前至少有 10 条消息：用户 5 条，你 5 条。能看到的最早一句：「hi」。")
+    assert "更早" not in cut
+
+
+@pytest.mark.parametrize(
+    ("said", "question"),
+    [
+        ("好。你叫什么？", "你叫什么？"),
+        ("Really?? Yes.", "Really??"),
+        ("one? two? three.", "two?"),
+        ("看 http://x.org/?q=1 吧", ""),
+        ("好吗?我等你", "好吗?"),
+        ("?!？", ""),
+        ("no", ""),
+        ("x" * 99 + "?", "x" * 40 + "…"),
+    ],
+)
+def test_the_last_question_is_a_sentence_of_its_own(said: str, question: str) -> None:
+    """On one line, cut at forty characters."""
+    shown = f"用户最近的问题：「{question}」。" if question else "。"
+    assert full_summary(talk(said), [], 100).endswith(shown)
+    assert ("问题" in full_summary(talk(said), [], 100)) == bool(question)
+
+
+@given(st.lists(st.text(min_size=1), max_size=9), st.integers(0, 9))
+def test_a_full_summary_is_bounded(contents: list[str], hidden: int) -> None:
+    """Five quotes, each of forty characters, on one line."""
+    turns = talk(*contents)
+    found = full_summary(turns, turns[hidden:], 100)
+    assert len(found) < 5 * 45 + 100
+    assert len(found.splitlines()) == 1
+
+
+@pytest.mark.parametrize("summary_", ["full", "brief"])
+def test_the_prompt_has_the_summary_of_its_options(summary_: Literal["full", "brief"]) -> None:
+    """A record of an earlier version has the brief one."""
+    turns = talk("hi?", "hello")
+    found = rules.working_memory(CompanionOptions(summary=summary_), turns, turns)
+    assert (found == summary(turns, turns)) == (summary_ == "brief")
+    record = RequestRecord(msgspec.Raw(b'{"session_id":"s","message":"m"}'), msgspec.Raw(b"{}"))
+    assert COMPANION.request_of(record).options == CompanionOptions(summary="brief")
 
 
 def test_the_prompt_says_what_is_known() -> None:
