@@ -24,7 +24,7 @@ from cutover.stores import (
 from cutover.wiring.addresses import checkpoints_address
 from cutover.wiring.composition import model_faults, unsearchable
 from cutover.wiring.models import embedding_entry, local_embedder, model_entries
-from cutover.wiring.stacks import StackNotLoaded, load_stack, places
+from cutover.wiring.stacks import StackNotLoaded, load_stack, places, prompt_folders
 from cutover.wiring.tools import mcp, tool_server
 from effects.memory.embeddings import maker_named
 from effects.memory.sqlite import vectors_in_file
@@ -133,7 +133,7 @@ async def _stack(name: StackName, place: str | RemoteStackSettings, settings: Se
         specs = [spec for flow, spec in flows_of(settings).items() if place.serves(flow)]
         urls = sorted({str(endpoint_url(place, spec).with_query(None)) for spec in specs})
         return await _reachable(place.url, ", ".join(urls))
-    stack = load_stack(name, place)
+    stack = load_stack(name, place, prompt_folders(settings))
     built_in = {name for name, flow in settings.flows.items() if flow.declared is None}
     if missing := sorted(built_in - stack.flows.keys()):
         raise PartMissing(place, f"it has no flow {', '.join(missing)}")

@@ -6,11 +6,13 @@ The same flows as in `legacy`, with the same bytes on the wire and the same effe
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from contract.flow import CallBreaker, Flow, OpenedFlows
 from graph_impl import chat, companion, engine, session
+from graph_impl.templates import FOLDER
 from graph_impl.threads import opened_threads
 
 FLOWS: Mapping[str, Flow] = {
@@ -21,12 +23,35 @@ FLOWS: Mapping[str, Flow] = {
 """The flows, with threads stored nowhere."""
 
 
+_WITH_PROMPTS: Mapping[str, Callable[[Path], Flow]] = {
+    "chat": chat.chat,
+    "companion": companion.companion,
+    "session": session.session,
+}
+
+
+def with_prompts(folders: Mapping[str, Path]) -> Mapping[str, Flow]:
+    """Build the flows that read their prompts from folders of their own.
+
+    Raises `PromptRefused`.
+    """
+    return {name: build(folders[name]) for name, build in _WITH_PROMPTS.items() if name in folders}
+
+
 @asynccontextmanager
-async def opened(address: str, breaker: CallBreaker | None = None) -> AsyncIterator[OpenedFlows]:
-    """Open the store of threads at an address, and yield the flows on it."""
+async def opened(
+    address: str,
+    breaker: CallBreaker | None = None,
+    prompts: Mapping[str, Path] | None = None,
+) -> AsyncIterator[OpenedFlows]:
+    """Open the store of threads at an address, and yield the flows on it.
+
+    `prompts` are folders of prompts by flow. Raises `PromptRefused`.
+    """
+    folders = dict(prompts or {})
     async with opened_threads(address, breaker) as threads:
-        flows = {**FLOWS, "session": session.session(threads=threads)}
-        yield OpenedFlows(flows, threads.forget)
+        stored = session.session(folders.pop("session", FOLDER), threads)
+        yield OpenedFlows({**FLOWS, **with_prompts(folders), "session": stored}, threads.forget)
 
 
 def describe(flow: str) -> Mapping[str, str]:
@@ -46,4 +71,4 @@ def describe(flow: str) -> Mapping[str, str]:
     return {title: engine.mermaid(graph) for title, graph in graphs.items()}
 
 
-__all__ = ["FLOWS", "describe", "opened"]
+__all__ = ["FLOWS", "describe", "opened", "with_prompts"]

@@ -41,7 +41,8 @@ from graph_impl.engine import Graph, RunContext, add_nodes, run
 from graph_impl.rounds import Plain, plain, plains
 from graph_impl.templates import FOLDER, system_prompt
 from rules import chat as rules
-from rules.conversation import ModelAnswer, Render, store_reply, tool_answer, tool_round
+from rules.conversation import ModelAnswer, store_reply, tool_answer, tool_round
+from rules.prompts import Render
 
 
 class ChatState(TypedDict, total=False):

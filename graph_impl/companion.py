@@ -38,10 +38,11 @@ from graph_impl.rounds import Plain, RoundState, plain, plains
 from graph_impl.templates import FOLDER, system_prompt
 from rules import companion as rules
 from rules import memories, questions
-from rules.conversation import Render, end_session_turn, tool_answer
+from rules.conversation import end_session_turn, tool_answer
 from rules.emotion import feel
 from rules.images import picture
 from rules.memories import Fact
+from rules.prompts import Render
 
 log = logging.getLogger(__name__)
 

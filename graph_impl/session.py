@@ -40,7 +40,8 @@ from graph_impl.rounds import Plain, RoundState, plain
 from graph_impl.templates import FOLDER, system_prompt
 from graph_impl.threads import Threads
 from rules import session as rules
-from rules.conversation import Render, end_session_turn, tool_answer
+from rules.conversation import end_session_turn, tool_answer
+from rules.prompts import Render
 from rules.session import SESSION_PROMPT, SessionTurnRequest
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from contract.flow import Flow
 from legacy import chat, companion, session
@@ -23,9 +24,24 @@ _DIAGRAMS: Mapping[str, Mapping[str, str]] = {
 }
 
 
+_WITH_PROMPTS: Mapping[str, Callable[[Path], Flow]] = {
+    "chat": chat.chat,
+    "companion": companion.companion,
+    "session": session.session,
+}
+
+
+def with_prompts(folders: Mapping[str, Path]) -> Mapping[str, Flow]:
+    """Build the flows that read their prompts from folders of their own.
+
+    Raises `PromptRefused`.
+    """
+    return {name: build(folders[name]) for name, build in _WITH_PROMPTS.items() if name in folders}
+
+
 def describe(flow: str) -> Mapping[str, str]:
     """Return the steps of a flow as Mermaid text, by title."""
     return _DIAGRAMS.get(flow, {})
 
 
-__all__ = ["FLOWS", "describe"]
+__all__ = ["FLOWS", "describe", "with_prompts"]

@@ -25,7 +25,6 @@ from rules import companion as rules
 from rules import memories, questions
 from rules.conversation import (
     ModelAnswer,
-    Render,
     end_session_turn,
     question,
     tool_answer,
@@ -33,6 +32,7 @@ from rules.conversation import (
 )
 from rules.emotion import feel
 from rules.images import Picture, picture
+from rules.prompts import Render
 
 log = logging.getLogger(__name__)
 

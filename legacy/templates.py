@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, TemplateNotFound, select_autoescape
+from jinja2 import (
+    Environment,
+    FileSystemLoader,
+    Template,
+    TemplateError,
+    TemplateNotFound,
+    select_autoescape,
+)
 
+from contract.flows.chat import PromptValue
 from rules.chat import DEFAULT_SYSTEM_PROMPT
-from rules.conversation import Render
+from rules.prompts import (
+    CHAT,
+    PLACEHOLDER,
+    ChatFile,
+    ChatPrompt,
+    PromptRefused,
+    Render,
+    chat_file,
+    chat_prompt,
+    check_roles,
+)
 
 log = logging.getLogger(__name__)
 
@@ -16,15 +35,52 @@ FOLDER = Path(__file__).parent / "prompts"
 
 
 def system_prompt(name: str, folder: Path = FOLDER, default: str = DEFAULT_SYSTEM_PROMPT) -> Render:
-    """Compile a template; where the file is missing, the default is used and the log reports it."""
+    """Compile a template `NAME.j2`, or the chat in the folder `NAME.chat`.
+
+    Where both are missing, the default is used and the log reports it. Raises `PromptRefused`.
+    """
     # Prompts are plain text for a model: escaping for HTML would change what it reads.
     environment = Environment(
         loader=FileSystemLoader(folder),
         autoescape=select_autoescape((), default=False),
         keep_trailing_newline=True,
     )
+    chat = folder / f"{Path(name).stem}{CHAT}"
+    if chat.is_dir():
+        if (folder / name).exists():
+            raise PromptRefused(chat, f"there is {name!r}, too: leave one of them")
+        return _chat(environment, chat)
     try:
         return environment.get_template(name).render
     except TemplateNotFound:
         log.warning("prompt %r is missing in %s: the built-in default is used", name, folder)
         return lambda parameters: default.format(**parameters)
+    except (TemplateError, UnicodeError) as error:
+        raise PromptRefused(folder / name, str(error)) from error
+
+
+def _chat(environment: Environment, folder: Path) -> Render:
+    parts: dict[ChatFile, Template | None] = {}
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("_") or not path.is_file():
+            continue  # a part of other templates
+        part = chat_file(path.name)
+        if part is None:
+            raise PromptRefused(path, "expected NUMBER.ROLE.j2 or NUMBER.NAME.placeholder")
+        if any(part.number == other.number for other in parts):
+            raise PromptRefused(path, f"another message has the number {part.number}, too")
+        try:
+            is_history = part.role == PLACEHOLDER
+            name = f"{folder.name}/{path.name}"
+            parts[part] = None if is_history else environment.get_template(name)
+        except (TemplateError, UnicodeError) as error:
+            raise PromptRefused(path, str(error)) from error
+    ordered = sorted(parts)
+    roles = [part.role for part in ordered]
+    check_roles(folder, roles)
+    templates = [found for part in ordered if (found := parts[part]) is not None]
+
+    def render(parameters: Mapping[str, PromptValue]) -> ChatPrompt:
+        return chat_prompt(roles, [template.render(parameters) for template in templates])
+
+    return render

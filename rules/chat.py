@@ -13,7 +13,8 @@ from contract.flows.chat import ChatOptions, ChatRequest, ToolFeedback
 from contract.model import ToolCall, ToolResult
 from contract.ports import Effects
 from contract.stores import Turn
-from rules.conversation import Layout, Render, check_model, parameters, prompt_messages, window
+from rules.conversation import Layout, check_model, parameters, prompt_messages, window
+from rules.prompts import Render
 
 DEFAULT_SYSTEM_PROMPT: Final = (
     "你是一个AI助手，当前时间是 {current_time}，当前日期是 {current_date}。\n"

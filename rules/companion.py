@@ -21,7 +21,6 @@ from contract.model import (
     ImagePart,
     ImageUrl,
     ModelCall,
-    SystemMessage,
     TextPart,
     ToolCall,
     ToolResult,
@@ -33,7 +32,6 @@ from contract.stores import MemoryEntry, Recall, Turn
 from rules import questions
 from rules.conversation import (
     Layout,
-    Render,
     check_model,
     full_summary,
     lock_session,
@@ -46,6 +44,7 @@ from rules.conversation import (
 )
 from rules.emotion import snippet
 from rules.memories import Fact, as_list, confident_facts, memory_form, remember
+from rules.prompts import Prompt, Render, with_history
 
 CompanionRequest: TypeAlias = Request[Any, CompanionOptions]
 
@@ -184,25 +183,25 @@ def memories_text(memories: Iterable[MemoryEntry]) -> str:
     return as_list(memories) or NO_MEMORIES
 
 
-def vision(request: CompanionRequest, system: str, digest: str) -> ModelCall:
+def vision(request: CompanionRequest, instruction: Prompt, digest: str) -> ModelCall:
     """Build the call that reads a picture's text; it refers to the picture by digest."""
     image = ImagePart(ImageUrl(reference("image", digest)))
     picture = UserMessage((TextPart(text(request, "picture")), image))
     return ModelCall(
         model_id=request.options.vision_model_id,
-        messages=(SystemMessage(system), picture),
+        messages=(*with_history(instruction, ()), picture),
         temperature=0.0,
         max_tokens=request.options.max_tokens or None,
     )
 
 
 async def find_facts(
-    request: CompanionRequest, effects: Effects, system: str, read: str
+    request: CompanionRequest, effects: Effects, instruction: Prompt, read: str
 ) -> tuple[Fact, ...]:
     """Find the facts worth remembering in a picture's text."""
     call = ModelCall(
         model_id=request.options.model_id,
-        messages=(SystemMessage(system), UserMessage(read)),
+        messages=(*with_history(instruction, ()), UserMessage(read)),
         temperature=0.0,
         json_object=True,
     )

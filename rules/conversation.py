@@ -6,7 +6,7 @@ Messages are such as providers accept; an answer is put together as it streams i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Protocol
 from zoneinfo import ZoneInfo
@@ -21,7 +21,6 @@ from contract.model import (
     Chunk,
     Message,
     ModelCall,
-    SystemMessage,
     ToolCall,
     ToolMessage,
     ToolResult,
@@ -32,9 +31,7 @@ from contract.model import (
 )
 from contract.ports import Effects
 from contract.stores import Turn
-
-Render = Callable[[Mapping[str, PromptValue]], str]
-"""Renders a prompt with its parameters."""
+from rules.prompts import Prompt, with_history
 
 Layout = tuple[tuple[Message, ...], tuple[ToolSpec, ...]]
 """The messages of a conversation, and the tools to offer."""
@@ -78,9 +75,9 @@ def message_of(turn: Turn) -> Message:
     return UserMessage(turn.content)
 
 
-def prompt_messages(system: str, history: Iterable[Turn], current: Turn) -> tuple[Message, ...]:
-    """Lay out a conversation: system prompt, earlier turns, the current one."""
-    return (SystemMessage(system), *map(message_of, history), message_of(current))
+def prompt_messages(prompt: Prompt, history: Iterable[Turn], current: Turn) -> tuple[Message, ...]:
+    """Lay out a conversation: the prompt around the earlier turns, then the current one."""
+    return (*with_history(prompt, map(message_of, history)), message_of(current))
 
 
 def tool_round(text: str, calls: tuple[ToolCall, ...]) -> AssistantMessage:

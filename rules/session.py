@@ -19,7 +19,6 @@ from contract.ports import Effects
 from contract.stores import MemoryEntry, Recall, Turn
 from rules.conversation import (
     Layout,
-    Render,
     check_model,
     lock_session,
     prompt_messages,
@@ -27,6 +26,7 @@ from rules.conversation import (
     window,
 )
 from rules.memories import as_list, confident_facts, remember
+from rules.prompts import Render
 
 SessionTurnRequest = Request[SessionRequest, SessionOptions]
 """The request of one turn."""

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
 from cutover.cli.terminal import bar, refusals
-from cutover.flows import DEFAULT_CONFIG, SPECS
+from cutover.flows import settings_at
 from cutover.prompts.conversion import PlannedFile, map_document, write_converted
 from cutover.prompts.examination import (
     ExaminationOrder,
@@ -25,7 +25,7 @@ from cutover.prompts.examination import (
 )
 from cutover.prompts.report import PromptReport, print_report, report_on
 from router.config.errors import ConfigRefused
-from router.config.loader import convert_table, load_settings
+from router.config.loader import convert_table
 from router.config.schema import PromptSettings
 
 ALL = 0
@@ -73,7 +73,7 @@ def check(
     cannot be read.
     """
     with refusals(REFUSED):
-        order = ExaminationOrder(settings_at(config, settings or ()), folder, prove=prove)
+        order = ExaminationOrder(prompt_settings(folder, config, settings), folder, prove=prove)
         found = _examined(order)
         if prompt_map is not None:
             PlannedFile(prompt_map, map_document(found)).write()
@@ -101,7 +101,7 @@ def convert(
     nothing is written.
     """
     with refusals(REFUSED):
-        order = ExaminationOrder(settings_at(config, settings or ()), folder, prove=prove)
+        order = ExaminationOrder(prompt_settings(folder, config, settings), folder, prove=prove)
         found = _examined(order)
         written = write_converted(found, order, out, force=force)
         silent = silent_about_missing(order.settings, folder)
@@ -109,15 +109,19 @@ def convert(
     raise typer.Exit(ALL if len(written) == len(found) else SOME_STAY)
 
 
-def settings_at(config: Path | None, assigned: Sequence[str]) -> PromptSettings:
+def prompt_settings(
+    folder: Path, config: Path | None, assigned: Sequence[str] | None
+) -> PromptSettings:
     """Read `[prompts]` of a file, by default cutover.toml, and override single keys.
 
-    Raises `ConfigRefused`.
+    A folder of prompts that a flow reads is read as the flow does. Raises `ConfigRefused`.
     """
-    there = config is not None or DEFAULT_CONFIG.exists()
-    settings = load_settings(config or DEFAULT_CONFIG, SPECS).prompts if there else PromptSettings()
+    found = settings_at(config)
+    flows = {Path(flow.prompts).resolve() for flow in found.flows.values() if flow.prompts}
+    of_a_flow = folder.resolve() in flows
+    settings = PromptSettings(keep_trailing_newline=True) if of_a_flow else found.prompts
     table = settings.model_dump()
-    for assignment in assigned:
+    for assignment in assigned or ():
         for key, value in _assigned(assignment).items():
             merges = isinstance(table.get(key), dict) and isinstance(value, dict)
             table[key] = {**table[key], **value} if merges else value

@@ -33,6 +33,7 @@ from cutover.cli.diff import (
     status_read,
 )
 from cutover.cli.terminal import bar, print_outcome, print_written, refusals, tables
+from cutover.flows import settings_at
 from cutover.replay import (
     Counts,
     PlayOptions,
@@ -49,6 +50,7 @@ from cutover.reports import (
     waivers_at,
     write_report,
 )
+from cutover.wiring.stacks import prompt_folders
 
 INTERRUPTED = 130
 REPORT = "report"
@@ -84,6 +86,10 @@ _Processes = Annotated[
 _Seconds = Annotated[float, typer.Option(min=0.1, help="What a run may take beyond its tape.")]
 _Limit = Annotated[int | None, typer.Option(min=1, help="So many exchanges at most.")]
 _Only = Annotated[list[str] | None, typer.Option(help="This exchange only; repeat for several.")]
+_Config = Annotated[
+    Path | None,
+    typer.Option(help="The configuration with folders of prompts; default: cutover.toml."),
+]
 _NoReport = Annotated[bool, typer.Option("--no-report", help="Compare later.")]
 
 
@@ -99,6 +105,7 @@ def replay_captures(
     limit: _Limit = None,
     only: _Only = None,
     no_report: _NoReport = False,
+    config: _Config = None,
 ) -> None:
     """Run captured exchanges on a stack as it is now, from the tape, and compare.
 
@@ -113,7 +120,11 @@ def replay_captures(
             plan = ReplayPlan(
                 captures,
                 out,
-                sides_of(stack, against.value if against else None),
+                sides_of(
+                    stack,
+                    against.value if against else None,
+                    prompt_folders(settings_at(config)),
+                ),
                 PlayOptions(pace.value, seconds),
                 Selection(frozenset(only or ()), limit),
                 processes,

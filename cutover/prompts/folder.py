@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -11,11 +10,7 @@ import msgspec
 
 from contract.errors import CutoverError
 from router.config.schema import PromptSettings
-
-CHAT = ".chat"
-ROLES = ("system", "user", "human", "assistant", "ai")
-_MESSAGE = re.compile(r"(?P<number>\d+)\.(?P<role>[a-z]+)\.[^.]+")
-_PLACEHOLDER = re.compile(r"(?P<number>\d+)\.(?P<name>\w+)\.placeholder")
+from rules.prompts import CHAT, PLACEHOLDER, ROLES, chat_file
 
 
 class FolderRefused(CutoverError):
@@ -119,10 +114,10 @@ def _chat(folder: Path, chat: str, settings: PromptSettings) -> PromptFile:
 
 
 def _chat_part(path: Path, name: str) -> tuple[int, ChatPart]:
-    if found := _PLACEHOLDER.fullmatch(path.name):
-        return int(found["number"]), ChatPart("placeholder", placeholder=found["name"])
-    found = _MESSAGE.fullmatch(path.name)
-    if found is None or found["role"] not in ROLES:
+    found = chat_file(path.name)
+    if found is None:
         why = "expected NUMBER.ROLE.j2 or NUMBER.NAME.placeholder; roles are " + ", ".join(ROLES)
         raise FolderRefused(path, why)
-    return int(found["number"]), ChatPart(found["role"], template=name)
+    if found.role == PLACEHOLDER:
+        return found.number, ChatPart(PLACEHOLDER, placeholder=found.name)
+    return found.number, ChatPart(found.role, template=name)

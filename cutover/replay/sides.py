@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from cutover.replay.journal import ReplayMisused
 from cutover.wiring.stacks import DEFAULTS, StackNotLoaded, load_stack
@@ -32,10 +33,14 @@ class AgainstItself(ReplayMisused):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A stack's name in records, and where its flows are; "" in a deployment without it."""
+    """A stack's name in records, and where its flows are; "" in a deployment without it.
+
+    `prompts` are folders of prompts by flow.
+    """
 
     name: StackName
     where: str
+    prompts: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +51,22 @@ class Sides:
     other: Side
 
 
-def sides_of(stack: str, against: str | None = None) -> Sides:
+def sides_of(
+    stack: str, against: str | None = None, prompts: Mapping[str, Path] | None = None
+) -> Sides:
     """Read `legacy`, `graph` or `package.module:NAME`; raises `ReplayMisused`.
 
     A module's stack takes the place of the stack that `against` (legacy by default) is not.
+    `prompts` are the folders of both, by flow.
     """
+    sides = _sides(stack, against)
+    requested, other = (
+        replace(one, prompts=prompts or {}) for one in (sides.requested, sides.other)
+    )
+    return Sides(requested, other)
+
+
+def _sides(stack: str, against: str | None) -> Sides:
     name = _named(stack)
     other = _named(against) if against is not None else _OPPOSITE[name or "graph"]
     if other is None:
@@ -69,7 +85,7 @@ def load_side(side: Side) -> LocalStack:
     if not side.where:
         raise StackNotLoaded(side.name, side.where, "it is not part of this deployment")
     try:
-        stack = load_stack(side.name, side.where)
+        stack = load_stack(side.name, side.where, side.prompts)
     except StackNotLoaded:
         raise
     except (Exception, SystemExit) as error:

@@ -36,7 +36,7 @@ from cutover.wiring.models import (
 from cutover.wiring.periodic import finishing, following, reporting_writes
 from cutover.wiring.router import assemble_router
 from cutover.wiring.sessions import StoredSessions
-from cutover.wiring.stacks import open_stacks, refuse_missing_flows
+from cutover.wiring.stacks import open_stacks, prompt_folders, refuse_missing_flows
 from cutover.wiring.telemetry import Metrics, open_metrics, open_tracing
 from cutover.wiring.tools import open_tool_servers, tool_servers
 from effects.local import NoHuman, RandomIds, SystemClock
@@ -130,7 +130,9 @@ async def open_services(
     async with AsyncExitStack() as stack:
         stack.enter_context(counted_loop_time())
         observers = open_tracing(first.tracing, environ, stack)
-        known = stacks or await open_stacks(first.stacks, stack, stores.checkpoints)
+        known = stacks or await open_stacks(
+            first.stacks, stack, stores.checkpoints, prompt_folders(first)
+        )
         flows = flows_of(first)
         refuse_missing_flows(first, flows, known)
         models, policy = ModelRegistry(entries), rescue_policy(first.rescue)

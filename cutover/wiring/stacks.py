@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -17,6 +18,7 @@ from router.config.schema import RemoteStackSettings, Settings, StackSettings
 from router.remote import RemoteStack
 from router.serving.stack import LocalStack, Stack
 from router.stack import StackName
+from rules.prompts import PromptRefused
 
 DEFAULTS: Mapping[StackName, str] = {
     "legacy": "legacy:FLOWS",
@@ -27,7 +29,11 @@ DEFAULTS: Mapping[StackName, str] = {
 REST_SECONDS = 30.0
 """How long a stack skips its own store after a call of it hung."""
 
+NO_PROMPTS: Mapping[str, Path] = {}
+
 _CODE = frozenset({".py", ".j2", ".md"})
+
+log = logging.getLogger(__name__)
 
 
 class StackNotLoaded(CutoverError):
@@ -62,21 +68,37 @@ def places(stacks: StackSettings) -> dict[StackName, str | RemoteStackSettings]:
     return {name: stacks.place(name) or default for name, default in DEFAULTS.items()}
 
 
+def prompt_folders(settings: Settings) -> dict[str, Path]:
+    """Return the folders of prompts that a configuration names, by flow."""
+    return {name: Path(flow.prompts) for name, flow in settings.flows.items() if flow.prompts}
+
+
 async def open_stacks(
-    stacks: StackSettings, opened: AsyncExitStack, checkpoints: str = ""
+    stacks: StackSettings,
+    opened: AsyncExitStack,
+    checkpoints: str = "",
+    prompts: Mapping[str, Path] = NO_PROMPTS,
 ) -> dict[StackName, Stack]:
     """Import the stacks of this process and open the others; raises `StackNotLoaded`.
 
-    `checkpoints` is where stacks that store copies of conversations do so; "" is nowhere.
+    `checkpoints` is where stacks that store copies of conversations do so; "" is nowhere. `prompts`
+    are folders by flow.
     """
     found: dict[StackName, Stack] = {}
     for name, place in places(stacks).items():
         if isinstance(place, RemoteStackSettings):
             found[name] = await opened.enter_async_context(RemoteStack.open(name, place))
             continue
-        stack = load_stack(name, place)
-        flows = await _open_flows(place, checkpoints, opened)
-        found[name] = replace(stack, flows=flows.flows, forget=flows.forget) if flows else stack
+        loaded = load_stack(name, place)
+        try:
+            flows = await _open_flows(place, checkpoints, opened, prompts)
+        except PromptRefused as refused:
+            raise StackNotLoaded(name, place, str(refused)) from refused
+        if flows is None:
+            found[name] = load_stack(name, place, prompts) if prompts else loaded
+            continue
+        code = fingerprint(place.partition(":")[0], prompts)
+        found[name] = replace(loaded, flows=flows.flows, forget=flows.forget, fingerprint=code)
     return found
 
 
@@ -89,13 +111,23 @@ async def open_stored_flows(
     return [one for one in flows if one is not None]
 
 
-async def _open_flows(place: str, checkpoints: str, opened: AsyncExitStack) -> OpenedFlows | None:
-    """Call the `opened` hook of a stack's module; None where it has none or stores nothing."""
-    hook = getattr(import_module(place.partition(":")[0]), "opened", None)
+async def _open_flows(
+    place: str,
+    checkpoints: str,
+    opened: AsyncExitStack,
+    prompts: Mapping[str, Path] = NO_PROMPTS,
+) -> OpenedFlows | None:
+    """Call the `opened` hook of a stack's module; None where it has none or stores nothing.
+
+    A module that has the hook `with_prompts` takes `prompts` in this one, too.
+    """
+    module = import_module(place.partition(":")[0])
+    hook = getattr(module, "opened", None)
     if hook is None or not checkpoints:
         return None
     breaker = CircuitBreaker(after_each_failure(REST_SECONDS))
-    flows: OpenedFlows = await opened.enter_async_context(hook(checkpoints, breaker))
+    own = {"prompts": prompts} if prompts and hasattr(module, "with_prompts") else {}
+    flows: OpenedFlows = await opened.enter_async_context(hook(checkpoints, breaker, **own))
     return flows
 
 
@@ -127,8 +159,11 @@ def load_stacks() -> dict[StackName, LocalStack]:
     return {name: load_stack(name, where) for name, where in DEFAULTS.items()}
 
 
-def load_stack(name: StackName, where: str) -> LocalStack:
-    """Import one stack from `package:NAME`; raises `StackNotLoaded`."""
+def load_stack(name: StackName, where: str, prompts: Mapping[str, Path] = NO_PROMPTS) -> LocalStack:
+    """Import one stack from `package:NAME`; raises `StackNotLoaded`.
+
+    `prompts` are folders by flow, for the module's hook `with_prompts(prompts)`.
+    """
     module_name, _, attribute = where.partition(":")
     try:
         module = import_module(module_name)
@@ -138,15 +173,31 @@ def load_stack(name: StackName, where: str) -> LocalStack:
     if not isinstance(flows, Mapping) or not all(map(callable, flows.values())):
         why = "that is no mapping from the names of flows to flows"
         raise StackNotLoaded(name, where, why)
-    return LocalStack(name, flows, fingerprint(module_name))
+    if not prompts:
+        return LocalStack(name, flows, fingerprint(module_name))
+    hook = getattr(module, "with_prompts", None)
+    if hook is None:
+        log.warning("stack %r reads no prompts of %s: no with_prompts", name, ", ".join(prompts))
+        return LocalStack(name, flows, fingerprint(module_name))
+    try:
+        flows = {**flows, **hook(prompts)}
+    except PromptRefused as refused:
+        raise StackNotLoaded(name, where, str(refused)) from refused
+    return LocalStack(name, flows, fingerprint(module_name, prompts))
 
 
-def fingerprint(module_name: str) -> str:
-    """Return a digest of a stack's code and prompts and of the rules: 12 hex digits."""
+def fingerprint(module_name: str, prompts: Mapping[str, Path] = NO_PROMPTS) -> str:
+    """Return a digest of a stack's code and prompts and of the rules: 12 hex digits.
+
+    `prompts` are folders by flow; of each the files count whose names begin with the flow's.
+    """
     digest = blake2b(digest_size=6)
-    for package in (module_name, "rules"):
-        for path in sorted(_files(package)):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    files = [path for package in (module_name, "rules") for path in sorted(_files(package))]
+    for flow, folder in sorted(prompts.items()):
+        found = (one for path in folder.glob(f"{flow}_*") for one in (path, *path.glob("*")))
+        files += sorted(path for path in found if path.is_file())
+    for path in files:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 

@@ -195,6 +195,9 @@ def _flows(
             raise ConfigRefused(where, f"flows.{name}.path", why, repr(flow.path))
         paths[flow.path] = name
         settings = _flow(rollout, declared_spec(name, flow), where)
+        if settings.prompts:
+            why = "a flow of your own services has its prompts there"
+            raise ConfigRefused(where, f"flows.{name}.prompts", why, repr(settings.prompts))
         found[name] = settings.model_copy(update={"declared": flow})
     return found
 

@@ -201,6 +201,7 @@ class FlowSettings(Section):
         "route keys pinned for QA; a signed header pins one request", frozenset()
     )
     force_legacy: Names = frozenset()
+    prompts: str = _key("folder of your prompts, at start; see prompts.md", "")
     options: Any = None
     declared: DeclaredFlow | None = None
 

@@ -22,9 +22,10 @@ from contract.flows.chat import ChatRequest, PromptValue
 from contract.model import Chunk, SystemMessage
 from router.serving.stack import LocalStack
 from rules.conversation import parameters
+from rules.prompts import Prompt
 from tests.support.flow_runs import Case, record, replay
 
-Render = Callable[[Mapping[str, Any]], str]
+Render = Callable[[Mapping[str, Any]], Prompt]
 
 NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
 BODY = ChatRequest(message_id="m", content="hi", prompt_params={"self": 1, "city": "{{x}}"})

@@ -173,4 +173,4 @@ def test_what_converts_is_equal(text: str, made: PromptSettings, values: dict[st
     own.loader = files
     rendered = own.get_template("it.j2").render(nested(judged.paths, given_))
     assert filled(judged.pieces, given_) == rendered
-    assert prompt_of(judged.text)(given_) == rendered  # type: ignore[arg-type]  # truth values, too
+    assert prompt_of(judged.text)(given_) == rendered

@@ -167,6 +167,7 @@ def refusal(text: str) -> str:
         (DECLARED + 'route_key = "user_id"\n', ["unknown route key"]),
         (DECLARED + "options = { model_id = 1 }\n", ["unknown key"]),
         (DECLARED + "declared = {}\n", ["unknown key"]),
+        (DECLARED + 'prompts = "p"\n', ["flows.support.prompts = 'p': ", "has its prompts there"]),
         (DECLARED.replace("support", '"a b"', 1), ["a name has letters, digits"]),
         ('[stacks.graph]\nurl = "http://h"\nshadowsafe = true', ["did you mean 'shadow_safe'?"]),
         ('[stacks.graph]\nurl = "http://h"\nidle_seconds = 0', ["stacks.graph.idle_seconds = 0"]),
