@@ -117,10 +117,15 @@ class Human(Protocol):
 
 
 class Trace(Protocol):
-    """Times the nodes of a stack; not an effect, never on the tape."""
+    """Times the nodes of a stack; not an effect, never on the tape.
+
+    A node's time is that in which it is open: waiting is included, for an effect, for a human who
+    answers at once, and for the client to take what the node sends. Of nodes that run side by side
+    each counts in full. A node that opens several times counts the sum.
+    """
 
     def node(self, name: str) -> AbstractContextManager[None]:
-        """Time one node."""
+        """Time one node; both stacks of a flow do the same work in nodes of the same name."""
         ...
 
 

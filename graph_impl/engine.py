@@ -134,7 +134,10 @@ class RunContext:
 
 
 def add_nodes(graph: Builder, **nodes: Node) -> None:
-    """Add nodes by name, each timed under its name."""
+    """Add nodes by name, each timed under its name.
+
+    Time in which the engine itself works, between nodes, is in none of them.
+    """
     for name, node in nodes.items():
         graph.add_node(name, _timed(name, node))
 
@@ -246,8 +249,11 @@ async def _drive(
                 questions = update[1].get(_INTERRUPT, ())  # type: ignore[index] # (mode, update)
             while context.interrupts:
                 _clear(context.interrupts.pop())
-            answers = {one.id: await _answer(context, one.value) for one in questions}
-            todo = Command(resume=answers) if answers else None
+            todo = None
+            if questions:
+                with context.effects.trace.node(HUMAN):
+                    answers = {one.id: await _answer(context, one.value) for one in questions}
+                todo = Command(resume=answers)
     except NodeCancelledError as lost:
         _clear(lost)
         raise asyncio.CancelledError from lost  # what the node raised, as any flow raises it

@@ -99,8 +99,8 @@ def chat(prompts: Path = FOLDER) -> Flow:
         answer = ModelAnswer()
         with node("initialize"):
             turn = await rules.admit(request, model, effects)
-        yield Accept()
-        yield StartReply()
+            yield Accept()
+            yield StartReply()
         try:
             with node("prompt_generation"):
                 messages, tools = await rules.lay_out(request, model, effects, turn, render)
@@ -112,11 +112,11 @@ def chat(prompts: Path = FOLDER) -> Flow:
                         answer.add(chunk)
                         for frame in output.take(chunk):
                             yield frame
-                calls = answer.calls(call)
-                if not calls:
-                    break
-                with node("tool_execution"):
+                    calls = answer.calls(call)
+                    if not calls:
+                        break
                     messages += (tool_round(answer.text, calls),)
+                with node("tool_execution"):
                     for one in calls:
                         for frame in output.feedback(one):
                             yield frame
@@ -135,10 +135,13 @@ def chat(prompts: Path = FOLDER) -> Flow:
             with node("cleanup"):
                 await effects.locks.release("message", rules.lock_key(turn.message_id))
                 yield Success(output.content)
+                yield End()
         except EffectFailed as failure:
-            for frame in output.flush():
-                yield frame
-            yield failed(request.options, failure.fault.code)
-        yield End()
+            with node("output_processing"):
+                for frame in output.flush():
+                    yield frame
+            with node("cleanup"):
+                yield failed(request.options, failure.fault.code)
+                yield End()
 
     return flow

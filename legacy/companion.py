@@ -16,7 +16,7 @@ from contract.flows.companion import (
     ImageTurn,
     failed,
 )
-from contract.model import ToolResult
+from contract.model import Message, ToolResult, ToolSpec
 from contract.ports import Effects
 from contract.stores import Turn
 from legacy import rounds
@@ -68,21 +68,34 @@ def read_prompts(folder: Path = FOLDER) -> Mapping[str, Render]:
 
 
 class Reply:
-    """The reply in progress, and what it is made with; `text` is what was sent of it so far."""
+    """The reply in progress, and what it is made with; `text` is what was sent of it so far.
+
+    `turns` are those of the conversation, the one that is answered last.
+    """
 
     def __init__(
-        self, request: rules.CompanionRequest, effects: Effects, prompts: Mapping[str, Render]
+        self,
+        request: rules.CompanionRequest,
+        effects: Effects,
+        prompts: Mapping[str, Render],
+        turns: tuple[Turn, ...],
     ) -> None:
         self.request = request
         self.effects = effects
         self.prompts = prompts
+        self.turns = turns
         self.text = ""
-        self.earlier: tuple[Turn, ...] = ()
 
     def say(self, content: str) -> CompanionText:
         """Add a piece to the reply; returns its event."""
         self.text += content
         return CompanionText(content)
+
+    async def finish(self) -> CompanionDone:
+        """Store the whole reply and release the session; returns the event that ends the stream."""
+        session, turn = self.request.body.session_id, self.turns[-1]
+        await end_session_turn(self.effects, session, turn, self.text)
+        return CompanionDone("completed")
 
 
 def companion(prompts: Path = FOLDER) -> Flow:
@@ -92,26 +105,24 @@ def companion(prompts: Path = FOLDER) -> Flow:
     async def flow(
         request: rules.CompanionRequest, effects: Effects
     ) -> AsyncIterator[CompanionEvent]:
-        reply, body = Reply(request, effects, rendered), request.body
+        body = request.body
         with effects.trace.node("admission"):
             image = picture(body.image) if isinstance(body, ImageTurn) else None
-            turn, reply.earlier = await rules.admit(request, effects)
+            turn, earlier = await rules.admit(request, effects)
+        reply = Reply(request, effects, rendered, (*earlier, turn))
         try:
-            answered = _message(reply, turn) if image is None else _picture(reply, image)
+            answered = _message(reply) if image is None else _picture(reply, image)
             async with aclosing(answered) as events:
                 async for event in events:
                     yield event
-            await end_session_turn(effects, body.session_id, turn, reply.text)
         except EffectFailed as failure:
             for event in failed(failure.fault.code):
                 yield event
-            return
-        yield CompanionDone("completed")
 
     return flow
 
 
-async def _message(reply: Reply, turn: Turn) -> Events:
+async def _message(reply: Reply) -> Events:
     """Answer a message: emotion, memories, then rounds of model and tools."""
     effects, options, node = reply.effects, reply.request.options, reply.effects.trace.node
     with node("emotion"):
@@ -121,35 +132,46 @@ async def _message(reply: Reply, turn: Turn) -> Events:
         recollection = rules.memories_text(
             await rounds.recalled(effects, rules.recall(reply.request))
         )
-    turns, known = (*reply.earlier, turn), (emotion, recollection)
-    messages, tools = await rules.lay_out(
-        reply.request, effects, turns, known, reply.prompts["system"]
-    )
+    known, system = (emotion, recollection), reply.prompts["system"]
+    messages: tuple[Message, ...] = ()
+    tools: tuple[ToolSpec, ...] = ()
     for round_number in range(options.max_tool_iterations + 1):
         with node("reasoning"):
+            if not messages:
+                messages, tools = await rules.lay_out(
+                    reply.request, effects, reply.turns, known, system
+                )
             last = round_number >= options.max_tool_iterations
             call, answer = question(options, messages, tools, last=last), ModelAnswer()
             async for chunk in effects.model.stream("reasoning", call):
                 if piece := answer.add(chunk):
                     yield reply.say(piece)
-        todo = questions.sort_calls(answer.calls(call), asking=options.ask_human)
-        if not todo.calls:
-            return
+            todo = questions.sort_calls(answer.calls(call), asking=options.ask_human)
+            if not todo.calls:
+                yield await reply.finish()
+                return
+            messages += (tool_round(answer.text, todo.calls),)
         results = dict(todo.refused)
-        with node("tools"):
-            async with rounds.started_tools(effects, todo.runs) as running:
-                tasks = {one.id: task for one, task in zip(todo.runs, running, strict=True)}
-                for one in todo.before:
-                    if one.id in tasks:
-                        results[one.id] = await tasks[one.id]
-                    yield rules.tool_output(one, results[one.id])
+        if todo.before:
+            with node("tools"):
+                async with rounds.started_tools(effects, todo.runs) as running:
+                    tasks = {one.id: task for one, task in zip(todo.runs, running, strict=True)}
+                    for one in todo.before:
+                        if one.id in tasks:
+                            results[one.id] = await tasks[one.id]
+                        yield rules.tool_output(one, results[one.id])
+                if todo.question is None:
+                    messages += _answers(todo, results)
         if todo.question is not None:
             with node("human"):
                 async with aclosing(_ask(reply, todo.question, results)) as events:
                     async for event in events:
                         yield event
-        answers = [tool_answer(one, results[one.id]) for one in todo.calls]
-        messages += (tool_round(answer.text, todo.calls), *answers)
+                messages += _answers(todo, results)
+
+
+def _answers(todo: questions.Round, results: Mapping[str, ToolResult]) -> tuple[Message, ...]:
+    return tuple(tool_answer(one, results[one.id]) for one in todo.calls)
 
 
 async def _ask(reply: Reply, opened: questions.FormCall, results: dict[str, ToolResult]) -> Events:
@@ -182,17 +204,19 @@ async def _picture(reply: Reply, image: Picture) -> Events:
                 held = ""
         if held and not rules.no_text(held):
             yield reply.say(held)
-    if rules.no_text(reply.text):
-        yield reply.say(rules.text(request, "no_text"))
-        return
-    if request.body.action != "analyze_for_memory":
-        return
+        readable = not rules.no_text(reply.text)
+        if not readable:
+            yield reply.say(rules.text(request, "no_text"))
+        if not readable or request.body.action != "analyze_for_memory":
+            yield await reply.finish()
+            return
     with node("memory_extraction"):
         system = reply.prompts["extraction"]({})
         facts = await rules.find_facts(request, effects, system, reply.text)
-    if not facts:
-        yield reply.say(rules.text(request, "nothing_found"))
-        return
+        if not facts:
+            yield reply.say(rules.text(request, "nothing_found"))
+            yield await reply.finish()
+            return
     with node("human"):
         form = rules.confirmation_form(request, facts)
         opening = rules.open_question(request, form, memories.KIND)
@@ -201,3 +225,4 @@ async def _picture(reply: Reply, image: Picture) -> Events:
         answer = await effects.human.answer("ask", hitl_id)
         approved = memories.approved_facts(facts, form, answer)
         yield reply.say(await rules.remember_facts(request, effects, approved))
+        yield await reply.finish()

@@ -17,7 +17,7 @@ from contract.flows.session import (
     Thinking,
     failed,
 )
-from contract.model import Usage
+from contract.model import Message, ToolSpec, Usage
 from contract.ports import Effects
 from legacy import rounds
 from legacy.templates import FOLDER, system_prompt
@@ -46,37 +46,43 @@ def session(prompts: Path = FOLDER) -> Flow:
         session_id = rules.session_of(request)
         with node("admission"):
             turn, earlier, new = await rules.admit(request, effects)
-        if new:
-            yield SessionCreated(SessionData(session_id))
-        yield Thinking()
         turns, text, usage = (*earlier, turn), "", Usage()
         try:
             with node("recall_memory"):
+                if new:
+                    yield SessionCreated(SessionData(session_id))
+                yield Thinking()
                 found = await rounds.recalled(effects, rules.recall(request, new=new))
-            memories = rules.memories_text(found)
-            messages, tools = await rules.lay_out(request, effects, turns, memories, render)
+                memories = rules.memories_text(found)
+            messages: tuple[Message, ...] = ()
+            tools: tuple[ToolSpec, ...] = ()
             for round_number in range(options.max_tool_iterations + 1):
                 with node("process"):
+                    if not messages:
+                        messages, tools = await rules.lay_out(
+                            request, effects, turns, memories, render
+                        )
                     last = round_number >= options.max_tool_iterations
                     call, answer = question(options, messages, tools, last=last), ModelAnswer()
                     async for chunk in effects.model.stream("reply", call):
                         if piece := answer.add(chunk):
                             yield SessionText(TextData(piece))
-                text, usage = text + answer.text, usage + answer.usage
-                calls = answer.calls(call)
-                if not calls:
-                    break
-                with node("tools"):
+                    text, usage = text + answer.text, usage + answer.usage
+                    calls = answer.calls(call)
+                    if not calls:
+                        break
                     messages += (tool_round(answer.text, calls),)
+                with node("tools"):
                     async with rounds.started_tools(effects, calls) as running:
                         for one, task in zip(calls, running, strict=True):
                             messages += (tool_answer(one, await task),)
-            reply = await end_session_turn(effects, session_id, turn, text)
+            with node("process"):
+                reply = await end_session_turn(effects, session_id, turn, text)
         except EffectFailed as failure:
             yield failed(failure.fault.code)
             return
-        yield rules.done(reply, usage)
         with node("extract_memory"):
+            yield rules.done(reply, usage)
             try:
                 await rules.learn(request, effects, turns, reply)
             except EffectFailed as failure:

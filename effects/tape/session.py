@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Final, Literal, NoReturn
 
 import msgspec
@@ -82,21 +82,46 @@ class Play:
         )
 
 
-@dataclass(slots=True, eq=False)
 class NodeTimes:
-    """Collects how long a run's nodes took, in microseconds, summed by name."""
+    """Collects how long a run's nodes were open, in microseconds.
 
-    spent: dict[str, int] = field(default_factory=dict)
+    `spent` sums them by name, in the order in which the nodes first opened. `total` is the time
+    from the start of the run, when this is made, until the last node closed: what was done between
+    the nodes counts there alone.
+    """
 
-    @contextmanager
-    def node(self, name: str) -> Iterator[None]:
+    __slots__ = ("_began", "spent", "total")
+
+    def __init__(self) -> None:
+        self.spent: dict[str, int] = {}
+        self.total = 0
+        self._began = time.perf_counter_ns()
+
+    def node(self, name: str) -> AbstractContextManager[None]:
         """Time one node."""
-        began = time.perf_counter_ns()
-        try:
-            yield
-        finally:
-            took = (time.perf_counter_ns() - began) // 1000
-            self.spent[name] = self.spent.get(name, 0) + took
+        return _OpenNode(self, name)
+
+    def add(self, name: str, opened: int, closed: int) -> None:
+        """Add a time in which a node was open; both ends in nanoseconds of the process's clock."""
+        self.spent[name] += (closed - opened) // 1_000
+        self.total = (closed - self._began) // 1_000
+
+
+class _OpenNode:
+    """A node while it is open."""
+
+    __slots__ = ("_name", "_opened", "_times")
+
+    def __init__(self, times: NodeTimes, name: str) -> None:
+        self._times = times
+        self._name = name
+
+    def __enter__(self) -> None:
+        self._times.spent.setdefault(self._name, 0)
+        self._opened = time.perf_counter_ns()
+
+    def __exit__(self, *_: object) -> None:
+        self._times.add(self._name, self._opened, time.perf_counter_ns())
 
 
 class TapeSession:
