@@ -117,7 +117,10 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One stack handling one request, without the request, the frames and the tape.
 
     `began` is wall-clock microseconds since the Unix epoch; every other time is microseconds
-    since the exchange began. `plays` are on every run's line. `lost_us` is what a fallback cost.
+    since the exchange began. `plays` are on every run's line. `nodes` are the times in which the
+    nodes of its stack were open, in the order in which they first opened; `run_us` is the whole
+    time until the last one closed, 0 where none was open, or where an older record does not say.
+    `lost_us` is what a fallback cost.
     `sent` counts the frames the client already had when this run took over, or went on after a
     pause of the exchange `resumes`. `history` is that of a shadow with conversations of its own.
     `shadow`, on the serving run's line, is what became of the exchange's second run: `due` where it
@@ -142,6 +145,7 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: ErrorRecord | None = None
     plays: tuple[PlayRecord, ...] = ()
     nodes: dict[str, int] = {}
+    run_us: int = 0
     cost: float | None = None
     lost_us: int = 0
     pause_bytes: int = 0

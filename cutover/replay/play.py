@@ -258,6 +258,7 @@ def _record(recording: Recording, stack: LocalStack, run: Run) -> RunRecord:
         frames=tuple((frame.at, frame.data.decode()) for frame in run.frames),
         plays=tuple(play.record() for play in run.session.plays),
         nodes=run.session.trace.spent,
+        run_us=run.session.trace.total,
     )
 
 

@@ -87,22 +87,24 @@ class NodeTimes:
 
     `spent` sums them by name, in the order in which the nodes first opened. `total` is the time
     from the start of the run, when this is made, until the last node closed: what was done between
-    the nodes counts there alone.
+    the nodes counts there alone. `clock` returns nanoseconds.
     """
 
-    __slots__ = ("_began", "spent", "total")
+    __slots__ = ("_began", "clock", "spent", "total")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self.spent: dict[str, int] = {}
         self.total = 0
-        self._began = time.perf_counter_ns()
+        self.clock = clock
+        self._began = clock()
 
     def node(self, name: str) -> AbstractContextManager[None]:
         """Time one node."""
         return _OpenNode(self, name)
 
-    def add(self, name: str, opened: int, closed: int) -> None:
-        """Add a time in which a node was open; both ends in nanoseconds of the process's clock."""
+    def add(self, name: str, opened: int) -> None:
+        """Add the time of a node that closes now; it opened at a moment of the clock."""
+        closed = self.clock()
         self.spent[name] += (closed - opened) // 1_000
         self.total = (closed - self._began) // 1_000
 
@@ -118,10 +120,10 @@ class _OpenNode:
 
     def __enter__(self) -> None:
         self._times.spent.setdefault(self._name, 0)
-        self._opened = time.perf_counter_ns()
+        self._opened = self._times.clock()
 
     def __exit__(self, *_: object) -> None:
-        self._times.add(self._name, self._opened, time.perf_counter_ns())
+        self._times.add(self._name, self._opened)
 
 
 class TapeSession:

@@ -125,6 +125,7 @@ class ExchangeRecorder:
             tape=tape,
             plays=tuple([play.record() for play in session.plays]),
             nodes=session.trace.spent,
+            run_us=session.trace.total,
             models=tuple([charge.use for charge in charges]),
             cost=sum(costs) if costs else None,
             lost_us=context.lost_us if run.role != "shadow" else 0,

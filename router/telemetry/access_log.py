@@ -62,6 +62,7 @@ def _fields(context: ExchangeContext, line: LedgerLine) -> dict[str, Any]:
             "error": None if last.error is None else safe_name(last.error.code),
             "frames": len(last.frames),
             "nodes_ms": {safe_name(node): _ms(spent) for node, spent in last.nodes.items()},
+            "run_ms": _ms(last.run_us or None),
         }
     return fields
 

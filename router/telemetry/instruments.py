@@ -27,11 +27,13 @@ of Prometheus' client."""
 
 _QUICK = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _BYTES = tuple(float(1_024 << power) for power in (0, 1, 2, 3, 4, 5, 6, 8, 10, 12))
+_NODES = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
 _LONG = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0)
 
 
 OTHER = "other"
 MOST_CODES = 64
+"""Codes, or nodes, that are told apart."""
 
 _NAME = re.compile(r"[\w.:/@-]{1,100}", re.ASCII)
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,39}|")
@@ -45,7 +47,8 @@ def safe_name(value: str) -> str:
 class CodeLabels:
     """Lets through the first `MOST_CODES` different values that look like codes, else `other`.
 
-    The author of a stack chooses its codes, and may have put a user's words into one.
+    The author of a stack chooses its codes and names its nodes, and may have put a user's words
+    into one.
     """
 
     def __init__(self) -> None:
@@ -107,6 +110,7 @@ def _histogram(name: str, description: str, *labels: str, buckets: tuple[float, 
 
 
 _STACKS = ("flow", "assigned", "served")
+_RUN = ("flow", "stack", "role")
 _MODEL = ("flow", "stack", "role", "model", "asked")
 
 FIRST_FRAME = _histogram(
@@ -147,6 +151,19 @@ REFUSALS = _counter(
     "flow",
     "status",
     "code",
+)
+NODES = _histogram(
+    "node_seconds",
+    "Time in which a node of a run was open, waiting included",
+    *_RUN,
+    "node",
+    buckets=_NODES,
+)
+RUNS = _histogram(
+    "run_seconds",
+    "From the start of a run until its last node closed",
+    *_RUN,
+    buckets=_NODES,
 )
 TOKENS = _counter(
     "tokens_total", "Tokens of live model calls, as providers reported them", *_MODEL, "kind"

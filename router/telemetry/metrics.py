@@ -93,13 +93,14 @@ class ExchangeMetrics:
         self._values = values
         self._models = models
         self._codes = CodeLabels()
+        self._nodes = CodeLabels()
 
     def refused(self, flow: str, status: int, code: str) -> None:
         """Count a refusal of the router's own."""
         self._values.add(instruments.REFUSALS, 1, flow, str(status), self._codes(code))
 
     def finished(self, context: ExchangeContext) -> None:
-        """Count an exchange, its times and what its served runs used."""
+        """Count an exchange, its times, and the nodes and charges of its served runs."""
         values = self._values
         who = (context.spec.name, context.assignment.stack, context.served)
         values.observe(instruments.DURATION, context.ended / _MICROSECONDS, *who)
@@ -121,14 +122,19 @@ class ExchangeMetrics:
             if outcome is not None and outcome.refusal is not None:
                 self.refused(context.spec.name, outcome.refusal.status, outcome.refusal.code)
         for run, account in zip(context.records, context.accounts, strict=True):
-            self._use(run, account)
+            self._run(run, account)
 
     def settled(self, context: ExchangeContext, line: LedgerLine) -> None:
-        """Count what a shadow used beyond the tape."""
+        """Count the times of a shadow's nodes, and what it used beyond the tape."""
         if line.state == "compared":
-            self._use(context.records[-1], context.accounts[-1])
+            self._run(context.records[-1], context.accounts[-1])
 
-    def _use(self, run: RunRecord, account: Account) -> None:
+    def _run(self, run: RunRecord, account: Account) -> None:
+        who, observe = (run.flow, run.stack, run.role), self._values.observe
+        for node, spent in run.nodes.items():
+            observe(instruments.NODES, spent / _MICROSECONDS, *who, self._nodes(node))
+        if run.run_us:
+            observe(instruments.RUNS, run.run_us / _MICROSECONDS, *who)
         for charge in account.charges:
             usage = charge.use.usage
             if charge.how != "live" or usage is None:
@@ -137,7 +143,7 @@ class ExchangeMetrics:
             asked, answered = (
                 model if model in known else OTHER for model in (charge.requested, charge.answered)
             )
-            call = (run.flow, run.stack, run.role, answered, asked)
+            call = (*who, answered, asked)
             self._values.add(instruments.TOKENS, usage.prompt_tokens, *call, "input")
             self._values.add(instruments.TOKENS, usage.completion_tokens, *call, "output")
             if charge.cost is not None:

@@ -14,7 +14,7 @@ from contract.operations import OPERATIONS, Operation
 from contract.stores import MemoryEntry, Recall
 from effects.local import ScriptedHuman
 from effects.model import says
-from effects.tape import Tape
+from effects.tape import NodeTimes, Tape
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
 from tests.support.tape_calls import TURN, live, said, tool
@@ -74,6 +74,18 @@ async def test_time_spent_in_nodes_is_summed_by_name_and_not_on_the_tape() -> No
                 raise ZeroDivisionError
         assert list(it.run.trace.spent) == ["model"]
         assert it.exchange.tape.entries == []
+
+
+async def test_nodes_are_listed_as_they_open_and_the_total_ends_with_the_last() -> None:
+    """Of two that are open at once each counts in full; the total counts that time once."""
+    moments = iter(range(0, 9_000_000, 1_000_000))
+    times = NodeTimes(lambda: next(moments))
+    with times.node("outer"), times.node("inner"):
+        pass
+    assert (list(times.spent.items()), times.total) == ([("outer", 3_000), ("inner", 1_000)], 4_000)
+    with times.node("inner"):
+        pass
+    assert (list(times.spent.items()), times.total) == ([("outer", 3_000), ("inner", 2_000)], 6_000)
 
 
 PROTOCOLS = {port: getattr(ports, port.capitalize()) for port, _ in OPERATIONS}

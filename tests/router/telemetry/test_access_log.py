@@ -31,6 +31,9 @@ async def test_an_exchange_is_one_line_when_it_is_settled(assigned: StackName) -
     nodes = fields.pop("nodes_ms")
     assert nodes == {node: spent / 1_000 for node, spent in run.nodes.items()}
     assert "model_call" in nodes
+    assert next(iter(nodes)) == "initialize"
+    assert fields.pop("run_ms") == run.run_us / 1_000
+    assert run.run_us >= sum(run.nodes.values())
     assert 0 < fields.pop("first_text_ms") < run.frames[-1][0] / 1_000
     assert fields == {
         "exchange": run.exchange,

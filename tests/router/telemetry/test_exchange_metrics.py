@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from contract.flows.chat import ChatRequest
 from contract.model import Chunk, Usage
+from contract.ports import Effects
 from router.config.schema import BreakerSettings
 from router.stack import StackName
 from router.telemetry import instruments as i
@@ -81,6 +83,38 @@ async def test_what_the_model_used_is_counted_once(assigned: StackName) -> None:
     what = ("chat", assigned, "serving", MODEL, MODEL)
     assert counted[i.TOKENS] == {(*what, "input"): 1, (*what, "output"): 2}
     assert counted[i.COST] == {what: pytest.approx(0.003)}
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+async def test_the_nodes_of_each_run_are_timed(assigned: StackName) -> None:
+    """Those of the shadow apart; and each run as a whole."""
+    counted = await Counted().ask(assigned=assigned, shadow=100)
+    runs = counted.house.runs
+    assert [run.role for run in runs] == ["serving", "shadow"]
+    sums = counted[i.NODES, "_sum"]
+    for run in runs:
+        who = ("chat", run.stack, run.role)
+        assert {node: sums[*who, node] for node in run.nodes} == {
+            node: spent / 1e6 for node, spent in run.nodes.items()
+        }
+        assert counted[i.RUNS, "_sum"][who] == run.run_us / 1e6
+    assert set(counted[i.NODES, "_count"].values()) == {1}
+    assert len(sums) == sum(len(run.nodes) for run in runs)
+
+
+async def test_a_node_that_is_named_in_a_users_words_has_no_label_of_its_own() -> None:
+    """A team names the nodes of its own flow; a name may be made of what was sent."""
+
+    def named(request: Any, effects: Effects) -> AsyncIterator[Any]:
+        for name in (f"answer {request.body.content}", "my_node"):
+            with effects.trace.node(name):
+                pass
+        return FLOWS["legacy"](request, effects)
+
+    counted = await Counted().ask(flows={"legacy": named})
+    nodes = {labels[-1] for labels in counted[i.NODES, "_count"]}
+    assert {"other", "my_node", "initialize"} <= nodes
+    assert not any("answer" in node for node in nodes)
 
 
 async def test_a_model_nobody_configured_has_no_label_of_its_own() -> None:
