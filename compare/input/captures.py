@@ -157,14 +157,15 @@ def lacks_a_run(roles: Collection[str], shadow: str) -> bool:
 
 def _as_settled(runs: Exchange) -> Exchange:
     """Let the serving run say what a line of its own says of a second run that never came."""
-    states = [run.shadow for run in runs if _is_not_to_come(run)]
+    states = [run.shadow for run in runs if is_not_to_come(run)]
     if not states or runs[0].role != "serving":
         return runs
     serving = msgspec.structs.replace(runs[0], shadow=states[0])
-    return (serving, *(run for run in runs[1:] if not _is_not_to_come(run)))
+    return (serving, *(run for run in runs[1:] if not is_not_to_come(run)))
 
 
-def _is_not_to_come(run: RunRecord) -> bool:
+def is_not_to_come(run: RunRecord | RunHead) -> bool:
+    """Whether a line stands for a second run that was dropped, or never came."""
     return run.role == "shadow" and run.shadow not in {"", "due"}
 
 
@@ -195,7 +196,7 @@ class _RunReader:
                     for frame, index in zip(raw, repeats(raw, known), strict=True)
                 ]
         except ILLEGIBLE as trouble:
-            return _damage(line, self._place, f"{line.place}: {trouble}")
+            return damage_of(line, self._place, f"{line.place}: {trouble}")
         self._exchange, self._frames = run.exchange, (raw, texts)
         if run.shadow == "due":
             self._awaited[run.exchange] = self._frames, len(line.data)
@@ -230,7 +231,8 @@ def _check_text(run: RunRecord) -> None:
     b"".join(raw).decode()
 
 
-def _damage(line: CapturedLine, place: str, why: str) -> Damage:
+def damage_of(line: CapturedLine, place: str, why: str) -> Damage:
+    """Describe a line that is no run of this version."""
     if not line.ended:
         return Damage("torn", place, f"{line.place} does not end")
     try:

@@ -45,6 +45,9 @@ COMMANDS: Mapping[str, _Place] = {
         "diff:diff",
         "Compare legacy and graph on captured exchanges, or one report with an older one.",
     ),
+    "report": _Place(
+        "report:report", "Report what captures hold beside differences: the time in each node."
+    ),
     "noise": _Place(
         "noise:noise", "Measure how far legacy is from itself, and whether graph is farther."
     ),
