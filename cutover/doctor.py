@@ -19,6 +19,7 @@ from cutover.stores import (
     NoSuchStore,
     check_server,
     check_store_file,
+    conversations_token,
     pause_encryption,
 )
 from cutover.wiring.addresses import checkpoints_address
@@ -29,7 +30,8 @@ from cutover.wiring.tools import mcp, tool_server
 from effects.memory.embeddings import maker_named
 from effects.memory.sqlite import vectors_in_file
 from effects.memory.store import VectorCounts
-from effects.stores import HealthCheck, Plaintext
+from effects.stores import HealthCheck, HttpConversations, Plaintext
+from effects.stores.http import NO_MESSAGE
 from router.config.addresses import AUTO, read_secret, resolve_address
 from router.config.capabilities import powers_of
 from router.config.schema import EmbeddingSettings, McpServerSettings, RemoteStackSettings, Settings
@@ -68,6 +70,7 @@ async def examine(settings: Settings, environ: Mapping[str, str]) -> list[PartCh
         "admin.token_env": settings.admin.token_env,
         "captures.pseudonym_key_env": settings.captures.pseudonym_key_env,
         "tracing.endpoint_env": settings.tracing.endpoint_env,
+        "conversations.token_env": settings.conversations.token_env,
     }
     local = any(powers.taped for powers in powers_of(settings.stacks).values())
     checks = {
@@ -75,7 +78,10 @@ async def examine(settings: Settings, environ: Mapping[str, str]) -> list[PartCh
             f"stacks.{name}": _stack(name, at, settings)
             for name, at in places(settings.stacks).items()
         },
-        **{f"stores.{name}": _store(name, at, environ) for name, at in _stores(settings).items()},
+        **{
+            f"stores.{name}": _store(name, at, environ, settings)
+            for name, at in _stores(settings).items()
+        },
         "recall": _recall(settings, environ),
         **{
             f"providers.{name}": _reachable(one.base_url, one.base_url)
@@ -152,7 +158,7 @@ def _stores(settings: Settings) -> dict[str, str]:
     return stores.model_dump() | {"checkpoints": checkpoints}
 
 
-async def _store(what: str, place: str, environ: Mapping[str, str]) -> str:
+async def _store(what: str, place: str, environ: Mapping[str, str], settings: Settings) -> str:
     url = resolve_address(place, environ)
     scheme, _, rest = url.partition("://")
     if url != AUTO and scheme not in SCHEMES.get(what, (scheme,)):
@@ -163,10 +169,22 @@ async def _store(what: str, place: str, environ: Mapping[str, str]) -> str:
         return f"{place}: for the life of one process"
     if health := await check_server(what, url):
         return _healthy(health, place)
-    reached = await _reachable(url, place)
+    await _reachable(url, place)
     if not url.startswith("http"):
         raise PartMissing(place, "takes connections and says nothing, or nothing intelligible")
-    return reached
+    return await _service(url, place, conversations_token(settings.conversations, environ))
+
+
+async def _service(url: str, place: str, token: str) -> str:
+    """Ask a service that stores conversations for a message that it does not have."""
+    try:
+        async with HttpConversations.open(url, token=token) as service:
+            await service.find("doctor", NO_MESSAGE)
+    except EffectFailed as failed:
+        status = failed.fault.data.get("status", failed.fault.code)
+        why = f"it should answer 404 to an unknown message, not {status}; see memory-service.md"
+        raise PartMissing(place, why) from failed
+    return f"{place}: answers"
 
 
 def _file(what: str, path: Path, place: str) -> str:

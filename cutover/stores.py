@@ -13,6 +13,7 @@ from contract.ports import Memory
 from cutover.wiring.periodic import sweeping
 from effects import memory
 from effects.memory.sqlite import MEMORY
+from effects.model import Secret
 from effects.stores import (
     ConversationStore,
     Encryption,
@@ -49,10 +50,11 @@ from effects.stores.tables import (
     Schema,
 )
 from router.admin.history import HISTORY
+from router.config.addresses import read_secret
 
 if TYPE_CHECKING:
     from effects.memory.embeddings import Embedder
-    from router.config.schema import PauseSettings
+    from router.config.schema import ConversationSettings, PauseSettings
 
 Locks: TypeAlias = ProcessLocks | LeasedLocks
 
@@ -86,15 +88,25 @@ class NoSuchStore(CutoverError):
         super().__init__(f"{what} cannot be kept in {scheme!r}; known are {known}")
 
 
-async def open_conversations(address: str, stack: AsyncExitStack) -> ConversationStore:
-    """Open the store of conversations; it is closed with `stack`."""
+async def open_conversations(
+    address: str, stack: AsyncExitStack, token: str = ""
+) -> ConversationStore:
+    """Open the store of conversations, closed with `stack`; a service gets the bearer `token`."""
     match _scheme("conversations", address):
         case "memory":
             return MemoryConversations()
         case "http" | "https":
-            return await stack.enter_async_context(HttpConversations.open(address))
+            return await stack.enter_async_context(HttpConversations.open(address, token=token))
         case _:
             return await stack.enter_async_context(SqlConversations.open(address))
+
+
+def conversations_token(section: ConversationSettings, environ: Mapping[str, str]) -> str:
+    """Return the bearer token of a service that stores conversations, "" without one.
+
+    Raises `ConfigRefused` for a variable that is not set, `KeyUnusable` for what is no token.
+    """
+    return Secret(read_secret(section.token_env, environ).decode()).reveal()
 
 
 async def open_memory(

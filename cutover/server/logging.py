@@ -185,7 +185,7 @@ def log_formatter(
 def _secrets(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:
     variables = {provider.key_env for provider in settings.providers.values()}
     variables |= {settings.server.qa_key_env, settings.captures.pseudonym_key_env, KEY}
-    variables.add(settings.tracing.endpoint_env)
+    variables |= {settings.tracing.endpoint_env, settings.conversations.token_env}
     variables |= {name for one in settings.tools.mcp.values() for name in (*one.env, one.token_env)}
     for where in settings.stores.model_dump().values():
         variables.add(where.removeprefix("env:") if where.startswith("env:") else "")

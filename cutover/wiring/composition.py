@@ -15,6 +15,7 @@ from contract.ports import Effects, Memory, Model
 from cutover.flows import flows_of
 from cutover.stores import (
     Locks,
+    conversations_token,
     open_conversations,
     open_locks,
     open_memory,
@@ -127,6 +128,7 @@ async def open_services(
     # Errors of the configuration come before anything is created on disk.
     entries = model_entries(first, environ)
     servers = tool_servers(first.tools, environ)
+    token = conversations_token(first.conversations, environ)
     async with AsyncExitStack() as stack:
         stack.enter_context(counted_loop_time())
         observers = open_tracing(first.tracing, environ, stack)
@@ -143,7 +145,8 @@ async def open_services(
         model = RescuingModel(models, policy)
         embedder = await open_embedder(first.embeddings, environ, stack)
         sources = open_tool_servers(servers, stack)
-        live = await _open_live_ports(first, stores, model, embedder, sources, stack)
+        turns = await open_conversations(stores.conversations, stack, token)
+        live = await _open_live_ports(first, stores, model, embedder, sources, turns, stack)
         sealing = pause_encryption(first.pauses, environ)
         pauses = await open_pauses(stores.pauses, stack, sealing)
         write_journal = None
@@ -211,6 +214,7 @@ async def _open_live_ports(
     model: Model,
     embedder: Embedder | None,
     sources: Sequence[ToolSource],
+    conversations: ConversationStore,
     stack: AsyncExitStack,
 ) -> LivePorts:
     """Open the stores and tools that stacks reach; `stores` are their addresses, looked up."""
@@ -223,7 +227,6 @@ async def _open_live_ports(
         sources=sources,
     )
     stack.push_async_callback(tools.aclose)
-    conversations = await open_conversations(stores.conversations, stack)
     return LivePorts(model, tools, memory, conversations, await open_locks(stores.locks, stack))
 
 

@@ -1,34 +1,27 @@
 """Conversations stored by another service, and a reference of such a service.
 
-It answers three requests; a turn is a JSON object with the fields of `contract.stores.Turn`, absent
-ones left out:
-
-    GET /messages/{id}                           200 turn | 404
-    PUT /messages/{id}  turn                     200, 201 stored or the same | 409 id taken
-    GET /chats/{chat}/messages?before=&limit=    200 {"turns": [turn, …]}, oldest first
-
-Each request has a parameter `flow` in its query, the flow whose ids of messages and chats are
-meant: the same id in another flow is another message, or chat. A service that stores the turns of
-one flow alone may ignore it. A turn stored without a flow is seen by every flow.
-
-Ids are percent-encoded, so that a slash in one does not end it. A message
-that is not stored comes after all that are: some flows ask for the history before they store a
-turn, and a service that answered "none" to that would lose the conversation.
+The protocol is in docs/memory-service.md. A message that is not stored comes after all that are:
+some flows ask for the history before they store a turn. A service might answer "none" to that, or
+compare ids, so it is asked for the latest turns, without `before`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from secrets import compare_digest
 from typing import Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -43,8 +36,11 @@ from effects.stores.conversations import ConversationStore, FlowView, check_turn
 _Decoded = TypeVar("_Decoded", Turn, FoundTurns)
 
 _UNAVAILABLE: Final = "store_unavailable"
-_NO_MESSAGE: Final = "cutover.no-message"
+NO_MESSAGE: Final = "cutover.no-message"
+"""An id that no message has."""
 _STORED = frozenset({HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT})
+_STORED_IDS: Final = 4_096
+"""Ids of messages that are known to be stored: those of the exchanges that are open, and more."""
 _LATER = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 
 log = logging.getLogger(__name__)
@@ -62,6 +58,7 @@ class HttpConversations(FlowView):
         quiet = session.timeout.total or 0.0
         self._outage = OutageGuard("conversations", self._probe, quiet=quiet)
         self._outage.answered()  # nothing says otherwise yet
+        self._stored: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     @property
     def fault(self) -> str | None:
@@ -70,12 +67,16 @@ class HttpConversations(FlowView):
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, base_url: str, *, limit: float = 5.0) -> AsyncIterator[HttpConversations]:
-        """Connect to the service; `limit` is seconds a request."""
+    async def open(
+        cls, base_url: str, *, limit: float = 5.0, token: str = ""
+    ) -> AsyncIterator[HttpConversations]:
+        """Connect to the service; `limit` is seconds a request, `token` a bearer token."""
         timeout = aiohttp.ClientTimeout(total=limit, connect=min(limit, 2.0))
         # Neither cookies nor redirects to elsewhere belong to the protocol.
         async with aiohttp.ClientSession(
-            timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
+            timeout=timeout,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"authorization": f"Bearer {token}"} if token else None,
         ) as session:
             conversations = cls(base_url, session)
             try:
@@ -90,40 +91,70 @@ class HttpConversations(FlowView):
         status, body = await self._call("GET", path)
         if status == HTTPStatus.NOT_FOUND:
             return None
-        return _decode(_turn, _expect(status, body))
+        turn = _decode(_turn, _expect(status, body))
+        self._note_stored(message_id)
+        return turn
 
     async def put(self, site: str, turn: Turn) -> bool:
         """Store a turn; an equal one again is fine, False when the id belongs to another."""
         check_turn(turn)
         path = f"/messages/{_segment(turn.message_id)}{self._query()}"
         status, body = await self._call("PUT", path, msgspec.json.encode(turn))
-        if status == HTTPStatus.CONFLICT:
-            return False
-        _expect(status, body)
-        return True
+        if status != HTTPStatus.CONFLICT:
+            _expect(status, body)
+        self._note_stored(turn.message_id)
+        return status != HTTPStatus.CONFLICT
 
     async def history(
         self, site: str, chat_id: str, *, before: str, limit: int
     ) -> tuple[Turn, ...]:
         """Read up to `limit` turns stored before a message, oldest first."""
         require_storable("store_failed", chat_id, before)
-        query = self._query(before=before, limit=max(limit, 0))
-        path = f"/chats/{_segment(chat_id)}/messages{query}"
-        turns = _decode(_turns, _expect(*await self._call("GET", path))).turns
+        if before and (self.flow, before) not in self._stored:
+            latest = await self._latest_unless_stored(site, chat_id, before, limit)
+            if latest is not None:
+                return latest
+        turns = await self._read(chat_id, before, limit)
         if not turns and before and limit > 0:
             await self._check_unknown(site, chat_id, before)
         return turns
+
+    async def _latest_unless_stored(
+        self, site: str, chat_id: str, message_id: str, limit: int
+    ) -> tuple[Turn, ...] | None:
+        """Return the latest turns of a chat, None where the message is stored.
+
+        Both are asked at once: a turn waits no longer than for one request.
+        """
+        try:
+            async with asyncio.TaskGroup() as both:
+                stored = both.create_task(self.find(site, message_id))
+                latest = both.create_task(self._read(chat_id, "", limit))
+        except* EffectFailed as failed:
+            raise _first(failed) from failed
+        return latest.result() if stored.result() is None else None
+
+    async def _read(self, chat_id: str, before: str, limit: int) -> tuple[Turn, ...]:
+        """Read turns before a stored message, or the latest ones."""
+        named: dict[str, object] = {"before": before} if before else {}
+        path = f"/chats/{_segment(chat_id)}/messages{self._query(**named, limit=max(limit, 0))}"
+        return _decode(_turns, _expect(*await self._call("GET", path))).turns
+
+    def _note_stored(self, message_id: str) -> None:
+        self._stored[self.flow, message_id] = None
+        if len(self._stored) > _STORED_IDS:
+            self._stored.popitem(last=False)
 
     def _query(self, **values: object) -> str:
         named = values | ({"flow": self.flow} if self.flow else {})
         return f"?{urlencode(named, quote_via=quote)}" if named else ""
 
     async def _check_unknown(self, site: str, chat_id: str, before: str) -> None:
-        """Raise `EffectFailed` where a chat has turns, and none before a message it does not have.
+        """Raise `EffectFailed` where a chat has turns, and none before a message it has lost.
 
         It costs the first message of each chat a request.
         """
-        if not await self.history(site, chat_id, before="", limit=1):
+        if not await self._read(chat_id, "", 1):
             return
         if await self.find(site, before) is None:
             log.error(
@@ -144,7 +175,7 @@ class HttpConversations(FlowView):
         return await self._send(method, path, body)
 
     async def _probe(self) -> None:
-        await self._send("GET", f"/messages/{_NO_MESSAGE}")
+        await self._send("GET", f"/messages/{NO_MESSAGE}")
 
     async def _send(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         try:
@@ -162,6 +193,11 @@ class HttpConversations(FlowView):
             raise EffectFailed(Fault(_UNAVAILABLE, retryable=True)) from failure
         self._outage.answered()
         return found
+
+
+def _first(failed: BaseExceptionGroup[EffectFailed]) -> EffectFailed:
+    first = failed.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def _expect(status: int, body: bytes) -> bytes:
@@ -194,10 +230,13 @@ LONGEST_HISTORY = 1_000
 _COUNT = re.compile("[0-9]{1,9}")
 
 
-def conversation_service(store: ConversationStore) -> Starlette:
-    """Serve a store; the caller closes it."""
+def conversation_service(store: ConversationStore, token: str = "") -> Starlette:
+    """Serve a store, to callers with the bearer token if one is given; the caller closes it."""
 
     def conversations(request: Request) -> Conversations:
+        sent = request.headers.get("authorization", "")
+        if token and not compare_digest(sent.encode(), f"Bearer {token}".encode()):
+            raise HTTPException(HTTPStatus.UNAUTHORIZED)
         return store.of(request.query_params.get("flow", ""))
 
     async def find(request: Request) -> Response:

@@ -428,6 +428,12 @@ class StoreSettings(Section):
     )
 
 
+class ConversationSettings(Section):
+    """At start; a service that stores conversations, see memory-service.md."""
+
+    token_env: Variable = _key("variable with its bearer token", "")
+
+
 class PauseSettings(Section):
     """At start; see privacy.md."""
 
@@ -711,6 +717,7 @@ class Settings(Section):
     tracing: TracingSettings = TracingSettings()
     log: LogSettings = LogSettings()
     stores: StoreSettings = StoreSettings()
+    conversations: ConversationSettings = ConversationSettings()
     pauses: PauseSettings = PauseSettings()
     exchanges: ExchangeSettings = ExchangeSettings()
     embeddings: EmbeddingSettings = EmbeddingSettings()

@@ -16,8 +16,10 @@ import pytest
 from cutover.doctor import examine
 from cutover.flows import SPECS
 from effects.memory import open_memory
-from effects.stores import SqlConversations
+from effects.stores import MemoryConversations, SqlConversations
+from effects.stores.http import conversation_service
 from router.config.loader import parse_settings
+from tests.support.asgi import served
 
 pytestmark = pytest.mark.sockets
 
@@ -175,3 +177,27 @@ async def test_a_redis_is_asked(redis_url: str) -> None:
     ok, detail = await check("locks", f"{redis_url}?db=99999")
     assert not ok
     assert "no such database" in detail
+
+
+@pytest.mark.parametrize(
+    ("token", "good", "said"),
+    [
+        (PASSWORD, True, "answers"),
+        ("another", False, "it should answer 404 to an unknown message, not 401"),
+    ],
+)
+async def test_a_service_is_asked_for_a_message(
+    token: str,
+    good: bool,  # noqa: FBT001 - a row of a table
+    said: str,
+) -> None:
+    """With the token that is configured."""
+    async with served(conversation_service(MemoryConversations(), PASSWORD)) as url:
+        text = f'[stores]\nhistory = ""\nconversations = "{url}"\n[conversations]\ntoken_env = "T"'
+        settings = parse_settings(text, "cutover.toml", SPECS)
+        checks = {one.part: one for one in await examine(settings, {"T": token})}
+    found = checks["stores.conversations"]
+    assert found.ok == good
+    assert found.detail.startswith(f"{url}: {said}")
+    assert checks["conversations.token_env"].ok
+    assert not any(token in one.detail for one in checks.values())

@@ -1,4 +1,4 @@
-"""The store of pauses of a deployment: where it is, what seals it, who sweeps it."""
+"""The stores of a deployment: where pauses are, what seals them, and the token of a service."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from contract.errors import EffectFailed
-from cutover.stores import NoSuchStore, open_pauses, pause_encryption
+from cutover.stores import NoSuchStore, conversations_token, open_pauses, pause_encryption
+from effects.model.registry import KeyUnusable
 from effects.stores import InvalidKeys, Plaintext
 from effects.stores.pauses.aes import AesEncryption
 from effects.stores.pauses.encryption import ENCRYPTED
-from router.config.schema import PauseSettings
+from router.config.errors import ConfigRefused
+from router.config.schema import ConversationSettings, PauseSettings
 from tests.support.postgres import own_schema
 from tests.support.records import a_pause
 
@@ -58,3 +60,15 @@ def test_the_key_comes_from_the_environment() -> None:
         strict.open(b"tape", "h1", "tape")
     with pytest.raises(InvalidKeys, match="'KEYS' cannot be used: it is not set"):
         pause_encryption(PauseSettings(key_env="KEYS"), {})
+
+
+def test_the_token_of_a_service_comes_from_its_variable() -> None:
+    """None is configured by default; one that is named has to be there, and fit into a header."""
+    assert conversations_token(ConversationSettings(), {}) == ""
+    section = ConversationSettings(token_env="MEMORY_TOKEN")
+    assert conversations_token(section, {"MEMORY_TOKEN": "t0ken"}) == "t0ken"
+    with pytest.raises(ConfigRefused, match="MEMORY_TOKEN"):
+        conversations_token(section, {})
+    with pytest.raises(KeyUnusable) as refused:
+        conversations_token(section, {"MEMORY_TOKEN": "t0ken\nx: y"})
+    assert "t0ken" not in str(refused.value)

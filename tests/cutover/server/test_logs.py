@@ -63,6 +63,15 @@ def test_keys_and_passwords_are_struck() -> None:
     assert said.endswith(" a" + " [secret]" * 11 + "-and-more")
 
 
+def test_the_token_of_a_conversation_service_is_struck() -> None:
+    """As every other secret that a variable holds."""
+    text = CONFIGURATION + '[conversations]\ntoken_env = "MEMORY"\n'
+    record = logging.LogRecord("a", logging.ERROR, __file__, 1, "Bearer a-memory-token", (), None)
+    environ = ENVIRON | {"MEMORY": "a-memory-token"}
+    said = log_formatter(parse_settings(text, "x", SPECS), environ).format(record)
+    assert said.endswith("Bearer [secret]")
+
+
 def test_tracebacks_are_searched_too() -> None:
     """An exception may quote the user."""
     with pytest.raises(ValueError, match="invalid literal") as caught:

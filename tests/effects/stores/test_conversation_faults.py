@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -12,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -202,7 +204,13 @@ async def test_an_answer_that_breaks_the_promise_is_a_fault(body: bytes) -> None
 
 
 class KnownOnly(MemoryConversations):
-    """Answers none before a message that it does not know."""
+    """Answers none before a message that it does not know, or has lost."""
+
+    lost = ""
+
+    async def find(self, site: str, message_id: str) -> Turn | None:
+        """Look a turn up."""
+        return None if message_id == self.lost else await super().find(site, message_id)
 
     async def history(
         self, site: str, chat_id: str, *, before: str, limit: int
@@ -218,7 +226,8 @@ async def test_a_service_that_knows_nothing_before_a_new_message_is_a_fault(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A conversation would be lost silently; a new chat and its first message have no history."""
-    service = conversation_service(KnownOnly())
+    known = KnownOnly()
+    service = conversation_service(known)
     async with served(service) as url, HttpConversations.open(url) as store:
         assert await store.history("history", "c1", before="m1", limit=5) == ()
         first = Turn(message_id="m1", role="user", content="x", chat_id="c1")
@@ -226,10 +235,64 @@ async def test_a_service_that_knows_nothing_before_a_new_message_is_a_fault(
         assert await store.history("history", "c1", before="m1", limit=5) == ()
         assert await store.history("history", "c1", before="m2", limit=0) == ()
         assert await store.history("history", "c1", before="", limit=5) == (first,)
+        other = Turn(message_id="m2", role="user", content="x", chat_id="c2")
+        assert await store.put("message", other)
+        known.lost = "m2"  # the client knows it as stored, and asks for what came before it
         with pytest.raises(EffectFailed) as failed:
             await store.history("history", "c1", before="m2", limit=5)
     assert failed.value.fault == Fault("store_failed", data={"reason": "unknown_before"})
     assert url in caplog.text
+
+
+@pytest.mark.sockets
+async def test_a_service_is_not_asked_what_came_before_a_message_it_does_not_have() -> None:
+    """Whatever it would answer to that: it is asked for the latest turns, without `before`."""
+    asked: list[tuple[str, str]] = []
+    service = conversation_service(KnownOnly())
+
+    async def noting(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            asked.append((scope["path"], scope["query_string"].decode()))
+        await service(scope, receive, send)
+
+    first = Turn(message_id="m1", role="user", content="x", chat_id="c1")
+    async with served(noting) as url:
+        async with HttpConversations.open(url) as store:
+            assert await store.put("message", first)
+            asked.clear()
+            assert await store.history("history", "c1", before="new", limit=5) == (first,)
+            assert sorted(asked) == [("/chats/c1/messages", "limit=5"), ("/messages/new", "")]
+            assert await store.put("message", replace(first, message_id="m2"))
+            asked.clear()
+            assert await store.history("history", "c1", before="m2", limit=5) == (first,)
+            assert asked == [("/chats/c1/messages", "before=m2&limit=5")]
+        # Another process does not know that it is stored: it asks, and then for the turns before.
+        async with HttpConversations.open(url) as other:
+            assert await other.history("history", "c1", before="m2", limit=5) == (first,)
+
+
+@pytest.mark.sockets
+async def test_a_token_is_sent_with_every_call_and_is_in_no_fault_or_line(
+    caplog: pytest.LogCaptureFixture, unused_port: int
+) -> None:
+    """A service that wants another one refuses; the fault has the status alone."""
+    caplog.set_level(logging.DEBUG)
+    app = conversation_service(MemoryConversations(), "t0ken-of-the-service")
+    first = Turn(message_id="m1", role="user", content="x", chat_id="c1")
+    async with served(app) as url:
+        async with HttpConversations.open(url, token="t0ken-of-the-service") as store:
+            assert await store.put("message", first)
+            assert await store.history("history", "c1", before="later", limit=5) == (first,)
+        for wrong in ("", "wr0ng-token"):
+            async with HttpConversations.open(url, token=wrong) as store:
+                for fault in await faults(store):
+                    assert fault == Fault("store_failed", data={"status": 401})
+    async with HttpConversations.open(f"http://127.0.0.1:{unused_port}", token="t0ken") as store:
+        for fault in await faults(store):
+            assert fault == Fault("store_unavailable", retryable=True)
+        assert "t0ken" not in repr(vars(store))
+    assert "t0ken" not in caplog.text
+    assert "wr0ng" not in caplog.text
 
 
 @pytest.mark.sockets

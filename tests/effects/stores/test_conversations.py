@@ -1,13 +1,20 @@
-"""Stores of conversations: one suite for all of them."""
+"""Stores of conversations: one suite for all of them, and for a service of your own.
+
+docs/memory-service.md shows how a service is put to it: `-k service`, with its address and token in
+`CONVERSATION_SERVICE_URL` and `CONVERSATION_SERVICE_TOKEN`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import os
+import uuid
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from contract.errors import EffectFailed
 from contract.ports import Conversations
@@ -35,10 +42,69 @@ def replied(message_id: str, reply_to: str, content: str = "嗯") -> Turn:
     )
 
 
+class OwnIds:
+    """A store that holds turns of others, too: every id begins with one that is unique.
+
+    Nothing has to be removed before a test, or after it.
+    """
+
+    def __init__(self, store: ConversationStore, prefix: str = "") -> None:
+        self._store = store
+        self._prefix = prefix or f"{uuid.uuid4().hex[:12]}-"
+
+    def of(self, flow: str) -> OwnIds:
+        """Return the conversations of a flow."""
+        return OwnIds(self._store.of(flow), self._prefix)  # type: ignore[arg-type] # has `of`, too
+
+    async def find(self, site: str, message_id: str) -> Turn | None:
+        """Find a turn."""
+        return self._shown(await self._store.find(site, self._prefix + message_id))
+
+    async def put(self, site: str, turn: Turn) -> bool:
+        """Store a turn."""
+        return await self._store.put(site, self._named(turn))
+
+    async def history(
+        self, site: str, chat_id: str, *, before: str, limit: int
+    ) -> tuple[Turn, ...]:
+        """Read turns."""
+        named = self._prefix + before if before else ""
+        chat = self._prefix + chat_id
+        found = await self._store.history(site, chat, before=named, limit=limit)
+        return tuple(turn for one in found if (turn := self._shown(one)))
+
+    def _named(self, turn: Turn) -> Turn:
+        """Put the prefix before every id of a turn."""
+        return self._with_ids(turn, lambda one: self._prefix + one)
+
+    def _shown(self, turn: Turn | None) -> Turn | None:
+        """Take the prefix off again."""
+        return turn and self._with_ids(turn, lambda one: one.removeprefix(self._prefix))
+
+    def _with_ids(self, turn: Turn, change: Callable[[str], str]) -> Turn:
+        ids = {name: getattr(turn, name) for name in ("message_id", "chat_id", "reply_to")}
+        return replace(turn, **{name: one and change(one) for name, one in ids.items()})
+
+
 ERASABLE = ("memory", *PLACES)
+SERVICE_URL = "CONVERSATION_SERVICE_URL"
+SERVICE_TOKEN = "CONVERSATION_SERVICE_TOKEN"
 
 
-@pytest.fixture(params=[*ERASABLE, pytest.param("http", marks=pytest.mark.sockets)])
+async def opened_service(stack: AsyncExitStack) -> ConversationStore:
+    """Open the service that the environment names, otherwise the reference, with a token."""
+    url, token = os.environ.get(SERVICE_URL, ""), os.environ.get(SERVICE_TOKEN, "")
+    if not url:
+        token = "a-token"
+        app = conversation_service(MemoryConversations(), token)
+        url = await stack.enter_async_context(served(app))
+    return OwnIds(await stack.enter_async_context(HttpConversations.open(url, token=token)))
+
+
+ON_SOCKETS = [pytest.param(name, marks=pytest.mark.sockets) for name in ("http", "service")]
+
+
+@pytest.fixture(params=[*ERASABLE, *ON_SOCKETS])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ConversationStore]:
     """Give an empty store of each kind."""
     async with AsyncExitStack() as stack:
@@ -49,6 +115,8 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             case "http":
                 url = await enter(served(conversation_service(MemoryConversations())))
                 yield await enter(HttpConversations.open(url))
+            case "service":
+                yield await opened_service(stack)
             case _:
                 place = await enter(empty_place(request, tmp_path))
                 yield await enter(SqlConversations.open(place))
