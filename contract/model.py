@@ -161,6 +161,19 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     max_output_tokens: int = 16_384
 
 
+class CountTokens(msgspec.Struct, frozen=True):
+    """Arguments of `model.count`: texts as they stand in messages to a model."""
+
+    model_id: str
+    texts: tuple[str, ...]
+
+
+class TokenCounts(msgspec.Struct, frozen=True):
+    """Result of `model.count`: tokens of each text; None where no exact count can be had."""
+
+    tokens: tuple[int, ...] | None
+
+
 class Usage(msgspec.Struct, frozen=True):
     """Token counts as providers report them."""
 

@@ -15,11 +15,13 @@ import msgspec
 from contract.human import AwaitAnswer, HumanAnswer, OpenedQuestion, OpenQuestion
 from contract.model import (
     Chunk,
+    CountTokens,
     LookUp,
     ModelCall,
     ModelInfo,
     NoArguments,
     OfferedTools,
+    TokenCounts,
     ToolCall,
     ToolResult,
 )
@@ -88,6 +90,7 @@ MODEL_STREAM: Final = Operation(
     "model", "stream", ModelCall, Chunk, "read", streams=True, whole=True
 )
 MODEL_LOOKUP: Final = Operation("model", "lookup", LookUp, ModelInfo, "instant")
+MODEL_COUNT: Final = Operation("model", "count", CountTokens, TokenCounts, "read", result="tokens")
 TOOLS_LIST: Final = Operation("tools", "list", NoArguments, OfferedTools, "read", result="tools")
 TOOLS_RUN: Final = Operation(
     "tools", "run", ToolCall, ToolResult, "write", whole=True, order="lasting"

@@ -30,6 +30,15 @@ class Model(Protocol):
         """Look up a registered model; fault `unknown_model` if there is none."""
         ...
 
+    async def count(
+        self, site: str, model_id: str, texts: tuple[str, ...]
+    ) -> tuple[int, ...] | None:
+        """Count the tokens of each text as the model does; None where its tokenizer is not at hand.
+
+        Fault `unknown_model`.
+        """
+        ...
+
 
 class Tools(Protocol):
     """The tools a model may call."""

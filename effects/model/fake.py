@@ -39,14 +39,19 @@ class ScriptedModel:
 
     `script` is a function of the call, or steps for every call. `calls` are (site, call) in the
     order they were made, `open` counts streams that have begun and not ended, `cancelled` those
-    that were closed or cancelled before their end; `left` is set with the first of these.
+    that were closed or cancelled before their end; `left` is set with the first of these. `tokens`
+    counts those of a text.
     """
 
     def __init__(
-        self, script: Script | Sequence[Step], models: Iterable[ModelInfo] | None = None
+        self,
+        script: Script | Sequence[Step],
+        models: Iterable[ModelInfo] | None = None,
+        tokens: Callable[[str], int] | None = None,
     ) -> None:
         self._script = script if callable(script) else in_turn(script)
         self._models = None if models is None else {info.model_id: info for info in models}
+        self._tokens = tokens
         self.calls: list[tuple[str, ModelCall]] = []
         self.open = 0
         self.cancelled = 0
@@ -55,6 +60,13 @@ class ScriptedModel:
     async def lookup(self, site: str, model_id: str) -> ModelInfo:
         """Return what was given as `models`; without them every model is known by its own id."""
         return self._known(model_id)
+
+    async def count(
+        self, site: str, model_id: str, texts: tuple[str, ...]
+    ) -> tuple[int, ...] | None:
+        """Count with what was given as `tokens`; without it no tokenizer is at hand."""
+        self._known(model_id)
+        return None if self._tokens is None else tuple(map(self._tokens, texts))
 
     async def stream(self, site: str, call: ModelCall) -> AsyncIterator[Chunk]:
         """Play the script's steps for this call."""

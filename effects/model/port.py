@@ -60,6 +60,7 @@ from effects.model.stream import (
     read_answer,
     total_deadline,
 )
+from effects.model.tokens import TokenCounter
 
 Rescued = Literal["hedged", "retried", "failed_over", "spliced", "not_spliced", "given_up"]
 
@@ -128,6 +129,7 @@ class RescuingModel:
         policy = policy or RescuePolicy()
         self.breakers = ProviderBreakers(policy.breaker)
         self.counts = RescueCounts()
+        self._tokens = TokenCounter()
         self._means = RescueMeans(policy, self.breakers, draw)
 
     @property
@@ -147,6 +149,12 @@ class RescuingModel:
     async def lookup(self, site: str, model_id: str) -> ModelInfo:
         """Return what is registered; raises `EffectFailed` (`unknown_model`)."""
         return self._registry.entry(model_id).info
+
+    async def count(
+        self, site: str, model_id: str, texts: tuple[str, ...]
+    ) -> tuple[int, ...] | None:
+        """Count by the provider's name of the model; raises `EffectFailed` (`unknown_model`)."""
+        return await self._tokens.count(self._registry.entry(model_id).model, texts)
 
     async def stream(self, site: str, call: ModelCall | PassedCall) -> AsyncGenerator[Chunk, None]:
         """Call models until one answers; raises `EffectFailed` when there is no answer to be had.
@@ -312,6 +320,12 @@ class LimitedModel:
         """Return what is registered, as the other does; that is no answer."""
         return await self._model.lookup(site, model_id)
 
+    async def count(
+        self, site: str, model_id: str, texts: tuple[str, ...]
+    ) -> tuple[int, ...] | None:
+        """Count as the other does; that is no answer, either."""
+        return await self._model.count(site, model_id, texts)
+
     async def stream(self, site: str, call: ModelCall) -> AsyncGenerator[Chunk, None]:
         """Wait for a turn, then call; closing the generator passes the turn on."""
         async with self._turns:
@@ -341,6 +355,12 @@ class ResolvingModel:
     async def lookup(self, site: str, model_id: str) -> ModelInfo:
         """Return what is registered under an id."""
         return await self.model.lookup(site, model_id)
+
+    async def count(
+        self, site: str, model_id: str, texts: tuple[str, ...]
+    ) -> tuple[int, ...] | None:
+        """Count tokens."""
+        return await self.model.count(site, model_id, texts)
 
     def _message(self, message: Message) -> Message:
         if not isinstance(message, UserMessage) or isinstance(message.content, str):

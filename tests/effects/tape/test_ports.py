@@ -34,6 +34,7 @@ async def everything(effects: Effects) -> list[Any]:
     return [
         await said(effects),
         await effects.model.lookup("model", "m"),
+        await effects.model.count("tokens", "m", ("a", "bc")),
         await effects.tools.list("offer"),
         await effects.tools.run("tool", tool("dice")),
         await effects.memory.write("keep", (ENTRY,)),
