@@ -2,6 +2,7 @@
 
 | the request | the answer |
 |---|---|
+| a system prompt names `需要检索` and `不需要检索` | the first where the text is about the past |
 | a forbidden topic (`违禁话题`, `forbidden topic`) | some text, finish reason `content_filter` |
 | offers tools and asks for what they do (`tasks.py`) | tool calls, at times with text before them |
 | comes back with tool results | the results quoted, then prose |
@@ -43,6 +44,12 @@ HEIGHT = slice(20, 24)
 FORBIDDEN = re.compile(r"违禁话题|forbidden topic", re.IGNORECASE)
 LONG = re.compile(
     r"很长很长|写一篇很长|超长|(?:a |an )?(?:very|extremely) long (?:story|essay|text|answer)",
+    re.IGNORECASE,
+)
+NEEDED, NOT_NEEDED = "需要检索", "不需要检索"
+PAST = re.compile(
+    r"上次|以前|之前|从前|小时候|去年|当年|那时|你的(?:家人|朋友|工作)"
+    r"|last (?:time|week|month|year)|used to|years ago|when (?:i|we) were|your (?:family|friends)",
     re.IGNORECASE,
 )
 WRITTEN = re.compile(r"“([^”\n]{4,80})”")  # what a picture says, and not what it shows
@@ -170,6 +177,9 @@ def _whole_answer(
     request: ChatCompletionRequest, digest: bytes, profile: Profile, language: Language
 ) -> SimulatedAnswer:
     phrases = prose.PHRASES[language]
+    if any(it.role == "system" and NOT_NEEDED in it.text for it in request.messages):
+        recalls = tasks.MEMORY.search(request.question) or PAST.search(request.question)
+        return SimulatedAnswer(tuple(pieces(NEEDED if recalls else NOT_NEEDED)))
     if FORBIDDEN.search(request.question):
         start = pick(digest, "filtered", phrases.filtered)
         return SimulatedAnswer(tuple(pieces(start)), "content_filter")

@@ -51,6 +51,29 @@ def test_pictures_are_read_as_one_of_the_scenes(image: str) -> None:
     assert any(read.endswith(scene) for scene in PHRASES["zh"].scenes)
 
 
+CHECK = {"role": "system", "content": "先查记忆吗？回答“需要检索”或“不需要检索”。"}
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        ("还记得我们上次去公园吗？", "需要检索"),
+        ("What did we do last summer? Do you remember?", "需要检索"),
+        ("你的家人好吗", "需要检索"),
+        ("你好，身体怎么样？", "不需要检索"),
+        ("What is 12 * 7?", "不需要检索"),
+        ("违禁话题", "不需要检索"),
+    ],
+)
+def test_whether_memories_are_needed_is_decided_by_the_question(said: str, answer: str) -> None:
+    """In the words of the prompt, within its ten tokens, and the same every time."""
+    messages = [CHECK, {"role": "user", "content": said}]
+    for _ in range(2):
+        request = asked("x", messages=messages, max_tokens=10)
+        script = script_for(request, Profile())
+        assert (text(script), finish(script)) == (answer, "stop")
+
+
 FILE = Path(__file__).resolve().parents[3] / "cutover" / "demo_messages.jsonl"
 
 
