@@ -11,13 +11,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from contract.flow import CallBreaker, Flow, OpenedFlows
-from graph_impl import chat, companion, engine, session
+from graph_impl import chat, companion, engine, pipeline, session
 from graph_impl.templates import FOLDER
 from graph_impl.threads import opened_threads
 
 FLOWS: Mapping[str, Flow] = {
     "chat": chat.chat(),
     "companion": companion.companion(),
+    "pipeline": pipeline.pipeline(),
     "session": session.session(),
 }
 """The flows, with threads stored nowhere."""
@@ -26,6 +27,7 @@ FLOWS: Mapping[str, Flow] = {
 _WITH_PROMPTS: Mapping[str, Callable[[Path], Flow]] = {
     "chat": chat.chat,
     "companion": companion.companion,
+    "pipeline": pipeline.pipeline,
     "session": session.session,
 }
 
@@ -64,6 +66,8 @@ def describe(flow: str) -> Mapping[str, str]:
                 "companion messages": companion.build_messages(),
                 "companion pictures": companion.build_pictures(),
             }
+        case "pipeline":
+            graphs = {"pipeline": pipeline.build()}
         case "session":
             graphs = {"session": session.build()}
         case _:

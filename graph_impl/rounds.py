@@ -72,11 +72,16 @@ def plains(values: Iterable[object]) -> list[Plain]:
     return [plain(value) for value in values]
 
 
+def messages_of(messages: Sequence[Plain]) -> tuple[Message, ...]:
+    """Turn plain values into messages."""
+    return msgspec.convert({"messages": messages}, _Messages).messages
+
+
 def model_call(
     parameters: RoundParameters, messages: Sequence[Plain], tools: Sequence[Plain]
 ) -> ModelCall:
     """Build the next call of the model; after the last round of tools it may call none."""
-    typed = msgspec.convert({"messages": messages}, _Messages).messages
+    typed = messages_of(messages)
     last = len(rounds_of(typed)) >= parameters.max_tool_iterations
     return conversation.question(parameters, typed, tuple(map(_tool, tools)), last=last)
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from contract.flow import Flow
-from legacy import chat, companion, session
+from legacy import chat, companion, pipeline, session
 
 FLOWS: Mapping[str, Flow] = {
     "chat": chat.chat(),
     "companion": companion.companion(),
+    "pipeline": pipeline.pipeline(),
     "session": session.session(),
 }
 
@@ -20,6 +21,7 @@ _DIAGRAMS: Mapping[str, Mapping[str, str]] = {
         "companion messages": companion.MESSAGES,
         "companion pictures": companion.PICTURES,
     },
+    "pipeline": {"pipeline": pipeline.DIAGRAM},
     "session": {"session": session.DIAGRAM},
 }
 
@@ -27,6 +29,7 @@ _DIAGRAMS: Mapping[str, Mapping[str, str]] = {
 _WITH_PROMPTS: Mapping[str, Callable[[Path], Flow]] = {
     "chat": chat.chat,
     "companion": companion.companion,
+    "pipeline": pipeline.pipeline,
     "session": session.session,
 }
 

@@ -28,14 +28,19 @@ TEXT_NAMES = frozenset({"content_filter", "length"})
 
 def check_options(texts: dict[str, str], known: frozenset[str], timezone: str) -> None:
     """Raise `ValueError` for an unknown text or time zone: both stacks would fail on it later."""
-    if unknown := sorted(texts.keys() - known):
-        message = f"no text is called {unknown[0]!r}; there are {sorted(known)}"
-        raise ValueError(message)
+    check_texts(texts, known)
     try:
         ZoneInfo(timezone)
     except (KeyError, ValueError, OSError):
         message = f"no time zone is called {timezone!r}"
         raise ValueError(message) from None
+
+
+def check_texts(texts: dict[str, str], known: frozenset[str]) -> None:
+    """Raise `ValueError` for a text that has no place."""
+    if unknown := sorted(texts.keys() - known):
+        message = f"no text is called {unknown[0]!r}; there are {sorted(known)}"
+        raise ValueError(message)
 
 
 class ModelOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -21,6 +21,7 @@ from rich.table import Table
 from contract.errors import CutoverError
 from contract.flows.chat import CHAT
 from contract.flows.companion import COMPANION
+from contract.flows.pipeline import PIPELINE
 from contract.flows.session import SESSION
 from cutover.cli.terminal import bar, refusals, tables
 from cutover.demo.client import BUNDLED
@@ -92,6 +93,12 @@ def bundled(flow: str, folder: Path) -> Path:
     return path
 
 
+def _talk(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a turn of a named user, whose session needs no opening."""
+    named = {"user_name": row["user_name"]} if row.get("user_name") else {}
+    return {**_visit(row), **named}
+
+
 def _visit(row: dict[str, Any]) -> dict[str, Any]:
     return {"session_id": row.get("chat_id", row["message_id"]), **_turn(row)}
 
@@ -104,6 +111,7 @@ def _turn(row: dict[str, Any]) -> dict[str, Any]:
 _BODIES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     CHAT.name: lambda row: row,
     COMPANION.name: _visit,
+    PIPELINE.name: _talk,
     SESSION.name: _turn,
 }
 

@@ -12,6 +12,7 @@ from contract.flow import Event, Flow, FlowSpec, PassedEvent, Request
 from contract.flows.chat import ChatOptions, ChatRequest
 from contract.flows.companion import COMPANION, CompanionOptions, ImageTurn, MessageTurn
 from contract.flows.declared import DeclaredFlow, NoOptions, declared_spec
+from contract.flows.pipeline import PIPELINE, PipelineOptions, PipelineRequest
 from contract.flows.session import SESSION, SessionOptions, SessionRequest, lock_key
 from contract.human import HumanAnswer
 from contract.model import (
@@ -33,6 +34,7 @@ from effects.memory import InMemoryMemory
 from effects.model import Fail, ScriptedModel, Step, Wait
 from effects.testing import World
 from effects.tools import ScriptedTools
+from rules.pipeline import CHECK_TEMPERATURE
 
 PNG = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9aw"
@@ -43,12 +45,16 @@ MODELS = (ModelInfo(model_id="gpt-4.1", model="m-1"),)
 
 @dataclass(frozen=True, kw_only=True)
 class Turned:
-    """A turn of a conversation; `facts` answers where the model is asked for JSON."""
+    """A turn of a conversation; `facts` answers where the model is asked for JSON.
+
+    `check` answers where it is asked, at a temperature of its own, whether memories are needed.
+    """
 
     spec: FlowSpec
     request: Request[Any, Any]
     answers: tuple[Answer, ...]
     facts: Answer = (Chunk(text='{"facts":[]}'), Chunk(finish="stop"))
+    check: Answer = (Chunk(text="需要检索"), Chunk(finish="stop"))
     turns: tuple[Turn, ...] = ()
     tools: Mapping[str, str | ToolResult] = field(default_factory=dict)
     memories: tuple[MemoryEntry, ...] = ()
@@ -60,6 +66,8 @@ class Turned:
         rounds = by_round(self.answers)
 
         def script(call: ModelCall) -> Sequence[Step]:
+            if call.temperature == CHECK_TEMPERATURE:
+                return self.check
             return self.facts if getattr(call, "json_object", False) else tuple(rounds(call))
 
         return World(
@@ -123,6 +131,24 @@ def _session(session: str | None, **changes: Any) -> Turned:
         "facts": (Chunk(text='{"facts":["住在北京","有 1 只猫"]}'), Chunk(finish="stop")),
         "turns": _past(session) if session else (),
         "tools": TOOLS,
+        "memories": MEMORIES,
+    }
+    return Turned(**parts | changes)
+
+
+def _pipeline(session: str, **changes: Any) -> Turned:
+    parts: dict[str, Any] = {
+        "spec": PIPELINE,
+        "request": Request(
+            PipelineRequest(message=QUESTION, session_id=session, user_id="u-1", user_name="小明"),
+            PipelineOptions(
+                system_prompt="你是助手。\n今天是 2026-11-21。\n答得短。",
+                max_tokens=256,
+                token_limit=80,
+            ),
+        ),
+        "answers": (_said(*PIECES),),
+        "turns": _past(session),
         "memories": MEMORIES,
     }
     return Turned(**parts | changes)
@@ -334,6 +360,12 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
         _session(None),
         _session("s-3", answers=(FAILING,)),
         _session("s-4", taken=lock_key("s-4")),
+    ),
+    "pipeline": (
+        _pipeline("s-1"),
+        _pipeline("s-2", answers=(_said(*PIECES[:3]),), turns=()),
+        _pipeline("s-3", answers=(FAILING,)),
+        _pipeline("s-4", taken=lock_key("s-4")),
     ),
     "companion": (
         _companion("今天很开心！北京 天气 怎么样？"),

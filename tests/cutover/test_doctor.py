@@ -103,7 +103,8 @@ graph = "nowhere:FLOWS"
     assert status == 1
     nobody = f"no server listens at 127.0.0.1:{port}"
     for words in (
-        f"missing stacks.legacy: http://127.0.0.1:{port}/api/v1/chat, ",
+        f"missing stacks.legacy: http://127.0.0.1:{port}/api/chat, ",
+        f"http://127.0.0.1:{port}/api/v1/chat, ",
         f"http://127.0.0.1:{port}/chat/sse: {nobody}",
         "missing stacks.graph: stack 'graph' cannot be loaded from 'nowhere:FLOWS'",
         f"missing providers.near: http://127.0.0.1:{port}/v1: {nobody}",

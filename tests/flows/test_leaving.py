@@ -11,11 +11,13 @@ import pytest
 
 from contract.errors import Paused
 from contract.flows.chat import ChatOptions, ChatRequest
+from contract.flows.pipeline import PipelineOptions
 from contract.flows.session import SessionOptions, SessionRequest
 from contract.model import Chunk, ToolCallDelta
 from effects.tape import Exchange, TapeSession
 from tests.support.companion_turns import ASKING, STOP, Visit, calling, image, turn
 from tests.support.flow_runs import STACKS, Case, Scene
+from tests.support.pipeline_turns import Talk
 from tests.support.session_turns import Saying
 
 pytestmark = pytest.mark.virtual
@@ -41,6 +43,7 @@ TOOLS = {"pay": "1", "dice": "2", "slow": "1"}
 SCENES: dict[str, Scene] = {
     "chat": CASE,
     "session": TALK,
+    "pipeline": Talk(options=PipelineOptions(token_limit=1)),
     "companion": Visit(turn(), answers=(PAYING, STOP), tools=TOOLS),
     "a question": Visit(turn(), answers=(ASKING, STOP)),
     "a picture": Visit(image()),
@@ -51,6 +54,7 @@ CLOSED: list[tuple[Scene, int]] = [
         (Visit(turn(), answers=(SLOW, STOP), tools=TOOLS, slow={"slow": 5}), events)
         for events in range(6)
     ),
+    *((Talk(), events) for events in range(4)),
 ]
 
 

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 import graph_impl.chat
 import graph_impl.companion
+import graph_impl.pipeline
 import graph_impl.templates
 import legacy.chat
 import legacy.companion
+import legacy.pipeline
 import legacy.templates
 from contract.flows.chat import ChatRequest, PromptValue
 from contract.model import Chunk, SystemMessage
@@ -41,6 +43,10 @@ COMPANION = [
     (legacy.companion.read_prompts(*folder), graph_impl.companion.read_prompts(*folder))
     for folder in ((), (NOWHERE,))
 ]
+PIPELINE = [
+    (legacy.pipeline.read_prompts(*folder), graph_impl.pipeline.read_prompts(*folder))
+    for folder in ((), (NOWHERE,))
+]
 
 values = st.one_of(
     st.none(), st.integers(), st.floats(allow_nan=False), st.text(st.characters(codec="utf-8"))
@@ -56,6 +62,11 @@ of_a_companion = st.fixed_dictionaries(
             *("working_memory", "memories", "no_text"),
         ),
         st.text(max_size=20),
+    )
+)
+of_a_pipeline = st.fixed_dictionaries(
+    dict.fromkeys(
+        ("system_prompt", "speakers", "memories", "needed", "not_needed"), st.text(max_size=20)
     )
 )
 
@@ -79,6 +90,18 @@ def test_prompts_of_a_companion_render_alike(
     """Also with braces in what is filled in, and where the files are missing."""
     old, new = engines
     assert old.keys() == new.keys() == {"system", "vision", "extraction"}
+    for name in old:
+        assert old[name](values) == new[name](values)
+
+
+@pytest.mark.parametrize("engines", PIPELINE, ids=["file", "default"])
+@given(of_a_pipeline)
+def test_prompts_of_a_pipeline_render_alike(
+    engines: tuple[dict[str, Render], dict[str, Render]], values: dict[str, str]
+) -> None:
+    """Also with braces in what is filled in, and where the files are missing."""
+    old, new = engines
+    assert old.keys() == new.keys() == {"system", "memory_check"}
     for name in old:
         assert old[name](values) == new[name](values)
 

@@ -7,6 +7,7 @@ import pytest
 
 from contract.flows.chat import ChatRequest, ModelOverrides
 from contract.flows.companion import CompanionOptions
+from contract.flows.pipeline import PipelineOptions
 from contract.flows.session import lock_key as session_lock
 from contract.model import ModelInfo
 from contract.stores import Turn
@@ -22,6 +23,7 @@ from tests.support.flow_runs import (
     replay,
     same_on_both,
 )
+from tests.support.pipeline_turns import SESSION_ID, Talk
 
 pytestmark = pytest.mark.virtual
 
@@ -47,6 +49,9 @@ REFUSALS: list[tuple[Scene, str, int]] = [
     (Visit(turn(), taken=session_lock("s")), "session_busy", 409),
     (Visit(image(url=PNG[:-1])), "image_not_base64", 422),
     (Visit(turn(), CompanionOptions(max_tokens=65_536)), "max_tokens_too_large", 422),
+    (Talk(busy=True), "session_busy", 409),
+    (Talk(options=PipelineOptions(model_id="nobody"), models=(INFO,)), "unknown_model", 422),
+    (Talk(options=PipelineOptions(max_tokens=101), models=(INFO,)), "max_tokens_too_large", 422),
 ]
 each_refusal = pytest.mark.parametrize(
     ("scene", "code", "status"),
@@ -71,7 +76,8 @@ async def test_a_refusal_has_its_status_and_code_and_no_frame(
     assert played.world.count("model.stream") == 0
     if scene.spec.name == "companion":
         assert played.world.conversations.turns == before
-    key = lock_key("m") if scene.spec.name == "chat" else session_lock("s")
+    locks = {"chat": lock_key("m"), "pipeline": session_lock(SESSION_ID)}
+    key = locks.get(scene.spec.name, session_lock("s"))
     assert await played.world.locks.acquire("again", key, 1) == (not scene.taken)
 
 

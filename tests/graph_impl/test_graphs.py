@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from graph_impl import chat, companion, describe, session
+from graph_impl import chat, companion, describe, pipeline, session
 from graph_impl.engine import HUMAN, Graph, ask_human
 from legacy import describe as describe_legacy
 
@@ -18,6 +18,7 @@ GRAPHS: dict[str, Graph] = {
     "chat": chat.build(),
     "companion messages": companion.build_messages(),
     "companion pictures": companion.build_pictures(),
+    "pipeline": pipeline.build(),
     "session": session.build(),
 }
 EDGES = {
@@ -41,6 +42,16 @@ EDGES = {
         vision -.-> __end__ memory_extraction
         memory_extraction -.-> __end__ human
         human --> __end__""",
+    "pipeline": """
+        __start__ --> input_processor
+        input_processor --> token_monitor
+        token_monitor --> memory_check
+        memory_check -.-> context_builder rag_retriever
+        rag_retriever --> context_builder
+        context_builder --> response_generator
+        response_generator --> token_response
+        token_response --> output_formatter
+        output_formatter --> __end__""",
     "session": """
         __start__ --> recall_memory
         recall_memory --> process
@@ -48,7 +59,7 @@ EDGES = {
         tools --> process
         extract_memory --> __end__""",
 }
-FLOWS = {"chat": "chat", "session": "session"}
+FLOWS = {"chat": "chat", "pipeline": "pipeline", "session": "session"}
 
 
 def edges(mermaid: str) -> set[str]:

@@ -13,6 +13,7 @@ from compare.recordings import PlainQuestion, compare_recordings
 from compare.streams.dialects import RecordedDialect, find_dialect
 from contract.flows import companion as wire
 from contract.flows.chat import Accept, ChatEvent, End, Send, StartReply, Success, encode
+from contract.flows.pipeline import PIPELINE, PipelineMessage, PipelineToken, TokenInfo
 from contract.flows.session import (
     AnswerData,
     FinalMessage,
@@ -158,6 +159,21 @@ def companion(story: Story) -> bytes:
     return b"".join(map(wire.encode, events))
 
 
+def pipeline(story: Story) -> bytes:
+    """Tell the text alone on the pipeline flow's wire: pieces, and the whole at the end."""
+    text = "".join(story.pieces)
+    whole = PipelineMessage(
+        success=True,
+        message=text,
+        token_info=TokenInfo(4, 100, "continue"),
+        end_intent=False,
+        memories=(),
+        errors=(),
+    )
+    pieces = (PipelineToken(piece) for piece in story.pieces)
+    return b"".join(map(PIPELINE.encode, [*pieces, whole]))
+
+
 TOLD: dict[str, Callable[[Story], bytes]] = {
     "openai": openai,
     "anthropic-messages": anthropic,
@@ -165,6 +181,7 @@ TOLD: dict[str, Callable[[Story], bytes]] = {
     "chat": chat,
     "session": session,
     "companion": companion,
+    "pipeline": pipeline,
 }
 DIALECTS = tuple(TOLD)
 
