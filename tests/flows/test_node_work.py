@@ -20,6 +20,7 @@ from effects.tape import NodeTimes, TapeSession
 from graph_impl import describe
 from router.serving.run import RunRequest
 from router.serving.stack import LocalStack
+from tests.flows.pipeline.test_parity import conversation as talks
 from tests.flows.session.test_parity import conversation
 from tests.support.companion_turns import visit
 from tests.support.flow_runs import FOREVER, STACKS, Scene
@@ -30,7 +31,9 @@ STACK_PACKAGES = {"legacy", "graph_impl"}
 OUTSIDE = ""
 NODE: ContextVar[str] = ContextVar("NODE", default=OUTSIDE)
 """The node in which a task runs."""
-UNDRAWN = {"chat": set[str](), "companion": {"admission"}, "session": {"admission"}}
+UNDRAWN = {"chat": set[str]()} | {
+    flow: {"admission"} for flow in ("companion", "pipeline", "session")
+}
 """Nodes of a flow that no document draws: what comes before there is a stream."""
 READ_AGAIN = {"ModelAnswer.__init__", "Round.before", "rounds_of", "session_of", "sort_calls"}
 """Rules without an effect that a stack follows again, in another node, instead of passing on what
@@ -128,6 +131,7 @@ def visits(seed: int) -> Iterator[Scene]:
 FLOWS: dict[str, tuple[Callable[[int], Iterator[Scene]], int]] = {
     "chat": (chats, 40),
     "companion": (visits, 40),
+    "pipeline": (talks, 20),
     "session": (conversation, 10),
 }
 

@@ -23,9 +23,11 @@ from router.serving.stack import LocalStack
 from rules.prompts import ChatPrompt, PromptRefused, chat_file
 from tests.support.companion_turns import Visit, image, turn
 from tests.support.flow_runs import DIRECTIONS, Case, Played, Scene, same_on_both
+from tests.support.pipeline_turns import NOT_NEEDED, Talk
+from tests.support.pipeline_turns import body as talk_body
 from tests.support.session_turns import Saying
 
-FLOWS = ("chat", "companion", "session")
+FLOWS = ("chat", "companion", "pipeline", "session")
 OK = (Chunk(text="ok"), Chunk(finish="stop"))
 
 PROMPTS = {
@@ -35,6 +37,9 @@ PROMPTS = {
     "companion_system.chat/3.assistant.j2": "its answer {x}",
     "companion_system.chat/4.history.placeholder": "",
     "companion_system.chat/5.system.j2": "Mind {{ memories }}\n",
+    "pipeline_memory_check.chat/1.system.j2": "{{ needed }} or {{ not_needed }}\n",
+    "pipeline_memory_check.chat/2.user.j2": "an example",
+    "pipeline_system.j2": "{{ system_prompt }}{literal}{{ memories }}{{ nobody }}",
     "companion_vision.j2": "Read. Nothing is {{ no_text }}.\n\n",
     "companion_extraction.chat/10.user.j2": "then\n",
     "companion_extraction.chat/9.system.j2": 'Write {"memories":[]}',
@@ -71,7 +76,7 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     result = CliRunner().invoke(app, ["prompts", "convert", "mine", "-o", "mine", "--json"])
     assert result.exit_code == 0, result.output
     proofs = [prompt["proof"] for prompt in json.loads(result.stdout)["prompts"]]
-    assert len(proofs) == 5
+    assert len(proofs) == 7
     assert all(proof["values"] for proof in proofs)
     return tmp_path / "mine"
 
@@ -107,6 +112,12 @@ async def test_both_stacks_ask_the_model_alike_with_prompts_of_a_folder(
         SystemMessage("Mind （无）\n"),
         UserMessage("hi"),
     ]
+    talk = Talk(body=talk_body("hi"), check=NOT_NEEDED)
+    checked = await same_on_both(talk, first, second, stacks_on(team))
+    assert [call.messages for call in checked.asked] == [
+        (SystemMessage("需要检索 or 不需要检索\n"), UserMessage("an example"), UserMessage("hi")),
+        (SystemMessage("你是一个有用的助手。{literal}"), UserMessage("hi")),
+    ]
     pictured = await same_on_both(Visit(image("analyze_only")), first, second, stacks_on(team))
     assert pictured.asked[0].messages[0] == SystemMessage("Read. Nothing is NO_TEXT.\n\n")
     said = Saying(body=SessionRequest(message="hi"), begins="s", answers=(OK,))
@@ -133,7 +144,8 @@ def test_a_missing_prompt_is_the_built_in_one_and_the_log_names_it(
     with caplog.at_level(logging.WARNING):
         stacks_on(tmp_path)
     pictures = {("companion", "vision"), ("companion", "extraction")}
-    missing = {("chat", "system"), ("companion", "system"), *pictures}
+    texts = {("pipeline", "memory_check"), ("pipeline", "system")}
+    missing = {("chat", "system"), ("companion", "system"), *pictures, *texts}
     assert sorted(record.getMessage() for record in caplog.records) == sorted(
         f"prompt '{flow}_{name}.{end}' is missing in {tmp_path}: the built-in default is used"
         for flow, name in missing
