@@ -76,7 +76,8 @@ async def test_every_flow_reads_its_own_folder(tmp_path: Path) -> None:
         assert isinstance(stack, LocalStack)
         assert isinstance(other, LocalStack)
         same = {flow: stack.flows[flow] is other.flows[flow] for flow in stack.flows}
-        assert same == {"chat": False, "companion": True, "session": False}
+        builtin = {"companion": True, "pipeline": True}
+        assert same == {"chat": False, "session": False, **builtin}
 
 
 def test_a_stack_without_the_hook_reads_no_prompts(
