@@ -100,7 +100,7 @@ FaultCode = Literal[
     "model_timeout_first_token",
     "model_timeout_idle",
     "model_timeout_total",
-    # stores, locks, humans, tools
+    # stores, locks, humans, tools, workers
     "store_unavailable",
     "store_failed",
     "memory_unavailable",
@@ -112,6 +112,8 @@ FaultCode = Literal[
     "pause_outdated",
     "pause_sealed",
     "outcome_unknown",
+    "worker_unavailable",
+    "audit_unavailable",
     # anything an adapter did not foresee; its text stays in the log
     "adapter_failed",
     "deadline",

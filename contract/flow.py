@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 import msgspec
 
 from contract.grammar import Grammar
-from contract.human import HumanAnswer
+from contract.human import HumanAnswer, PendingQuestion
 from contract.ports import Effects
 from contract.records import RequestRecord
 from contract.stores import Turn
@@ -41,8 +41,8 @@ def always_recorded(default: V) -> V:
     Records leave out other options at their defaults: a default that changes must be recorded.
     """
     # msgspec leaves out what equals a default, and not what a factory has made.
-    field: V = msgspec.field(default_factory=lambda: default)
-    return field
+    option: V = msgspec.field(default_factory=lambda: default)
+    return option
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,10 @@ class OpenedFlows:
 class SessionStore(Protocol):
     """Stored conversations, as operations beside the streams reach them."""
 
+    async def questions(self, session_id: str) -> tuple[PendingQuestion, ...]:
+        """Read the questions of a session that wait for an answer, or to be resumed."""
+        ...
+
     async def turns(self, session_id: str) -> tuple[Turn, ...]:
         """Read every turn of a session, oldest first; none of an unknown one."""
         ...
@@ -130,22 +134,25 @@ class AnswerEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class ContinueEndpoint:
-    """Where a paused exchange is resumed."""
+    """Where a paused exchange is resumed; `answer` reads the answer in the request, if one is."""
 
     path: str
     request: type[msgspec.Struct]
     hitl_id: Callable[[Any], str]
+    answer: Callable[[Any], HumanAnswer] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pausing:
     """How a flow pauses: where its questions are answered, and where it goes on.
 
+    Without `respond` an answer comes with the request to go on.
+
     `suspended(options, last)` returns the events that end a stream which waits for a human and
     whose last event was `last`.
     """
 
-    respond: AnswerEndpoint
+    respond: AnswerEndpoint | None
     resume: ContinueEndpoint
     suspended: Callable[[Any, Event | None], Sequence[Event]]
 

@@ -48,6 +48,13 @@ class OpenedQuestion(msgspec.Struct, frozen=True):
     hitl_id: str
 
 
+class PendingQuestion(msgspec.Struct, frozen=True):
+    """A question that waits in a store, and its id."""
+
+    hitl_id: str
+    form: Form
+
+
 class AwaitAnswer(msgspec.Struct, frozen=True):
     """Arguments of `human.answer`."""
 

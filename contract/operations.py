@@ -29,13 +29,17 @@ from contract.stores import (
     Acquire,
     Acquired,
     ClockReading,
+    FindNear,
     FindTurn,
     FoundTurn,
     FoundTurns,
     Memories,
+    NearEntries,
     NewId,
+    Progress,
     PutTurn,
     ReadHistory,
+    Reading,
     Recall,
     Release,
     Released,
@@ -43,6 +47,7 @@ from contract.stores import (
     Remembered,
     StoredTurn,
 )
+from contract.workers import Audited, AuditEntry, WorkerCall, WorkerResult, WorkerUpdate
 
 Kind = Literal["read", "write", "instant"]
 
@@ -55,6 +60,12 @@ class Operation:
     an `instant` is answered on the spot, without a task. `tools.run` is a write unless its tool
     is declared read-only. `idempotent`: a write that may be made again where its result was lost;
     of `tools.run` its tool declares it.
+
+    A write that `streams` ends with its result: the one item whose attribute `last` is not None.
+    Items before it are read as they come; the result, of any write, once it is journalled.
+
+    `unknown` is what a write results in that had begun, and whose result was lost: it is not made
+    again. `names` are the arguments that name what is run, in logs, journal and traces.
 
     `order` is what readers of stores and streams rely on, and what is compared: a `lasting` effect
     can be seen from elsewhere, and keeps its order with all of these and with the frames that end a
@@ -78,12 +89,25 @@ class Operation:
     result: str | None = ""
     wrap: Callable[[Any], msgspec.Struct] | None = None
     order: Literal["", "lasting", "store"] = ""
+    last: str = ""
+    unknown: msgspec.Struct | None = None
+    names: tuple[str, ...] = ()
 
     label: str = field(init=False)
     """`port.name`, the label in metrics and reports."""
+    stamped: bool = field(init=False)
+    """Whether its items carry the moment of their arrival, as `at`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", f"{self.port}.{self.name}")
+        object.__setattr__(self, "stamped", "at" in self.item.__struct_fields__)
+
+    def subject(self, args: bytes) -> str:
+        """Name what a call runs, from its encoded arguments: a tool, a worker's action; or ""."""
+        if not self.names:
+            return ""
+        call = msgspec.json.decode(args, type=self.arguments)
+        return ".".join(getattr(call, name) for name in self.names)
 
 
 MODEL_STREAM: Final = Operation(
@@ -93,10 +117,31 @@ MODEL_LOOKUP: Final = Operation("model", "lookup", LookUp, ModelInfo, "instant")
 MODEL_COUNT: Final = Operation("model", "count", CountTokens, TokenCounts, "read", result="tokens")
 TOOLS_LIST: Final = Operation("tools", "list", NoArguments, OfferedTools, "read", result="tools")
 TOOLS_RUN: Final = Operation(
-    "tools", "run", ToolCall, ToolResult, "write", whole=True, order="lasting"
+    "tools",
+    "run",
+    ToolCall,
+    ToolResult,
+    "write",
+    whole=True,
+    order="lasting",
+    unknown=ToolResult(error="outcome_unknown"),
+    names=("name",),
 )
 MEMORY_RECALL: Final = Operation(
     "memory", "recall", Recall, Memories, "read", whole=True, result="entries", order="store"
+)
+MEMORY_NEAR: Final = Operation(
+    "memory", "near", FindNear, NearEntries, "read", whole=True, order="store"
+)
+MEMORY_PROGRESS: Final = Operation(
+    "memory",
+    "progress",
+    Reading,
+    Progress,
+    "read",
+    whole=True,
+    result="message_id",
+    order="store",
 )
 MEMORY_WRITE: Final = Operation(
     "memory",
@@ -154,10 +199,60 @@ HUMAN_OPEN: Final = Operation(
     order="lasting",
 )
 HUMAN_ANSWER: Final = Operation("human", "answer", AwaitAnswer, HumanAnswer, "read")
+WORKERS_RUN: Final = Operation(
+    "workers",
+    "run",
+    WorkerCall,
+    WorkerUpdate,
+    "write",
+    streams=True,
+    whole=True,
+    order="lasting",
+    last="result",
+    unknown=WorkerUpdate(result=WorkerResult(ok=False, message="", code="outcome_unknown")),
+    names=("worker", "action"),
+)
+AUDIT_APPEND: Final = Operation(
+    "audit",
+    "append",
+    AuditEntry,
+    Audited,
+    "write",
+    idempotent=True,
+    whole=True,
+    result=None,
+    order="lasting",
+)
 
 OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     (row.port, row.name): row for row in tuple(globals().values()) if isinstance(row, Operation)
 }
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLimits:
+    """Seconds from the moment a write begins to its deadline: `seconds`, if nothing else is set.
+
+    `operations` are by label, `tools` by the name of the tool that `tools.run` runs: that tool's
+    calls have at least so long.
+    """
+
+    seconds: float = 30.0
+    operations: Mapping[str, float] = field(default_factory=dict)
+    tools: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, operation: Operation, args: bytes) -> float:
+        """Return the seconds that a call may take, from its encoded arguments."""
+        seconds = self.operations.get(operation.label, self.seconds)
+        if self.tools and operation is TOOLS_RUN:
+            seconds = max(seconds, self.tools.get(operation.subject(args), 0.0))
+        return seconds
+
+    @property
+    def longest(self) -> float:
+        """The seconds that no write may exceed."""
+        return max((self.seconds, *self.operations.values(), *self.tools.values()))
+
 
 LASTING: Final = frozenset(row.label for row in OPERATIONS.values() if row.order == "lasting")
 STORE_READS: Final = frozenset(row.label for row in OPERATIONS.values() if row.order == "store")

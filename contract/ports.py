@@ -16,7 +16,16 @@ from typing import Protocol
 
 from contract.human import HumanAnswer, OpenQuestion
 from contract.model import Chunk, ModelCall, ModelInfo, ToolCall, ToolResult, ToolSpec
-from contract.stores import MemoryEntry, Recall, Turn
+from contract.stores import (
+    FindNear,
+    MemoryEntry,
+    NearEntries,
+    Reading,
+    Recall,
+    Revision,
+    Turn,
+)
+from contract.workers import AuditEntry, WorkerCall, WorkerUpdate
 
 
 class Model(Protocol):
@@ -59,10 +68,22 @@ class Memory(Protocol):
         """Find memories, best first."""
         ...
 
-    async def write(self, site: str, entries: tuple[MemoryEntry, ...]) -> int:
+    async def near(self, site: str, query: FindNear) -> NearEntries:
+        """Find memories near each of several texts, and how near they are."""
+        ...
+
+    async def progress(self, site: str, reading: Reading) -> str | None:
+        """Return the message up to which a conversation has been read for memories."""
+        ...
+
+    async def write(
+        self, site: str, entries: tuple[MemoryEntry, ...], revision: Revision | None = None
+    ) -> int:
         """Store memories; returns how many entries were new.
 
-        The same write made again, by the ids of its entries, returns what the first one did.
+        A `revision` removes others, and notes up to where a conversation has been read; the fault
+        `READ_MEANWHILE` if it has been read further since. The same write made again, by the ids of
+        its entries or by its revision, changes nothing and returns what the first one did.
         """
         ...
 
@@ -125,6 +146,29 @@ class Human(Protocol):
         ...
 
 
+class Workers(Protocol):
+    """Workers that carry out instructions: the machine, the network, containers, releases."""
+
+    def run(self, site: str, call: WorkerCall) -> AsyncIterator[WorkerUpdate]:
+        """Carry out one instruction; yield its progress as it comes and, last, its result.
+
+        The stream is closed at its result: only `finally` and `with` blocks run then. What the
+        worker could not do is in the result, not raised. Fault `worker_unavailable`.
+        """
+        ...
+
+
+class Audit(Protocol):
+    """The log of what was asked of workers, decided and done; it is only appended to."""
+
+    async def append(self, site: str, entry: AuditEntry) -> None:
+        """Append an entry; the same one appended again, by its id, is there once.
+
+        Fault `audit_unavailable`: it is not known to be in the log.
+        """
+        ...
+
+
 class Trace(Protocol):
     """Times the nodes of a stack; not an effect, never on the tape.
 
@@ -154,5 +198,7 @@ class Effects:
     clock: Clock
     ids: Ids
     human: Human
+    workers: Workers
+    audit: Audit
     trace: Trace
     rehearsal: bool = False

@@ -120,9 +120,9 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     since the exchange began. `plays` are on every run's line. `nodes` are the times in which the
     nodes of its stack were open, in the order in which they first opened; `run_us` is the whole
     time until the last one closed, 0 where none was open, or where an older record does not say.
-    `lost_us` is what a fallback cost.
-    `sent` counts the frames the client already had when this run took over, or went on after a
-    pause of the exchange `resumes`. `history` is that of a shadow with conversations of its own.
+    `lost_us` is what a fallback cost. `sent` counts the frames the client already had when this run
+    took over, or went on after a pause of the exchange `resumes`. `history` is that of a shadow
+    with conversations of its own.
     `shadow`, on the serving run's line, is what became of the exchange's second run: `due` where it
     must be there, too, perhaps in another segment; "" where the recorder does not say. On a line of
     the second run itself it says that this run does not come after all. `pause_bytes` is the size

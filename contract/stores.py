@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -11,9 +12,18 @@ from contract.errors import EffectFailed, Fault, FaultCode
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
+TURN_DATA_BYTES: Final = 65_536
+"""The most the data of a turn may take as compact JSON: a history of twenty fits on a tape."""
+_ESCAPED_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message of a conversation, as stored."""
+    """One message of a conversation, as stored.
+
+    `data` is what a flow stores beside the text, a plain JSON object of `TURN_DATA_BYTES` at most;
+    it is never changed in place. `at` is when the turn was first stored, in seconds since the Unix
+    epoch: a store sets it where the turn has none. Turns of earlier versions have neither.
+    """
 
     message_id: str
     role: Literal["user", "assistant"]
@@ -22,6 +32,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     user_id: str | None = None
     user_name: str | None = None
     reply_to: str | None = None
+    data: dict[str, Any] | None = None
+    at: int | None = None
 
 
 class FindTurn(msgspec.Struct, frozen=True):
@@ -63,7 +75,12 @@ class StoredTurn(msgspec.Struct, frozen=True):
 
 
 class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One remembered fact; `session_id` is where it was learnt."""
+    """One remembered fact: `session_id` is where it was learnt, `changed_in` where it was changed.
+
+    `kind` is what it is about, one of the kinds of `rules.extraction`, where that is known. `at`
+    is when it was stored, in seconds since the Unix epoch: a store sets it where the entry has
+    none. Entries of earlier versions have neither.
+    """
 
     memory_id: str
     user_id: str
@@ -71,6 +88,9 @@ class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     session_id: str | None = None
     relation: str | None = None
     confidence: float | None = None
+    kind: str | None = None
+    at: int | None = None
+    changed_in: tuple[str, ...] = ()
 
 
 class Recall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -89,16 +109,76 @@ class Memories(msgspec.Struct, frozen=True):
     entries: tuple[MemoryEntry, ...]
 
 
-class Remember(msgspec.Struct, frozen=True):
-    """Arguments of `memory.write`; an entry equal in user and text is stored once."""
+class FindNear(msgspec.Struct, frozen=True):
+    """Arguments of `memory.near`: up to `limit` of the user's entries for each text."""
+
+    user_id: str
+    texts: tuple[str, ...]
+    limit: int = 5
+
+
+class NearEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An entry, and the cosine similarity of its vector; None where full text has found it."""
+
+    entry: MemoryEntry
+    similarity: float | None = None
+
+
+class NearEntries(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Result of `memory.near`: the entries near each text, best first.
+
+    `among[i][j]` is the similarity of the texts `i` and `j` < `i`; empty without vectors.
+    """
+
+    matches: tuple[tuple[NearEntry, ...], ...] = ()
+    among: tuple[tuple[float, ...], ...] = ()
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments of `memory.progress`: a conversation of a flow, as it is read for one user."""
+
+    user_id: str
+    flow: str
+    session_id: str
+
+
+class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Result of `memory.progress`: the message up to which it was read; None before the first."""
+
+    message_id: str | None = None
+
+
+class Revision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What comes of reading a conversation from `after`, exclusive, to `message_id`.
+
+    `removed` are ids of the user's entries that are no longer true, or replaced by new ones.
+    """
+
+    reading: Reading
+    message_id: str
+    after: str | None = None
+    removed: tuple[str, ...] = ()
+
+
+class Remember(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Arguments of `memory.write`; an entry equal in user and text is stored once.
+
+    With a `revision` all of it is made or none: the fault `memory_failed`, `read_meanwhile`, if the
+    conversation was not read up to `after`. What it removes is removed before entries are added.
+    """
 
     entries: tuple[MemoryEntry, ...]
+    revision: Revision | None = None
 
 
 class Remembered(msgspec.Struct, frozen=True):
     """Result of `memory.write`: how many entries were new when they were first written."""
 
     written: int
+
+
+READ_MEANWHILE: Final = Fault("memory_failed", retryable=True, data={"reason": "read_meanwhile"})
+"""Of a revision whose messages another exchange has read since."""
 
 
 class Acquire(msgspec.Struct, frozen=True):
@@ -185,3 +265,26 @@ def require_storable(code: FaultCode, *texts: str | None) -> None:
     for text in texts:
         if text is not None and not storable(text):
             raise EffectFailed(Fault(code, data={"reason": "text"}))
+
+
+def encode_data(data: dict[str, Any]) -> str:
+    """Return a turn's data as compact JSON, keys sorted.
+
+    Raises `EffectFailed(store_failed)`: `data_not_json` for what JSON would change (a tuple, a
+    number that is none, a key that is no text), `data_too_large`, and `text` for data with a NUL.
+    """
+    try:
+        encoded = msgspec.json.encode(data, order="sorted")
+        plain = msgspec.json.decode(encoded) == data
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        encoded, plain = b"", False
+    facts: dict[str, str | int | float | bool | None] = {}
+    if not plain:
+        facts = {"reason": "data_not_json"}
+    elif len(encoded) > TURN_DATA_BYTES:
+        facts = {"reason": "data_too_large", "bytes": len(encoded), "most": TURN_DATA_BYTES}
+    elif _ESCAPED_NUL.search(encoded):
+        facts = {"reason": "text"}
+    if facts:
+        raise EffectFailed(Fault("store_failed", data=facts))
+    return encoded.decode()

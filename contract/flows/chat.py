@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from contract.flow import Event, FlowSpec
 from contract.grammar import Grammar, many, one
 from contract.wire import Dialect, ErrorPaths, EventNames
+from contract.wire.sse import data_frame
 
 Identifier = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]*\Z")]
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f]*\Z")]
@@ -135,13 +136,6 @@ class End(_Strict, frozen=True, tag="END"):
 
 ChatEvent = Accept | StartReply | Send | Success | Failed | End
 
-_encoder = msgspec.json.Encoder()
-
-
-def encode(event: Event) -> bytes:
-    """Encode one event as a frame."""
-    return b"data: " + _encoder.encode(event) + b"\n\n"
-
 
 def failed(options: ChatOptions, code: str) -> Failed:
     """Build the FAILED event; the strict wire does not carry a code."""
@@ -183,6 +177,6 @@ CHAT = FlowSpec(
         errors=ErrorPaths(events=("FAILED",)),
     ),
     failure=failure,
-    encode=encode,
+    encode=data_frame,
     route_keys={"message_id": "message_id", "session_id": "chat_id", "user_id": "user_id"},
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -16,9 +16,11 @@ from contract.flow import (
     always_recorded,
 )
 from contract.flows.chat import Identifier, Text, check_options
+from contract.flows.session import LEARNS_WITHIN
 from contract.grammar import Grammar, many, maybe, one
 from contract.human import Form, FormValue, HumanAnswer
 from contract.wire import Dialect
+from contract.wire.sse import NamedEventEncoder
 
 Feeling = Literal["neutral", "joy", "affection", "sadness", "anger", "fear", "surprise", "disgust"]
 Status = Literal["completed", "suspended", "failed"]
@@ -76,7 +78,9 @@ class CompanionOptions(
     """Options of the companion flow.
 
     `lock_ttl` in seconds, `history_tokens` in estimated tokens; 0 `max_tokens` means the model's
-    own limit. Facts read in a picture are proposed as memories from `least_confidence` on. The
+    own limit. Facts read in a picture are proposed as memories from `least_confidence` on.
+    Conversations of `extract_from` messages and more are read for memories as those of `session`
+    are; 0 turns that off. The
     `summary` is that of the working memory. `texts` overrides the fixed texts by their names.
     """
 
@@ -91,6 +95,9 @@ class CompanionOptions(
     history_tokens: Annotated[int, Meta(ge=0)] = 8_000
     recall_limit: Annotated[int, Meta(ge=0, le=20)] = 5
     least_confidence: Share = 0.3
+    extract_from: Annotated[int, Meta(ge=0)] = 0
+    near_similarity: Share = 0.65
+    same_similarity: Share = 0.9
     summary: Literal["full", "brief"] = always_recorded("full")
     timezone: str = "UTC"
     lock_ttl: Annotated[float, Meta(gt=0)] = 60.0
@@ -149,19 +156,6 @@ class CompanionDone(_Strict, frozen=True, tag="done"):
 
 CompanionEvent = Emotion | CompanionText | ToolOutput | Hitl | CompanionError | CompanionDone
 
-_encoder = msgspec.json.Encoder()
-_HEADS = {
-    kind: (f"event: {tag}\ndata: {{".encode(), len(f'{{"event":"{tag}",'))
-    for kind in (Emotion, CompanionText, ToolOutput, Hitl, CompanionError, CompanionDone)
-    if (tag := kind.__struct_config__.tag)
-}
-
-
-def encode(event: Event) -> bytes:
-    """Encode one event as a frame: its name is the SSE field, not in the data."""
-    head, named = _HEADS[type(event)]  # type: ignore[index] # an event of this flow
-    return b"%b%b\n\n" % (head, _encoder.encode(event)[named:])
-
 
 def failed(code: str) -> tuple[CompanionError, CompanionDone]:
     """Build the events that end a stream without a whole answer."""
@@ -205,7 +199,7 @@ COMPANION = FlowSpec(
     ),
     dialect=Dialect(name="companion", text={"text": "content"}, terminal=("done",)),
     failure=failure,
-    encode=encode,
+    encode=NamedEventEncoder(get_args(CompanionEvent)).encode,
     route_keys={"session_id": "session_id", "user_id": "user_id"},
     extra_requests={"/chat/image": ImageTurn},
     body_limits={"/chat/image": MOST_WITH_AN_IMAGE},
@@ -214,5 +208,6 @@ COMPANION = FlowSpec(
         resume=ContinueEndpoint("/hitl/continue", ContinueRequest, _hitl_id),
         suspended=suspended,
     ),
+    grace_seconds=LEARNS_WITHIN,
     earlier_defaults={"summary": "brief"},
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -11,18 +11,19 @@ from contract.flow import Event, FlowSpec
 from contract.flows.chat import Identifier, Name, Text, check_texts
 from contract.grammar import Grammar, many, one
 from contract.wire import Dialect, ErrorPaths, EventNames, TextPaths
+from contract.wire.sse import NamedEventEncoder
 
 Action = Literal["continue", "warn", "compress", "end"]
 Percent = Annotated[int, Meta(ge=1, le=100)]
 
 WHOLE_RUN = "pipeline"
-"""Named as the node of a failure that ended the run itself, not one of its nodes."""
+"""The node of a failure that ended the whole run, in none of its nodes."""
 TEXT_NAMES = frozenset({"warn", "compress", "end"})
 """Fixed texts: appended to a reply, by the action."""
 
 
 class Interlocutor(msgspec.Struct, frozen=True):
-    """Whom the model speaks as, and how they are related to the user."""
+    """The person the model speaks as, and how they are related to the user."""
 
     name: Name
     relation: Name
@@ -43,7 +44,7 @@ class PipelineOptions(
 ):
     """Options of the pipeline flow.
 
-    `token_limit` is what history and message may weigh, in tokens; `warn_percent`,
+    `token_limit` is how many tokens history and message may have; `warn_percent`,
     `compress_percent` and `end_percent` are shares of it at which an action begins. 0 `max_tokens`
     means the model's own limit, `lock_ttl` is in seconds. `texts` overrides the fixed texts by
     their names.
@@ -112,22 +113,6 @@ class PipelineFailed(PipelineMessage, frozen=True, kw_only=True, tag="failed"):
 
 PipelineEvent = PipelineToken | PipelineMessage | PipelineFailed
 
-_encoder = msgspec.json.Encoder()
-_HEADS = {
-    kind: (f"event: {name}\ndata: {{".encode(), len(f'{{"event":"{tag}",'))
-    for kind, name, tag in (
-        (PipelineToken, "token", "token"),
-        (PipelineMessage, "message", "message"),
-        (PipelineFailed, "message", "failed"),
-    )
-}
-
-
-def encode(event: Event) -> bytes:
-    """Encode one event as a frame; clients tell the two ends apart by `success`."""
-    head, named = _HEADS[type(event)]  # type: ignore[index] # an event of this flow
-    return b"%b%b\n\n" % (head, _encoder.encode(event)[named:])
-
 
 def failure(options: PipelineOptions, code: str, last: Event | None) -> tuple[Event, ...]:
     """Return the events that end a stream honestly after `last`; no tokens were counted."""
@@ -162,6 +147,7 @@ PIPELINE = FlowSpec(
         errors=ErrorPaths(events=("failed",), code="errors[].code"),
     ),
     failure=failure,
-    encode=encode,
+    # clients tell the two ends apart by `success`
+    encode=NamedEventEncoder(get_args(PipelineEvent), {PipelineFailed: "message"}).encode,
     route_keys={"session_id": "session_id", "user_id": "user_id"},
 )

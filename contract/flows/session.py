@@ -10,10 +10,11 @@ from msgspec import UNSET, Meta, UnsetType
 
 from contract.errors import Refused
 from contract.flow import Event, FlowSpec, SessionStore, StoreEndpoint, always_recorded
-from contract.flows.chat import Identifier, Text, encode
+from contract.flows.chat import Identifier, Text
 from contract.grammar import Grammar, many, maybe, one
 from contract.model import Usage
 from contract.wire import Dialect, ErrorPaths, EventNames, TextPaths
+from contract.wire.sse import data_frame
 
 LEARNS_WITHIN = 120.0
 """Seconds after the answer in which facts are extracted from a conversation."""
@@ -35,10 +36,12 @@ class SessionOptions(
 ):
     """Options of the session flow.
 
-    `lock_ttl` in seconds, `history_tokens` in estimated tokens. Facts are extracted from
-    conversations of `extract_from` messages and more; 0 turns that off. They are remembered from
-    `least_confidence` on; a fact without one is certain. An unknown session begins under the id of
-    the request, or is refused.
+    `lock_ttl` in seconds, `history_tokens` in estimated tokens. Conversations of `extract_from`
+    messages and more are read for memories; 0 turns that off. They are remembered from
+    `least_confidence` on; a fact without one is certain. `extraction` reads each message once and
+    makes `changes`, or adds `facts` from the whole window; `near_similarity` and `same_similarity`
+    are bounds for changes (docs/memory.md). An unknown session begins under the id of the request,
+    or is refused.
     """
 
     system_prompt: str = "你是一个有用的助手。"
@@ -52,7 +55,10 @@ class SessionOptions(
     recall: Literal["always", "new_session_only"] = "always"
     recall_limit: Annotated[int, Meta(ge=0, le=20)] = 5
     extract_from: Annotated[int, Meta(ge=0)] = 4
+    extraction: Literal["changes", "facts"] = always_recorded("changes")
     least_confidence: Annotated[float, Meta(ge=0, le=1)] = 0.3
+    near_similarity: Annotated[float, Meta(ge=0, le=1)] = 0.65
+    same_similarity: Annotated[float, Meta(ge=0, le=1)] = 0.9
     unknown_session: Literal["create", "refuse"] = always_recorded("create")
     lock_ttl: Annotated[float, Meta(gt=0)] = 60.0
 
@@ -215,7 +221,7 @@ SESSION = FlowSpec(
         errors=ErrorPaths(code="data.code"),
     ),
     failure=failure,
-    encode=encode,
+    encode=data_frame,
     route_keys={"session_id": "session_id", "user_id": "user_id"},
     store_endpoints=(
         StoreEndpoint("GET", f"{_SESSION}/messages", messages, SessionMessages),
@@ -223,5 +229,5 @@ SESSION = FlowSpec(
     ),
     grace_seconds=LEARNS_WITHIN,
     opens_sessions=True,
-    earlier_defaults={"unknown_session": "refuse"},
+    earlier_defaults={"unknown_session": "refuse", "extraction": "facts"},
 )

@@ -71,7 +71,7 @@ class ToolPaths(_Table, frozen=True, kw_only=True):
 
 
 class ErrorPaths(_Table, frozen=True, kw_only=True):
-    """Which events report a failure, and where in them the code is (the first found)."""
+    """Which events report a failure, and where in them the code is (the first place with one)."""
 
     events: tuple[str, ...] = ("error",)
     code: Paths = "code"

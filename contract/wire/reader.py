@@ -190,9 +190,15 @@ class EventDecoder:
         return next((self.code(held) for held in self._held(part, value)), "")
 
     def code(self, value: Any) -> str:
-        """Return the first code at the dialect's places, "" where there is none."""
-        found = (item for path in self._code for item in values_at(value, path))
-        return str(next((item for item in found if isinstance(item, str | int)), ""))
+        """Return the code at the first of the dialect's places that holds any, "" where none does.
+
+        Of several in a list it is the last: what ended the stream.
+        """
+        for path in self._code:
+            found = [item for item in values_at(value, path) if isinstance(item, str | int)]
+            if found:
+                return str(found[-1])
+        return ""
 
     def calls_tool(self, value: Any) -> bool:
         """Whether a piece of a tool call stands in a payload: its name, or some arguments."""

@@ -1,4 +1,4 @@
-"""Server-sent events, sans I/O: a decoder with `feed` and `flush`, and the encoder.
+"""Server-sent events, sans I/O: a decoder with `feed` and `flush`, and the encoders.
 
 Rules: WHATWG HTML, "Interpreting an event stream". Working on bytes is safe because no byte of a
 multi-byte UTF-8 sequence equals CR or LF.
@@ -6,6 +6,7 @@ multi-byte UTF-8 sequence equals CR or LF.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -109,3 +110,35 @@ def comment(text: str) -> bytes:
 def is_comment(frame: bytes) -> bool:
     """Whether a frame is a comment, and so no part of what is compared."""
     return frame.startswith(b":")
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def data_frame(event: msgspec.Struct) -> bytes:
+    """Encode one event as a frame without a name."""
+    return b"data: " + _encoder.encode(event) + b"\n\n"
+
+
+class NamedEventEncoder:
+    """Encodes tagged structs as frames with a name; the tag is left out of the data.
+
+    An event's name is its tag, unless `names` has another. Each struct has a field beside its tag.
+    """
+
+    def __init__(
+        self,
+        events: Iterable[type[msgspec.Struct]],
+        names: Mapping[type[msgspec.Struct], str] | None = None,
+    ) -> None:
+        self._heads: dict[type[msgspec.Struct], tuple[bytes, int]] = {}
+        for event in events:
+            config = event.__struct_config__
+            head = f"event: {(names or {}).get(event, config.tag)}\ndata: {{"
+            tag = _encoder.encode({config.tag_field: config.tag})
+            self._heads[event] = (head.encode(), len(tag))
+
+    def encode(self, event: msgspec.Struct) -> bytes:
+        """Encode one event as a frame."""
+        head, after_tag = self._heads[type(event)]
+        return b"%b%b\n\n" % (head, _encoder.encode(event)[after_tag:])
