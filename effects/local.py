@@ -1,4 +1,4 @@
-"""The ports that need no other machine: clock, ids, humans; each with one for tests."""
+"""The ports that need no other machine: clock, ids, humans, each with one for tests; no workers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from contract.errors import EffectFailed, Fault, Paused
 from contract.human import HumanAnswer, OpenQuestion
+from contract.workers import AuditEntry, WorkerCall
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -76,6 +77,22 @@ class NoHuman:
     async def answer(self, site: str, hitl_id: str) -> NoReturn:
         """Refuse as well."""
         raise EffectFailed(Fault("human_unavailable"))
+
+
+class NoWorkers:
+    """No workers: for flows that instruct none."""
+
+    def run(self, site: str, call: WorkerCall) -> NoReturn:
+        """Refuse: fault `worker_unavailable`."""
+        raise EffectFailed(Fault("worker_unavailable"))
+
+
+class NoAudit:
+    """No audit log: for flows that instruct no workers."""
+
+    async def append(self, site: str, entry: AuditEntry) -> NoReturn:
+        """Refuse: fault `audit_unavailable`."""
+        raise EffectFailed(Fault("audit_unavailable"))
 
 
 class ScriptedHuman:

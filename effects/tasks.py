@@ -8,15 +8,16 @@ itself cannot be wrapped: there `cutover.server.serve` lets the loop go on.)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar, Token
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from contract.errors import CutoverError
 
 Report = Callable[[BaseException], None]
 _Coroutine = Coroutine[Any, Any, Any]
+Result = TypeVar("Result")
 
 CANCELLED: Final = (asyncio.CancelledError, GeneratorExit)
 """How code is asked to end; let it pass before catching `ANYTHING`."""
@@ -93,3 +94,20 @@ async def _run_contained(coroutine: _Coroutine, report: Report) -> Any:
     except (SystemExit, KeyboardInterrupt) as error:
         report(error)
         raise ExitContained(type(error).__name__) from error
+
+
+async def ended(work: Awaitable[Result]) -> Result:
+    """Await work to its end in a task of its own, however often that is interrupted.
+
+    An interruption is raised afterwards, in place of what the work returned or raised.
+    """
+    task = asyncio.ensure_future(work)
+    interrupted = False
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            interrupted = True
+    if interrupted:
+        raise asyncio.CancelledError
+    return task.result()

@@ -3,20 +3,49 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from zlib import crc32
 
 import numpy as np
 
-from contract.stores import DataSubject, MemoryEntry, Recall
+from contract.errors import EffectFailed
+from contract.stores import (
+    READ_MEANWHILE,
+    DataSubject,
+    FindNear,
+    MemoryEntry,
+    NearEntries,
+    NearEntry,
+    Reading,
+    Recall,
+    Revision,
+)
 from effects.memory.embeddings import MOST_OF_A_TEXT, Vectors, normalised
-from effects.memory.store import check_entry, check_query, fold, query_terms, text_terms
+from effects.memory.store import (
+    check_entry,
+    check_query,
+    check_reading,
+    check_revision,
+    fold,
+    query_terms,
+    recalls_of,
+    stamped,
+    text_terms,
+)
 
 
 class InMemoryMemory:
-    """Entries in the order they were written; gone with the process."""
+    """Entries in the order they were written; gone with the process.
 
-    def __init__(self, entries: Iterable[MemoryEntry] = ()) -> None:
+    Those given are stored already, as they are. `wall` returns seconds since the Unix epoch.
+    """
+
+    def __init__(
+        self, entries: Iterable[MemoryEntry] = (), wall: Callable[[], float] = time.time
+    ) -> None:
+        self._wall = wall
+        self._progress: dict[Reading, str] = {}
         self._entries: dict[tuple[str, str], MemoryEntry] = {}
         for entry in entries:
             check_entry(entry)
@@ -39,18 +68,65 @@ class InMemoryMemory:
         found = sorted((one for one in scored if one[0]), key=lambda one: one[:2], reverse=True)
         return tuple(entry for _, _, entry in found[: max(query.limit, 0)])
 
-    async def write(self, site: str, entries: tuple[MemoryEntry, ...]) -> int:
+    async def near(self, site: str, query: FindNear) -> NearEntries:
+        """Find what shares terms with each text; the share of them stands for the similarity."""
+        matches = [
+            tuple(
+                NearEntry(entry, _likeness(recall.query, entry.text))
+                for entry in await self.recall(site, recall)
+            )
+            for recall in recalls_of(query)
+        ]
+        among = [
+            tuple(_likeness(text, other) for other in query.texts[:number])
+            for number, text in enumerate(query.texts)
+        ]
+        return NearEntries(tuple(matches), tuple(among))
+
+    async def progress(self, site: str, reading: Reading) -> str | None:
+        """Return the message up to which a conversation has been read."""
+        check_reading(reading)
+        return self._progress.get(reading)
+
+    async def write(
+        self, site: str, entries: tuple[MemoryEntry, ...], revision: Revision | None = None
+    ) -> int:
         """Store; returns how many entries were new, now or when this write was made before."""
         for entry in entries:
             check_entry(entry)
+        check_revision(revision)
+        first = revision is None or self._revise(revision)
         written = 0
         for entry in entries:
-            stored = self._entries.setdefault((entry.user_id, entry.text), entry)
-            written += stored.memory_id == entry.memory_id
+            key = entry.user_id, entry.text
+            if first:
+                self._entries.setdefault(key, stamped(entry, self._wall))
+            stored = self._entries.get(key)
+            written += stored is not None and stored.memory_id == entry.memory_id
         return written
+
+    def _revise(self, revision: Revision) -> bool:
+        reading, read = revision.reading, self._progress.get(revision.reading)
+        if read == revision.message_id:
+            return False
+        if read != revision.after:
+            raise EffectFailed(READ_MEANWHILE)
+        self._progress[reading] = revision.message_id
+        self._entries = {
+            key: one
+            for key, one in self._entries.items()
+            if one.user_id != reading.user_id or one.memory_id not in revision.removed
+        }
+        return True
 
     async def erase(self, subject: DataSubject) -> int:
         """Remove what is known of a user, or was learnt in a chat; returns how many entries."""
+        name = {"user": "user_id", "chat": "session_id"}.get(subject.kind, "")
+        self._progress = {
+            reading: read
+            for reading, read in self._progress.items()
+            if subject.value != (getattr(reading, name) if name else read)
+        }
         before = len(self._entries)
         self._entries = {
             key: one for key, one in self._entries.items() if not _belongs(one, subject)
@@ -59,16 +135,26 @@ class InMemoryMemory:
 
 
 def _belongs(entry: MemoryEntry, subject: DataSubject) -> bool:
-    ids = {"user": entry.user_id, "chat": entry.session_id}
-    return ids.get(subject.kind) == subject.value
+    if subject.kind == "user":
+        return entry.user_id == subject.value
+    return subject.kind == "chat" and subject.value in {entry.session_id, *entry.changed_in}
 
 
 def _may_find(entry: MemoryEntry, query: Recall) -> bool:
     return (
         entry.user_id == query.user_id
-        and (query.except_session is None or entry.session_id != query.except_session)
+        and (
+            query.except_session is None
+            or entry.session_id != query.except_session
+            or bool(entry.changed_in)
+        )
         and (query.relation is None or entry.relation == query.relation)
     )
+
+
+def _likeness(text: str, other: str) -> float:
+    terms, others = set(text_terms(text)), set(text_terms(other))
+    return round(2 * len(terms & others) / (len(terms) + len(others) or 1), 4)
 
 
 _WORDS = re.compile(r"[^\W_]+")

@@ -9,23 +9,25 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
-import msgspec
-from sqlalchemy import ColumnElement, delete, text
+from sqlalchemy import ColumnElement, delete, func, text
 
 from contract.errors import EffectFailed
-from contract.stores import DataSubject, MemoryEntry, Recall
+from contract.stores import MemoryEntry, NearEntry, Recall
 from effects.memory.embeddings import Embedder, Vector
 from effects.memory.store import (
     MAKERS,
     MEMORIES,
+    PROGRESS,
+    TYPED,
     WAITING,
     EntryStore,
     RecallResult,
     VectorCounts,
     count_vectors,
     entry_of,
+    row_of,
     text_terms,
 )
 from effects.stores.postgres import LimitedConnection, PostgresDatabase, attempt, drive, execute
@@ -36,19 +38,21 @@ from effects.stores.tables import (
     Schema,
     Statement,
     Transaction,
+    creation,
 )
 
 log = logging.getLogger(__name__)
 
 MEMORY: Final = Schema(
     "memory",
-    (MEMORIES, MAKERS, WAITING),
+    (MEMORIES, MAKERS, WAITING, PROGRESS),
     initial=(
         "ALTER TABLE memories ADD COLUMN terms tsvector NOT NULL",
         # A text may be longer than what an index can hold.
         "CREATE UNIQUE INDEX memories_of_a_user ON memories (user_id, md5(text))",
         "CREATE INDEX memory_terms ON memories USING gin (terms)",
     ),
+    steps=({"postgresql": (*TYPED, *creation(PROGRESS, "postgresql"))},),
 )
 _VECTORS: Final = Schema(
     "memory_vectors",
@@ -68,8 +72,9 @@ _VECTORS: Final = Schema(
 
 _INSERT: Final = Statement(
     text("""
-INSERT INTO memories (memory_id, user_id, text, session_id, relation, confidence, terms)
-VALUES (:memory_id, :user_id, :text, :session_id, :relation, :confidence,
+INSERT INTO memories (
+    memory_id, user_id, text, session_id, relation, confidence, kind, at, changed_in, terms
+) VALUES (:memory_id, :user_id, :text, :session_id, :relation, :confidence, :kind, :at, :changed_in,
         array_to_tsvector(CAST(:terms AS text[])))
 ON CONFLICT DO NOTHING RETURNING seq
 """)
@@ -77,9 +82,11 @@ ON CONFLICT DO NOTHING RETURNING seq
 # Equal ranks: the newest first.
 _SEARCH: Final = Statement(
     text("""
-SELECT memory_id, user_id, text, session_id, relation, confidence FROM memories
+SELECT memory_id, user_id, text, session_id, relation, confidence, kind, at, changed_in
+FROM memories
 WHERE user_id = :user_id AND terms @@ CAST(:terms AS tsquery)
-  AND (CAST(:session AS text) IS NULL OR session_id IS DISTINCT FROM :session)
+  AND (CAST(:session AS text) IS NULL OR session_id IS DISTINCT FROM :session
+       OR changed_in IS NOT NULL)
   AND (CAST(:relation AS text) IS NULL OR relation = :relation)
   AND (CAST(:maker AS text) IS NULL OR seq IN (
     SELECT seq FROM memory_waiting WHERE made_by = :maker AND user_id = :user_id
@@ -99,7 +106,8 @@ WITH nearest AS MATERIALIZED (
       AND (CAST(:relation AS text) IS NULL OR relation = :relation)
     ORDER BY vector <#> CAST(:vector AS halfvec), seq DESC LIMIT :limit
 )
-SELECT known AND NOT waits, memory_id, user_id, text, session_id, relation, confidence
+SELECT known AND NOT waits, -apart,
+    memory_id, user_id, text, session_id, relation, confidence, kind, at, changed_in
 FROM (SELECT
     EXISTS (SELECT 1 FROM memory_makers WHERE made_by = :maker) AS known,
     EXISTS (SELECT 1 FROM memory_waiting WHERE made_by = :maker AND user_id = :user_id) AS waits
@@ -165,7 +173,7 @@ class PostgresEntries(EntryStore):
             limit=query.limit,
         )
 
-    def _nearest(self, query: Recall, vector: Vector) -> Transaction[Sequence[MemoryEntry]]:
+    def _nearest(self, query: Recall, vector: Vector) -> Transaction[Sequence[NearEntry]]:
         rows, _ = yield self._near(query, vector)
         return _entries(rows)
 
@@ -182,12 +190,15 @@ class PostgresEntries(EntryStore):
 
     def _insert(self, entry: MemoryEntry) -> Transaction[int | None]:
         words = _indexed(text_terms(entry.text))
-        rows, _ = yield _INSERT(**msgspec.structs.asdict(entry), terms=words)
+        rows, _ = yield _INSERT(**row_of(entry), terms=words)
         return rows[0][0] if rows else None
 
-    def _erase(self, condition: ColumnElement[bool], subject: DataSubject) -> Transaction[int]:
-        _, removed = yield Statement(delete(MEMORIES).where(condition))(value=subject.value)
+    def _remove(self, condition: ColumnElement[bool], **values: object) -> Transaction[int]:
+        _, removed = yield Statement(delete(MEMORIES).where(condition))(**values)
         return removed
+
+    def _position(self, text: ColumnElement[Any], part: ColumnElement[Any]) -> ColumnElement[int]:
+        return func.strpos(text, part)
 
     def _encode(self, vector: Vector) -> str:
         return "[" + ",".join(f"{number:.6g}" for number in vector.tolist()) + "]"
@@ -235,8 +246,8 @@ async def _is_usable(connection: LimitedConnection) -> bool:
     return bool((await execute(connection, _USABLE())).rows[0][0])
 
 
-def _entries(rows: Sequence[tuple[object, ...]]) -> tuple[MemoryEntry, ...]:
-    return tuple(entry_of(row[1:]) for row in rows if row[1] is not None)
+def _entries(rows: Sequence[tuple[Any, ...]]) -> tuple[NearEntry, ...]:
+    return tuple(NearEntry(entry_of(row[2:]), row[1]) for row in rows if row[1] is not None)
 
 
 def _indexed(found: Sequence[str]) -> list[str]:

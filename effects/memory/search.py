@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import Context
 from importlib import import_module
@@ -14,10 +14,29 @@ from pathlib import Path
 from typing import Final, Literal
 
 from contract.errors import EffectFailed
-from contract.stores import DataSubject, MemoryEntry, Recall, require_storable
-from effects.memory.embeddings import Embedder, Vector
+from contract.stores import (
+    DataSubject,
+    FindNear,
+    MemoryEntry,
+    NearEntries,
+    NearEntry,
+    Reading,
+    Recall,
+    Revision,
+    require_storable,
+)
+from effects.memory.embeddings import Embedder, Vector, Vectors
 from effects.memory.sqlite import SqliteEntries
-from effects.memory.store import EntryStore, StoredEntry, check_entry, check_query, query_terms
+from effects.memory.store import (
+    EntryStore,
+    StoredEntry,
+    check_entry,
+    check_query,
+    check_reading,
+    check_revision,
+    query_terms,
+    recalls_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +44,8 @@ BATCH: Final = 64
 FIRST_WAIT: Final = 1.0
 LONGEST_WAIT: Final = 300.0
 _SEQS: Final = 1 << 20
+_DECIMALS: Final = 4
+"""Of similarities: stores of half precision return the same."""
 _FAULTS_OF_TEXT: Final = frozenset(
     {"model_bad_request", "model_context_length", "model_content_policy"}
 )
@@ -44,16 +65,23 @@ async def open_memory(
     text where a server has no pgvector. `limit` in seconds is what a call to a server waits and
     takes; the rest is as with `open_database`.
     """
-    opened: AbstractAsyncContextManager[EntryStore]
-    if str(place).partition("://")[0] == "postgresql":
-        adapter = import_module("effects.memory.postgres").PostgresEntries  # an extra
-        opened = adapter.open(place, embedder, least, limit)
-    else:
-        opened = SqliteEntries.open(place, embedder, least)
-    async with opened as store:
+    async with open_entries(place, embedder, least=least, limit=limit) as store:
         memory = LongTermMemory(store)
         async with memory.running():
             yield memory
+
+
+def open_entries(
+    place: str | Path, embedder: Embedder | None, *, least: float = 0.0, limit: float = 5.0
+) -> AbstractAsyncContextManager[EntryStore]:
+    """Open the store of a memory, as `open_memory` does; it makes no vectors by itself."""
+    if str(place).partition("://")[0] == "postgresql":
+        adapter = import_module("effects.memory.postgres").PostgresEntries  # an extra
+        opened: AbstractAsyncContextManager[EntryStore] = adapter.open(
+            place, embedder, least, limit
+        )
+        return opened
+    return SqliteEntries.open(place, embedder, least)
 
 
 class LongTermMemory:
@@ -86,10 +114,35 @@ class LongTermMemory:
     async def recall(self, site: str, query: Recall) -> tuple[MemoryEntry, ...]:
         """Find what is like the query, best first."""
         check_query(query)
-        words = query_terms(query.query)
         if query.limit <= 0 or not query.query.strip():
             return ()
-        vector = await self._vector(query.query)
+        vectors = await self._vectors([query.query])
+        found = await self._find(query, None if vectors is None else vectors[0])
+        return tuple(near.entry for near in found)
+
+    async def near(self, site: str, query: FindNear) -> NearEntries:
+        """Find what is like each of several texts, and how like; their vectors are made at once."""
+        recalls = recalls_of(query)
+        for recall in recalls:
+            check_query(recall)
+        if query.limit <= 0 or not recalls:
+            return NearEntries(tuple(() for _ in recalls))
+        vectors = await self._vectors(query.texts)
+        matches = [
+            await self._find(recall, None if vectors is None else vectors[number])
+            for number, recall in enumerate(recalls)
+        ]
+        return NearEntries(
+            tuple(
+                tuple(NearEntry(one.entry, _rounded(one.similarity)) for one in found)
+                for found in matches
+            ),
+            () if vectors is None else _similarities(vectors),
+        )
+
+    async def _find(self, query: Recall, vector: Vector | None) -> tuple[NearEntry, ...]:
+        """Find by a vector, or where there is none by full text."""
+        words = query_terms(query.query)
         if vector is None:
             self.recalls["text"] += 1
             return await self._store.by_text(query, words) if words else ()
@@ -99,14 +152,24 @@ class LongTermMemory:
             self._backfill.wake()
         return found.entries
 
-    async def write(self, site: str, entries: tuple[MemoryEntry, ...]) -> int:
+    async def progress(self, site: str, reading: Reading) -> str | None:
+        """Return the message up to which a conversation has been read."""
+        check_reading(reading)
+        return await self._store.progress(reading)
+
+    async def write(
+        self, site: str, entries: tuple[MemoryEntry, ...], revision: Revision | None = None
+    ) -> int:
         """Store all entries or none; returns how many were new, now or when this write was made.
 
         Where the embedder fails they are stored all the same, and their vectors made later.
         """
         for entry in entries:
             check_entry(entry)
-        stored, repeated = await self._store.add(entries) if entries else ([], 0)
+        check_revision(revision)
+        if not entries and revision is None:
+            return 0
+        stored, repeated = await self._store.add(entries, revision)
         if stored and self._backfill is not None:
             try:
                 await self._backfill.make(stored)
@@ -124,21 +187,32 @@ class LongTermMemory:
         """Close the store; idempotent."""
         await self._store.aclose()
 
-    async def _vector(self, text: str) -> Vector | None:
-        """Make the query's vector; None without an embedder, or where it fails."""
+    async def _vectors(self, texts: Sequence[str]) -> Vectors | None:
+        """Make the vectors of texts; None without an embedder, or where it fails."""
         if self._store.embedder is None:
             return None
         try:
-            vectors = await self._store.embedder.embed([text])
+            return await self._store.embedder.embed(texts)
         except EffectFailed as failed:
             self._failed(failed, "recalled by full text")
             return None
-        vector: Vector = vectors[0]
-        return vector
 
     def _failed(self, failed: EffectFailed, consequence: str) -> None:
         self.failures[failed.fault.code] += 1
         log.warning("memory: no vectors (%s); %s", failed.fault.code, consequence)
+
+
+def _rounded(similarity: float | None) -> float | None:
+    return None if similarity is None else round(similarity, _DECIMALS)
+
+
+def _similarities(vectors: Vectors) -> tuple[tuple[float, ...], ...]:
+    """Return the similarities of each vector to those before it."""
+    scores = (vectors @ vectors.T).tolist()
+    return tuple(
+        tuple(round(score, _DECIMALS) for score in row[:number])
+        for number, row in enumerate(scores)
+    )
 
 
 class VectorBackfill:

@@ -14,24 +14,27 @@ from contextlib import asynccontextmanager, closing
 from hashlib import blake2b
 from pathlib import Path
 from sqlite3 import Error
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 from sqlalchemy import ColumnElement, bindparam, column, delete, func, select, table, text
 
-from contract.stores import DataSubject, MemoryEntry, Recall
+from contract.stores import DataSubject, MemoryEntry, NearEntry, Recall
 from effects.memory.embeddings import Embedder, Vector
 from effects.memory.store import (
     ENTRY,
     MAKERS,
     MEMORIES,
+    PROGRESS,
+    TYPED,
     VECTORS,
     WAITING,
     EntryStore,
     VectorCounts,
     count_vectors,
     entry_of,
+    row_of,
     text_terms,
 )
 from effects.stores.database import Database
@@ -118,10 +121,11 @@ class Matrix:
             place[begin * width : (begin + 1) * width] = vector
         self.last = numbers[-1]
 
-    def best(self, vector: Vector, query: Recall, least: float) -> list[int]:
-        """Return the entries nearest to a vector, those above `least` alone; equally near: newest.
+    def best(self, vector: Vector, query: Recall, least: float) -> list[tuple[int, float]]:
+        """Return the entries nearest to a vector, and how near, those above `least` alone.
 
-        What the query rules out is out before the nearest are chosen.
+        Of equally near ones the newest is first. What the query rules out is out before the
+        nearest are chosen.
         """
         scores = np.vecdot(self._vectors[: self._size], vector)
         found = np.flatnonzero(self._allowed(query) & (scores > least))
@@ -130,8 +134,7 @@ class Matrix:
             found = found[scores[found] >= worst]
         seqs = self._facts[0, found]
         order = np.lexsort((-seqs, -scores[found]))[: query.limit]
-        chosen: list[int] = seqs[order].tolist()
-        return chosen
+        return list(zip(seqs[order].tolist(), scores[found][order].tolist(), strict=True))
 
     def _allowed(self, query: Recall) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         allowed = np.ones(self._size, np.bool_)
@@ -198,7 +201,7 @@ _VECTOR_TABLES = (
 )
 MEMORY: Final = Schema(
     "memory",
-    (MEMORIES, MAKERS, WAITING),
+    (MEMORIES, MAKERS, WAITING, PROGRESS),
     initial=(
         "CREATE UNIQUE INDEX memories_of_a_user ON memories (user_id, text)",
         # Terms only: the texts are above. The owner is a term too, so that a search touches the
@@ -211,6 +214,7 @@ MEMORY: Final = Schema(
     steps=(
         {"sqlite": (*creation(MAKERS, "sqlite"), *creation(WAITING, "sqlite"), *_VECTOR_TABLES)},
         {"sqlite": ("CREATE INDEX memories_of_a_session ON memories (session_id)",)},
+        {"sqlite": (*TYPED, *creation(PROGRESS, "sqlite"))},
     ),
 )
 
@@ -236,10 +240,10 @@ _COMPACT: Final = Statement(text("INSERT INTO memory_terms (memory_terms) VALUES
 # The owner's column weighs nothing in the rank; equal ranks: the newest first.
 _SEARCH: Final = Statement(
     text("""
-SELECT memory_id, memories.user_id, text, session_id, relation, confidence
+SELECT memory_id, memories.user_id, text, session_id, relation, confidence, kind, at, changed_in
 FROM memory_terms JOIN memories ON memories.seq = memory_terms.rowid
 WHERE memory_terms MATCH :match AND user_id = :user_id
-  AND (:session IS NULL OR session_id IS NOT :session)
+  AND (:session IS NULL OR session_id IS NOT :session OR changed_in IS NOT NULL)
   AND (:relation IS NULL OR relation = :relation)
   AND (:maker IS NULL OR seq IN (
     SELECT seq FROM memory_waiting WHERE made_by = :maker AND memory_waiting.user_id = :user_id
@@ -316,16 +320,17 @@ class SqliteEntries(EntryStore):
             limit=query.limit,
         )
 
-    def _nearest(self, query: Recall, vector: Vector) -> Transaction[Sequence[MemoryEntry]]:
+    def _nearest(self, query: Recall, vector: Vector) -> Transaction[Sequence[NearEntry]]:
         user_id = query.user_id
         rows, _ = yield _GENERATION()
         matrix = self.matrices.take(user_id, rows[0][0])
         yield from self._catch_up(user_id, matrix)
         self.matrices.put(user_id, matrix)
-        seqs = matrix.best(vector, query, self._least)
-        rows, _ = yield _CHOSEN(seqs=msgspec.json.encode(seqs).decode(), user_id=user_id)
+        best = matrix.best(vector, query, self._least)
+        seqs = msgspec.json.encode([seq for seq, _ in best]).decode()
+        rows, _ = yield _CHOSEN(seqs=seqs, user_id=user_id)
         entries = {seq: entry_of(row) for seq, *row in rows}
-        return [entries[seq] for seq in seqs if seq in entries]
+        return [NearEntry(entries[seq], near) for seq, near in best if seq in entries]
 
     def _catch_up(self, user_id: str, matrix: Matrix) -> Transaction[None]:
         """Add the vectors that are newer than those in a matrix."""
@@ -339,24 +344,32 @@ class SqliteEntries(EntryStore):
             matrix.extend([VectorRow(*row) for row in rows])
 
     def _insert(self, entry: MemoryEntry) -> Transaction[int | None]:
-        rows, _ = yield _INSERT(**msgspec.structs.asdict(entry))
+        rows, _ = yield _INSERT(**row_of(entry))
         if not rows:
             return None
         seq: int = rows[0][0]
         yield _INDEX(seq=seq, owner=_owner(entry.user_id), terms=_terms(entry.text))
         return seq
 
-    def _erase(self, condition: ColumnElement[bool], subject: DataSubject) -> Transaction[int]:
+    def _remove(self, condition: ColumnElement[bool], **values: object) -> Transaction[int]:
         found = select(MEMORIES.c.seq, MEMORIES.c.user_id, MEMORIES.c.text).where(condition)
-        rows, _ = yield Statement(found)(value=subject.value)
+        rows, _ = yield Statement(found)(**values)
         for seq, user_id, words in rows:
             yield _UNINDEX(seq=seq, owner=_owner(user_id), terms=_terms(words))
             for statement in _REMOVE:
                 yield statement(seq=seq)
         if rows:
-            yield _COMPACT()
             yield _NEXT_GENERATION()
         return len(rows)
+
+    def _erase(self, subject: DataSubject) -> Transaction[int]:
+        removed = yield from super()._erase(subject)
+        if removed:
+            yield _COMPACT()
+        return removed
+
+    def _position(self, text: ColumnElement[Any], part: ColumnElement[Any]) -> ColumnElement[int]:
+        return func.instr(text, part)
 
     def _encode(self, vector: Vector) -> bytes:
         return vector.tobytes()

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -26,7 +28,9 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    and_,
     bindparam,
+    case,
     cast,
     column,
     delete,
@@ -35,10 +39,22 @@ from sqlalchemy import (
     insert,
     select,
     table,
+    update,
 )
 from sqlalchemy.types import UserDefinedType
 
-from contract.stores import DataSubject, MemoryEntry, Recall, require_storable
+from contract.errors import EffectFailed
+from contract.stores import (
+    READ_MEANWHILE,
+    DataSubject,
+    FindNear,
+    MemoryEntry,
+    NearEntry,
+    Reading,
+    Recall,
+    Revision,
+    require_storable,
+)
 from effects.memory.embeddings import Embedder, Vector, Vectors, maker
 from effects.stores.database import Database, DatabaseStore
 from effects.stores.tables import (
@@ -46,6 +62,7 @@ from effects.stores.tables import (
     BoundStatement,
     Statement,
     Transaction,
+    bound,
     sequence,
     texts,
 )
@@ -74,7 +91,7 @@ class AddedEntries(NamedTuple):
 class RecallResult(NamedTuple):
     """Entries, best first; `waiting` means that some of the user's have no vector yet."""
 
-    entries: tuple[MemoryEntry, ...]
+    entries: tuple[NearEntry, ...]
     by: RecallMethod
     waiting: bool
 
@@ -107,7 +124,31 @@ def check_entry(entry: MemoryEntry) -> None:
         entry.text,
         entry.session_id,
         entry.relation,
+        entry.kind,
+        *entry.changed_in,
     )
+
+
+def check_revision(revision: Revision | None) -> None:
+    """Raise `EffectFailed(memory_failed)` for a revision with text that cannot be stored."""
+    if revision is not None:
+        check_reading(revision.reading)
+        require_storable("memory_failed", revision.message_id, revision.after, *revision.removed)
+
+
+def check_reading(reading: Reading) -> None:
+    """Raise `EffectFailed(memory_failed)` for a conversation that cannot have been stored."""
+    require_storable("memory_failed", reading.user_id, reading.flow, reading.session_id)
+
+
+def stamped(entry: MemoryEntry, wall: Callable[[], float]) -> MemoryEntry:
+    """Return an entry with its time: now, where it has none; `wall` returns seconds."""
+    return entry if entry.at is not None else msgspec.structs.replace(entry, at=int(wall()))
+
+
+def recalls_of(query: FindNear) -> list[Recall]:
+    """Return a recall for each text."""
+    return [Recall(user_id=query.user_id, query=one, limit=query.limit) for one in query.texts]
 
 
 def check_query(query: Recall) -> None:
@@ -118,8 +159,8 @@ def check_query(query: Recall) -> None:
 
 
 def merged(
-    by_vector: Sequence[MemoryEntry], by_text: Sequence[MemoryEntry], limit: int
-) -> tuple[MemoryEntry, ...]:
+    by_vector: Sequence[NearEntry], by_text: Sequence[NearEntry], limit: int
+) -> tuple[NearEntry, ...]:
     """Take from both in turn, the nearest vector first: their scores cannot be compared."""
     both = chain.from_iterable(zip_longest(by_vector, by_text))
     return tuple(entry for entry in both if entry is not None)[:limit]
@@ -180,10 +221,30 @@ MEMORIES: Final = Table(
     *texts("memory_id", "user_id", "text"),
     *texts("session_id", "relation", nullable=True),
     Column("confidence", Double),
+    *texts("kind", nullable=True),
+    Column("at", BigInteger),
+    # As `,"id","id"`: each id stands between unescaped quotes.
+    *texts("changed_in", nullable=True),
     Index("memories_of_a_session", "session_id"),
+)
+_IS_CHANGED: Final[Any] = MEMORIES.c.changed_in.is_not(None)
+# Of the rows alone: twenty ids may be longer than what an index can hold.
+Index(
+    "changed_memories",
+    MEMORIES.c.seq,
+    sqlite_where=_IS_CHANGED,
+    postgresql_where=_IS_CHANGED,
 )
 ENTRY: Final = [column for column in MEMORIES.c if column.name != "seq"]
 """The columns of an entry, in the order of its fields."""
+PROGRESS: Final = Table(
+    "memory_progress",
+    _META,
+    *texts("user_id", "flow", "session_id", key=True),
+    *texts("message_id"),
+    Index("progress_of_a_session", "session_id"),
+    **WITHOUT_ROWID,
+)
 MAKERS: Final = Table("memory_makers", _META, *texts("made_by", key=True), **WITHOUT_ROWID)
 WAITING: Final = Table(
     "memory_waiting",
@@ -193,11 +254,18 @@ WAITING: Final = Table(
     Index("waiting_in_order", "seq", "made_by"),
     **WITHOUT_ROWID,
 )
+TYPED: Final = (
+    "ALTER TABLE memories ADD COLUMN kind TEXT",
+    "ALTER TABLE memories ADD COLUMN at BIGINT",
+    "ALTER TABLE memories ADD COLUMN changed_in TEXT",
+    "CREATE INDEX changed_memories ON memories (seq) WHERE changed_in IS NOT NULL",
+)
+"""What gives stored entries the columns of their type, their time and their changes."""
 VECTORS: Final = table(
     "memory_vectors",
     *map(column, ("seq", "user_id", "session_id", "relation", "made_by", "vector")),
 )
-_M, _W, _V = MEMORIES.c, WAITING.c, VECTORS.c
+_M, _W, _V, _P = MEMORIES.c, WAITING.c, VECTORS.c, PROGRESS.c
 
 _MAKER: Final[Any] = bindparam("maker", type_=Text)
 _SEQ: Final[Any] = bindparam("seq", type_=BigInteger)
@@ -242,7 +310,8 @@ _KEEP_VECTOR: Final = Statement(
             select(
                 _M.seq,
                 _M.user_id,
-                _M.session_id,
+                # What another session has changed is no longer what this one knows.
+                case((_M.changed_in.is_(None), _M.session_id)),
                 _M.relation,
                 cast(_MAKER, Text),
                 cast(bindparam("vector"), LargeBinary().with_variant(_Halfvec(), "postgresql")),
@@ -262,6 +331,22 @@ _REPEATED: Final = Statement(
         )
     )
 )
+_OF_READING: Final = and_(
+    *(_P[name] == bindparam(f"for_{name}") for name in ("user_id", "flow", "session_id"))
+)
+_READ_PROGRESS: Final = Statement(select(_P.message_id).where(_OF_READING))
+_BEGIN_PROGRESS: Final = Statement(
+    lambda insert: insert(PROGRESS).values(bound(PROGRESS)).on_conflict_do_nothing()
+)
+_MOVE_PROGRESS: Final = Statement(
+    update(PROGRESS)
+    .where(_OF_READING, _P.message_id == bindparam("after"))
+    .values(message_id=bindparam("up_to"))
+)
+_FORGET_PROGRESS: Final = {
+    kind: Statement(delete(PROGRESS).where(_P[name] == bindparam("value")))
+    for kind, name in (("user", "user_id"), ("chat", "session_id"), ("message", "message_id"))
+}
 _WAIT_NO_MORE: Final = Statement(
     delete(WAITING).where(
         _W.made_by == _MAKER,
@@ -280,7 +365,7 @@ def count_vectors() -> Transaction[VectorCounts]:
 
 def entry_of(row: Sequence[Any]) -> MemoryEntry:
     """Decode an entry from its columns, `ENTRY`."""
-    memory_id, user_id, text, session_id, relation, confidence = row
+    memory_id, user_id, text, session_id, relation, confidence, kind, at, changed_in = row
     return MemoryEntry(
         memory_id=memory_id,
         user_id=user_id,
@@ -288,7 +373,25 @@ def entry_of(row: Sequence[Any]) -> MemoryEntry:
         session_id=session_id,
         relation=relation,
         confidence=confidence,
+        kind=kind,
+        at=at,
+        changed_in=_SESSIONS.decode(f"[{changed_in[1:]}]") if changed_in else (),
     )
+
+
+_SESSIONS: Final = msgspec.json.Decoder(tuple[str, ...])
+
+
+def row_of(entry: MemoryEntry) -> dict[str, object]:
+    """Encode an entry as its columns."""
+    return msgspec.structs.asdict(entry) | {
+        "changed_in": "".join(map(quoted_session, entry.changed_in)) or None
+    }
+
+
+def quoted_session(session: str) -> str:
+    """Encode a session as it stands in the column `changed_in`, and as nothing else does."""
+    return "," + msgspec.json.encode(session).decode()
 
 
 class EntryStore(DatabaseStore, ABC):
@@ -303,22 +406,31 @@ class EntryStore(DatabaseStore, ABC):
         self.embedder = embedder
         self._maker = maker(embedder) if embedder else ""
         self._least = least
+        self.wall: Callable[[], float] = time.time
+        """Returns seconds since the Unix epoch, of entries that have no time."""
 
-    async def by_text(self, query: Recall, terms: Sequence[str]) -> tuple[MemoryEntry, ...]:
+    async def by_text(self, query: Recall, terms: Sequence[str]) -> tuple[NearEntry, ...]:
         """Find by full text; there is at least one term."""
         rows, _ = await self._database.execute(self._text_search(query, terms, None))
-        return tuple(map(entry_of, rows))
+        return tuple(NearEntry(entry_of(row)) for row in rows)
 
     async def by_vector(self, query: Recall, terms: Sequence[str], vector: Vector) -> RecallResult:
         """Find by vectors, and by full text what has none of the maker's, in one state."""
         return await self._database.snapshot(self._by_both(query, terms, vector))
 
-    async def add(self, entries: Sequence[MemoryEntry]) -> AddedEntries:
+    async def add(
+        self, entries: Sequence[MemoryEntry], revision: Revision | None = None
+    ) -> AddedEntries:
         """Store all entries or none; those that are new wait for their vectors.
 
         One that is stored under its own id was stored by this write before.
         """
-        return await self._database.transact(self._add(entries))
+        return await self._database.transact(self._add(entries, revision))
+
+    async def progress(self, reading: Reading) -> str | None:
+        """Return the message up to which a conversation has been read."""
+        rows, _ = await self._database.execute(_READ_PROGRESS(**_key(reading)))
+        return rows[0][0] if rows else None
 
     async def keep(self, stored: Sequence[StoredEntry], vectors: Vectors) -> None:
         """Store the vectors of entries, but of those that have been erased meanwhile."""
@@ -330,11 +442,11 @@ class EntryStore(DatabaseStore, ABC):
         return [StoredEntry(*row) for row in (await self._database.execute(call)).rows]
 
     async def erase(self, subject: DataSubject) -> int:
-        """Remove entries with everything that was made of them; returns how many."""
-        name = {"user": "user_id", "chat": "session_id"}.get(subject.kind)
-        if name is None:
-            return 0
-        return await self._database.erase(self._erase(_M[name] == bindparam("value"), subject))
+        """Remove entries with everything that was made of them; returns how many.
+
+        And how far the subject's conversations have been read.
+        """
+        return await self._database.erase(self._erase(subject))
 
     @abstractmethod
     def _text_search(
@@ -343,7 +455,7 @@ class EntryStore(DatabaseStore, ABC):
         """Search all entries or, with a maker, those that wait for its vectors."""
 
     @abstractmethod
-    def _nearest(self, query: Recall, vector: Vector) -> Transaction[Sequence[MemoryEntry]]:
+    def _nearest(self, query: Recall, vector: Vector) -> Transaction[Sequence[NearEntry]]:
         """Find the entries nearest to a vector, best first."""
 
     @abstractmethod
@@ -351,8 +463,12 @@ class EntryStore(DatabaseStore, ABC):
         """Store an entry and its terms; returns its seq, None if it is not new."""
 
     @abstractmethod
-    def _erase(self, condition: ColumnElement[bool], subject: DataSubject) -> Transaction[int]:
-        """Remove the entries that meet a condition on `value`."""
+    def _remove(self, condition: ColumnElement[bool], **values: object) -> Transaction[int]:
+        """Remove the entries that meet a condition on values."""
+
+    @abstractmethod
+    def _position(self, text: ColumnElement[Any], part: ColumnElement[Any]) -> ColumnElement[int]:
+        """Return the expression of where a part begins in a text, 0 for nowhere."""
 
     @abstractmethod
     def _encode(self, vector: Vector) -> object:
@@ -387,16 +503,53 @@ class EntryStore(DatabaseStore, ABC):
 
     def _found(
         self, query: Recall, terms: Sequence[str], maker: str | None
-    ) -> Transaction[tuple[MemoryEntry, ...]]:
+    ) -> Transaction[tuple[NearEntry, ...]]:
         if not terms:
             return ()
         rows, _ = yield self._text_search(query, terms, maker)
-        return tuple(map(entry_of, rows))
+        return tuple(NearEntry(entry_of(row)) for row in rows)
 
-    def _add(self, entries: Sequence[MemoryEntry]) -> Transaction[AddedEntries]:
-        new, repeated = list[StoredEntry](), 0
+    def _erase(self, subject: DataSubject) -> Transaction[int]:
+        value = bindparam("value", type_=Text)
+        yield _FORGET_PROGRESS[subject.kind](value=subject.value)
+        if subject.kind == "user":
+            return (yield from self._remove(_M.user_id == value, value=subject.value))
+        if subject.kind != "chat":
+            return 0
+        learnt = yield from self._remove(_M.session_id == value, value=subject.value)
+        changed = and_(_IS_CHANGED, self._position(_M.changed_in, value) > 0)
+        return learnt + (yield from self._remove(changed, value=quoted_session(subject.value)))
+
+    def _revise(self, revision: Revision) -> Transaction[bool]:
+        """Note how far a conversation was read and remove entries; False where that was done.
+
+        Raises `READ_MEANWHILE`.
+        """
+        key, up_to = _key(revision.reading), revision.message_id
+        if revision.after is None:
+            of_reading = msgspec.structs.asdict(revision.reading)
+            _, moved = yield _BEGIN_PROGRESS(**of_reading, message_id=up_to)
+        else:
+            _, moved = yield _MOVE_PROGRESS(**key, after=revision.after, up_to=up_to)
+        if not moved:
+            rows, _ = yield _READ_PROGRESS(**key)
+            if rows and rows[0][0] == up_to:
+                return False
+            raise EffectFailed(READ_MEANWHILE)
+        user = revision.reading.user_id
+        of_user = and_(_M.user_id == _USER, _M.memory_id == bindparam("memory_id", type_=Text))
+        for removed in revision.removed:
+            yield from self._remove(of_user, user_id=user, memory_id=removed)
+        return True
+
+    def _add(
+        self, entries: Sequence[MemoryEntry], revision: Revision | None
+    ) -> Transaction[AddedEntries]:
+        new, repeated, first = list[StoredEntry](), 0, True
+        if revision is not None:
+            first = yield from self._revise(revision)
         for entry in entries:
-            seq = yield from self._insert(entry)
+            seq = (yield from self._insert(stamped(entry, self.wall))) if first else None
             if seq is not None:
                 yield _WAIT(user_id=entry.user_id, seq=seq)
                 new.append(StoredEntry(seq, entry.user_id, entry.text))
@@ -412,3 +565,7 @@ class EntryStore(DatabaseStore, ABC):
             encoded = self._encode(vector)
             yield _KEEP_VECTOR(**one._asdict(), maker=self._maker, vector=encoded)
             yield _WAIT_NO_MORE(maker=self._maker, seq=one.seq)
+
+
+def _key(reading: Reading) -> dict[str, object]:
+    return {f"for_{name}": value for name, value in msgspec.structs.asdict(reading).items()}

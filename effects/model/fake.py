@@ -80,7 +80,7 @@ class ScriptedModel:
                     case Chunk():
                         yield step
                     case _:
-                        await _act(step)
+                        await act(step)
             ended = True
         except EffectFailed:
             ended = True
@@ -99,7 +99,8 @@ class ScriptedModel:
         return self._models[model_id]
 
 
-async def _act(step: Wait | Fail | Hang) -> None:
+async def act(step: Wait | Fail | Hang) -> None:
+    """Be silent, fail or hang, as a step says; raises `EffectFailed`."""
     match step:
         case Wait(seconds):
             await asyncio.sleep(seconds)

@@ -60,7 +60,7 @@ from effects.model.stream import (
     read_answer,
     total_deadline,
 )
-from effects.model.tokens import TokenCounter
+from effects.model.tokens import count_tokens
 
 Rescued = Literal["hedged", "retried", "failed_over", "spliced", "not_spliced", "given_up"]
 
@@ -129,7 +129,6 @@ class RescuingModel:
         policy = policy or RescuePolicy()
         self.breakers = ProviderBreakers(policy.breaker)
         self.counts = RescueCounts()
-        self._tokens = TokenCounter()
         self._means = RescueMeans(policy, self.breakers, draw)
 
     @property
@@ -154,7 +153,7 @@ class RescuingModel:
         self, site: str, model_id: str, texts: tuple[str, ...]
     ) -> tuple[int, ...] | None:
         """Count by the provider's name of the model; raises `EffectFailed` (`unknown_model`)."""
-        return await self._tokens.count(self._registry.entry(model_id).model, texts)
+        return await count_tokens(self._registry.entry(model_id).model, texts)
 
     async def stream(self, site: str, call: ModelCall | PassedCall) -> AsyncGenerator[Chunk, None]:
         """Call models until one answers; raises `EffectFailed` when there is no answer to be had.
@@ -172,7 +171,7 @@ class RescuingModel:
         step: RetryStep = rescue.next(loop_now())
         while True:
             splice = sent.splice()
-            attempt = await self._next_attempt(rescue, step, call, ends, hedged=splice is None)
+            attempt = await self._next_attempt(rescue, step, call, ends, may_hedge=splice is None)
             entry = attempt.entry
             by = "" if entry.model_id == call.model_id else entry.model_id
             held.clear()
@@ -217,7 +216,7 @@ class RescuingModel:
         call: ModelCall | PassedCall,
         ends: CallDeadline,
         *,
-        hedged: bool,
+        may_hedge: bool,
     ) -> ModelAttempt:
         """Begin what is due, after its wait; raises `EffectFailed` where nothing is."""
         while isinstance(step, RetryAfter):
@@ -226,7 +225,7 @@ class RescuingModel:
         if isinstance(step, GiveUp):
             raise EffectFailed(step.fault)
         attempt = self._attempt(rescue, step, call, ends)
-        if hedged and (seconds := self._means.policy.hedge) is not None:
+        if may_hedge and (seconds := self._means.policy.hedge) is not None:
             return await self._race(rescue, attempt, call, ends, seconds)
         return attempt
 
@@ -317,13 +316,13 @@ class LimitedModel:
         self._turns = asyncio.Semaphore(most)
 
     async def lookup(self, site: str, model_id: str) -> ModelInfo:
-        """Return what is registered, as the other does; that is no answer."""
+        """Look up as the other does; no answer is under way for that."""
         return await self._model.lookup(site, model_id)
 
     async def count(
         self, site: str, model_id: str, texts: tuple[str, ...]
     ) -> tuple[int, ...] | None:
-        """Count as the other does; that is no answer, either."""
+        """Count as the other does; no answer is under way for that."""
         return await self._model.count(site, model_id, texts)
 
     async def stream(self, site: str, call: ModelCall) -> AsyncGenerator[Chunk, None]:

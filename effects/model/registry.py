@@ -188,12 +188,20 @@ class ModelRegistry:
         spent = usage.prompt_tokens * known.prompt + usage.completion_tokens * known.completion
         return spent / _MILLION
 
-    async def replace(self, entries: Iterable[ModelEntry]) -> None:
+    def put(self, entries: Iterable[ModelEntry]) -> None:
         """Put other entries in force, at once; raises `DuplicateModel` and then changes nothing.
 
-        Clients of providers that are removed or changed are closed after their last stream.
+        Clients of providers that are removed or changed are closed by `close_unwanted`.
         """
         self.entries = _by_id(entries)
+
+    async def replace(self, entries: Iterable[ModelEntry]) -> None:
+        """Put other entries in force, and close the clients that are not wanted any more."""
+        self.put(entries)
+        await self.close_unwanted()
+
+    async def close_unwanted(self) -> None:
+        """Close the clients of providers without an entry, each after its last stream."""
         await self.clients.want(self._providers())
 
     async def aclose(self) -> None:

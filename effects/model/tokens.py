@@ -9,8 +9,8 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable
-from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Final
 
 log = logging.getLogger(__name__)
@@ -20,8 +20,12 @@ MOST_CHARACTERS: Final = 1 << 19
 AT_ONCE: Final = 4_096
 """Characters that are counted on the spot, within a millisecond; more are counted in a thread."""
 
-_KEPT: Final = 512
-"""Texts a tokenizer may keep with their tokens."""
+_LIBRARY: Final = "splintr"
+_MOST_CACHED: Final = 512
+"""Texts a tokenizer may cache with their tokens."""
+
+_tokenizers: dict[str, Any] = {}
+"""Those of this process by encoding, loaded when first used; None without the extra."""
 
 _ENCODINGS: Final = (
     ("o200k_base", re.compile(r"(ft:)?(gpt-4o|gpt-4\.[15]|gpt-5|chatgpt-4o|o[134](?![a-z0-9]))")),
@@ -35,25 +39,27 @@ def encoding_of(model: str) -> str | None:
     return next((encoding for encoding, names in _ENCODINGS if names.match(name)), None)
 
 
-class TokenCounter:
-    """Counts tokens; each tokenizer is loaded when it is first used, in a thread."""
+def tokenizers_installed() -> bool:
+    """Whether the extra is there."""
+    return find_spec(_LIBRARY) is not None
 
-    def __init__(self) -> None:
-        self._loaded: dict[str, Any] = {}
 
-    async def count(self, model: str, texts: tuple[str, ...]) -> tuple[int, ...] | None:
-        """Count the tokens of each text; None without the model's tokenizer, or of too much."""
-        encoding, characters = encoding_of(model), sum(map(len, texts))
-        if encoding is None or characters > MOST_CHARACTERS:
-            return None
-        if encoding not in self._loaded:
-            self._loaded[encoding] = await asyncio.to_thread(_load, encoding)
-        tokenizer = self._loaded[encoding]
-        if tokenizer is None:
-            return None
-        if characters <= AT_ONCE:
-            return _counts(tokenizer, texts)
-        return await asyncio.to_thread(_counts, tokenizer, texts)
+async def count_tokens(model: str, texts: tuple[str, ...]) -> tuple[int, ...] | None:
+    """Count the tokens of each text; None without the model's tokenizer, or of too much.
+
+    A tokenizer is loaded in a thread when it is first used.
+    """
+    encoding, characters = encoding_of(model), sum(map(len, texts))
+    if encoding is None or characters > MOST_CHARACTERS:
+        return None
+    if encoding not in _tokenizers:
+        _tokenizers[encoding] = await asyncio.to_thread(_load, encoding)
+    tokenizer = _tokenizers[encoding]
+    if tokenizer is None:
+        return None
+    if characters <= AT_ONCE:
+        return _counts(tokenizer, texts)
+    return await asyncio.to_thread(_counts, tokenizer, texts)
 
 
 def _counts(tokenizer: Any, texts: tuple[str, ...]) -> tuple[int, ...] | None:
@@ -63,15 +69,14 @@ def _counts(tokenizer: Any, texts: tuple[str, ...]) -> tuple[int, ...] | None:
     except UnicodeEncodeError:  # half a character: no tokenizer has a count for that
         return None
     finally:
-        if tokenizer.cache_len > _KEPT:
-            tokenizer.clear_cache()  # it keeps every text it has seen
+        if tokenizer.cache_len > _MOST_CACHED:
+            tokenizer.clear_cache()  # it caches every text it has seen
 
 
-@cache
 def _load(encoding: str) -> Any | None:
     """Load a tokenizer; None without the extra."""
     try:
-        library = import_module("splintr")
+        library = import_module(_LIBRARY)
     except ImportError:
         log.info("tokens are estimated: the extra 'tokens' is not installed")
         return None

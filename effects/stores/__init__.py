@@ -3,6 +3,7 @@
 What an extra installs is imported by its module: `postgres`, `redis`, `pauses.aes`.
 """
 
+from effects.stores.audit import SqlAudit
 from effects.stores.conversations import ConversationStore, SqlConversations
 from effects.stores.fake import (
     MemoryConversations,
@@ -21,6 +22,12 @@ from effects.stores.locks import (
 from effects.stores.pauses.encryption import Encryption, InvalidKeys, Plaintext, read_keys
 from effects.stores.pauses.store import PauseStore, SqlPauses
 from effects.stores.pauses.transitions import ClaimReply, Pause, Swept, Waiting
+from effects.stores.pauses.write_journal import (
+    MemoryWriteJournal,
+    SqlWriteJournal,
+    StoredWrite,
+    WriteJournal,
+)
 from effects.stores.shadow_replies import ShadowConversation, ShadowReplies
 from effects.stores.shared_state import (
     NO_SPENDING,
@@ -36,12 +43,6 @@ from effects.stores.shared_state import (
 )
 from effects.stores.sqlite import sqlite_file
 from effects.stores.tables import HealthCheck
-from effects.stores.write_journal import (
-    MemoryWriteJournal,
-    SqlWriteJournal,
-    StoredWrite,
-    WriteJournal,
-)
 
 __all__ = [
     "NO_SPENDING",
@@ -72,6 +73,7 @@ __all__ = [
     "ShadowReplies",
     "SharedState",
     "Spending",
+    "SqlAudit",
     "SqlConversations",
     "SqlLeases",
     "SqlPauses",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self
 
 import msgspec
 from sqlalchemy import (
@@ -24,9 +24,26 @@ from sqlalchemy import (
 )
 
 from contract.ports import Conversations
-from contract.stores import ChatKey, DataSubject, SubjectKind, Turn, require_storable
+from contract.stores import (
+    ChatKey,
+    DataSubject,
+    SubjectKind,
+    Turn,
+    encode_data,
+    require_storable,
+)
 from effects.stores.database import SqlStore
-from effects.stores.tables import CONVERSATIONS, TURNS, Insert, Statement, Transaction
+from effects.stores.tables import (
+    CONVERSATIONS,
+    TURNS,
+    BoundStatement,
+    Insert,
+    Statement,
+    Transaction,
+)
+
+PutResult = Literal["new", "same", "taken"]
+"""A turn was stored, is stored already, or its id belongs to another one."""
 
 
 class ConversationStore(Conversations, Protocol):
@@ -63,17 +80,28 @@ class ErasedTurns(NamedTuple):
 
 def same_turn(stored: Turn, turn: Turn) -> bool:
     """Whether a turn whose id is taken is the one that is stored."""
-    return (stored.content, stored.role, stored.chat_id, stored.user_id) == (
-        turn.content,
-        turn.role,
-        turn.chat_id,
-        turn.user_id,
-    )
+    return _identity(stored) == _identity(turn)
+
+
+def _identity(turn: Turn) -> tuple[str | None, ...]:
+    """Return what makes a turn the same one; not its time: a turn is put again later."""
+    return turn.content, turn.role, turn.chat_id, turn.user_id, _data_text(turn)
+
+
+def _data_text(turn: Turn) -> str | None:
+    return None if turn.data is None else encode_data(turn.data)
 
 
 def check_turn(turn: Turn) -> None:
-    """Raise `EffectFailed(store_failed)` for a turn with text that cannot be stored."""
-    require_storable("store_failed", *msgspec.structs.astuple(turn))
+    """Raise `EffectFailed(store_failed)` for a turn with text or data that cannot be stored."""
+    fields = msgspec.structs.astuple(turn)
+    require_storable("store_failed", *(value for value in fields if isinstance(value, str)))
+    _data_text(turn)
+
+
+def stamped(turn: Turn, wall: Callable[[], float]) -> Turn:
+    """Return a turn with its time: now, where it has none; `wall` returns seconds."""
+    return turn if turn.at is not None else msgspec.structs.replace(turn, at=int(wall()))
 
 
 _T: Final = TURNS.c
@@ -90,7 +118,7 @@ def _seen(turn: Any) -> ColumnElement[bool]:
 
 def _insert(insert: Insert) -> ClauseElement:
     """Insert a turn, unless one without a flow has its id."""
-    columns = [_FLOW, *(bindparam(column.name, type_=Text) for column in _FIELDS)]
+    columns = [_FLOW, *(bindparam(column.name, type_=column.type) for column in _FIELDS)]
     taken = TURNS.alias("taken")
     free = (
         ~select(taken.c.seq).where(_id_is(taken, "message_id"), taken.c.flow == _NO_FLOW).exists()
@@ -183,12 +211,32 @@ class SqlConversations(FlowView, SqlStore):
     async def put(self, site: str, turn: Turn) -> bool:
         """Store a turn; an equal one again is fine, False when the id belongs to another."""
         check_turn(turn)
-        call = _INSERT(flow=self.flow, **msgspec.structs.asdict(turn))
-        _, inserted = await self._database.execute(call)
+        _, inserted = await self._database.execute(self._insertion(turn))
         if inserted:
             return True
         stored = await self.find(site, turn.message_id)
         return stored is not None and same_turn(stored, turn)
+
+    async def put_all(self, turns: Sequence[Turn]) -> list[PutResult]:
+        """Store turns in their order, all or none; returns what became of each."""
+        for turn in turns:
+            check_turn(turn)
+        return await self._database.transact(self._put_all(turns))
+
+    def _put_all(self, turns: Sequence[Turn]) -> Transaction[list[PutResult]]:
+        results: list[PutResult] = []
+        for turn in turns:
+            _, inserted = yield self._insertion(turn)
+            if inserted:
+                results.append("new")
+                continue
+            rows, _ = yield _FIND(message_id=turn.message_id, flow=self.flow)
+            results.append("same" if rows and same_turn(_turn(rows[0]), turn) else "taken")
+        return results
+
+    def _insertion(self, turn: Turn) -> BoundStatement:
+        values = msgspec.structs.asdict(stamped(turn, self._wall)) | {"data": _data_text(turn)}
+        return _INSERT(flow=self.flow, **values)
 
     async def history(
         self, site: str, chat_id: str, *, before: str, limit: int
@@ -212,7 +260,7 @@ def _erase(subject: DataSubject) -> Transaction[ErasedTurns]:
 
 
 def _turn(row: tuple[Any, ...]) -> Turn:
-    message_id, role, content, chat_id, user_id, user_name, reply_to = row
+    message_id, role, content, chat_id, user_id, user_name, reply_to, data, at = row
     return Turn(
         message_id=message_id,
         role=role,
@@ -221,4 +269,6 @@ def _turn(row: tuple[Any, ...]) -> Turn:
         user_id=user_id,
         user_name=user_name,
         reply_to=reply_to,
+        data=None if data is None else msgspec.json.decode(data),
+        at=at,
     )

@@ -12,7 +12,7 @@ import msgspec
 
 from contract.errors import EffectFailed, Fault
 from contract.stores import ChatKey, DataSubject, Turn, require_storable
-from effects.stores.conversations import ErasedTurns, FlowView, check_turn, same_turn
+from effects.stores.conversations import ErasedTurns, FlowView, check_turn, same_turn, stamped
 from effects.stores.pauses.store import PauseKey, PauseStore, Reply, Step
 from effects.stores.pauses.transitions import OVER, Pause
 from effects.stores.shared_state import (
@@ -28,9 +28,13 @@ from effects.stores.shared_state import (
 
 
 class MemoryConversations(FlowView):
-    """Turns in the order they were stored; gone with the process."""
+    """Turns in the order they were stored; gone with the process.
 
-    def __init__(self, turns: Iterable[Turn] = ()) -> None:
+    `turns` are stored already, as they are. `wall` returns seconds since the Unix epoch.
+    """
+
+    def __init__(self, turns: Iterable[Turn] = (), wall: Callable[[], float] = time.time) -> None:
+        self._wall = wall
         self._turns: dict[tuple[str, str], Turn] = {}
         for turn in turns:
             check_turn(turn)
@@ -51,7 +55,8 @@ class MemoryConversations(FlowView):
         """Store a turn; an equal one again is fine, False when the id belongs to another."""
         check_turn(turn)
         flow = "" if ("", turn.message_id) in self._turns else self.flow
-        return same_turn(self._turns.setdefault((flow, turn.message_id), turn), turn)
+        new = stamped(turn, self._wall)
+        return same_turn(self._turns.setdefault((flow, turn.message_id), new), turn)
 
     async def history(
         self, site: str, chat_id: str, *, before: str, limit: int

@@ -59,6 +59,7 @@ class HttpConversations(FlowView):
         self._outage = OutageGuard("conversations", self._probe, quiet=quiet)
         self._outage.answered()  # nothing says otherwise yet
         self._stored: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._stores_data = asyncio.Event()  # one for the views of all flows
 
     @property
     def fault(self) -> str | None:
@@ -102,8 +103,25 @@ class HttpConversations(FlowView):
         status, body = await self._call("PUT", path, msgspec.json.encode(turn))
         if status != HTTPStatus.CONFLICT:
             _expect(status, body)
+            if turn.data is not None and not self._stores_data.is_set():
+                await self._check_data(site, turn)
         self._note_stored(turn.message_id)
         return status != HTTPStatus.CONFLICT
+
+    async def _check_data(self, site: str, turn: Turn) -> None:
+        """Raise `EffectFailed` where the service has lost the data of a turn it stored.
+
+        A service of the protocol's first version knows no data. The first data costs a request.
+        """
+        found = await self.find(site, turn.message_id)
+        if found is None or found.data is None:
+            log.error(
+                "the conversation service at %s does not store the data of a turn: it must speak "
+                "version 2 of the protocol (docs/memory-service.md)",
+                self._base,
+            )
+            raise EffectFailed(Fault("store_failed", data={"reason": "data_lost"}))
+        self._stores_data.set()
 
     async def history(
         self, site: str, chat_id: str, *, before: str, limit: int

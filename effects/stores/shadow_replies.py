@@ -174,9 +174,9 @@ class ShadowConversation:
             self._served.add(key)
             return turn
         self._own.add(key)
-        if reply.content != turn.content:
+        if (reply.content, reply.data) != (turn.content, turn.data):
             self._other.add(key)
-        return reply
+        return msgspec.structs.replace(reply, at=turn.at)
 
 
 def answered(turn: Turn) -> str:
@@ -185,4 +185,5 @@ def answered(turn: Turn) -> str:
 
 
 def _size(turn: Turn) -> int:
-    return _OVERHEAD + len(turn.content.encode("utf-8", "replace"))
+    data = b"" if turn.data is None else msgspec.json.encode(turn.data)
+    return _OVERHEAD + len(turn.content.encode("utf-8", "replace")) + len(data)

@@ -7,7 +7,7 @@ a table, change it here and append the step that brings stored ones there to its
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
@@ -60,6 +60,7 @@ class FaultCodes:
 
 STORE_CODES = FaultCodes(unavailable="store_unavailable", failed="store_failed")
 MEMORY_CODES = FaultCodes(unavailable="memory_unavailable", failed="memory_failed")
+AUDIT_CODES = FaultCodes(unavailable="audit_unavailable", failed="audit_unavailable")
 LOCK_CODES = FaultCodes(unavailable="lock_unavailable", failed="lock_unavailable")
 
 
@@ -124,13 +125,15 @@ Step: TypeAlias = Mapping[Dialect, Sequence[str]]
 class Schema:
     """The tables of one store, and the steps that bring older versions to them.
 
-    `initial` is executed once the tables of a new store are made.
+    `initial` is executed once the tables of a new store are made, and then `triggers`, which each
+    dialect spells its own way.
     """
 
     name: str
     tables: tuple[Table, ...]
     steps: tuple[Step, ...] = ()
     initial: tuple[str, ...] = ()
+    triggers: Step = field(default_factory=dict)
 
     @property
     def version(self) -> int:
@@ -148,7 +151,7 @@ class Schema:
         if version:
             return [one for step in self.steps[version - 1 :] for one in step.get(dialect, ())]
         made = (text for table in self.tables for text in creation(table, dialect))
-        return [*made, *self.initial]
+        return [*made, *self.initial, *self.triggers.get(dialect, ())]
 
 
 def creation(table: Table, dialect: Dialect, *, if_not_exists: bool = False) -> list[str]:
@@ -215,7 +218,8 @@ TURNS: Final = Table(
     # "" in turns that were stored before flows had name spaces: every flow sees those.
     Column("flow", Text, nullable=False, server_default=""),
     *texts("message_id", "role", "content"),
-    *texts("chat_id", "user_id", "user_name", "reply_to", nullable=True),
+    *texts("chat_id", "user_id", "user_name", "reply_to", "data", nullable=True),
+    Column("at", BigInteger),
     Index("turns_by_id", "message_id", "flow", unique=True),
     Index("turns_of_a_chat", "chat_id", "seq"),
 )
@@ -285,6 +289,24 @@ EXCHANGE_WRITES: Final = Table(
     **WITHOUT_ROWID,
 )
 
+AUDIT_ENTRIES: Final = Table(
+    "audit_entries",
+    _META,
+    sequence(Identity(always=True)),
+    *texts("entry_id", "at", "session", "event", "worker", "action", "args", "risk", "who", "code"),
+    Column("ok", Boolean),
+    Index("audit_entries_by_id", "entry_id", unique=True),
+)
+# The person a pseudonym stands for, known by its row alone: once it is deleted, nothing leads back.
+AUDIT_PSEUDONYMS: Final = Table(
+    "audit_pseudonyms",
+    _META,
+    *texts("kind", "name", key=True),
+    *texts("pseudonym"),
+    Index("audit_names", "pseudonym"),
+    **WITHOUT_ROWID,
+)
+
 CONVERSATIONS: Final = Schema(
     "conversations",
     (TURNS,),
@@ -312,6 +334,10 @@ CONVERSATIONS: Final = Schema(
                 "CREATE UNIQUE INDEX turns_by_id ON turns (message_id, flow)",
             ),
         },
+        dict.fromkeys(
+            ("sqlite", "postgresql"),
+            ("ALTER TABLE turns ADD COLUMN data TEXT", "ALTER TABLE turns ADD COLUMN at BIGINT"),
+        ),
     ),
 )
 PAUSE_STORE: Final = Schema(
@@ -328,6 +354,24 @@ PAUSE_STORE: Final = Schema(
     ),
 )
 WRITE_JOURNAL: Final = Schema("exchange_writes", (EXCHANGE_WRITES,))
+AUDIT_LOG: Final = Schema(
+    "audit",
+    (AUDIT_ENTRIES, AUDIT_PSEUDONYMS),
+    triggers={
+        "sqlite": tuple(
+            f"""CREATE TRIGGER audit_entries_{change} BEFORE {change} ON audit_entries
+                BEGIN SELECT RAISE(ABORT, 'audit_entries is append-only'); END"""
+            for change in ("UPDATE", "DELETE")
+        ),
+        "postgresql": (
+            """CREATE FUNCTION refuse_audit_change() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN RAISE EXCEPTION 'audit_entries is append-only'; END $$""",
+            """CREATE TRIGGER audit_entries_append_only
+                BEFORE UPDATE OR DELETE OR TRUNCATE ON audit_entries
+                FOR EACH STATEMENT EXECUTE FUNCTION refuse_audit_change()""",
+        ),
+    },
+)
 LEASES: Final = Schema("locks", (LOCKS,))
 PIN_STORE: Final = Schema("pins", (PINS,))
 SHARED_STATE: Final = Schema("board", (BREAKER_NOTES, SPENDING))

@@ -10,20 +10,31 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from contract.errors import CutoverError, EffectFailed, Fault, Paused
-from contract.operations import HUMAN_ANSWER, LOCK_ACQUIRE, LOCK_RELEASE, TOOLS_RUN, Operation
+from contract.operations import (
+    HUMAN_ANSWER,
+    LOCK_ACQUIRE,
+    LOCK_RELEASE,
+    TOOLS_RUN,
+    Operation,
+    WriteLimits,
+)
 from contract.ports import Effects, Model
 from contract.stores import Acquire, Release, Released
 from effects.loop_time import limit
 from effects.tape.tape import Entry, Tape
-from effects.tasks import ANYTHING, CANCELLED, contain, exchange_context
+from effects.tasks import ANYTHING, CANCELLED, contain, ended, exchange_context
 
 log = logging.getLogger(__name__)
+
+DEFAULT_LIMITS: Final = WriteLimits()
+LEAVE_SECONDS: Final = 5.0
+"""What a write that was cancelled at its deadline has to end."""
 
 
 class Journal(Protocol):
@@ -38,13 +49,21 @@ class Journal(Protocol):
         ...
 
 
+class NoResult(CutoverError):
+    """An adapter has ended a stream without the result it ends with."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__(f"{label} has ended without its result")
+
+
 class Exchange:
     """Performs live calls on behalf of runs and records them; alone cancels its pumps.
 
     It is open; then `cancel` ends reads and starts nothing more, and `close` sees writes to their
     end and releases the locks. `exchange_id` is what the log shows beside the lines of its tasks.
-    A write, once started, may take `write_seconds` even when no run waits for it. A `journal`
-    stores each write before it is made, and its result before a run reads it.
+    A write, once started, may go on to its deadline (`limits`) even when no run waits for it, or
+    reads what it streams. A `journal` stores each write before it is made, and its result before a
+    run reads it.
 
     Stamps are whole microseconds since the exchange began; `after` is the last stamp of a tape
     that goes on.
@@ -56,21 +75,21 @@ class Exchange:
         tape: Tape | None = None,
         *,
         exchange_id: str = "",
-        write_seconds: float = 30.0,
+        limits: WriteLimits = DEFAULT_LIMITS,
         journal: Journal | None = None,
         monotonic: Callable[[], float] = time.perf_counter,
         after: int = 0,
     ) -> None:
         self.tape = Tape() if tape is None else tape
         self._live = live
-        self._write_seconds = write_seconds
+        self._limits = limits
         self._journal = journal
         self._monotonic = monotonic
         # One more, so that no rounding of a float can lead back before it.
         self._began = monotonic() - ((after + 1) / 1_000_000 if after else 0)
         self._context = exchange_context(exchange_id)
-        self._reads: set[asyncio.Task[None]] = set()
-        self._writes: set[asyncio.Task[None]] = set()
+        self._reads: dict[asyncio.Task[None], Entry] = {}
+        self._writes: dict[asyncio.Task[None], Entry] = {}
         self._locks: list[str] = []
         self._closing = False
 
@@ -99,8 +118,8 @@ class Exchange:
             name=f"pump {operation.label}",
             context=self.context(),
         )
-        pumps.add(pump)
-        pump.add_done_callback(partial(self._pump_done, pumps, entry))
+        pumps[pump] = entry
+        pump.add_done_callback(partial(self._pump_done, pumps))
         return entry
 
     async def perform(
@@ -132,6 +151,18 @@ class Exchange:
             self._add_result(entry, answer)
         entry.close("complete" if entry.fault is None else "error", entry.ended, entry.fault)
         return entry
+
+    @property
+    def writes(self) -> tuple[Entry, ...]:
+        """The writes under way."""
+        return tuple(self._writes.values())
+
+    @property
+    def write_seconds_left(self) -> float:
+        """The seconds that the writes under way may still take; 0 where there is none."""
+        now, of = self.stamp(), self._limits.of
+        left = (of(one.operation, one.args) - (now - one.at) / 1_000_000 for one in self.writes)
+        return max(left, default=0.0)
 
     async def acquire_locks(self) -> bool:
         """Acquire the locks that are held on the tape; False where another owner has one by now.
@@ -166,9 +197,9 @@ class Exchange:
 
     async def cancel_reads(self) -> None:
         """Cancel, and wait until the reads have ended; writes go on."""
-        reads = self.cancel()
-        if reads:
-            await asyncio.wait(reads)
+        self.cancel()
+        while self._reads:
+            await asyncio.wait(self._reads, timeout=LEAVE_SECONDS)
 
     def close_if_idle(self) -> bool:
         """Close at once; False where calls or locks make `close` wait."""
@@ -185,20 +216,13 @@ class Exchange:
         waited for, however often that is interrupted.
         """
         self.tape.stop_recording()
-        closing = asyncio.ensure_future(self._close())
-        interrupted = False
-        while not closing.done():
-            try:
-                await asyncio.shield(closing)
-            except asyncio.CancelledError:
-                interrupted = True
-        if interrupted:
-            raise asyncio.CancelledError
+        await ended(self._close())
 
     async def _close(self) -> None:
         self.cancel()
         while calls := (*self._reads, *self._writes):
-            await asyncio.wait(calls)
+            # Not for ever: one that is left behind is no longer among them.
+            await asyncio.wait(calls, timeout=LEAVE_SECONDS)
         while self._locks:
             await self._release(self._locks.pop())
 
@@ -236,50 +260,89 @@ class Exchange:
         declares = getattr(self._live.tools, what, None) if operation is TOOLS_RUN else None
         return declares is not None and bool(declares(getattr(arguments, "name", "")))
 
-    def _pump_done(
-        self, pumps: set[asyncio.Task[None]], entry: Entry, pump: asyncio.Task[None]
-    ) -> None:
-        pumps.discard(pump)
+    def _pump_done(self, pumps: dict[asyncio.Task[None], Entry], pump: asyncio.Task[None]) -> None:
         # A pump cancelled before its first step never saw its entry; its readers wait all the same.
-        entry.close("cut", self.stamp())
+        if (entry := pumps.pop(pump, None)) is not None:
+            entry.close("cut", self.stamp())
+
+    def _leave(self, entry: Entry, seconds: float) -> None:
+        """End the entry of a write that ignores its cancellation; nothing waits for it any more."""
+        log.error("%s ignores its deadline, and is left behind", entry.operation.label)
+        entry.close("error", self.stamp(), Fault("deadline", data={"seconds": seconds}))
+        for pumps in (self._reads, self._writes):
+            for pump in [one for one, its in pumps.items() if its is entry]:
+                del pumps[pump]
 
     async def _record(self, entry: Entry, arguments: Any, journal: Journal | None = None) -> None:
         """Perform the call of an entry, and record what comes of it."""
-        operation, live = entry.operation, self._live
+        operation = entry.operation
         try:
-            if operation.streams:
-                stream = getattr(getattr(live, operation.port), operation.name)
-                async for item in stream(entry.site, arguments):
-                    # A copy: an adapter may reuse the object, and records do not change.
-                    entry.append(replace(item, at=self.stamp()))
-                    if self.tape.usage.overflowed:
-                        await entry.wait_for_reader()
-                entry.close("complete", self.stamp())
-                return
             if operation is LOCK_RELEASE:
-                result: Any = Released()  # only recorded: the exchange releases its locks itself
+                self._add_result(entry, Released())  # the exchange releases its locks itself
             else:
-                call = _call_live(live, operation, entry.site, arguments)
-                result = await (self._within_deadline(call) if operation.kind == "write" else call)
-            self._add_result(entry, result)
+                append = self._append_items if operation.streams else self._append_result
+                call = append(entry, arguments)
+                if operation.kind == "write":
+                    seconds = self._limits.of(operation, entry.args)
+                    leave = partial(self._leave, entry, seconds)
+                    call = self._within_deadline(call, seconds, leave)
+                await call
         except CANCELLED:
             entry.close("cut", self.stamp())
             raise
         except ANYTHING as error:  # whatever an adapter raises ends on the tape
-            entry.fault = self._fault_of(entry, error)
+            if entry.withheld:
+                log.warning("%s failed after its result", operation.label, exc_info=error)
+            else:
+                entry.fault = self._fault_of(entry, error)
         # The entry is still open, so that no run reads what the journal does not have.
         try:
-            if journal is not None:
+            if journal is not None and entry.end == "open":
                 with suppress(EffectFailed):
                     await self._within_deadline(journal.end(entry))
         finally:
             entry.close("complete" if entry.fault is None else "error", entry.ended, entry.fault)
 
-    def _add_result(self, entry: Entry, item: Any) -> None:
+    async def _append_result(self, entry: Entry, arguments: Any) -> None:
+        result = await _call_live(self._live, entry.operation, entry.site, arguments)
+        self._add_result(entry, result)
+
+    async def _append_items(self, entry: Entry, arguments: Any) -> None:
+        """Append items as they come; a write that streams ends with its result."""
+        operation, overflows = entry.operation, self.tape.usage
+        last = operation.last
+        method = getattr(getattr(self._live, operation.port), operation.name)
+        stream = method(entry.site, arguments)
+        try:
+            async for item in stream:
+                if last and getattr(item, last) is not None:
+                    self._add_result(entry, item)
+                    return
+                if entry.end != "open":
+                    return  # left behind
+                # A copy: an adapter may reuse the object, and records do not change.
+                entry.append(replace(item, at=self.stamp()))
+                if not overflows.overflowed:
+                    continue
+                if operation.kind == "write":
+                    entry.drop_unread()
+                else:
+                    await entry.wait_for_reader()
+        finally:
+            if (close := getattr(stream, "aclose", None)) is not None:
+                await close()  # it may have been left between two items
+        if last:
+            raise NoResult(operation.label)
         entry.ended = self.stamp()
-        if entry.operation is TOOLS_RUN:
+
+    def _add_result(self, entry: Entry, item: Any) -> None:
+        if entry.end != "open":
+            return  # left behind
+        entry.ended = self.stamp()
+        if entry.operation.stamped:
             item = replace(item, at=entry.ended)
         entry.append(item)
+        entry.withheld = True
 
     def _fault_of(self, entry: Entry, error: BaseException) -> Fault:
         entry.ended = self.stamp()
@@ -289,16 +352,51 @@ class Exchange:
         log.error("adapter of %s failed", entry.operation.label, exc_info=error)
         return Fault("adapter_failed", data={"kind": type(error).__name__})
 
-    async def _within_deadline(self, call: Awaitable[Any]) -> Any:
-        seconds = self._write_seconds
+    async def _within_deadline(
+        self,
+        call: Awaitable[Any],
+        seconds: float = 0.0,
+        leave: Callable[[], object] | None = None,
+    ) -> Any:
+        """Await a call up to its deadline; `leave` is called where it goes on for long after it."""
+        seconds = seconds or self._limits.seconds
         deadline = limit(seconds)
+        watch = None
         try:
             async with deadline:
+                if leave is not None:
+                    watch = _DeadlineWatch(deadline, leave)
                 return await call
         except TimeoutError:
             if not deadline.expired():
                 raise  # the adapter's own
             raise EffectFailed(Fault("deadline", data={"seconds": seconds})) from None
+        finally:
+            if watch is not None:
+                watch.handle.cancel()
+
+
+class _DeadlineWatch:
+    """Calls `leave` where a call has not ended `LEAVE_SECONDS` after its deadline."""
+
+    __slots__ = ("_deadline", "_leave", "handle")
+
+    def __init__(self, deadline: asyncio.Timeout, leave: Callable[[], object]) -> None:
+        self._deadline = deadline
+        self._leave = leave
+        self._set()
+
+    def _set(self) -> None:
+        loop = asyncio.get_running_loop()
+        when = self._deadline.when() or loop.time()
+        self.handle = loop.call_at(when + LEAVE_SECONDS, self._look)
+
+    def _look(self) -> None:
+        # While the loop stood still the deadline has been moved.
+        if self._deadline.expired():
+            self._leave()
+        else:
+            self._set()
 
 
 async def _call_live(live: Effects, operation: Operation, site: str, arguments: Any) -> Any:
@@ -314,6 +412,8 @@ async def _call_live(live: Effects, operation: Operation, site: str, arguments: 
         value = await method(site, *fields.values(), **named)
     if operation.result == "":
         return value
+    if operation.result is None:
+        return operation.item()
     return (operation.wrap or operation.item)(value)
 
 

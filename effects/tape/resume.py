@@ -16,14 +16,13 @@ import msgspec
 
 from contract.errors import EffectFailed, Fault, Paused
 from contract.human import AwaitAnswer, HumanAnswer, OpenedQuestion, OpenQuestion
-from contract.model import ToolCall, ToolResult
-from contract.operations import HUMAN_ANSWER, HUMAN_OPEN, TOOLS_RUN
-from contract.records import EntryEnd, EntryRecord, RequestRecord, encode_readable, raw_values
+from contract.operations import HUMAN_ANSWER, HUMAN_OPEN, OPERATIONS
+from contract.records import EntryRecord, RequestRecord, encode_readable, raw_values
 from effects.stores import Pause, PauseStore
 from effects.tape.tape import Entry, Tape, canonical
 
 VERSION: Final = 3
-"""Of a stored tape with tools that have begun: code that reads 2 alone would run them again."""
+"""Of a stored tape with calls that have begun: code that reads 2 alone would run them again."""
 _ENDED_VERSION: Final = 2
 """Of one without; 1, which had no number, ended in its question."""
 _OVERFLOWED: Final = b'{"v":0,"overflowed":true}'
@@ -37,7 +36,7 @@ class PausedTape(msgspec.Struct, frozen=True):
 
     The last entry is the unanswered `human.answer`, open, once the flow waits for it. The tape of
     a resumed exchange that was interrupted holds the answer in its place, and what came after; an
-    open `tools.run` is one that had begun, and may not be run again.
+    open call of a tool or worker is one that had begun, and may not be made again.
     """
 
     request: RequestRecord
@@ -47,6 +46,10 @@ class PausedTape(msgspec.Struct, frozen=True):
 
 class _Numbered(msgspec.Struct):
     v: int = 1
+
+
+class _Stamped(msgspec.Struct):
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +206,7 @@ def resume(pause: Pause, answer: HumanAnswer, *, limit: int = 4 << 20) -> tuple[
 
     The exchange goes on after the tape's last stamp; its run gets the policy `resume` and the
     entry. Where the tape was returned with the answer on it, what follows is played as well; a tool
-    that had begun results in `outcome_unknown`.
+    or worker that had begun results in `outcome_unknown`.
     Fault `pause_outdated` where the tape is not ours, or of a version this code does not read.
     """
     paused, site = read_paused(pause.tape), pause.answer_site
@@ -226,7 +229,7 @@ def resume(pause: Pause, answer: HumanAnswer, *, limit: int = 4 << 20) -> tuple[
 
 
 def reopened(paused: PausedTape, *, limit: int) -> Tape:
-    """Return a stored tape on which a run goes on; a tool that had begun has no known outcome.
+    """Return a stored tape on which a run goes on; what had begun has no known outcome.
 
     Fault `pause_outdated` for entries that this code does not read.
     """
@@ -253,32 +256,38 @@ def interrupted_tape(request: RequestRecord, tape: Tape, answer: Entry) -> bytes
     last, entries = tape.entries[-1], list[EntryRecord]()
     version = _ENDED_VERSION
     for entry in tape.entries:
-        end = _end_of(entry)
-        if entry.seq <= answer.seq or _is_done(entry, end, failed=entry is last):
-            entries.append(msgspec.structs.replace(entry.record(), end=end))
+        if entry.seq <= answer.seq or _is_done(entry, failed=entry is last):
+            entries.append(entry.record())
         elif entry.begun:
             version = VERSION
             entries.append(msgspec.structs.replace(entry.record(), end="open"))
     return _encode(request, tuple(entries), version)
 
 
-def unknown_outcomes(paused: PausedTape) -> tuple[ToolCall, ...]:
-    """Return the calls of tools that had begun when their router was killed."""
-    calls = msgspec.json.Decoder(ToolCall)
-    return tuple(calls.decode(record.args) for record in paused.entries if _has_begun(record))
+def unknown_outcomes(paused: PausedTape) -> tuple[str, ...]:
+    """Name the tools and workers' actions that had begun when their router was killed."""
+    return tuple(
+        OPERATIONS[record.port, record.op].subject(record.args)
+        for record in paused.entries
+        if _unknown_result(record) is not None
+    )
 
 
-def _has_begun(record: EntryRecord) -> bool:
-    return (record.port, record.op, record.end) == (TOOLS_RUN.port, TOOLS_RUN.name, "open")
+def _unknown_result(record: EntryRecord) -> msgspec.Struct | None:
+    """Return the result of a call that had begun and may not be made again; None for others."""
+    operation = OPERATIONS.get((record.port, record.op)) if record.end == "open" else None
+    return None if operation is None else operation.unknown
 
 
 def _with_outcome(record: EntryRecord) -> EntryRecord:
-    """Return the only result a tool that had begun can have."""
-    if not _has_begun(record):
+    """Return the only result a call that had begun can have, behind the items it had streamed."""
+    result = _unknown_result(record)
+    if result is None:
         return record
-    result = ToolResult(error="outcome_unknown", at=record.at)
-    items = (msgspec.Raw(msgspec.json.encode(result)),)
-    return msgspec.structs.replace(record, end="complete", ended=record.at, items=items)
+    at = max(record.at, *(msgspec.json.decode(item, type=_Stamped).at for item in record.items), 0)
+    result = msgspec.structs.replace(result, at=at)
+    items = (*record.items, msgspec.Raw(msgspec.json.encode(result)))
+    return msgspec.structs.replace(record, end="complete", ended=at, items=items)
 
 
 def _encode(
@@ -291,24 +300,16 @@ def _outdated(**data: str | int) -> EffectFailed:
     return EffectFailed(Fault("pause_outdated", data={**data}))
 
 
-def _end_of(entry: Entry) -> EntryEnd:
-    """Return how an entry has ended; a write with a result has, though no run has read it yet."""
-    if entry.end != "open" or entry.operation.kind != "write":
-        return entry.end
-    if entry.fault is not None:
-        return "error"
-    return "complete" if entry.items else "open"
-
-
-def _is_done(entry: Entry, end: EntryEnd, *, failed: bool) -> bool:
+def _is_done(entry: Entry, *, failed: bool) -> bool:
     """Whether a call is never made again.
 
     That an answer could not be read is not for ever; nor is what a flow `failed` in, which it would
-    fail in every time. Stores store the same write once; a tool may not.
+    fail in every time. Stores store the same write once; a tool or a worker may not.
     """
-    if end != "error":
-        return end == "complete"
-    return entry.operation is TOOLS_RUN or not (failed or entry.operation is HUMAN_ANSWER)
+    if entry.known_end != "error":
+        return entry.known_end == "complete"
+    repeatable = entry.operation.unknown is None
+    return not (repeatable and (failed or entry.operation is HUMAN_ANSWER))
 
 
 def _has_unanswered(tape: Tape) -> bool:

@@ -194,6 +194,11 @@ class TapeSession:
         return None
 
     @property
+    def write_seconds_left(self) -> float:
+        """The seconds that writes of its exchange may still take; 0 where none is under way."""
+        return self._exchange.write_seconds_left
+
+    @property
     def past_answer(self) -> bool:
         """Whether the run has passed the answer it was resumed with: frames before it are old."""
         return self._answer is None or self._answer.seq in self._played
@@ -234,11 +239,13 @@ class TapeSession:
         gives_way = entry.end != "open" or not self._records
         while True:
             self._check()
-            if position < len(items):
+            if position < len(items) - entry.withheld:
                 item = items[position]
                 if self._usage.overflowed:
                     entry.drop(position)
                 position += 1
+                if item is None:
+                    continue  # dropped before it was read
                 self.touched = self.stamp()
                 self.unprompted = 0
                 yield item

@@ -138,7 +138,8 @@ class Entry:
     """One call on the tape: appended to by its pump, read by any number of runs.
 
     It is the `n`-th call with its key; `seq` counts all calls of the tape. A call that has `begun`
-    may have changed something, and must not be made again.
+    may have changed something, and must not be made again. A result that is `withheld`, the last
+    item, is read by no run before the entry ends: the journal must have it first.
     """
 
     _usage: TapeUsage  # not the tape: the two would be a reference cycle
@@ -151,6 +152,7 @@ class Entry:
     ended: int = 0
     end: EntryEnd = "open"
     begun: bool = False
+    withheld: bool = False
     fault: Fault | None = None
     items: list[Any] = field(default_factory=list)
     changed: Signal = field(default_factory=Signal)
@@ -174,6 +176,7 @@ class Entry:
             self.end = end
             self.ended = at
             self.fault = fault
+            self.withheld = False
             self.changed.wake()
 
     def drop(self, position: int) -> None:
@@ -182,6 +185,14 @@ class Entry:
             self.items[index] = None
         self._dropped = max(self._dropped, position + 1)
         self.changed.wake()
+
+    def drop_unread(self) -> None:
+        """Drop the oldest items of an overflowed tape that holds too many its reader has not read.
+
+        For a write: it is not held up by the run that reads it, which misses them.
+        """
+        if len(self.items) - self._dropped > _AHEAD:
+            self.drop(len(self.items) - _AHEAD - 1)
 
     async def wait_for_reader(self) -> None:
         """Wait until the one reader of an overflowed tape is not far behind."""
@@ -199,6 +210,13 @@ class Entry:
         item = self.items[-1] if self.items else None
         return max(self.at, self.ended, getattr(item, "at", 0))
 
+    @property
+    def known_end(self) -> EntryEnd:
+        """How it ends, as far as that is known: what has a result no run has read yet has ended."""
+        if self.end != "open" or not (self.withheld or self.fault):
+            return self.end
+        return "complete" if self.fault is None else "error"
+
     def record(self) -> EntryRecord:
         """Return the entry as it is stored."""
         operation = self.operation
@@ -212,7 +230,7 @@ class Entry:
             n=self.n,
             at=self.at,
             ended=self.ended,
-            end=self.end,
+            end=self.known_end,
             args=msgspec.Raw(self.args),
             items=_encoded(items),
             fault=self.fault,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from contract.model import ModelInfo
-from contract.operations import OPERATIONS
+from contract.operations import OPERATIONS, WriteLimits
 from contract.ports import Effects
 from contract.stores import Turn
 from effects.local import CountingIds, ManualClock, ScriptedHuman
@@ -19,6 +19,7 @@ from effects.stores import ProcessLocks
 from effects.stores.fake import MemoryConversations
 from effects.tape import Exchange, Journal, NodeTimes, Policy, Tape, TapeSession
 from effects.tools.fake import ScriptedTools
+from effects.workers import MemoryAudit, ScriptedWorkers
 
 
 @dataclass(slots=True)
@@ -58,6 +59,7 @@ class World:
         model: Script | Sequence[Step] | ScriptedModel | None = None,
         *,
         tools: ScriptedTools | None = None,
+        workers: ScriptedWorkers | None = None,
         turns: Iterable[Turn] = (),
         models: Iterable[ModelInfo] | None = None,
         **parts: object,
@@ -66,11 +68,13 @@ class World:
             model = ScriptedModel(says("Hello") if model is None else model, models)
         self.model = model
         self.tools = tools or ScriptedTools({})
-        self.conversations = MemoryConversations(turns)
         self.memory = InMemoryMemory()
         self.human = ScriptedHuman()
+        self.workers = workers or ScriptedWorkers({})
+        self.audit = MemoryAudit()
         self.locks = ProcessLocks()
         self.clock = ManualClock()
+        self.conversations = MemoryConversations(turns, self.clock.time)
         self.ids = CountingIds()
         self.made: list[tuple[str, str]] = []
         self._parts = parts
@@ -90,6 +94,8 @@ class World:
             "clock": self.clock,
             "ids": self.ids,
             "human": self.human,
+            "workers": self.workers,
+            "audit": self.audit,
             **self._parts,
             **parts,
         }
@@ -101,15 +107,15 @@ class World:
         tape: Tape | None = None,
         *,
         live: Effects | None = None,
-        write: float = 30.0,
+        write: float | WriteLimits = 30.0,
         journal: Journal | None = None,
         after: int = 0,
     ) -> Exchange:
-        """Open an exchange on the running loop's clock; `write` is the seconds a write may take."""
+        """Open an exchange on the running loop's clock; `write`: the seconds of a write."""
         return Exchange(
             self.effects if live is None else live,
             tape,
-            write_seconds=write,
+            limits=write if isinstance(write, WriteLimits) else WriteLimits(write),
             journal=journal,
             monotonic=asyncio.get_running_loop().time,
             after=after,

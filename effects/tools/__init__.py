@@ -1,7 +1,8 @@
-"""Tools: functions a model may call, those built in, and a scripted fake."""
+"""Tools: functions a model may call, built in or a team's own, and a scripted fake."""
 
 from effects.tools.builtin import builtin_tools
 from effects.tools.fake import ScriptedTools
+from effects.tools.functions import ToolModuleRefused, function_tool, names_taken, python_tools
 from effects.tools.registry import DuplicateTool, ToolRegistry, ToolSource
 from effects.tools.tool import BadArguments, Tool, ToolContext, schema_tool, tool
 
@@ -11,9 +12,13 @@ __all__ = [
     "ScriptedTools",
     "Tool",
     "ToolContext",
+    "ToolModuleRefused",
     "ToolRegistry",
     "ToolSource",
     "builtin_tools",
+    "function_tool",
+    "names_taken",
+    "python_tools",
     "schema_tool",
     "tool",
 ]

@@ -17,6 +17,8 @@ from contract.stores import Recall
 from effects.tools.tool import BadArguments, Tool, ToolContext, tool
 from effects.tools.units import Unit, convert, unit
 
+BUILT_IN: Final = ("calculate", "current_time", "convert_units", "search_memory")
+"""Their names."""
 MAX_EXPRESSION: Final = 500  # characters of an expression
 MAX_DEPTH: Final = 300  # levels of its tree: a sum of as many numbers
 MAX_BITS: Final = 3_400  # of a whole number: about a thousand digits

@@ -6,10 +6,10 @@ import asyncio
 import inspect
 import logging
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -23,14 +23,15 @@ log = logging.getLogger(__name__)
 
 MAX_ANSWER = 65_536
 """Characters of one answer that a model gets."""
+NO_LIMITS: Final[Mapping[str, float]] = {}
 _THREADS = 8
 
 
 class DuplicateTool(CutoverError):
-    """Two tools were registered under one name."""
+    """Two tools have one name."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"a tool named {name!r} is registered already")
+    def __init__(self, name: str, first: str, second: str) -> None:
+        super().__init__(f"two tools are named {name!r}: {first} and {second}; rename one")
 
 
 class ToolSource(Protocol):
@@ -50,7 +51,8 @@ class ToolRegistry:
 
     Behind them come those of `sources`; of two tools of one name the first is called.
 
-    No call takes more than `longest` seconds, whatever its tool declares; of its answer the model
+    A call takes at most what `limits` has for its tool, in seconds; one that is not there what the
+    tool declares, and never more than `longest`. Of its answer the model
     gets the first `characters`, and how many more there were. Plain functions run in
     threads of the registry's own. One that exceeds its time results in `tool_timeout`, but
     occupies its thread until it returns.
@@ -61,6 +63,7 @@ class ToolRegistry:
         tools: Iterable[Tool] = (),
         *,
         longest: float = 30.0,
+        limits: Mapping[str, float] = NO_LIMITS,
         characters: int = MAX_ANSWER,
         sources: Sequence[ToolSource] = (),
     ) -> None:
@@ -68,6 +71,7 @@ class ToolRegistry:
         self._tools: dict[str, Tool] = {}
         self._sources = tuple(sources)
         self._longest = longest
+        self._limits = limits
         self._characters = characters
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tool")
         for one in tools:
@@ -75,8 +79,8 @@ class ToolRegistry:
 
     def register(self, one: Tool) -> None:
         """Add a tool; raises `DuplicateTool`."""
-        if self._tools.setdefault(one.spec.name, one) is not one:
-            raise DuplicateTool(one.spec.name)
+        if (first := self._tools.setdefault(one.spec.name, one)) is not one:
+            raise DuplicateTool(one.spec.name, first.source, one.source)
 
     def for_user(self, user_id: str | None) -> ToolRegistry:
         """Return the port of one exchange: the same tools and threads, working for its user."""
@@ -112,7 +116,7 @@ class ToolRegistry:
             arguments = one.read(call.arguments.strip() or "{}")
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return ToolResult(error="bad_arguments")
-        scope = limit(min(one.timeout, self._longest))
+        scope = limit(self._limits.get(call.name) or min(one.timeout, self._longest))
         try:
             async with scope:
                 answer = await self._perform(one, arguments)

@@ -47,7 +47,8 @@ class Tool:
     `read` turns the model's text into arguments; `call` gets them with the context and may be a
     coroutine function. `timeout` in seconds. `read_only`: calling it changes nothing anywhere, so
     it may die with its exchange and be called in a live shadow. `idempotent`: the same call again
-    changes nothing more, so that it is made again where its result was lost.
+    changes nothing more, so that it is made again where its result was lost. `source` is where the
+    tool is from, for people.
     """
 
     spec: ToolSpec
@@ -56,6 +57,7 @@ class Tool:
     read_only: bool
     timeout: float
     idempotent: bool = False
+    source: str = "built in"
 
 
 def tool(

@@ -28,7 +28,8 @@ class McpServer:
     let through is offered with `prefix` in front. `read_only` says which change nothing: all, none,
     those named, or (None) those the server itself declares so; `idempotent` likewise which may be
     called again where a result was lost. `timeout` is what one call may
-    take, `connect` what the server may take to start and to list its tools; seconds.
+    take, `connect` what the server may take to start and to list its tools; seconds. `taken` are
+    the names of tools from elsewhere, and where each is from.
     """
 
     name: str
@@ -43,6 +44,7 @@ class McpServer:
     deny: frozenset[str] = frozenset()
     read_only: bool | frozenset[str] | None = None
     idempotent: bool | frozenset[str] | None = None
+    taken: Mapping[str, str] = field(default_factory=dict)
 
 
 class SchemaUnusable(CutoverError):
@@ -120,8 +122,13 @@ def offer_tools(server: McpServer, listed: Iterable[ListedTool]) -> Offering:
     wanted = [one for one in there.values() if _wanted(server, one.name)]
     offers, faults = [], [*_unknown_names(server, there)]
     for one in wanted[:MAX_TOOLS]:
+        name = offered_name(server.prefix, one.name)
+        if name in server.taken:
+            other = f"{name!r} is the name of another tool ({server.taken[name]})"
+            faults.append(f"{one.name!r} is not offered: {other}; set another prefix, or deny it")
+            continue
         try:
-            offers.append(_offer(server, one))
+            offers.append(_offer(server, one, name))
         except SchemaUnusable as error:
             faults.append(f"{one.name!r} is not offered: {error}")
     if len(wanted) > MAX_TOOLS:
@@ -153,13 +160,13 @@ def _unknown_names(server: McpServer, there: Mapping[str, ListedTool]) -> Iterat
             yield f"{key} names {name!r}, which it does not have"
 
 
-def _offer(server: McpServer, one: ListedTool) -> OfferedTool:
+def _offer(server: McpServer, one: ListedTool, name: str) -> OfferedTool:
     validator = schema_validator(one.schema)
     encoded = parameters(one.schema)
     if len(bytes(encoded)) > MAX_SCHEMA_BYTES:
         raise SchemaUnusable(why=f"longer than {MAX_SCHEMA_BYTES} bytes")
     description = one.description[:MAX_DESCRIPTION]
-    spec = ToolSpec(offered_name(server.prefix, one.name), description, encoded)
+    spec = ToolSpec(name, description, encoded)
     read_only = _declares(server.read_only, one.name, hinted=one.hinted)
     idempotent = _declares(server.idempotent, one.name, hinted=one.repeatable)
     return OfferedTool(one.name, spec, validator, read_only, idempotent)

@@ -1,0 +1,206 @@
+"""A command: an argument list, never a shell, in a process group that ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import time
+from asyncio.subprocess import DEVNULL, Process
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import Final, NamedTuple
+
+import psutil
+
+from effects.tasks import ended
+from effects.workers.action import ReportLine
+
+GRACE_SECONDS: Final = 2.0
+"""From SIGTERM to SIGKILL."""
+_DRAIN_SECONDS: Final = 0.5
+"""For what is left in the pipe once the process group is gone."""
+_SCANS: Final = 50
+_BETWEEN_SCANS: Final = 0.02
+_READ: Final = 65_536
+_LONGEST_LINE: Final = 4_096
+_MARK: Final = "CUTOVER_WORKER"
+"""The variable by which processes are found that left the group of their command."""
+_LINE_END: Final = re.compile(rb"[\r\n]+")
+_ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+
+
+class CommandEnd(NamedTuple):
+    """How a command ended: its exit status (negative: the signal that ended it), and its output.
+
+    `output` is the last of it, `left_out` the bytes before that.
+    """
+
+    status: int
+    output: str
+    left_out: int
+
+
+class Tail:
+    """The last `most` bytes of what it is fed; `left_out` counts those before."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._pieces: deque[bytes] = deque()
+        self._size = 0
+        self.left_out = 0
+
+    def feed(self, piece: bytes) -> None:
+        """Add the next bytes."""
+        self._pieces.append(piece)
+        self._size += len(piece)
+        while (over := self._size - self._most) > 0:
+            first = self._pieces.popleft()
+            if len(first) > over:
+                self._pieces.appendleft(first[over:])
+            dropped = min(len(first), over)
+            self._size -= dropped
+            self.left_out += dropped
+
+    @property
+    def bytes(self) -> bytes:
+        """The bytes that are left."""
+        return b"".join(self._pieces)
+
+
+class _Lines:
+    """Reports the lines of an output as they come; of a line that is too long its beginning."""
+
+    def __init__(self, report: ReportLine) -> None:
+        self._report = report
+        self._begun = b""
+
+    def feed(self, piece: bytes) -> None:
+        *lines, begun = _LINE_END.split(self._begun + piece)
+        for line in lines:
+            self._tell(line)
+        self._begun = begun[:_LONGEST_LINE]
+
+    def flush(self) -> None:
+        self._tell(self._begun)
+        self._begun = b""
+
+    def _tell(self, line: bytes) -> None:
+        if text := plain(line[:_LONGEST_LINE]).strip():
+            self._report(text)
+
+
+def plain(output: bytes) -> str:
+    """Return the text of a program's output, without the codes that colour a terminal."""
+    return _ESCAPES.sub("", output.decode("utf-8", "replace"))
+
+
+async def run_command(
+    argv: Sequence[str],
+    *,
+    folder: Path,
+    environ: Mapping[str, str],
+    most: int,
+    report: ReportLine,
+    grace: float = GRACE_SECONDS,
+) -> CommandEnd:
+    """Run a program to its end; the last `most` bytes of its output are stored, lines reported.
+
+    Cancelling it ends the program with its process group, by SIGTERM and after `grace` seconds by
+    SIGKILL, and with what left that group, as a daemon does. What stays in the group when the
+    program has ended is killed, too. Raises `OSError` where the program cannot be started.
+    """
+    mark = token_hex(16)
+    async with _pipe() as (output, writing):
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                cwd=folder,
+                env={**environ, _MARK: mark},
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
+        tail, lines = Tail(most), _Lines(report)
+        reading = asyncio.create_task(_read(output, tail, lines), name=f"output of {argv[0]}")
+        try:
+            status = await process.wait()
+            _signal_group(process, signal.SIGKILL)
+            await asyncio.wait([reading], timeout=_DRAIN_SECONDS)
+        except asyncio.CancelledError:
+            await ended(_kill(process, mark, grace))
+            raise
+        finally:
+            reading.cancel()
+            await asyncio.wait([reading])
+    lines.flush()
+    return CommandEnd(status, plain(tail.bytes), tail.left_out)
+
+
+@asynccontextmanager
+async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, int]]:
+    """Open a pipe: its reader, and the descriptor to write to, which the caller closes.
+
+    The pipes that asyncio makes hold up `Process.wait` until the last process that has one ends.
+    """
+    reading, writing = os.pipe()
+    try:
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", 0)
+        )
+    except BaseException:
+        os.close(writing)
+        raise
+    try:
+        yield reader, writing
+    finally:
+        transport.close()
+
+
+async def _read(output: asyncio.StreamReader, tail: Tail, lines: _Lines) -> None:
+    while piece := await output.read(_READ):
+        tail.feed(piece)
+        lines.feed(piece)
+
+
+async def _kill(process: Process, mark: str, grace: float) -> None:
+    _signal_group(process, signal.SIGTERM)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(grace):
+            await process.wait()
+    _signal_group(process, signal.SIGKILL)
+    await process.wait()
+    await asyncio.to_thread(_kill_marked, mark)
+
+
+def _signal_group(process: Process, number: signal.Signals) -> None:
+    # Its session is its own: the group has the number of its first process.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def _kill_marked(mark: str) -> None:
+    """Kill the processes that have the mark, until there is none: they may fork meanwhile."""
+    for _ in range(_SCANS):
+        marked = list(_marked(mark))
+        if not marked:
+            return
+        for one in marked:
+            with suppress(psutil.Error):
+                one.kill()
+        time.sleep(_BETWEEN_SCANS)
+
+
+def _marked(mark: str) -> Iterable[psutil.Process]:
+    for one in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if one.environ().get(_MARK) == mark:
+                yield one

@@ -1,0 +1,79 @@
+"""Progress of an action: lines from any thread, bounded in length, rate and number."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from contract.errors import visible
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressBounds:
+    """Characters of a line; lines at once, in a second after that, and in all."""
+
+    characters: int = 240
+    burst: int = 20
+    per_second: float = 5.0
+    lines: int = 1_000
+
+
+class ProgressLines:
+    """The lines an action reports, for one reader; what exceeds the bounds is counted.
+
+    A line says how many were left out before the next one that passes, and another after the last.
+    """
+
+    def __init__(self, bounds: ProgressBounds) -> None:
+        self._bounds = bounds
+        self._loop = asyncio.get_running_loop()
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._allowed = float(bounds.burst)
+        self._since = self._loop.time()
+        self._left = bounds.lines
+        self._skipped = 0
+
+    def report(self, line: str) -> None:
+        """Add a line, from any thread."""
+        try:
+            here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            here = False
+        if here:
+            self._add(line)
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._add, line)
+
+    async def until(self, task: asyncio.Task[Any]) -> AsyncIterator[str]:
+        """Yield the lines as they come, until the task that reports them has ended."""
+        task.add_done_callback(lambda _: self._lines.put_nowait(None))
+        while (line := await self._lines.get()) is not None:
+            yield line
+        if self._skipped:
+            yield _left_out(self._skipped)
+
+    def _add(self, line: str) -> None:
+        now, bounds = self._loop.time(), self._bounds
+        earned = (now - self._since) * bounds.per_second
+        self._allowed, self._since = min(self._allowed + earned, float(bounds.burst)), now
+        if self._allowed < 1.0 or not self._left:
+            self._skipped += 1
+            return
+        self._allowed -= 1.0
+        self._left -= 1
+        if self._skipped:
+            self._lines.put_nowait(_left_out(self._skipped))
+            self._skipped = 0
+        self._lines.put_nowait(shown(line.replace("\n", " "), bounds.characters))
+
+
+def _left_out(lines: int) -> str:
+    return f"[{lines} lines left out]"
+
+
+def shown(text: str, characters: int) -> str:
+    """Return text as it may be shown: cut, and nothing in it that cannot be seen."""
+    cut = visible(text[: characters + 1])
+    return cut if len(cut) <= characters else f"{cut[: characters - 1]}…"
