@@ -11,25 +11,32 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from contract.flow import CallBreaker, Flow, OpenedFlows
-from graph_impl import chat, companion, engine, pipeline, session
+from graph_impl import chat, companion, engine, ops, pipeline, session
+from graph_impl.saved_threads import saved_threads
 from graph_impl.templates import FOLDER
 from graph_impl.threads import opened_threads
 
-FLOWS: Mapping[str, Flow] = {
-    "chat": chat.chat(),
-    "companion": companion.companion(),
-    "pipeline": pipeline.pipeline(),
-    "session": session.session(),
-}
-"""The flows, with threads stored nowhere."""
-
-
-_WITH_PROMPTS: Mapping[str, Callable[[Path], Flow]] = {
+_BUILDERS: Mapping[str, Callable[[Path], Flow]] = {
     "chat": chat.chat,
     "companion": companion.companion,
+    "ops": ops.ops,
     "pipeline": pipeline.pipeline,
     "session": session.session,
 }
+"""Builders of the flows; each takes the folder of its prompts."""
+_GRAPHS: Mapping[str, Mapping[str, Callable[[], engine.Graph]]] = {
+    "chat": {"chat": chat.build},
+    "companion": {
+        "companion messages": companion.build_messages,
+        "companion pictures": companion.build_pictures,
+    },
+    "ops": {"ops": ops.build, "ops deployment": ops.build_deployment},
+    "pipeline": {"pipeline": pipeline.build},
+    "session": {"session": session.build},
+}
+
+FLOWS: Mapping[str, Flow] = {name: build(FOLDER) for name, build in _BUILDERS.items()}
+"""The flows, with threads stored nowhere."""
 
 
 def with_prompts(folders: Mapping[str, Path]) -> Mapping[str, Flow]:
@@ -37,7 +44,7 @@ def with_prompts(folders: Mapping[str, Path]) -> Mapping[str, Flow]:
 
     Raises `PromptRefused`.
     """
-    return {name: build(folders[name]) for name, build in _WITH_PROMPTS.items() if name in folders}
+    return {name: build(folders[name]) for name, build in _BUILDERS.items() if name in folders}
 
 
 @asynccontextmanager
@@ -58,21 +65,7 @@ async def opened(
 
 def describe(flow: str) -> Mapping[str, str]:
     """Return the graphs of a flow as Mermaid text, by title."""
-    match flow:
-        case "chat":
-            graphs = {"chat": chat.build()}
-        case "companion":
-            graphs = {
-                "companion messages": companion.build_messages(),
-                "companion pictures": companion.build_pictures(),
-            }
-        case "pipeline":
-            graphs = {"pipeline": pipeline.build()}
-        case "session":
-            graphs = {"session": session.build()}
-        case _:
-            graphs = {}
-    return {title: engine.mermaid(graph) for title, graph in graphs.items()}
+    return {title: engine.mermaid(build()) for title, build in _GRAPHS.get(flow, {}).items()}
 
 
-__all__ = ["FLOWS", "describe", "opened", "with_prompts"]
+__all__ = ["FLOWS", "describe", "opened", "saved_threads", "with_prompts"]

@@ -39,7 +39,7 @@ from contract.stores import Turn
 from graph_impl import rounds
 from graph_impl.engine import Graph, RunContext, add_nodes, run
 from graph_impl.rounds import Plain, plain, plains
-from graph_impl.templates import FOLDER, system_prompt
+from graph_impl.templates import FOLDER, read_prompt
 from rules import chat as rules
 from rules.conversation import ModelAnswer, store_reply, tool_answer, tool_round
 from rules.prompts import Render
@@ -271,7 +271,7 @@ def build() -> Graph:
 
 def chat(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
-    graph, render = build(), system_prompt("chat_system.md", prompts)
+    graph, render = build(), read_prompt("chat_system.md", prompts, rules.DEFAULT_SYSTEM_PROMPT)
 
     def flow(request: Request[ChatRequest, ChatOptions], effects: Effects) -> AsyncIterator[Event]:
         model = rules.settings(request.body, request.options)

@@ -1,8 +1,8 @@
 """Flow `companion`: a graph of messages and one of pictures, behind the same admission.
 
-Message: emotion ∥ memory → reasoning ⇄ tools, reasoning → human → reasoning or end. Picture:
-vision → memory_extraction → human → end. The node that has the last word stores the reply and ends
-the stream; so does an effect that fails.
+Message: emotion ∥ memory → reasoning ⇄ tools, reasoning → human → reasoning, memory_extraction or
+end. Picture: vision → memory_extraction → human → end. The node that has the last word stores the
+reply and ends the stream; so does an effect that fails. A message is learnt from after its end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from contract.stores import Turn
 from graph_impl import rounds
 from graph_impl.engine import Graph, RunContext, add_nodes, ask_human, end_on_failure, run
 from graph_impl.rounds import Plain, RoundState, plain, plains
-from graph_impl.templates import FOLDER, system_prompt
+from graph_impl.templates import FOLDER, read_prompts
 from rules import companion as rules
 from rules import memories, questions
 from rules.conversation import end_session_turn, tool_answer
@@ -48,10 +48,14 @@ log = logging.getLogger(__name__)
 
 
 class MessageState(RoundState, total=False):
-    """What flows between the nodes of a message; `results` are those of the round so far."""
+    """What flows between the nodes of a message; `results` are those of the round so far.
+
+    `reply` is the turn the reply is stored as.
+    """
 
     emotion: Plain
     memories: str
+    reply: Plain
     results: dict[str, Plain]
 
 
@@ -61,14 +65,6 @@ class PictureState(TypedDict, total=False):
     digest: str
     text: str
     facts: list[Plain]
-
-
-def read_prompts(folder: Path = FOLDER) -> Mapping[str, Render]:
-    """Read the prompts of the flow from a folder, by name."""
-    return {
-        name: system_prompt(f"companion_{name}.md", folder, default)
-        for name, default in rules.PROMPTS.items()
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +81,13 @@ class CompanionContext(RunContext):
         await self.sink.push(CompanionText(content))
         return content
 
-    async def finish(self, text: str) -> None:
-        """Store the whole reply, release the session and end the stream."""
+    async def finish(self, text: str) -> Turn:
+        """Store the whole reply, release the session and end the stream; returns the reply."""
         await self.sink.drained()
-        await end_session_turn(self.effects, self.request.body.session_id, self.turn, text)
+        session = self.request.body.session_id
+        reply = await end_session_turn(self.effects, session, self.turn, text)
         await self.sink.send(CompanionDone("completed"))
+        return reply
 
     async def ask(self, question: Any) -> Any:
         """Open a question, show it and wait for its answer.
@@ -136,7 +134,7 @@ async def _memory(_: MessageState, runtime: Companion) -> MessageState:
 
 async def _reasoning(
     state: MessageState, runtime: Companion
-) -> Command[Literal["tools", "human", "__end__"]]:
+) -> Command[Literal["tools", "human", "memory_extraction", "__end__"]]:
     """Call the model once; a reply that calls no tool is the last."""
     context = runtime.context
     answer, update = await rounds.open_round(
@@ -154,8 +152,10 @@ async def _reasoning(
         event=CompanionText,
     )
     if update is None:
-        await context.finish(state["text"] + answer.text)
-        return Command(goto="__end__")
+        reply = await context.finish(state["text"] + answer.text)
+        if not context.request.options.extract_from:
+            return Command(goto="__end__")
+        return Command(update={"reply": plain(reply)}, goto="memory_extraction")
     todo = _round(update["prompt"], runtime)
     return Command(update=update, goto="tools" if todo.before else "human")
 
@@ -186,6 +186,17 @@ async def _human(state: MessageState, runtime: Companion) -> MessageState:
     results = msgspec.convert(state.get("results", {}), dict[str, ToolResult])
     await runtime.context.sink.send(rules.tool_output(call, result))
     return _answers(todo, {**results, call.id: result})
+
+
+async def _learning(state: MessageState, runtime: Companion) -> MessageState:
+    """Learn from the conversation; what fails is not learnt."""
+    context, reply = runtime.context, msgspec.convert(state["reply"], Turn)
+    try:
+        turns = (*context.earlier, context.turn)
+        await rules.learn(context.request, context.effects, turns, reply)
+    except EffectFailed as failure:
+        log.warning("nothing is learnt: %s", failure.fault.code)
+    return {}
 
 
 def _round(prompt: Sequence[Plain], runtime: Companion) -> questions.Round:
@@ -265,12 +276,19 @@ def build_messages() -> Graph:
     graph = StateGraph(MessageState, context_schema=CompanionContext)
     end_on_failure(graph, failed)
     add_nodes(
-        graph, emotion=_emotion, memory=_memory, reasoning=_reasoning, tools=_tools, human=_human
+        graph,
+        emotion=_emotion,
+        memory=_memory,
+        reasoning=_reasoning,
+        tools=_tools,
+        human=_human,
+        memory_extraction=_learning,
     )
     graph.add_edge(START, "emotion")
     graph.add_edge(START, "memory")
     graph.add_edge(["emotion", "memory"], "reasoning")
     graph.add_edge("human", "reasoning")
+    graph.add_edge("memory_extraction", END)
     return graph.compile(name="companion messages")
 
 
@@ -286,7 +304,11 @@ def build_pictures() -> Graph:
 
 def companion(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
-    messages, pictures, rendered = build_messages(), build_pictures(), read_prompts(prompts)
+    messages, pictures, rendered = (
+        build_messages(),
+        build_pictures(),
+        read_prompts("companion", prompts, rules.PROMPTS),
+    )
 
     async def flow(request: rules.CompanionRequest, effects: Effects) -> AsyncIterator[Event]:
         body = request.body

@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from traceback import clear_frames
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 # The engine imports these when the first graph of a process runs: a user would wait for it.
 import langchain_core.tracers.context
@@ -42,7 +42,7 @@ Graph = CompiledStateGraph[Any, Any, Any, Any]
 Node = Callable[[Any, Runtime[Any]], Awaitable[Any]]
 
 HUMAN: Final = "human"
-"""Name of the node that waits for a human, in the graphs that have one."""
+"""Name of the node that waits for a human, where a flow's context names no other."""
 
 _INTERRUPT: Final = "__interrupt__"
 _END: Final = object()
@@ -116,6 +116,9 @@ class RunContext:
     interrupts: list[GraphInterrupt] = field(default_factory=list)
     repetition: Repetition = field(default_factory=Repetition)
 
+    human_node: ClassVar[str] = HUMAN
+    """Name of the node that waits for a human, in the graphs that have one."""
+
     def repeated(self) -> Self:
         """Return the context for an execution of the node that interrupts."""
         self.repetition.begin()
@@ -147,7 +150,7 @@ def _timed(name: str, node: Node) -> Any:
     async def timed(state: Any, runtime: Runtime[Any]) -> Any:
         context = runtime.context
         with context.effects.trace.node(name):
-            if name != HUMAN:
+            if name != context.human_node:
                 return await node(state, runtime)
             try:
                 update = await node(state, runtime.override(context=context.repeated()))
@@ -163,12 +166,24 @@ def _timed(name: str, node: Node) -> Any:
 def ask_human(question: Any) -> Any:
     """Interrupt the run with a question and return the answer; raises `EffectFailed`.
 
-    Only in the node `HUMAN`, and there first: the engine executes it again from its first line.
+    Only in the context's `human_node`, and there first: the engine executes it again from its first
+    line.
     """
     resumed = interrupt(question)
     if "fault" in resumed:
         raise EffectFailed(msgspec.convert(resumed["fault"], Fault))
     return resumed["v"]
+
+
+class _Unhandled(Exception):
+    """Carries an error that no handler takes.
+
+    Were it raised as it is, the engine would take it for handled, and run the nodes beside it on.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
 
 
 def end_on_failure(graph: Builder, failed: Callable[[str], Iterable[Event]]) -> None:
@@ -179,13 +194,14 @@ def end_on_failure(graph: Builder, failed: Callable[[str], Iterable[Event]]) -> 
 
     async def fail(_: Any, error: NodeError, runtime: Runtime[Any]) -> dict[str, Any]:
         if not isinstance(error.error, EffectFailed):
-            raise error.error
+            raise _Unhandled(error.error)
         for event in failed(error.error.fault.code):
             await runtime.context.sink.push(event)
         await runtime.context.sink.drained()
         return {}
 
-    graph.set_node_defaults(error_handler=fail)  # type: ignore[arg-type] # the library's types know no `error`
+    handler: Any = fail  # the library's types know no `error`
+    graph.set_node_defaults(error_handler=handler)
 
 
 def mermaid(graph: Graph) -> str:
@@ -231,11 +247,12 @@ async def _drive(
     config: RunnableConfig = {"recursion_limit": steps}
     durability: Durability | None = None
     # Updates carry the questions to a human; other graphs would pay for them and read nothing.
-    modes: list[StreamMode] = ["updates"] if HUMAN in graph.nodes else []
+    waits = context.human_node in graph.nodes
+    modes: list[StreamMode] = ["updates"] if waits else []
     if thread is not None:
         config["configurable"] = {"thread_id": thread}
         durability = "sync"  # the thread is stored before the node that ends the stream
-    elif HUMAN in graph.nodes:
+    elif waits:
         graph = graph.copy(update={"checkpointer": InMemorySaver()})
         config["configurable"] = {"thread_id": "run"}
         durability = "exit"
@@ -251,12 +268,16 @@ async def _drive(
                 _clear(context.interrupts.pop())
             todo = None
             if questions:
-                with context.effects.trace.node(HUMAN):
+                with context.effects.trace.node(context.human_node):
                     answers = {one.id: await _answer(context, one.value) for one in questions}
                 todo = Command(resume=answers)
     except NodeCancelledError as lost:
         _clear(lost)
         raise asyncio.CancelledError from lost  # what the node raised, as any flow raises it
+    except _Unhandled as unhandled:
+        _clear(unhandled)
+        _clear(unhandled.error)
+        raise unhandled.error from None
     except BaseException as error:
         _clear(error)
         raise

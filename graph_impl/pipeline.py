@@ -1,10 +1,11 @@
-"""Flow `pipeline`, as a graph: a node a step, one of which is passed by without memories.
+"""Flow `pipeline`, as a graph: a node for each step; `rag_retriever` runs only where it is needed.
 
-A node whose effect fails records it in `errors`; the run continues with the next one.
+A node whose effect fails records that in `errors`; the run continues with the next node.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -24,10 +25,12 @@ from contract.ports import Effects
 from contract.stores import MemoryEntry, Turn
 from graph_impl.engine import Graph, RunContext, add_nodes, run
 from graph_impl.rounds import Plain, messages_of, plain, plains
-from graph_impl.templates import FOLDER, system_prompt
+from graph_impl.templates import FOLDER, read_prompts
 from rules import pipeline as rules
-from rules.conversation import ModelAnswer, prompt_messages, question
+from rules.conversation import ModelAnswer, question
 from rules.prompts import Render
+
+log = logging.getLogger(__name__)
 
 
 class PipelineState(TypedDict, total=False):
@@ -73,7 +76,7 @@ def _monitored(state: PipelineState) -> rules.Monitored:
 
 async def _input_processor(state: PipelineState, runtime: Pipeline) -> PipelineState:  # noqa: ARG001 - the engine passes it by this name
     """Trim the message; find out whether the user wishes to end."""
-    turn = rules.trimmed(_turn(state))
+    turn = rules.trim(_turn(state))
     return {"turn": plain(turn), "end_intent": rules.wishes_to_end(turn.content)}
 
 
@@ -87,10 +90,9 @@ async def _token_monitor(state: PipelineState, runtime: Pipeline) -> PipelineSta
 async def _memory_check(state: PipelineState, runtime: Pipeline) -> Checked:
     """Ask the model whether the reply needs memories."""
     context = runtime.context
-    system = context.prompts["memory_check"](rules.check_parameters())
     try:
         involved = await rules.involves_memory(
-            context.request, context.effects, system, _turn(state)
+            context.request, context.effects, _turn(state), context.prompts["memory_check"]
         )
     except EffectFailed as failure:
         return Command(update=_failed("memory_check", failure), goto="context_builder")
@@ -111,8 +113,10 @@ async def _context_builder(state: PipelineState, runtime: Pipeline) -> PipelineS
     """Lay out system prompt, memories, history and message."""
     context = runtime.context
     memories = [msgspec.convert(one, MemoryEntry) for one in state["memories"]]
-    system = context.prompts["system"](rules.prompt(context.request, memories))
-    return {"messages": plains(prompt_messages(system, _monitored(state).shown, _turn(state)))}
+    messages = rules.lay_out(
+        context.request, memories, _monitored(state).shown, _turn(state), context.prompts["system"]
+    )
+    return {"messages": plains(messages)}
 
 
 async def _response_generator(state: PipelineState, runtime: Pipeline) -> PipelineState:
@@ -123,11 +127,11 @@ async def _response_generator(state: PipelineState, runtime: Pipeline) -> Pipeli
         async for chunk in context.effects.model.stream("reply", call):
             if piece := answer.add(chunk):
                 await context.sink.push(PipelineToken(piece))
+        update: PipelineState = {"response": rules.response_of(answer.text)}
     except EffectFailed as failure:
-        await context.sink.drained()
-        return _failed("response_generator", failure)
+        update = _failed("response_generator", failure)
     await context.sink.drained()
-    return {"response": rules.whole(answer.text)}
+    return update
 
 
 async def _token_response(state: PipelineState, runtime: Pipeline) -> PipelineState:
@@ -144,10 +148,12 @@ async def _output_formatter(state: PipelineState, runtime: Pipeline) -> Pipeline
     context = runtime.context
     errors = [msgspec.convert(one, NodeFailure) for one in state["errors"]]
     try:
-        await rules.store(context.effects, _turn(state), state["response"])
+        await rules.store(context.request, context.effects, _turn(state), state["response"])
     except EffectFailed as failure:
         errors.append(NodeFailure("output_formatter", failure.fault.code))
-    ending = rules.message(
+    for error in errors:
+        log.warning("node %s failed: %s", error.node, error.code)
+    ending = rules.ending(
         state["response"],
         state["notice"],
         _monitored(state).info,
@@ -184,17 +190,9 @@ def build() -> Graph:
     return graph.compile(name="pipeline")
 
 
-def read_prompts(folder: Path = FOLDER) -> Mapping[str, Render]:
-    """Read the prompts of the flow from a folder, by name."""
-    return {
-        name: system_prompt(f"pipeline_{name}.md", folder, default)
-        for name, default in rules.PROMPTS.items()
-    }
-
-
 def pipeline(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
-    graph, rendered = build(), read_prompts(prompts)
+    graph, rendered = build(), read_prompts("pipeline", prompts, rules.PROMPTS)
 
     async def flow(request: rules.PipelineTurn, effects: Effects) -> AsyncIterator[Event]:
         with effects.trace.node("admission"):

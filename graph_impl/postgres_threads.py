@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Final
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-from psycopg import AsyncConnection, Error
+from psycopg import AsyncConnection, Connection, Error
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool
 
+from graph_impl.saved_threads import IDS_AT_ONCE, CheckpointsUnreadable, Saver
 from graph_impl.threads import WAIT_SECONDS, State, Threads, plain_values, thread_of
 
 _CONNECTIONS = 8
@@ -69,3 +72,30 @@ async def postgres_threads(address: str) -> AsyncIterator[PostgresThreads]:
         threads = PostgresThreads(pool)
         await threads.setup()
         yield threads
+
+
+_PAGE: Final = (
+    "SELECT DISTINCT thread_id FROM checkpoints WHERE thread_id > %s ORDER BY thread_id LIMIT %s"
+)
+
+
+@contextmanager
+def postgres_saver(address: str) -> Iterator[Saver]:
+    """Open the checkpoints of a database for reading; its tables stay as they are."""
+    try:
+        connection = Connection.connect(
+            address,
+            autocommit=True,
+            prepare_threshold=0,
+            row_factory=dict_row,
+            connect_timeout=_CONNECT_SECONDS,
+        )
+    except Error as error:
+        raise CheckpointsUnreadable(scheme="postgresql", reason=type(error).__name__) from error
+    with connection:
+        connection.execute("SET default_transaction_read_only = on")
+
+        def page(after: str) -> Sequence[str]:
+            return [row["thread_id"] for row in connection.execute(_PAGE, (after, IDS_AT_ONCE))]
+
+        yield Saver(PostgresSaver(connection, serde=plain_values()), page, Error)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from contract.errors import CutoverError
+from contract.operations import OPERATIONS
 from contract.ports import Effects
 
 _NOT_EFFECTS = {"trace", "rehearsal"}
@@ -86,11 +87,11 @@ class _Port:
         self._repetition = repetition
 
     def __getattr__(self, operation: str) -> Callable[..., Any]:
-        method = getattr(self._port, operation)
+        method, streams = getattr(self._port, operation), OPERATIONS[self._name, operation].streams
 
         def call(*arguments: Any, **named: Any) -> Any:
             key = (self._name, operation, arguments, named)
             made = self._repetition.call(key, partial(method, *arguments, **named))
-            return made.stream() if operation == "stream" else made.result()
+            return made.stream() if streams else made.result()
 
         return call

@@ -37,7 +37,7 @@ from contract.stores import Turn
 from graph_impl import rounds
 from graph_impl.engine import Graph, RunContext, add_nodes, end_on_failure, run
 from graph_impl.rounds import Plain, RoundState, plain
-from graph_impl.templates import FOLDER, system_prompt
+from graph_impl.templates import FOLDER, read_prompt
 from graph_impl.threads import Threads
 from rules import session as rules
 from rules.conversation import end_session_turn, tool_answer
@@ -160,7 +160,7 @@ def _message(turn: Turn) -> Plain:
 
 def session(prompts: Path = FOLDER, threads: Threads | None = None) -> Flow:
     """Build the flow with the prompts of a folder; `threads` stores its threads, if given."""
-    render = system_prompt("session_system.md", prompts, SESSION_PROMPT)
+    render = read_prompt("session_system.md", prompts, SESSION_PROMPT)
     rehearsed = _without_threads()
     stored = rehearsed if threads is None else build(threads)
 

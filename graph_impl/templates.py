@@ -11,7 +11,6 @@ import msgspec
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 
 from contract.flows.chat import PromptValue
-from rules.chat import DEFAULT_SYSTEM_PROMPT
 from rules.prompts import (
     CHAT,
     ChatPrompt,
@@ -29,7 +28,15 @@ RenderText = Callable[[Mapping[str, Any]], str]
 RenderChat = Callable[[Mapping[str, object]], list[str]]
 
 
-def system_prompt(name: str, folder: Path = FOLDER, default: str = DEFAULT_SYSTEM_PROMPT) -> Render:
+def read_prompts(flow: str, folder: Path, defaults: Mapping[str, str]) -> Mapping[str, Render]:
+    """Read the prompts of a flow by name, as `read_prompt` reads each `FLOW_NAME.md`."""
+    return {
+        name: read_prompt(f"{flow}_{name}.md", folder, default)
+        for name, default in defaults.items()
+    }
+
+
+def read_prompt(name: str, folder: Path, default: str) -> Render:
     """Read a template `NAME.md`, or the chat template `NAME.chat.json`.
 
     Where both are missing, the default is used and the log reports it. Raises `PromptRefused`.

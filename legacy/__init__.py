@@ -6,14 +6,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from contract.flow import Flow
-from legacy import chat, companion, pipeline, session
+from legacy import chat, companion, ops, pipeline, session
+from legacy.templates import FOLDER
 
-FLOWS: Mapping[str, Flow] = {
-    "chat": chat.chat(),
-    "companion": companion.companion(),
-    "pipeline": pipeline.pipeline(),
-    "session": session.session(),
+_BUILDERS: Mapping[str, Callable[[Path], Flow]] = {
+    "chat": chat.chat,
+    "companion": companion.companion,
+    "ops": ops.ops,
+    "pipeline": pipeline.pipeline,
+    "session": session.session,
 }
+"""Builders of the flows; each takes the folder of its prompts."""
+
+FLOWS: Mapping[str, Flow] = {name: build(FOLDER) for name, build in _BUILDERS.items()}
 
 _DIAGRAMS: Mapping[str, Mapping[str, str]] = {
     "chat": {"chat": chat.DIAGRAM},
@@ -21,16 +26,9 @@ _DIAGRAMS: Mapping[str, Mapping[str, str]] = {
         "companion messages": companion.MESSAGES,
         "companion pictures": companion.PICTURES,
     },
+    "ops": {"ops": ops.DIAGRAM, "ops deployment": ops.DEPLOYMENT},
     "pipeline": {"pipeline": pipeline.DIAGRAM},
     "session": {"session": session.DIAGRAM},
-}
-
-
-_WITH_PROMPTS: Mapping[str, Callable[[Path], Flow]] = {
-    "chat": chat.chat,
-    "companion": companion.companion,
-    "pipeline": pipeline.pipeline,
-    "session": session.session,
 }
 
 
@@ -39,7 +37,7 @@ def with_prompts(folders: Mapping[str, Path]) -> Mapping[str, Flow]:
 
     Raises `PromptRefused`.
     """
-    return {name: build(folders[name]) for name, build in _WITH_PROMPTS.items() if name in folders}
+    return {name: build(folders[name]) for name, build in _BUILDERS.items() if name in folders}
 
 
 def describe(flow: str) -> Mapping[str, str]:

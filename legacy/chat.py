@@ -24,7 +24,7 @@ from contract.flows.chat import (
 from contract.model import Chunk, ToolCall, ToolResult
 from contract.ports import Effects
 from legacy import rounds
-from legacy.templates import FOLDER, system_prompt
+from legacy.templates import FOLDER, read_prompt
 from rules import chat as rules
 from rules.conversation import ModelAnswer, question, store_reply, tool_answer, tool_round
 
@@ -89,7 +89,7 @@ class Output:
 
 def chat(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
-    render = system_prompt("chat_system.j2", prompts)
+    render = read_prompt("chat_system.j2", prompts, rules.DEFAULT_SYSTEM_PROMPT)
 
     async def flow(
         request: Request[ChatRequest, ChatOptions], effects: Effects

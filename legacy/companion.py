@@ -20,7 +20,7 @@ from contract.model import Message, ToolResult, ToolSpec
 from contract.ports import Effects
 from contract.stores import Turn
 from legacy import rounds
-from legacy.templates import FOLDER, system_prompt
+from legacy.templates import FOLDER, read_prompts
 from rules import companion as rules
 from rules import memories, questions
 from rules.conversation import (
@@ -44,10 +44,12 @@ MESSAGES = """graph TD;
 	memory --> reasoning;
 	reasoning -.-> tools;
 	reasoning -.-> human;
+	reasoning -.-> memory_extraction;
 	reasoning -.-> __end__;
 	tools -.-> reasoning;
 	tools -.-> human;
 	human --> reasoning;
+	memory_extraction --> __end__;
 """
 PICTURES = """graph TD;
 	__start__ --> vision;
@@ -57,14 +59,6 @@ PICTURES = """graph TD;
 	memory_extraction -.-> __end__;
 	human --> __end__;
 """
-
-
-def read_prompts(folder: Path = FOLDER) -> Mapping[str, Render]:
-    """Read the prompts of the flow from a folder, by name."""
-    return {
-        name: system_prompt(f"companion_{name}.j2", folder, default)
-        for name, default in rules.PROMPTS.items()
-    }
 
 
 class Reply:
@@ -85,6 +79,8 @@ class Reply:
         self.prompts = prompts
         self.turns = turns
         self.text = ""
+        self.stored: Turn | None = None
+        """The reply as it is stored, once it is whole."""
 
     def say(self, content: str) -> CompanionText:
         """Add a piece to the reply; returns its event."""
@@ -94,13 +90,13 @@ class Reply:
     async def finish(self) -> CompanionDone:
         """Store the whole reply and release the session; returns the event that ends the stream."""
         session, turn = self.request.body.session_id, self.turns[-1]
-        await end_session_turn(self.effects, session, turn, self.text)
+        self.stored = await end_session_turn(self.effects, session, turn, self.text)
         return CompanionDone("completed")
 
 
 def companion(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
-    rendered = read_prompts(prompts)
+    rendered = read_prompts("companion", prompts, rules.PROMPTS)
 
     async def flow(
         request: rules.CompanionRequest, effects: Effects
@@ -149,7 +145,7 @@ async def _message(reply: Reply) -> Events:
             todo = questions.sort_calls(answer.calls(call), asking=options.ask_human)
             if not todo.calls:
                 yield await reply.finish()
-                return
+                break
             messages += (tool_round(answer.text, todo.calls),)
         results = dict(todo.refused)
         if todo.before:
@@ -168,6 +164,12 @@ async def _message(reply: Reply) -> Events:
                     async for event in events:
                         yield event
                 messages += _answers(todo, results)
+    if reply.stored is not None and options.extract_from:
+        with node("memory_extraction"):
+            try:
+                await rules.learn(reply.request, effects, reply.turns, reply.stored)
+            except EffectFailed as failure:
+                log.warning("nothing is learnt: %s", failure.fault.code)
 
 
 def _answers(todo: questions.Round, results: Mapping[str, ToolResult]) -> tuple[Message, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -14,15 +15,17 @@ from contract.flows.pipeline import NodeFailure, PipelineEvent, PipelineToken
 from contract.model import Message
 from contract.ports import Effects
 from contract.stores import MemoryEntry, Turn
-from legacy.templates import FOLDER, system_prompt
+from legacy.templates import FOLDER, read_prompts
 from rules import pipeline as rules
-from rules.conversation import ModelAnswer, prompt_messages, question
+from rules.conversation import ModelAnswer, question
 from rules.prompts import Render
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
-class Conversation:
-    """One turn on its way through the nodes; `response` is None where there is no whole one."""
+class TurnState:
+    """A turn on its way through the nodes; `response` is None where there is no whole one."""
 
     request: rules.PipelineTurn
     effects: Effects
@@ -38,63 +41,65 @@ class Conversation:
     errors: list[NodeFailure] = field(default_factory=list)
 
 
-Node = Callable[[Conversation], Awaitable[None]]
-SendingNode = Callable[[Conversation], AsyncGenerator[PipelineEvent]]
+Node = Callable[[TurnState], Awaitable[None] | AsyncGenerator[PipelineEvent]]
+"""Works on the state; a node that sends events yields them."""
 
 
-async def _input_processor(talk: Conversation) -> None:
-    talk.turn = rules.trimmed(talk.turn)
-    talk.end_intent = rules.wishes_to_end(talk.turn.content)
+async def _input_processor(state: TurnState) -> None:
+    state.turn = rules.trim(state.turn)
+    state.end_intent = rules.wishes_to_end(state.turn.content)
 
 
-async def _token_monitor(talk: Conversation) -> None:
-    talk.monitored = await rules.monitor(talk.request, talk.effects, talk.turn)
-    talk.errors.extend(talk.monitored.failures)
+async def _token_monitor(state: TurnState) -> None:
+    state.monitored = await rules.monitor(state.request, state.effects, state.turn)
+    state.errors.extend(state.monitored.failures)
 
 
-async def _memory_check(talk: Conversation) -> None:
-    system = talk.prompts["memory_check"](rules.check_parameters())
-    talk.involves_memory = await rules.involves_memory(
-        talk.request, talk.effects, system, talk.turn
+async def _memory_check(state: TurnState) -> None:
+    state.involves_memory = await rules.involves_memory(
+        state.request, state.effects, state.turn, state.prompts["memory_check"]
     )
 
 
-async def _rag_retriever(talk: Conversation) -> None:
-    query = rules.recall(talk.request, talk.turn)
-    talk.memories = await talk.effects.memory.recall("recall", query)
+async def _rag_retriever(state: TurnState) -> None:
+    query = rules.recall(state.request, state.turn)
+    state.memories = await state.effects.memory.recall("recall", query)
 
 
-async def _context_builder(talk: Conversation) -> None:
-    system = talk.prompts["system"](rules.prompt(talk.request, talk.memories))
-    talk.messages = prompt_messages(system, talk.monitored.shown, talk.turn)
+async def _context_builder(state: TurnState) -> None:
+    state.messages = rules.lay_out(
+        state.request, state.memories, state.monitored.shown, state.turn, state.prompts["system"]
+    )
 
 
-async def _response_generator(talk: Conversation) -> AsyncGenerator[PipelineEvent]:
-    answer, call = ModelAnswer(), question(talk.request.options, talk.messages, (), last=True)
-    async for chunk in talk.effects.model.stream("reply", call):
+async def _response_generator(state: TurnState) -> AsyncGenerator[PipelineEvent]:
+    answer, call = ModelAnswer(), question(state.request.options, state.messages, (), last=True)
+    async for chunk in state.effects.model.stream("reply", call):
         if piece := answer.add(chunk):
             yield PipelineToken(piece)
-    talk.response = rules.whole(answer.text)
+    state.response = rules.response_of(answer.text)
 
 
-async def _token_response(talk: Conversation) -> AsyncGenerator[PipelineEvent]:
-    talk.notice = rules.notice(talk.request, talk.monitored.info, talk.response)
-    if talk.notice:
-        yield PipelineToken(talk.notice)
+async def _token_response(state: TurnState) -> AsyncGenerator[PipelineEvent]:
+    state.notice = rules.notice(state.request, state.monitored.info, state.response)
+    if state.notice:
+        yield PipelineToken(state.notice)
 
 
-async def _output_formatter(talk: Conversation) -> AsyncGenerator[PipelineEvent]:
+async def _output_formatter(state: TurnState) -> AsyncGenerator[PipelineEvent]:
     try:
-        await rules.store(talk.effects, talk.turn, talk.response)
+        await rules.store(state.request, state.effects, state.turn, state.response)
     except EffectFailed as failure:
-        talk.errors.append(NodeFailure("output_formatter", failure.fault.code))
-    yield rules.message(
-        talk.response,
-        talk.notice,
-        talk.monitored.info,
-        (entry.memory_id for entry in talk.memories),
-        talk.errors,
-        end_intent=talk.end_intent,
+        state.errors.append(NodeFailure("output_formatter", failure.fault.code))
+    for error in state.errors:
+        log.warning("node %s failed: %s", error.node, error.code)
+    yield rules.ending(
+        state.response,
+        state.notice,
+        state.monitored.info,
+        (entry.memory_id for entry in state.memories),
+        state.errors,
+        end_intent=state.end_intent,
     )
 
 
@@ -104,8 +109,6 @@ NODES: Final[Mapping[str, Node]] = {
     "memory_check": _memory_check,
     "rag_retriever": _rag_retriever,
     "context_builder": _context_builder,
-}
-SENDING: Final[Mapping[str, SendingNode]] = {
     "response_generator": _response_generator,
     "token_response": _token_response,
     "output_formatter": _output_formatter,
@@ -122,8 +125,8 @@ EDGES: Final[Mapping[str, str]] = {
     "output_formatter": "__end__",
 }
 """What follows a node, whatever happens."""
-CONDITIONAL_EDGES: Final[Mapping[str, tuple[Callable[[Conversation], bool], str, str]]] = {
-    "memory_check": (lambda talk: talk.involves_memory, "rag_retriever", "context_builder"),
+CONDITIONAL_EDGES: Final[Mapping[str, tuple[Callable[[TurnState], bool], str, str]]] = {
+    "memory_check": (lambda state: state.involves_memory, "rag_retriever", "context_builder"),
 }
 """What follows where a condition holds, and where it does not."""
 
@@ -137,42 +140,35 @@ DIAGRAM: Final = "graph TD;\n" + "".join(
 )
 
 
-def following(node: str, talk: Conversation) -> str:
-    """Return the node that follows."""
+def next_node(node: str, state: TurnState) -> str:
+    """Return the name of the node that follows."""
     if node not in CONDITIONAL_EDGES:
         return EDGES[node]
     condition, then, otherwise = CONDITIONAL_EDGES[node]
-    return then if condition(talk) else otherwise
-
-
-def read_prompts(folder: Path = FOLDER) -> Mapping[str, Render]:
-    """Read the prompts of the flow from a folder, by name."""
-    return {
-        name: system_prompt(f"pipeline_{name}.j2", folder, default)
-        for name, default in rules.PROMPTS.items()
-    }
+    return then if condition(state) else otherwise
 
 
 def pipeline(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
-    rendered = read_prompts(prompts)
+    rendered = read_prompts("pipeline", prompts, rules.PROMPTS)
 
     async def flow(request: rules.PipelineTurn, effects: Effects) -> AsyncIterator[PipelineEvent]:
         with effects.trace.node("admission"):
             turn = await rules.admit(request, effects)
-        talk = Conversation(request=request, effects=effects, prompts=rendered, turn=turn)
-        name = following("__start__", talk)
+        state = TurnState(request=request, effects=effects, prompts=rendered, turn=turn)
+        name = next_node("__start__", state)
         while name != "__end__":
             with effects.trace.node(name):
                 try:
-                    if name in NODES:
-                        await NODES[name](talk)
-                    else:
-                        async with aclosing(SENDING[name](talk)) as events:
+                    work = NODES[name](state)
+                    if isinstance(work, AsyncGenerator):
+                        async with aclosing(work) as events:
                             async for event in events:
                                 yield event
+                    else:
+                        await work
                 except EffectFailed as failure:
-                    talk.errors.append(NodeFailure(name, failure.fault.code))
-            name = following(name, talk)
+                    state.errors.append(NodeFailure(name, failure.fault.code))
+            name = next_node(name, state)
 
     return flow

@@ -20,7 +20,7 @@ from contract.flows.session import (
 from contract.model import Message, ToolSpec, Usage
 from contract.ports import Effects
 from legacy import rounds
-from legacy.templates import FOLDER, system_prompt
+from legacy.templates import FOLDER, read_prompt
 from rules import session as rules
 from rules.conversation import ModelAnswer, end_session_turn, question, tool_answer, tool_round
 from rules.session import SESSION_PROMPT, SessionTurnRequest
@@ -39,7 +39,7 @@ DIAGRAM = """graph TD;
 
 def session(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
-    render = system_prompt("session_system.j2", prompts, SESSION_PROMPT)
+    render = read_prompt("session_system.j2", prompts, SESSION_PROMPT)
 
     async def flow(request: SessionTurnRequest, effects: Effects) -> AsyncIterator[SessionEvent]:
         options, node = request.options, effects.trace.node

@@ -16,7 +16,6 @@ from jinja2 import (
 )
 
 from contract.flows.chat import PromptValue
-from rules.chat import DEFAULT_SYSTEM_PROMPT
 from rules.prompts import (
     CHAT,
     PLACEHOLDER,
@@ -34,7 +33,15 @@ log = logging.getLogger(__name__)
 FOLDER = Path(__file__).parent / "prompts"
 
 
-def system_prompt(name: str, folder: Path = FOLDER, default: str = DEFAULT_SYSTEM_PROMPT) -> Render:
+def read_prompts(flow: str, folder: Path, defaults: Mapping[str, str]) -> Mapping[str, Render]:
+    """Read the prompts of a flow by name, as `read_prompt` reads each `FLOW_NAME.j2`."""
+    return {
+        name: read_prompt(f"{flow}_{name}.j2", folder, default)
+        for name, default in defaults.items()
+    }
+
+
+def read_prompt(name: str, folder: Path, default: str) -> Render:
     """Compile a template `NAME.j2`, or the chat in the folder `NAME.chat`.
 
     Where both are missing, the default is used and the log reports it. Raises `PromptRefused`.
@@ -69,10 +76,9 @@ def _chat(environment: Environment, folder: Path) -> Render:
             raise PromptRefused(path, "expected NUMBER.ROLE.j2 or NUMBER.NAME.placeholder")
         if any(part.number == other.number for other in parts):
             raise PromptRefused(path, f"another message has the number {part.number}, too")
+        name = f"{folder.name}/{path.name}"
         try:
-            is_history = part.role == PLACEHOLDER
-            name = f"{folder.name}/{path.name}"
-            parts[part] = None if is_history else environment.get_template(name)
+            parts[part] = None if part.role == PLACEHOLDER else environment.get_template(name)
         except (TemplateError, UnicodeError) as error:
             raise PromptRefused(path, str(error)) from error
     ordered = sorted(parts)

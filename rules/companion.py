@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from contract.flow import Request
 from contract.flows.chat import PromptValue
 from contract.flows.companion import (
+    COMPANION,
     CompanionOptions,
     Emotion,
     Hitl,
@@ -28,7 +29,7 @@ from contract.model import (
     reference,
 )
 from contract.ports import Effects
-from contract.stores import MemoryEntry, Recall, Turn
+from contract.stores import MemoryEntry, Reading, Recall, Turn
 from rules import questions
 from rules.conversation import (
     Layout,
@@ -43,6 +44,7 @@ from rules.conversation import (
     window,
 )
 from rules.emotion import snippet
+from rules.extraction import lessons as extraction
 from rules.memories import Fact, as_list, confident_facts, memory_form, remember
 from rules.prompts import Prompt, Render, with_history
 
@@ -218,6 +220,18 @@ async def remember_facts(
     body = request.body
     written = await remember(effects, "remember", facts, owner(body), body.session_id)
     return text(request, "remembered", count=written)
+
+
+async def learn(
+    request: CompanionRequest, effects: Effects, turns: Sequence[Turn], reply: Turn
+) -> None:
+    """Learn from a conversation that ends in a reply; a picture teaches what the user confirms."""
+    body, pictured = request.body, text(request, "picture")
+    pictures = {turn.message_id for turn in turns if turn.content == pictured}
+    spoken = tuple(turn for turn in turns if pictures.isdisjoint({turn.message_id, turn.reply_to}))
+    reading = Reading(user_id=owner(body), flow=COMPANION.name, session_id=body.session_id)
+    lesson = extraction.Lesson(reading, body.user_id, spoken, reply)
+    await extraction.learn(effects, lesson, request.options)
 
 
 def may_be_no_text(read: str) -> bool:

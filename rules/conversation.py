@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
@@ -251,8 +251,10 @@ def window(turns: Sequence[Turn], budget: int) -> tuple[Turn, ...]:
     return tuple(reversed(kept))
 
 
-async def store_reply(effects: Effects, turn: Turn, content: str) -> Turn:
-    """Store a finished answer under a fresh id; returns its turn."""
+async def store_reply(
+    effects: Effects, turn: Turn, content: str, data: dict[str, Any] | None = None
+) -> Turn:
+    """Store a finished answer under a fresh id, with the data beside it; returns its turn."""
     reply = Turn(
         message_id=await effects.ids.new("reply"),
         role="assistant",
@@ -260,6 +262,7 @@ async def store_reply(effects: Effects, turn: Turn, content: str) -> Turn:
         chat_id=turn.chat_id,
         user_id=turn.user_id,
         reply_to=turn.message_id,
+        data=data,
     )
     await effects.conversations.put("reply", reply)
     return reply
@@ -271,9 +274,11 @@ async def lock_session(effects: Effects, session: str, seconds: float) -> None:
         raise Refused(409, "session_busy", "another turn of this session is under way")
 
 
-async def end_session_turn(effects: Effects, session: str, turn: Turn, content: str) -> Turn:
+async def end_session_turn(
+    effects: Effects, session: str, turn: Turn, content: str, data: dict[str, Any] | None = None
+) -> Turn:
     """Store the finished answer to a session's turn, then release the session; returns its turn."""
-    reply = await store_reply(effects, turn, content)
+    reply = await store_reply(effects, turn, content, data)
     await effects.locks.release("session", lock_key(session))
     return reply
 
@@ -283,8 +288,7 @@ def summary(earlier: Sequence[Turn], shown: Sequence[Turn]) -> str:
     if not earlier:
         return NOTHING
     length = f"此前共有 {len(earlier)} 条消息。"
-    hidden = earlier[: len(earlier) - len(shown)]
-    topics = [_clipped(turn.content) for turn in hidden if turn.role == "user"][-_TOPICS:]
+    topics = _hidden_topics(earlier, shown)[-_TOPICS:]
     if not topics:
         return length
     return length + "更早时用户说过：" + "；".join(topics) + "。"
@@ -298,21 +302,26 @@ def full_summary(earlier: Sequence[Turn], shown: Sequence[Turn], limit: int) -> 
     """
     if not earlier:
         return NOTHING
-    said = [turn.content for turn in earlier if turn.role == "user"]
+    texts = [turn.content for turn in earlier if turn.role == "user"]
     cut = len(earlier) >= limit
     counted = f"{'至少有' if cut else '共有'} {len(earlier)} 条消息"
-    lines = [f"此前{counted}：用户 {len(said)} 条，你 {len(earlier) - len(said)} 条。"]
-    if said:
+    lines = [f"此前{counted}：用户 {len(texts)} 条，你 {len(earlier) - len(texts)} 条。"]
+    if texts:
         lines.append(
-            f"{'能看到的最早一句' if cut else '对话从这里开始'}：「{_clipped(said[0])}」。"
+            f"{'能看到的最早一句' if cut else '对话从这里开始'}：「{_clipped(texts[0])}」。"
         )
-    hidden = earlier[: len(earlier) - len(shown)]
-    topics = [_clipped(turn.content) for turn in hidden if turn.role == "user"][1:][-_TOPICS:]
+    topics = _hidden_topics(earlier, shown)[1:][-_TOPICS:]
     if topics:
         lines.append("更早时用户还说过：" + "；".join(f"「{topic}」" for topic in topics) + "。")
-    if asked := _last_question(said):
-        lines.append(f"用户最近的问题：「{asked}」。")
+    if last := _last_question(texts):
+        lines.append(f"用户最近的问题：「{last}」。")
     return "".join(lines)
+
+
+def _hidden_topics(earlier: Sequence[Turn], shown: Sequence[Turn]) -> list[str]:
+    """Quote each of the user's messages that is not shown."""
+    hidden = earlier[: len(earlier) - len(shown)]
+    return [_clipped(turn.content) for turn in hidden if turn.role == "user"]
 
 
 def _last_question(texts: Sequence[str]) -> str:

@@ -131,8 +131,16 @@ def _heard(before: Sequence[str]) -> float:
 
 
 def _denied(before: Sequence[str]) -> bool:
-    denials = (word in _DENIALS or word.endswith(("n't", "n’t")) for word in before)
-    return sum(denials) % 2 == 1
+    return sum(map(_denies, before)) % 2 == 1
+
+
+def _denies(word: str) -> bool:
+    return word in _DENIALS or word.endswith(("n't", "n’t"))
+
+
+def denials(text: str) -> int:
+    """Count the words of a text in lower case that deny something."""
+    return len(_DENIAL.findall(text)) + sum(map(_denies, _TOKEN.findall(text)))
 
 
 def _weight(*, stronger: bool, weaker: bool) -> float:

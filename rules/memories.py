@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +19,7 @@ MOST: Final = 20
 """Facts read from one answer."""
 
 _FENCED = re.compile(r"```(?:json)?(.*?)```", re.DOTALL)
-_KEYS = ("memories", "facts", "items")
+_KEYS = ("memories", "facts", "items", "operations")
 _TEXTS = ("text", "content", "fact", "memory")
 
 
@@ -40,7 +41,7 @@ def facts(answer: str) -> tuple[Fact, ...]:
     and perhaps a confidence. Equal texts count once, the first time.
     """
     found: dict[str, Fact] = {}
-    for item in _items(answer):
+    for item in items(answer):
         fact = _fact(item)
         if fact is not None:
             found.setdefault(fact.text, fact)
@@ -74,17 +75,22 @@ def as_list(memories: Iterable[MemoryEntry]) -> str:
     return "\n".join(f"- {' '.join(memory.text.split())}" for memory in memories)
 
 
-def _items(answer: str) -> list[Any]:
-    for candidate in _candidates(answer):
-        try:
-            value = msgspec.json.decode(candidate)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            continue
+def items(answer: str) -> list[Any]:
+    """Read the list in a model's answer; [] where there is none."""
+    for value in json_values(answer):
+        listed = value
         if isinstance(value, dict):
-            value = next((value[key] for key in _KEYS if key in value), None)
-        if isinstance(value, list):
-            return value
+            listed = next((value[key] for key in _KEYS if key in value), None)
+        if isinstance(listed, list):
+            return listed
     return []
+
+
+def json_values(answer: str) -> Iterator[Any]:
+    """Yield what may be the JSON of a model's answer: all of it, in a fence, or in prose."""
+    for candidate in _candidates(answer):
+        with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+            yield msgspec.json.decode(candidate)
 
 
 def _candidates(answer: str) -> Iterator[str]:
@@ -98,16 +104,25 @@ def _candidates(answer: str) -> Iterator[str]:
 
 
 def _fact(item: Any) -> Fact | None:
-    text, confidence = item, 1.0
+    text = text_of(item)
+    if text is None:
+        return None
+    stated = item.get("confidence", 1.0) if isinstance(item, dict) else 1.0
+    return Fact(text, confidence_of(stated))
+
+
+def text_of(item: Any) -> str | None:
+    """Return the text of a fact, or of an object with one; None where it is empty or too long."""
+    text = item
     if isinstance(item, dict):
         text = next((item[key] for key in _TEXTS if key in item), None)
-        confidence = _confidence(item.get("confidence", 1.0))
     if not isinstance(text, str) or not text.strip() or len(text) > LONGEST or "\x00" in text:
         return None
-    return Fact(text.strip(), confidence)
+    return text.strip()
 
 
-def _confidence(value: Any) -> float:
+def confidence_of(value: Any) -> float:
+    """Return a confidence from 0 to 1; 0 for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
     return float(value) if 0 <= value <= 1 else 0.0

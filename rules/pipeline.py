@@ -21,7 +21,7 @@ from contract.flows.pipeline import (
     PipelineRequest,
     TokenInfo,
 )
-from contract.model import ModelCall, UserMessage
+from contract.model import Message, ModelCall, UserMessage
 from contract.ports import Effects
 from contract.stores import MemoryEntry, Recall, Turn
 from rules.conversation import (
@@ -29,9 +29,10 @@ from rules.conversation import (
     end_session_turn,
     estimate,
     lock_session,
+    prompt_messages,
     read_text,
 )
-from rules.prompts import Prompt, with_history
+from rules.prompts import Render, with_history
 from rules.session import memories_text
 
 PipelineTurn = Request[PipelineRequest, PipelineOptions]
@@ -67,7 +68,10 @@ _END_OF_TEXT: Final = 64
 """Characters at the end of a message that are read for a goodbye."""
 
 _PUNCTUATION = re.compile(r"[\W_]+")
-_CLAUSE_END = re.compile(r"[\n,.;:!?~，。；：！？、…～]+")
+# An emoji, with what joins and varies it, ends a clause as a full stop does.
+_CLAUSE_END = re.compile(
+    "[\n,.;:!?~，。；：！？、…～\u200d\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+"
+)
 _GOODBYE = re.compile(
     r"(?:好的?|那|行|嗯|我们?|就|先|今天)*"
     r"(?:再见|再会|拜拜|拜|晚安|(?:回头|明天|下次|改天|一会儿?)(?:见|再?聊)|不聊|到(?:这里?|此为止)"
@@ -75,7 +79,7 @@ _GOODBYE = re.compile(
 )
 _ENGLISH_GOODBYE = re.compile(
     r"(?:(?:ok|okay|well|so|then|and|but|now|thanks|thank you|i|i've|i have|we|let's)\s+)*"
-    r"(?:good ?bye|bye(?:[ -]bye)?|good ?night|see (?:you|ya)(?: later| soon| tomorrow)?"
+    r"(?:good[ -]?bye|bye(?:[ -]bye)?|good ?night|see (?:you|ya)(?: later| soon| tomorrow)?"
     r"|(?:got to|gotta|have to) go|(?:talk|speak) (?:to you )?(?:later|soon|tomorrow)"
     r"|that's all(?: for (?:now|today))?|end (?:the|this) (?:chat|conversation))"
     r"(?: (?:now|then|for now))?",
@@ -84,8 +88,11 @@ _ENGLISH_GOODBYE = re.compile(
 
 
 def wishes_to_end(text: str) -> bool:
-    """Whether a message says goodbye: its last clause does, and nothing else."""
-    clauses = [clause.strip() for clause in _CLAUSE_END.split(text[-_END_OF_TEXT:])]
+    """Whether the last clause of a message is a goodbye and nothing more."""
+    end = text[-_END_OF_TEXT:].replace("’", "'")
+    if len(text) > len(end):
+        end = f"x{end}"  # so that a clause which is cut off is no goodbye
+    clauses = [clause.strip() for clause in _CLAUSE_END.split(end)]
     last = next((clause for clause in reversed(clauses) if clause), "")
     chinese = last.rpartition(" ")[2]
     return bool(_GOODBYE.fullmatch(chinese) or _ENGLISH_GOODBYE.fullmatch(last))
@@ -105,7 +112,7 @@ async def admit(request: PipelineTurn, effects: Effects) -> Turn:
     )
 
 
-def trimmed(turn: Turn) -> Turn:
+def trim(turn: Turn) -> Turn:
     """Return a turn without white space around its text."""
     return replace(turn, content=turn.content.strip())
 
@@ -114,8 +121,8 @@ class Monitored(msgspec.Struct, frozen=True):
     """Tokens of a turn and those before it, the earlier turns the model reads, and what failed."""
 
     info: TokenInfo
-    shown: tuple[Turn, ...] = ()
-    failures: tuple[NodeFailure, ...] = ()
+    shown: tuple[Turn, ...]
+    failures: tuple[NodeFailure, ...]
 
 
 async def monitor(request: PipelineTurn, effects: Effects, turn: Turn) -> Monitored:
@@ -125,64 +132,66 @@ async def monitor(request: PipelineTurn, effects: Effects, turn: Turn) -> Monito
     """
     options, session = request.options, request.body.session_id
     earlier: tuple[Turn, ...] = ()
+    texts: tuple[str, ...] = (turn.content,)
     exact: tuple[int, ...] | None = None
     failures: tuple[NodeFailure, ...] = ()
     try:
         earlier = await effects.conversations.history(
             "history", session, before=turn.message_id, limit=options.history_limit
         )
-        texts = tuple(one.content for one in (*earlier, turn))
+        texts = (*(one.content for one in earlier), turn.content)
         exact = await effects.model.count("tokens", options.model_id, texts)
     except EffectFailed as failure:
         failures = (NodeFailure("token_monitor", failure.fault.code),)
-    counts = exact or tuple(estimate(one.content) for one in (*earlier, turn))
-    action = action_of(sum(counts), options)
-    info = TokenInfo(sum(counts), options.token_limit, action, estimated=exact is None)
-    shown = fitting(earlier, counts, options) if action in {"compress", "end"} else earlier
-    return Monitored(info, shown, failures)
+    counts = tuple(map(estimate, texts)) if exact is None else exact
+    used = sum(counts)
+    info = TokenInfo(used, options.token_limit, action_of(used, options), estimated=exact is None)
+    return Monitored(info, drop_oldest(earlier, counts, options), failures)
 
 
 def action_of(used: int, options: PipelineOptions) -> Action:
     """Return what follows from a number of tokens; a share that is reached exactly counts."""
-    percent = 100 * used
-    if percent >= options.end_percent * options.token_limit:
-        return "end"
-    if percent >= options.compress_percent * options.token_limit:
-        return "compress"
-    return "warn" if percent >= options.warn_percent * options.token_limit else "continue"
+    shares: tuple[tuple[Action, int], ...] = (
+        ("end", options.end_percent),
+        ("compress", options.compress_percent),
+        ("warn", options.warn_percent),
+    )
+    reached = (action for action, percent in shares if _reaches(used, percent, options))
+    return next(reached, "continue")
 
 
-def fitting(
+def drop_oldest(
     earlier: Sequence[Turn], counts: Sequence[int], options: PipelineOptions
 ) -> tuple[Turn, ...]:
-    """Drop the oldest turns until less than `compress_percent` is used, that of the message, too.
+    """Return the newest turns that, with the message, use less than `compress_percent`.
 
-    `counts` are the tokens of the turns, and of the message last.
+    `counts` are the tokens of each turn, and of the message last.
     """
     used, dropped = sum(counts), 0
-    while dropped < len(earlier) and 100 * used >= options.compress_percent * options.token_limit:
+    while dropped < len(earlier) and _reaches(used, options.compress_percent, options):
         used -= counts[dropped]
         dropped += 1
     return tuple(earlier[dropped:])
 
 
+def _reaches(used: int, percent: int, options: PipelineOptions) -> bool:
+    """Whether so many tokens are that share of the limit, or more."""
+    return 100 * used >= percent * options.token_limit
+
+
 async def involves_memory(
-    request: PipelineTurn, effects: Effects, prompt: Prompt, turn: Turn
+    request: PipelineTurn, effects: Effects, turn: Turn, render: Render
 ) -> bool:
     """Ask the model whether memories are to be retrieved; an unclear answer is a no."""
+    instruction = render({"needed": NEEDED, "not_needed": NOT_NEEDED})
     call = ModelCall(
         model_id=request.options.model_id,
-        messages=(*with_history(prompt, ()), UserMessage(turn.content)),
+        messages=(*with_history(instruction, ()), UserMessage(turn.content)),
         temperature=CHECK_TEMPERATURE,
         max_tokens=_CHECK_TOKENS,
     )
     answer = await read_text(effects, "memory_check", call)
     return _PUNCTUATION.sub("", answer) == NEEDED
-
-
-def check_parameters() -> dict[str, PromptValue]:
-    """Return the parameters of the prompt that asks for memories."""
-    return {"needed": NEEDED, "not_needed": NOT_NEEDED}
 
 
 def recall(request: PipelineTurn, turn: Turn) -> Recall:
@@ -196,19 +205,35 @@ def recall(request: PipelineTurn, turn: Turn) -> Recall:
     )
 
 
+def lay_out(
+    request: PipelineTurn,
+    memories: Iterable[MemoryEntry],
+    shown: Iterable[Turn],
+    turn: Turn,
+    render: Render,
+) -> tuple[Message, ...]:
+    """Lay out the conversation: system prompt with memories, the turns shown, the message."""
+    return prompt_messages(render(prompt(request, memories)), shown, turn)
+
+
 def prompt(request: PipelineTurn, memories: Iterable[MemoryEntry]) -> dict[str, PromptValue]:
     """Return the parameters of the system prompt."""
     body = request.body
-    known = []
+    speakers = []
     if body.interlocutor:
-        known.append(f"你是{body.interlocutor.name}，用户的{body.interlocutor.relation}。")
+        speakers.append(f"你是{body.interlocutor.name}，用户的{body.interlocutor.relation}。")
     if body.user_name:
-        known.append(f"用户名叫{body.user_name}。")
+        speakers.append(f"用户名叫{body.user_name}。")
     return {
         "system_prompt": request.options.system_prompt,
-        "speakers": "\n\n" + "".join(known) if known else "",
+        "speakers": "\n\n" + "".join(speakers) if speakers else "",
         "memories": memories_text(memories),
     }
+
+
+def response_of(answer: str) -> str | None:
+    """Return the response that a whole answer makes; None where it has no text."""
+    return answer if answer.strip() else None
 
 
 def notice(request: PipelineTurn, info: TokenInfo, response: str | None) -> str:
@@ -218,19 +243,14 @@ def notice(request: PipelineTurn, info: TokenInfo, response: str | None) -> str:
     return request.options.texts.get(info.action, TEXTS.get(info.action, ""))
 
 
-def whole(text: str) -> str | None:
-    """Return the response an answer makes; None where it has no text."""
-    return text if text.strip() else None
-
-
-async def store(effects: Effects, turn: Turn, response: str | None) -> None:
-    """Store the user's turn and the response to it, and release the session."""
+async def store(request: PipelineTurn, effects: Effects, turn: Turn, response: str | None) -> None:
+    """Store a turn with its response and release the session; without a response do neither."""
     if response is not None:
         await effects.conversations.put("message", turn)
-        await end_session_turn(effects, str(turn.chat_id), turn, response)
+        await end_session_turn(effects, request.body.session_id, turn, response)
 
 
-def message(
+def ending(
     response: str | None,
     notice: str,
     info: TokenInfo,
@@ -239,12 +259,10 @@ def message(
     *,
     end_intent: bool,
 ) -> PipelineMessage:
-    """Build the terminal event; without a response the turn has failed, and says why."""
-    kind: type[PipelineMessage] = PipelineMessage
-    if response is None:
-        kind, notice = PipelineFailed, ""
-        if not any(error.node == _GENERATOR for error in errors):
-            errors = (*errors, NodeFailure(_GENERATOR, NO_RESPONSE))
+    """Build the terminal event; without a response the turn has failed, and `errors` say why."""
+    kind = PipelineFailed if response is None else PipelineMessage
+    if response is None and all(error.node != _GENERATOR for error in errors):
+        errors = (*errors, NodeFailure(_GENERATOR, NO_RESPONSE))
     return kind(
         success=response is not None,
         message=(response or "") + notice,

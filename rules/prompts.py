@@ -46,7 +46,7 @@ Render: TypeAlias = Callable[[Mapping[str, PromptValue]], Prompt]
 
 
 class PromptRefused(CutoverError):
-    """A prompt's file, whose path is written as text, cannot be read as one."""
+    """A file or a folder cannot be read as a prompt."""
 
     def __init__(self, path: object, why: str) -> None:
         super().__init__(f"prompt {str(path)!r}: {why}")

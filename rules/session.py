@@ -7,6 +7,7 @@ from typing import Final
 
 from contract.flow import Request
 from contract.flows.session import (
+    SESSION,
     AnswerData,
     FinalMessage,
     SessionDone,
@@ -16,7 +17,7 @@ from contract.flows.session import (
 )
 from contract.model import ModelCall, SystemMessage, Usage, UserMessage
 from contract.ports import Effects
-from contract.stores import MemoryEntry, Recall, Turn
+from contract.stores import MemoryEntry, Reading, Recall, Turn
 from rules.conversation import (
     Layout,
     check_model,
@@ -25,6 +26,7 @@ from rules.conversation import (
     read_text,
     window,
 )
+from rules.extraction import lessons as extraction
 from rules.memories import as_list, confident_facts, remember
 from rules.prompts import Render
 
@@ -119,11 +121,25 @@ def done(stored: Turn, usage: Usage) -> SessionDone:
 async def learn(
     request: SessionTurnRequest, effects: Effects, turns: Sequence[Turn], reply: Turn
 ) -> None:
-    """Draw facts from a conversation that ends in a reply, and remember them.
+    """Learn from a conversation that ends in a reply.
 
     Nothing is learnt of a session that was deleted meanwhile.
     """
-    call, user = extraction(request, (*turns, reply)), request.body.user_id
+    user, options = request.body.user_id, request.options
+    if options.extraction == "facts":
+        await _add_facts(request, effects, turns, reply)
+    elif user is not None:
+        reading = Reading(user_id=user, flow=SESSION.name, session_id=session_of(request))
+        await extraction.learn(
+            effects, extraction.Lesson(reading, user, tuple(turns), reply), options
+        )
+
+
+async def _add_facts(
+    request: SessionTurnRequest, effects: Effects, turns: Sequence[Turn], reply: Turn
+) -> None:
+    """Draw facts from the whole window, and add those whose text is new."""
+    call, user = facts_call(request, (*turns, reply)), request.body.user_id
     if call is None or user is None:
         return
     text = await read_text(effects, "extract", call)
@@ -132,8 +148,8 @@ async def learn(
         await remember(effects, "learn", found, user, session_of(request))
 
 
-def extraction(request: SessionTurnRequest, turns: Sequence[Turn]) -> ModelCall | None:
-    """Build the call that extracts facts; None in a short conversation or without a user.
+def facts_call(request: SessionTurnRequest, turns: Sequence[Turn]) -> ModelCall | None:
+    """Build the call that adds facts; None in a short conversation or without a user.
 
     It holds as many turns as a reply would, and none of another user: their facts would be
     remembered of this one.

@@ -1,0 +1,1 @@
+"""What a conversation teaches, and which facts are the same."""
