@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -19,10 +19,11 @@ from typing import Any
 
 from contract.flow import Body, FlowSpec, Request, value_in
 from contract.human import HumanAnswer
+from contract.operations import WriteLimits
 from contract.ports import Effects
 from effects.model import resolving_effects
 from effects.stores import WriteJournal
-from effects.tape import Budget, Exchange, Journal, PauseOrigin, Tape
+from effects.tape import Budget, Entry, Exchange, Journal, PauseOrigin, Tape
 from router.capture.recorder import ExchangeRecorder, request_record
 from router.config.schema import Settings
 from router.context import ExchangeContext, LedgerLine, Observer, RouterCounts, Traces, notify
@@ -86,6 +87,7 @@ class Router:
     _writes: dict[str, ExchangeWrites] = field(default_factory=dict, init=False)
     _remainders: Remainders | None = field(default=None, init=False)
     _closing: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _write_patience: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.counts = self.assigner.counts
@@ -234,22 +236,73 @@ class Router:
         for one in self._open.values():
             one.stream.abort(STOPPING)
 
+    async def cut_after_writes(self) -> None:
+        """End every open stream, one with a write under way when that has ended.
+
+        Its flow learns what it has done, as far as `[server] drain_write_seconds` allow that.
+        """
+        while (left := self._write_seconds_left()) > 0:
+            for one in self._open.values():
+                if not one.stream.exchange.writes:
+                    one.stream.abort(STOPPING)
+            await self._wait(asyncio.sleep, left)
+        self.cut()
+
+    def abandon_writes(self) -> None:
+        """Wait no longer for writes than for anything else."""
+        self._write_patience = 0.0
+
     async def aclose(self, seconds: float) -> None:
-        """Finish what has begun, shadows included, within so many seconds."""
+        """Finish what has begun, shadows included, within so many seconds; writes may take more.
+
+        A write that is cut off is logged.
+        """
         self.draining = True
         self.cut()
         if self._remainders is not None:
             self._remainders.close()
-        loop = asyncio.get_running_loop()
         # Exchanges whose run does not stop are recorded, too.
         left = max(seconds, 2 * STOP_SECONDS)
         await asyncio.sleep(0)  # senders have been cancelled, and need a turn to close
-        while self._closing and left > 0:
-            # In slices, so that a suspended machine does not use up the shutdown budget.
-            wait, began = min(left, _SLICE_SECONDS), loop.time()
-            await asyncio.wait(set(self._closing), timeout=wait)
-            left -= min(loop.time() - began, wait)
+        while self._closing and (most := max(left, self._write_seconds_left())) > 0:
+            left -= await self._wait(self._one_closed, most)
+        for one in self._unsettled.values():
+            for write in one.stream.exchange.writes:
+                _log_cut_write(one.stream, write)
         await self.shadows.aclose(max(left, 0))
+
+    async def _one_closed(self, seconds: float) -> None:
+        await asyncio.wait(set(self._closing), timeout=seconds)
+
+    async def _wait(self, wait: Callable[[float], Awaitable[object]], seconds: float) -> float:
+        """Wait for a slice of so many seconds; return what of it was spent.
+
+        In slices, so that a suspended machine does not use up the shutdown budget.
+        """
+        loop = asyncio.get_running_loop()
+        most, began = min(seconds, _SLICE_SECONDS), loop.time()
+        await wait(most)
+        spent = min(loop.time() - began, most)
+        if self._write_patience is not None:
+            self._write_patience -= spent
+        return spent
+
+    def _write_seconds_left(self) -> float:
+        """Return for how long a router that stops still waits for writes; 0 where none is made.
+
+        The patience is that for the writes under way when it is first asked for: flows that begin
+        others meanwhile do not add to it.
+        """
+        exchanges = [one.stream.exchange for one in self._unsettled.values()]
+        left = max((one.write_seconds_left for one in exchanges), default=0.0)
+        if left <= 0:
+            return 0.0
+        left += STOP_SECONDS  # at its deadline a write needs a moment to end
+        if self._write_patience is None:
+            self._write_patience = min(left, self.settings().server.drain_write_seconds or left)
+            count = sum(len(one.writes) for one in exchanges)
+            log.info("waiting for %d writes, at most %.1f s", count, self._write_patience)
+        return min(left, self._write_patience)
 
     def _pauses(self) -> Pauses:
         if self.pauses is None:
@@ -280,7 +333,7 @@ class Router:
         )
         admitted = self._admit(context, decision)
         try:
-            taped = self._exchange(context, limits.write_seconds, resumed)
+            taped = self._exchange(context, decision.settings.writes, resumed)
         except BaseException:
             admitted.release(None)
             raise
@@ -327,7 +380,7 @@ class Router:
         return self.admission.admit(spec.name, assigned, fallback if able else None)
 
     def _exchange(
-        self, context: ExchangeContext, write_seconds: float, resumed: ResumedPause | None
+        self, context: ExchangeContext, limits: WriteLimits, resumed: ResumedPause | None
     ) -> Exchange:
         """Make the exchange of a request: its tape, and its live ports."""
         spec, request, tape = context.spec, context.request, context.tape
@@ -345,13 +398,13 @@ class Router:
         journal: Journal | None = resumed.claim if resumed else None
         if journal is None and self.write_journal is not None:
             journal = self._writes[context.exchange] = ExchangeWrites(
-                self.write_journal, context.exchange, spec.name, self.wall, write_seconds
+                self.write_journal, context.exchange, spec.name, self.wall, limits
             )
         return Exchange(
             effects,
             tape,
             exchange_id=context.exchange,
-            write_seconds=write_seconds,
+            limits=limits,
             journal=journal,
             monotonic=self.gate.clock,
             after=tape.last_stamp if resumed else 0,
@@ -428,13 +481,26 @@ def _set_facts(context: ExchangeContext, stream: ServedStream) -> None:
             break
 
 
+def _log_cut_write(stream: ServedStream, write: Entry) -> None:
+    """Log a write that had begun, and that the router does not wait for any longer."""
+    context, operation = stream.context, write.operation
+    log.warning(
+        "cut off: flow=%s exchange=%s write=%s begun %.1f s ago; its outcome is unknown",
+        context.spec.name,
+        context.exchange,
+        f"{operation.label} {operation.subject(write.args)}".rstrip(),
+        (stream.exchange.stamp() - write.at) / 1_000_000,
+    )
+
+
 def _log_world_failure(context: ExchangeContext, stream: ServedStream) -> None:
     """Log what outside failed a flow; a stack's own failures are logged by its run."""
     outcome, fault = stream.run.outcome, stream.run.session.fault
+    code = outcome.code if outcome else ""
     log.warning(
         "%s exchange %s failed: %s%s",
         context.spec.name,
         context.exchange,
-        outcome.code if outcome else "",
-        f" {dict(fault.data)}" if fault else "",
+        code,
+        f" {dict(fault.data)}" if fault and fault.code == code else "",
     )

@@ -112,9 +112,9 @@ class History:
         return await self._file.run(_follow, self._stamp(who, version), values, unset or {})
 
     async def audited(self, change: Change, version: str) -> None:
-        """Record what a person changed through a tool, by the keys it names."""
+        """Record what a person changed through a tool: keys of its flow, or dotted ones."""
         for key, after in change.after.items():
-            what = f"flows.{change.flow}.{key}"
+            what = f"flows.{change.flow}.{key}" if change.flow else key
             await self.note(change.who, what, change.before.get(key), after, version)
 
     async def entries(self, flow: str = "", limit: int = MOST) -> list[HistoryEntry]:

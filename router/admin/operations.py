@@ -17,16 +17,26 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import Request
 from starlette.responses import Response
 
-from contract.errors import EffectFailed
+from contract.errors import CutoverError, EffectFailed
 from router.admin.audit import Audit, Change, now
 from router.admin.auth import AdminTokens
-from router.admin.config_file import Edited, NotWritten, Value, edit_flow
+from router.admin.config_file import (
+    Edited,
+    EditRefused,
+    NotWritten,
+    Tables,
+    Value,
+    edit_flow,
+    edit_tables,
+)
 from router.admin.pages import (
     MOST_EXCHANGES,
     ExchangesPage,
     FlowPage,
     FlowsPage,
     ModelsPage,
+    NewModel,
+    NewProvider,
     PausePage,
     PausesPage,
     RecentExchanges,
@@ -35,6 +45,7 @@ from router.admin.pages import (
     flows_page,
     models_page,
 )
+from router.config.capabilities import default_models
 from router.config.errors import ConfigRefused
 from router.config.schema import percentage
 from router.config.watcher import SettingsWatcher
@@ -47,6 +58,7 @@ from router.stack import STACKS
 if TYPE_CHECKING:
     from effects.model import ModelRegistry, RescuingModel
     from effects.stores import PauseStore, Waiting
+    from router.config.schema import Settings
     from router.router import Router
 
 
@@ -60,6 +72,8 @@ class Operations:
     recent: RecentExchanges
     watched: SettingsWatcher
     audit: Audit
+    check_models: Callable[[Settings], object]
+    """Raises `CutoverError` where the models of settings cannot be used here: a key is missing."""
     edited: Callable[[Change, str], None] | None = None
     """Called with a change of the file and its version, before that is in force here."""
     _editing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -138,7 +152,78 @@ class Operations:
 
     def registry(self) -> ModelsPage:
         """Return the registry of models."""
-        return models_page(self.models.entries, self.model.breaker_states())
+        breakers, configured = self.model.breaker_states(), self.watched.settings().providers
+        return models_page(self.models.entries, breakers, configured)
+
+    async def put_model(self, who: str, new: NewModel) -> ModelsPage:
+        """Add a model, or put another one under its id; with its provider, if that is described."""
+        provider = new.provider if isinstance(new.provider, NewProvider) else None
+        table = _table(new, "id") | {"provider": provider.name if provider else new.provider}
+        tables: dict[tuple[str, str], dict[str, Any] | None] = {("models", new.id): table}
+        if provider is not None:
+            tables["providers", provider.name] = _table(provider, "name")
+
+        return await self._edit_models(who, new.id, lambda _: tables)
+
+    async def remove_model(self, who: str, model_id: str) -> ModelsPage:
+        """Remove a model of the file; 409 while another one or a flow names it."""
+
+        def plan(old: Settings) -> Tables:
+            if model_id not in old.models:
+                if model_id in self.models.entries:
+                    why = "this model comes from the environment, the file has no models"
+                    raise Problem(409, "not_in_file", why)
+                raise Problem(404, "unknown_model", "no model of that id is registered")
+            users = [
+                f"models.{name}.fallbacks"
+                for name, other in old.models.items()
+                if model_id in other.fallbacks
+            ]
+            users += [key for key, name in default_models(old) if name == model_id]
+            if users:
+                why = f"{', '.join(users)}: change that first"
+                raise Problem(409, "model_in_use", why)
+            return {("models", model_id): None}
+
+        return await self._edit_models(who, model_id, plan)
+
+    async def _edit_models(
+        self, who: str, model_id: str, plan: Callable[[Settings], Tables]
+    ) -> ModelsPage:
+        async with self._editing:
+            try:
+                edited = await asyncio.to_thread(self._write_models, who, model_id, plan)
+            except EditRefused as refused:
+                raise Problem(422, "invalid_request", str(refused)) from refused
+            except (ConfigRefused, NotWritten) as error:
+                raise Problem(409, "not_written", str(error)) from error
+            if edited.changed:
+                self.watched.adopt(edited.text)
+        return self.registry()
+
+    def _write_models(self, who: str, model_id: str, plan: Callable[[Settings], Tables]) -> Edited:
+        """Edit the file and record it, in a thread: the caller may disconnect in between."""
+        known = set(self.models.entries)
+
+        def check(new: Settings) -> None:
+            for key, name in default_models(new):
+                if name in known and name not in new.models:
+                    why = f"{key} = {name!r} would be none of the models: add that one first"
+                    raise EditRefused(why)
+            try:
+                self.check_models(new)
+            except CutoverError as error:
+                raise EditRefused(error) from error
+
+        edited = edit_tables(self.watched.path, self.router.flows, plan, check)
+        if edited.changed:
+            key, what = f"models.{model_id}.provider", "model changed"
+            if key in edited.after and edited.before[key] is None:
+                what = "model added"
+            elif key in edited.after and edited.after[key] is None:
+                what = "model removed"
+            self._record(_change(who, what, "", edited.before, edited.after), edited)
+        return edited
 
     async def _edit(self, who: str, what: str, flow: str, values: Mapping[str, Value]) -> FlowPage:
         async with self._editing:
@@ -154,11 +239,13 @@ class Operations:
         """Edit the file and record it, in a thread: the caller may disconnect in between."""
         edited = edit_flow(self.watched.path, self.router.flows, flow, values)
         if edited.changed:
-            change = _change(who, what, flow, edited.before, edited.after)
-            self.audit(change)
-            if self.edited is not None:
-                self.edited(change, edited.settings.version)
+            self._record(_change(who, what, flow, edited.before, edited.after), edited)
         return edited
+
+    def _record(self, change: Change, edited: Edited) -> None:
+        self.audit(change)
+        if self.edited is not None:
+            self.edited(change, edited.settings.version)
 
     def flow(self, flow: str) -> FlowPage:
         """Return a flow that is served here."""
@@ -194,6 +281,12 @@ def _pause_page(waiting: Waiting, moment: float, state: str = "") -> PausePage:
     )
 
 
+def _table(page: msgspec.Struct, *without: str) -> dict[str, Any]:
+    """Return a body as a table of the file, without what it leaves to defaults."""
+    values = {name: getattr(page, name) for name in page.__struct_fields__ if name not in without}
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def _change(
     who: str, what: str, flow: str, before: Mapping[str, object], after: Mapping[str, object]
 ) -> Change:
@@ -202,6 +295,7 @@ def _change(
 
 _BODY_BYTES = 10_000
 _share = msgspec.json.Decoder(Share)
+_new_model = msgspec.json.Decoder(NewModel)
 _bearer = HTTPBearer(auto_error=False, description="A token of `[admin] token_env`.")
 
 admin = APIRouter(prefix="/admin", tags=["operations"], default_response_class=Response)
@@ -262,6 +356,24 @@ async def flow_(_: Who, operations: Ops, flow: str) -> Response:
 async def models(_: Who, operations: Ops) -> Response:
     """Show the registry: providers and their limits, models and their prices; no keys."""
     return _page(operations.registry())
+
+
+@admin.post(
+    "/models",
+    responses=_answers(ModelsPage, 400, 408, 409, 413, 422),
+    openapi_extra={"requestBody": body_of(NewModel)},
+)
+async def put_model(who: Who, operations: Ops, request: Request) -> Response:
+    """Add a model, or put another one under its id: in force with the next request, and lasting."""
+    memory: BodyMemory = request.app.state.body_memory
+    new: NewModel = await read_json(memory, request, _new_model, _BODY_BYTES)
+    return _page(await operations.put_model(who, new))
+
+
+@admin.delete("/models/{model_id:path}", responses=_answers(ModelsPage, 404, 409, 422))
+async def remove_model(who: Who, operations: Ops, model_id: str) -> Response:
+    """Remove a model that no other one falls back to, and no flow uses by default."""
+    return _page(await operations.remove_model(who, model_id))
 
 
 @admin.get("/exchanges", responses=_answers(ExchangesPage, 422))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from effects.model import ModelEntry, Provider, ProviderBreakerState
+    from router.config.schema import ProviderSettings
     from router.context import ExchangeContext, LedgerLine
     from router.router import Router
 
@@ -33,6 +34,42 @@ class Share(_Page, frozen=True, forbid_unknown_fields=True):
 
     percent: Percent
     enable: bool | None = None
+
+
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+\Z")]
+ModelId = Annotated[
+    str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9@][A-Za-z0-9._:/@+-]*\Z")
+]
+
+
+class NewProvider(_Page, frozen=True, forbid_unknown_fields=True):
+    """A provider as in the configuration; `key_env` names the variable with its key."""
+
+    name: Name
+    base_url: Annotated[
+        str,
+        Meta(pattern=r"^https?://[^\s?#@]+\Z", description="Without user, password and query."),
+    ]
+    key_env: str | None = None
+    connect_seconds: float | None = None
+    first_byte_seconds: float | None = None
+    first_token_seconds: float | None = None
+    idle_seconds: float | None = None
+    total_seconds: float | None = None
+
+
+class NewModel(_Page, frozen=True, forbid_unknown_fields=True):
+    """A model as in the configuration, whole; `provider` is a known one's name, or described."""
+
+    id: ModelId
+    provider: Name | NewProvider
+    model: str | None = None
+    context_tokens: int | None = None
+    max_output_tokens: int | None = None
+    input_price: float | None = None
+    output_price: float | None = None
+    fallbacks: list[ModelId] | None = None
+    first_token_seconds: float | None = None
 
 
 class FlowSwitches(_Page, frozen=True):
@@ -111,11 +148,15 @@ class ProviderBreakerPage(_Page, frozen=True):
 
 
 class ProviderPage(_Page, frozen=True):
-    """A provider: where it is, its limits in seconds, its breakers in this process; no key."""
+    """A provider: where it is, its limits in seconds, its breakers in this process; no key.
+
+    `key_env` is the variable its key is from, "" where the configuration names none.
+    """
 
     name: str
     address: str
     has_key: bool
+    key_env: str
     limits: dict[str, Any]
     breakers: list[ProviderBreakerPage]
 
@@ -131,6 +172,7 @@ class ModelPage(_Page, frozen=True):
     input_price: float | None
     output_price: float | None
     fallbacks: list[str]
+    first_token_seconds: float | None
 
 
 class ModelsPage(_Page, frozen=True):
@@ -241,21 +283,29 @@ def flow_page(router: Router, name: str) -> FlowPage:
 
 
 def models_page(
-    entries: Mapping[str, ModelEntry], breakers: Sequence[ProviderBreakerState]
+    entries: Mapping[str, ModelEntry],
+    breakers: Sequence[ProviderBreakerState],
+    configured: Mapping[str, ProviderSettings],
 ) -> ModelsPage:
     """Return what is registered, without secrets."""
     providers = {entry.provider.name: entry.provider for entry in entries.values()}
     return ModelsPage(
-        providers=[_provider(provider, breakers) for _, provider in sorted(providers.items())],
+        providers=[
+            _provider(provider, breakers, configured[name].key_env if name in configured else "")
+            for name, provider in sorted(providers.items())
+        ],
         models=[_model(entry) for _, entry in sorted(entries.items())],
     )
 
 
-def _provider(provider: Provider, breakers: Sequence[ProviderBreakerState]) -> ProviderPage:
+def _provider(
+    provider: Provider, breakers: Sequence[ProviderBreakerState], key_env: str
+) -> ProviderPage:
     return ProviderPage(
         name=provider.name,
         address=bare_address(provider.base_url),
         has_key=bool(provider.key.reveal()),
+        key_env=key_env,
         limits=asdict(provider.limits),
         breakers=[
             msgspec.convert(one, ProviderBreakerPage, from_attributes=True)
@@ -276,6 +326,7 @@ def _model(entry: ModelEntry) -> ModelPage:
         input_price=prices.prompt if prices else None,
         output_price=prices.completion if prices else None,
         fallbacks=list(entry.fallbacks),
+        first_token_seconds=entry.first_token,
     )
 
 

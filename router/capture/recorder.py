@@ -138,7 +138,7 @@ class ExchangeRecorder:
         context.accounts.append(Account(run.began, run.ended, tuple(charges)))
 
     def await_shadow(self, context: ExchangeContext) -> None:
-        """Hand the served runs of an exchange to the captures, unless its shadow ends at once."""
+        """Hand the served runs of an exchange to the captures, unless its shadow ends soon."""
         loop = asyncio.get_running_loop()
         self._held[context.exchange] = loop.call_later(_HOLD_SECONDS, self._put_due, context)
 

@@ -35,7 +35,7 @@ _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]*")
 # Words of a protocol, not of a person: no name found at a path is looked for here.
 _PROTOCOL = frozenset(
     {"action", "code", "error", "finish", "kind", "relation", "role", "state", "status", "step"}
-    | {"tool_choice", "type"}
+    | {"event", "risk", "tool_choice", "type", "worker"}
 )
 # Their answers are numbers and made-up ids: no personal data, and a clock looks like a card number.
 _IMPERSONAL = frozenset({"clock", "ids"})
@@ -121,6 +121,18 @@ class Redactor:
         dictionary = Dictionary(self._key, self._patterns)
         dictionary.learn(record.comment)
         return msgspec.structs.replace(record, comment=dictionary.replaced(record.comment))
+
+    def arguments(self, port: str, op: str, args: Json) -> Json:
+        """Return the arguments of one call without personal data, as its exchange would have them.
+
+        Equal arguments are redacted equally.
+        """
+        inside = below(self._paths, "tape", port, op, "args")
+        source = _Source([msgspec.Raw(msgspec.json.encode(args))], [inside])
+        dictionary = Dictionary(self._key, self._patterns)
+        source.learn(dictionary, self._patterns)
+        source.rewrite(dictionary)
+        return msgspec.json.decode(source.raws[0])
 
     def _apart(
         self, records: Sequence[RunRecord], decoder: EventDecoder

@@ -110,9 +110,12 @@ class CapturePlaceRefused(CutoverError):
 
 @dataclass(slots=True)
 class _Open:
-    """The segment a folder's batches go to."""
+    """The segment a folder's batches go to.
 
-    path: str
+    The path is parsed once: parsing it for each batch grows the interpreter's table of strings.
+    """
+
+    path: Path
     file: IO[bytes]
     size: int = 0
 
@@ -217,7 +220,7 @@ class SegmentStore:
             self._quota.measure()  # other processes write here, too
         path = self._new_path(folder)
         self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
-        segment = _Open(path, self._system.open(path, "ab"))
+        segment = _Open(Path(path), self._system.open(path, "ab"))
         self._open[folder] = segment
         return segment
 
@@ -232,7 +235,7 @@ class SegmentStore:
 
     def _count(self, size: int) -> None:
         if self._quota is not None:
-            self._quota.take(size, {segment.path for segment in self._open.values()})
+            self._quota.take(size, {str(segment.path) for segment in self._open.values()})
 
 
 def compressor() -> zstandard.ZstdCompressor:
@@ -250,10 +253,10 @@ def exclusive(file: IO[bytes]) -> Iterator[None]:
         flock(file.fileno(), LOCK_UN)
 
 
-def in_place(file: IO[bytes], path: str) -> bool:
+def in_place(file: IO[bytes], path: Path) -> bool:
     """Whether an open file is still the one at its path."""
     try:
-        return os.path.samestat(os.fstat(file.fileno()), Path(path).stat())
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
         return False
 

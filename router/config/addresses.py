@@ -96,6 +96,13 @@ def _check_url(value: str) -> str:
     return value
 
 
+def _check_loopback(value: str) -> str:
+    if value and not on_loopback(urlsplit(value).hostname or ""):
+        message = "must be on this machine: http://127.0.0.1:port/path"
+        raise ValueError(message)
+    return value
+
+
 def _check_network(value: str) -> str:
     try:
         ip_network(value)
@@ -125,6 +132,9 @@ Endpoint = Annotated[str, _address("http", "https", variable=False)]
 OptionalEndpoint = Annotated[str, _address("http", "https", variable=False, words=("",))]
 Url = Annotated[Endpoint, AfterValidator(_check_url)]
 OptionalUrl = Annotated[OptionalEndpoint, AfterValidator(lambda url: url and _check_url(url))]
+LoopbackUrl = Annotated[OptionalUrl, AfterValidator(_check_loopback)]
+Engine = Annotated[str, _address("unix", "tcp", variable=False, words=("",))]
+"""Where a container engine listens."""
 UrlPath = Annotated[str, matching(r"/[!-~]*", "must be a path: /v1/answer")]
 FlowPath = Annotated[str, AfterValidator(_check_flow_path)]
 BodyField = Annotated[
@@ -146,6 +156,7 @@ RequestAttribute = Annotated[
 Store = Annotated[str, _address("sqlite", "postgresql", "http", "https", "memory")]
 PauseStore = Annotated[str, _address("sqlite", "postgresql", "memory")]
 CheckpointStore = Annotated[str, _address("sqlite", "postgresql", "memory", words=("", AUTO))]
+AuditStore = Annotated[str, _address("sqlite", "postgresql", "memory", words=(AUTO,))]
 Coordination = Annotated[str, _address("sqlite", "redis", "rediss", words=(AUTO, PROCESS))]
 """Where routers share state: locks, pins, breakers."""
 HistoryStore = Annotated[str, _address("sqlite", words=("",))]

@@ -190,3 +190,18 @@ def _shadow(
     else:
         how = "is called as well; equal model calls of both through the gateway are made once"
     return Capability("yes", f"{other} {how}")
+
+
+def default_models(settings: Settings) -> list[tuple[str, str]]:
+    """Return which models flows use by default: the dotted key of the option, and the id.
+
+    None where no stack is in this process: the others have models of their own.
+    """
+    if not any(powers.taped for powers in powers_of(settings.stacks).values()):
+        return []
+    return [
+        (f"flows.{name}.options.{field}", model_id)
+        for name, flow in settings.flows.items()
+        for field in ("model_id", "vision_model_id")
+        if (model_id := getattr(flow.options, field, None)) is not None
+    ]

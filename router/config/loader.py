@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 from contract.declarations import MOST_BYTES, DeclarationRefused, decode_text, not_a_file
 from contract.flow import SESSION, FlowSpec
 from contract.flows.declared import DeclaredFlow, declared_spec
+from contract.operations import TOOLS_RUN, WRITES
 from contract.wire import Dialect, built_in, dialect_in
 from router.config.addresses import on_loopback
 from router.config.capabilities import stack_faults
@@ -80,7 +81,8 @@ def parse_settings(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Sett
     flows = _flows(_subtable(table, "flows", where), where, specs)
     settings = convert_table({**table, "flows": flows}, Settings, where)
     _check_references(settings, where)
-    for key, why in (*_conflicts(settings), *_tool_faults(settings), *stack_faults(settings)):
+    faults = (*_conflicts(settings), *_tool_faults(settings), *_deploy_faults(settings))
+    for key, why in (*faults, *stack_faults(settings)):
         raise ConfigRefused(where, key, why, _shown(table, key))
     meaning = settings.model_copy(update={"changed_by": "", "prompts": PromptSettings()})
     digest = blake2b(_encoder.encode(meaning), digest_size=_VERSION_BYTES).hexdigest()
@@ -133,8 +135,9 @@ def _path_in(table: object, error: ErrorDetails) -> list[str | int]:
     path: list[str | int] = []
     here: Any = table
     for step in error["loc"]:
-        if isinstance(here, list) or (isinstance(here, Mapping) and step in here):
-            here = here[step]  # type: ignore[index]
+        named = isinstance(here, list) or (isinstance(here, Mapping) and step in here)
+        if named:
+            here = here[step]
             path.append(step)
     if error["type"] == "missing":
         path.append(error["loc"][-1])
@@ -294,6 +297,9 @@ def _check_references(settings: Settings, where: str) -> None:
     for name in settings.flags.ask:
         if name not in FLAG_KINDS:
             raise unknown_name(where, "flags.ask", FLAG_KINDS, "flag", name)
+    for name in settings.limits.operations:
+        if name not in WRITES:
+            raise unknown_name(where, "limits.operations", WRITES, "operation that writes", name)
     for name, model in settings.models.items():
         if model.provider not in settings.providers:
             key = f"models.{name}.provider"
@@ -320,6 +326,8 @@ def _conflicts(settings: Settings) -> Iterator[tuple[str, str]]:
             "limits.tool_seconds",
             f"must be less than write_seconds, which is {limits.write_seconds:g}",
         )
+    if (tools := limits.operations.get(TOOLS_RUN.label)) and tools <= limits.tool_seconds:
+        yield "limits.operations", f"'tools.run' must be more than tool_seconds, not {tools:g}"
     if embeddings.base_url and embeddings.local:
         yield "embeddings.local", "allowed: an endpoint or the local model, not both"
     for key in ("model", "dimensions"):
@@ -366,3 +374,16 @@ def _tool_faults(settings: Settings) -> Iterator[tuple[str, str]]:
                 f"tools.mcp.{one}.prefix",
                 f"tools of {other!r}, whose prefix is {second.prefix!r}, might bear the same name",
             )
+
+
+def _deploy_faults(settings: Settings) -> Iterator[tuple[str, str]]:
+    deploy = settings.workers.deploy
+    if not deploy.root:
+        return
+    if not deploy.source:
+        yield "workers.deploy.source", "required with root"
+    if bool(deploy.check) == bool(deploy.check_url):
+        yield "workers.deploy.check", "needs one of check and check_url: how a release is verified"
+    root, source = (Path(one).resolve() for one in (deploy.root, deploy.source))
+    if root.is_relative_to(source) or source.is_relative_to(root):
+        yield "workers.deploy.root", f"must not hold source, nor lie in it: {deploy.source!r}"

@@ -17,7 +17,13 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from router.config.schema import FlowSettings, McpServerSettings, Section, Settings
+from router.config.schema import (
+    FlowSettings,
+    McpServerSettings,
+    PythonToolSettings,
+    Section,
+    Settings,
+)
 
 PAGE = Path("docs/configuration.md")
 BEGIN = "<!-- generated from router/config/schema.py: python -m router.config.reference -->"
@@ -37,15 +43,18 @@ def reference() -> str:
         if get_origin(kind) is dict:
             lines += _table(f"{name}.{_NAMES[name]}", get_args(kind)[1])
         elif isinstance(kind, type) and issubclass(kind, Section):
+            if name == "tools":
+                lines += _table("tools.python", PythonToolSettings)
+                lines += _table("tools.mcp.files", McpServerSettings)
+                continue
             lines += _table(name, kind)
-            if name == "captures":
-                lines += _table("captures.redact", kind.model_fields["redact"].annotation)
-    return "\n".join(lines).replace("\n[tools]", "\n[tools.mcp.files]").strip()
+            for inner, below in kind.model_fields.items():
+                if isinstance(below.default, Section):
+                    lines += _table(f"{name}.{inner}", below.annotation)
+    return "\n".join(lines).strip()
 
 
 def _table(name: str, kind: Any) -> Iterator[str]:
-    if name == "tools":
-        kind = McpServerSettings
     about = (kind.__doc__ or "").partition("\n")[0].removeprefix("`[stacks.<name>]`: ")
     yield ""
     yield from _commented(f"[{name}]", about.rstrip(".").replace("`", ""))

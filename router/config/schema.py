@@ -6,6 +6,7 @@ docs/configuration.md is generated from it (`python -m router.config.reference`)
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
@@ -22,15 +23,19 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from contract.flows.declared import DeclaredFlow
+from contract.operations import WORKERS_RUN, WriteLimits
 from router.config.addresses import (
     AUTO,
+    AuditStore,
     BodyField,
     CheckpointStore,
     Coordination,
     Endpoint,
+    Engine,
     FlowPath,
     Folder,
     HistoryStore,
+    LoopbackUrl,
     Network,
     OptionalEndpoint,
     OptionalUrl,
@@ -63,6 +68,8 @@ FLAG_KINDS: Mapping[str, FlagKind] = {
 UNKNOWN_KEY: Final = "unknown_key"
 """The type of pydantic's error for a key that is not in the schema."""
 MIB = 1_048_576
+WORKER_MARGIN: Final = 60.0
+"""Seconds an action has beyond a limit: to end what it runs, to go back, to clean up."""
 STEP = Decimal("0.001")
 _ALL = 100
 _URL = ("http://", "https://")
@@ -133,6 +140,10 @@ _ServerName = Annotated[
         r"(?=.{1,30}$)[a-zA-Z0-9-]+(_[a-zA-Z0-9-]+)*",
         "a name has up to 30 letters, digits, '-', and single '_' between them",
     ),
+]
+_Module = Annotated[
+    str,
+    matching(r"[^\W\d]\w*(\.[^\W\d]\w*)*", "must be the name of a module, such as app.tools"),
 ]
 _MediaType = Annotated[
     str, matching(r"[a-z0-9._+-]+/[a-z0-9._+-]+", "must be as text/html, in lower case")
@@ -238,6 +249,9 @@ class ServerSettings(Section):
     )
     max_body_bytes: Positive = MIB
     drain_seconds: Seconds = _key("for open streams when the router stops", 20.0)
+    drain_write_seconds: Annotated[float, _Number, Field(ge=0, le=86_400)] = _key(
+        "then for writes that have begun, at most; 0: as long as they may take", 0.0
+    )
     qa_key_env: Variable = _key("variable with the key of the x-cutover-qa header", "")
     trusted_proxies: Annotated[tuple[Network, ...], Strict(strict=False)] = _key(
         "their x-forwarded-proto and -host go to remote stacks; see remote.md", ("127.0.0.1", "::1")
@@ -245,6 +259,17 @@ class ServerSettings(Section):
     cors_origins: Annotated[tuple[Origin, ...], Strict(strict=False)] = _key(
         'whose pages may send requests, with cookies; ["*"]: all, without', ()
     )
+
+
+def _labelled(operations: object) -> object:
+    """Join the names of operations: without quotes TOML reads `workers.run` as table and key."""
+    if not isinstance(operations, Mapping):
+        return operations
+    found: dict[object, object] = {}
+    for port, value in operations.items():
+        inner = value.items() if isinstance(value, Mapping) else ()
+        found |= {f"{port}.{name}": seconds for name, seconds in inner} or {port: value}
+    return found
 
 
 class LimitSettings(Section):
@@ -278,6 +303,19 @@ class LimitSettings(Section):
     write_seconds: Seconds = _key(
         "for a started write or tool in all; more than tool_seconds", 35.0
     )
+    tools: dict[str, Seconds] = _key(
+        "tool_seconds of single tools, in place of their own limit, at start: build = 300.0", {}
+    )
+    operations: Annotated[dict[str, Seconds], BeforeValidator(_labelled)] = _key(
+        'write_seconds of single operations: "workers.run" = 600.0', {}
+    )
+
+    @property
+    def writes(self) -> WriteLimits:
+        """The deadlines of writes; a tool's own limit leaves its call as much more as any other."""
+        more = self.write_seconds - self.tool_seconds
+        tools = {name: seconds + more for name, seconds in self.tools.items()}
+        return WriteLimits(self.write_seconds, self.operations, tools)
 
 
 class RateSettings(Section):
@@ -408,6 +446,11 @@ class StoreSettings(Section):
     )
     memory: Store = _key("also memory://, postgresql://…", "sqlite:///var/cutover.sqlite")
     pauses: PauseStore = _key("also memory://, postgresql://…", "sqlite:///var/cutover.sqlite")
+    audit: AuditStore = _key(
+        "of what workers were told to do; auto: where the pauses are; also sqlite:///…, "
+        "postgresql://…, memory://",
+        AUTO,
+    )
     locks: Coordination = _key(
         '"process", sqlite:///…, redis://…; auto: process for one worker, the SQLite file of '
         "the stores above for several",
@@ -452,6 +495,16 @@ class ExchangeSettings(Section):
     journal: bool = _key(
         "true: the writes of every exchange are stored beside the pauses before they are made, "
         "and their results, and what follows the end of a stream is finished after a kill",
+        default=False,
+    )
+
+
+class ImportSettings(Section):
+    """For `cutover import`; see import.md."""
+
+    redact: bool = _key(
+        "true: what [captures.redact] finds in imported texts is replaced by pseudonyms; takes "
+        "the key of [captures] pseudonym_key_env",
         default=False,
     )
 
@@ -647,10 +700,78 @@ def _with_prefixes(servers: dict[str, McpServerSettings]) -> dict[str, McpServer
     }
 
 
+class PythonToolSettings(Section):
+    """At start; tools of your own: docs/tools.md."""
+
+    modules: Annotated[tuple[_Module, ...], Strict(strict=False)] = _key(
+        "modules with functions marked as tools, or LangChain tools", (), examples=[["app.tools"]]
+    )
+
+
 class ToolSettings(Section):
     """Where tools come from beside those built in."""
 
+    python: PythonToolSettings = PythonToolSettings()
     mcp: Annotated[dict[_ServerName, McpServerSettings], AfterValidator(_with_prefixes)] = {}
+
+
+class DeploySettings(Section):
+    """Releases of one folder, for the worker `deploy`."""
+
+    root: str = _key('folder of the releases and of the link `current`; "": no deployments', "")
+    source: str = _key("folder that is released, outside root", "")
+    build: Texts = _key("command that runs in the copy of it, as a list: never a shell", ())
+    check: Texts = _key("command that succeeds in a release that works; or", ())
+    check_url: LoopbackUrl = _key("what such a release answers with 2xx, on this machine", "")
+    env: Annotated[tuple[Variable, ...], Strict(strict=False)] = _key(
+        "variables both commands get, beside PATH, HOME and RELEASE", ()
+    )
+    keep: Positive = _key("releases that stay; the live one and the one before always do", 5)
+    build_seconds: Seconds = 600.0
+    check_seconds: Seconds = 60.0
+
+
+class WorkerSettings(Section):
+    """At start; what the flow ops may do on this machine, nothing by default: see ops.md."""
+
+    system: bool = _key("true: disks, memory and processes are shown", default=False)
+    root: str = _key('folder in which large files are looked for; "": none', "")
+    temporary_root: str = _key('the only folder in which files are deleted; "": none', "")
+    hosts: Texts = _key(
+        'that may be connected to: names, "*.internal", networks; ["*"]: any but those of cloud '
+        "metadata",
+        (),
+    )
+    engine: Engine = _key(
+        'of containers, such as unix:///var/run/docker.sock; "": none; needs the extra containers',
+        "",
+    )
+    containers: Texts = _key("names of its containers that are shown and restarted", ("*",))
+    seconds: Seconds = _key("the most an action may take that has no limit of its own", 30.0)
+    output_bytes: Positive = _key("of a log or of a command's output that are shown", 65_536)
+    deploy: DeploySettings = DeploySettings()
+
+    @property
+    def configured(self) -> bool:
+        """Whether anything is configured that a worker may do."""
+        folders = self.root, self.temporary_root, self.deploy.root
+        return self.system or any(folders) or bool(self.hosts or self.engine)
+
+    @property
+    def limits(self) -> Mapping[tuple[str, str], float]:
+        """The seconds of actions that may take longer than others, by worker and action."""
+        deploy, limits = self.deploy, dict[tuple[str, str], float]()
+        if self.engine:  # what the container has to stop comes on top
+            limits["container", "restart"] = self.seconds + WORKER_MARGIN
+        if deploy.root:
+            limits["deploy", "plan"] = limits["deploy", "build"] = deploy.build_seconds
+            limits["deploy", "verify"] = deploy.check_seconds + WORKER_MARGIN
+        return limits
+
+    @property
+    def longest(self) -> float:
+        """Seconds in which every action has ended, and has cleaned up what it left."""
+        return max((self.seconds, *self.limits.values())) + WORKER_MARGIN
 
 
 class PromptSettings(Section):
@@ -720,6 +841,7 @@ class Settings(Section):
     conversations: ConversationSettings = ConversationSettings()
     pauses: PauseSettings = PauseSettings()
     exchanges: ExchangeSettings = ExchangeSettings()
+    imports: ImportSettings = ImportSettings()
     embeddings: EmbeddingSettings = EmbeddingSettings()
     stacks: StackSettings = StackSettings()
     flags: FlagSettings = FlagSettings()
@@ -728,8 +850,19 @@ class Settings(Section):
     rescue: RescueSettings = RescueSettings()
     gateway: GatewaySettings = GatewaySettings()
     tools: ToolSettings = ToolSettings()
+    workers: WorkerSettings = WorkerSettings()
     prompts: PromptSettings = PromptSettings()
     version: str = ""
+
+    @property
+    def writes(self) -> WriteLimits:
+        """The deadlines of writes; that of `workers.run` is beyond every worker's own limit."""
+        limits, workers = self.limits.writes, self.workers
+        if not workers.configured:
+            return limits
+        run = WORKERS_RUN.label
+        seconds = max(limits.operations.get(run, limits.seconds), workers.longest)
+        return replace(limits, operations={**limits.operations, run: seconds})
 
     @property
     def patterns(self) -> Patterns:

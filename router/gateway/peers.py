@@ -65,8 +65,6 @@ class WorkerPeers:
 
     def candidates(self, scope: Scope) -> list[Path]:
         """Return the sockets of workers to which a call that is unknown here may belong."""
-        if scope.get("client") is None:
-            return []  # from another worker: it forwards to the owner only
         exchange = named_exchange(scope)
         if exchange is not None:
             path = self._folder / exchange[: len(self._name)]

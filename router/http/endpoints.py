@@ -114,7 +114,10 @@ class FlowEndpoint:
         qa_header = None if signed is None else signed.decode("latin-1")
         if continuing is None:
             return await router.open(spec, body, qa_header, incoming, path=self._path)
-        return await router.resume(spec, continuing.hitl_id(body), qa_header, incoming)
+        hitl_id = continuing.hitl_id(body)
+        if continuing.answer is not None:
+            await router.respond(spec, hitl_id, continuing.answer(body))
+        return await router.resume(spec, hitl_id, qa_header, incoming)
 
     async def _serve(
         self, stream: ServedStream, scope: Scope, receive: Receive, send: Send
@@ -251,8 +254,7 @@ def operation_routes(
     router: Router, memory: BodyMemory, sessions: SessionStore | None, spec: FlowSpec
 ) -> Iterator[Route]:
     """Yield the routes of a flow that are no streams; `sessions` are what store calls reach."""
-    if spec.pausing is not None:
-        responding = spec.pausing.respond
+    if spec.pausing is not None and (responding := spec.pausing.respond) is not None:
         respond = _respond(router, memory, spec, responding)
         yield Route(responding.path, respond, methods=["POST"])
     for call in spec.store_endpoints:

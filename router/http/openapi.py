@@ -21,7 +21,7 @@ _PYTHON_END = re.compile(r"\\Z$")
 _NO_WORD = re.compile(r"\W+")
 
 _TYPES = {"sse": "text/event-stream", "ndjson": "application/x-ndjson"}
-_OF_FLOWS = (400, 404, 408, 409, 413, 422, 429, 500, 503)
+_OF_FLOWS: tuple[int, ...] = (400, 404, 408, 409, 413, 422, 429, 500, 503)
 _OF_ANSWERS = (400, 404, 408, 409, 410, 413, 422, 500, 503)
 _OF_STORES = (404, 409, 422, 500, 503)
 _MEANINGS = {
@@ -51,17 +51,15 @@ def flow_operations(spec: FlowSpec) -> Iterator[tuple[str, str, dict[str, Any]]]
     """Describe what a flow answers: path, method, operation."""
     stream = {_TYPES[spec.dialect.framing]: {"schema": {"type": "string"}}}
     events = {"description": "A stream of events.", "content": stream}
-    for path, request in spec.requests.items():
-        described = _operation(spec, path, "post", events, _OF_FLOWS)
+    posts = [(path, request, events, _OF_FLOWS) for path, request in spec.requests.items()]
+    if spec.pausing is not None:
+        resume, respond = spec.pausing.resume, spec.pausing.respond
+        posts.append((resume.path, resume.request, events, (*_OF_FLOWS, 410)))
+        if respond is not None:
+            posts.append((respond.path, respond.request, page_of(AnswerStored), _OF_ANSWERS))
+    for path, request, good, problems in posts:
+        described = _operation(spec, path, "post", good, problems)
         yield path, "post", described | {"requestBody": body_of(request)}
-    if (pausing := spec.pausing) is not None:
-        described = _operation(spec, pausing.resume.path, "post", events, (*_OF_FLOWS, 410))
-        described |= {"requestBody": body_of(pausing.resume.request)}
-        yield pausing.resume.path, "post", described
-        stored = page_of(AnswerStored)
-        described = _operation(spec, pausing.respond.path, "post", stored, _OF_ANSWERS)
-        described |= {"requestBody": body_of(pausing.respond.request)}
-        yield pausing.respond.path, "post", described
     for call in spec.store_endpoints:
         method = call.method.lower()
         good = {"description": "Done."} if call.reply is None else page_of(call.reply)

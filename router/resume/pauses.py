@@ -14,7 +14,6 @@ import msgspec
 from contract.errors import EffectFailed
 from contract.flow import FlowSpec, Request
 from contract.human import HumanAnswer, check_answer
-from contract.model import ToolCall
 from contract.records import RequestRecord
 from effects.stores import Pause, PauseStore
 from effects.stores.pauses.transitions import REMAINDER
@@ -74,7 +73,7 @@ def log_unknown(flow: str, hitl_id: str, tool: str) -> None:
 class ResumedPause:
     """A paused exchange that goes on: its claim, its request, its tape, the answer on that.
 
-    `unknown` are the tools that had begun when an earlier router was killed.
+    `unknown` names what had begun when an earlier router was killed: tools, workers' actions.
     """
 
     claim: Claim
@@ -82,7 +81,7 @@ class ResumedPause:
     stored_request: RequestRecord
     tape: Tape
     answer: Entry
-    unknown: tuple[ToolCall, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, spec: FlowSpec, claim: Claim, limit: int) -> ResumedPause:
@@ -136,8 +135,8 @@ class ResumedPause:
 class Pauses:
     """The pauses in a store, open for `seconds`; `wall` is in seconds since the epoch.
 
-    `on_unknown` is called, in a thread, with flow, pause and tool where a kill left it unknown what
-    the tool has done.
+    `on_unknown` is called, in a thread, with flow, pause and the name of a tool, or of a worker's
+    action, where a kill left it unknown what that has done.
     """
 
     store: PauseStore
@@ -197,10 +196,10 @@ class Pauses:
     async def lock(self, resumed: ResumedPause, exchange: Exchange) -> None:
         """Lock what it goes on with, as `ResumedPause.lock`; report unknown outcomes."""
         await resumed.lock(exchange)
-        await self.report_unknown(resumed.claim.pause, [call.name for call in resumed.unknown])
+        await self.report_unknown(resumed.claim.pause, resumed.unknown)
 
     async def report_unknown(self, pause: Pause, names: Iterable[str]) -> None:
-        """Call `on_unknown` for each of a pause's tools whose outcome is unknown."""
+        """Call `on_unknown` for each of a pause's calls whose outcome is unknown."""
         for name in names:
             await asyncio.to_thread(self.on_unknown, pause.flow, pause.hitl_id, name)
 

@@ -171,8 +171,7 @@ class Remainders:
             log.warning("the rest of %s cannot be read: %s", pause.exchange, type(error).__name__)
             return await self._give_up(claim)
         claim.encode_tape = partial(interrupted_tape, paused.request, tape, last)
-        unknown = [call.name for call in unknown_outcomes(paused)]
-        await self.pauses.report_unknown(pause, unknown)
+        await self.pauses.report_unknown(pause, unknown_outcomes(paused))
         match await self._do(claim, spec, request, tape, last):
             case "done":
                 log.info("the rest of %s is done: its router was killed", pause.exchange)
@@ -204,7 +203,7 @@ class Remainders:
             resolving_effects(self.live(spec.name, request.body), request.body),
             tape,
             exchange_id=claim.pause.exchange,
-            write_seconds=self.settings().limits.write_seconds,
+            limits=self.settings().writes,
             journal=claim,
             monotonic=self.clock,
             after=tape.last_stamp,
@@ -218,7 +217,7 @@ class Remainders:
                 run = stack.new_run(RunRequest(spec, stack.name, request, "fallback"), session)
                 self._run, claim.on_lost = run, partial(run.fence, _LOST)
                 run.start()
-                if not await run.wait_stopped(spec.grace_seconds):
+                if not await run.wait_finished(spec.grace_seconds):
                     run.fence(_LINGERED)
                 if run.outcome is not None and run.outcome.kind == "completed":
                     return "done"

@@ -8,13 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
-
 from contract.errors import EffectFailed
-from contract.model import ToolCall
-from contract.operations import HUMAN_OPEN, LOCK_ACQUIRE, TOOLS_RUN
+from contract.operations import HUMAN_OPEN, LOCK_ACQUIRE, WriteLimits
 from effects.stores import StoredWrite, WriteJournal
-from effects.stores.write_journal import WriteState
+from effects.stores.pauses.write_journal import WriteState
 from effects.tape import Entry
 from router.resume.claims import Claim
 
@@ -38,7 +35,7 @@ class ExchangeWrites:
     exchange: str
     flow: str
     wall: Callable[[], float]
-    seconds: float
+    limits: WriteLimits
     remainder: asyncio.Task[Claim | None] | None = field(default=None, init=False)
     _any: bool = field(default=False, init=False)
 
@@ -48,10 +45,9 @@ class ExchangeWrites:
             return await claim.begin(entry)
         if entry.operation in _UNWRITTEN:
             return True
-        what, began = entry.operation.label, self.wall()
-        if entry.operation is TOOLS_RUN:
-            what = f"{what} {msgspec.json.decode(entry.args, type=ToolCall).name}"
-        until = began + self.seconds + _MARGIN_SECONDS
+        operation, began = entry.operation, self.wall()
+        what = f"{operation.label} {operation.subject(entry.args)}".rstrip()
+        until = began + self.limits.of(operation, entry.args) + _MARGIN_SECONDS
         self._any = True
         try:
             await self.store.begin(

@@ -65,9 +65,9 @@ class Run(ABC):
     are stamps. `sent` is how many frames the client had when this run took over, `skipped` how many
     of its own the client did not get because of that, `before_pause` how many were sent before the
     pause this exchange resumes from. `complete`: the terminal frame is there. `reported`: the
-    stream itself reports a failure. `on_frames` is offered frames that came together; it returns
-    whether it has taken them. `flood` detects a stack in a loop, `in_stretch`: between two results
-    from the tape.
+    stream itself reports a failure, `failure`: with which code. `on_frames` is offered frames that
+    came together; it returns whether it has taken them. `flood` detects a stack in a loop,
+    `in_stretch`: between two results from the tape.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class Run(ABC):
         self.sent = self.skipped = self.before_pause = 0
         self.dropped = 0
         self.complete = self.reported = False
+        self.failure = ""
         self.headers: Headers = ()
         self.began, self.ended = session.touched, 0
         self.on_frames: Callable[[], bool] | None = None
@@ -130,6 +131,11 @@ class Run(ABC):
                 async with limit(seconds):
                     await asyncio.wait({self._task})
         return self.stopped
+
+    async def wait_finished(self, seconds: float) -> bool:
+        """Wait as `wait_stopped`, and once more as long as writes then under way may take."""
+        stopped = await self.wait_stopped(seconds)
+        return stopped or await self.wait_stopped(self.session.write_seconds_left)
 
     def text_of(self, frame: Frame) -> str | None:
         """Return the text a frame carries, if any."""
@@ -203,7 +209,8 @@ class Run(ABC):
         if not self.complete:
             return RunOutcome("truncated", "stack", ErrorRecord("truncated"))
         fault = self.session.fault
-        return RunOutcome("failed", "world", ErrorRecord(fault.code if fault else "reported"))
+        code = self.failure or (fault.code if fault else "reported")
+        return RunOutcome("failed", "world", ErrorRecord(code))
 
     def _failed(self, error: BaseException) -> RunOutcome:
         match error:

@@ -8,6 +8,7 @@ from typing import Protocol, cast
 
 from contract.flow import Event, Flow, FlowSpec
 from contract.grammar import GrammarCheck
+from contract.wire import WireReader
 from effects.tape import TapeSession
 from effects.tasks import contained
 from router.serving.frames import UNPROMPTED_LIMIT, Frame, RanAway
@@ -64,6 +65,12 @@ class LocalStack:
         return LocalRun(request, session, self.flows[request.spec.name], strict=strict)
 
 
+def _failure_code(spec: FlowSpec, frame: bytes) -> str:
+    """Read the code of the failure that a frame reports, "" where it has none."""
+    codes = [event.failure for event in WireReader(spec.decoder).feed(frame)]
+    return next(filter(None, codes), "")
+
+
 class LocalRun(Run):
     """Runs a flow in this process."""
 
@@ -85,8 +92,10 @@ class LocalRun(Run):
                     name = spec.name_of(event)
                     if check is not None:
                         check.event(name, spec.text_of(event))
-                    self.reported = self.reported or name in spec.decoder.failures
                     data = spec.encode(event)
+                    if name in spec.decoder.failures:
+                        self.reported = True
+                        self.failure = _failure_code(spec, data)
                     frame = Frame(session.stamp(), data, event)
                     self._accept((frame,), len(data), last=name in spec.grammar.terminal)
                     if not session.past_answer:

@@ -196,12 +196,19 @@ class ServedStream:
         await asyncio.sleep(0)  # a run that has just sent its terminal frame needs a turn to end
         if self.close_now():
             return
+        works_on = self._works_on()
         waited = self._close_soon()
-        if self.context.spec.grace_seconds:
+        if works_on:
             loop = asyncio.get_running_loop()
             waited = loop.create_task(self.exchange.release_locks(), name="release locks")
             self._releasing = waited
         await asyncio.wait({waited}, timeout=GRACE_SECONDS)
+
+    def _works_on(self) -> bool:
+        """Whether a flow works after its end: one that waits for a human does not."""
+        if not (self.context.spec.grace_seconds and self.runs):
+            return False
+        return self.run.outcome is None or self._finisher() is not None
 
     async def close(self) -> None:
         """Let the runs end, then the exchange; call it once nothing more is sent."""
@@ -238,7 +245,7 @@ class ServedStream:
             await self.exchange.cancel_reads()
         elif not last.session.fenced:
             patience = max(self._limits.stall_seconds, self.context.spec.grace_seconds)
-            if not await last.wait_stopped(patience):
+            if not await last.wait_finished(patience):
                 last.fence(_LINGERED)
             elif (fallback := self._finisher()) is not None:
                 await self._finish(fallback, patience)
@@ -267,7 +274,7 @@ class ServedStream:
         self._replace(fallback, "finishes for")
         self.served_by = self.primary  # the client has its frames alone
         self.run.skipped = sys.maxsize
-        if not await self.run.wait_stopped(patience):
+        if not await self.run.wait_finished(patience):
             self.run.fence(_LINGERED)
 
     def _drop_unread(self) -> None:

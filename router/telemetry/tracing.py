@@ -94,7 +94,7 @@ def _run_attributes(run: RunRecord) -> Attributes:
 
 
 def _call_attributes(entry: Entry, charge: Charge | None) -> tuple[str, Attributes]:
-    """Name and describe a call that was made: of a model, of a tool, or of a store."""
+    """Name and describe a call that was made: of a model, a tool, a worker, or a store."""
     name = entry.operation.label
     found: Attributes = {
         "cutover.effect": name,
@@ -121,6 +121,11 @@ def _call_attributes(entry: Entry, charge: Charge | None) -> tuple[str, Attribut
         }
         if first is not None and first.error is not None:
             found["error.type"] = first.error
+    elif entry.operation is operations.WORKERS_RUN:
+        name = f"{name} {safe_name(entry.operation.subject(entry.args))}"
+        last = entry.items[-1] if entry.items else None
+        if last is not None and last.result is not None and not last.result.ok:
+            found["error.type"] = safe_name(last.result.code)
     return name, found
 
 
