@@ -21,7 +21,7 @@ from compare.clusters import NAME_AT_MOST
 from compare.comparison import Comparer, DialectComparers, rule_hits, ruling_of
 from compare.findings import shortened
 from compare.input.blobs import Blobs
-from compare.input.captures import CapturedExchange, Exchange, Halves, exchanges
+from compare.input.captures import CapturedExchange, Exchange, HalfExchanges, exchanges
 from compare.input.damage import CapturesUnreadable, Damage
 from compare.input.pairing import CANDIDATE, CONTROL, ONE_RUN, Pair, Unpaired, pair_of
 from compare.input.segments import (
@@ -119,7 +119,7 @@ class _TallyMerger:
         self._total = total
         self._question = question
         self._counted: set[int] = set()
-        self._halves = Halves()
+        self._halves = HalfExchanges()
         self._place = ""
 
     def merge(self, part: CaptureSegment, tally: Tally) -> None:
@@ -224,7 +224,7 @@ def compare_part(
     `counted` are the identities of exchanges that were read elsewhere. Those of which a run may
     stand elsewhere are not compared, but are the `halves` of the tally.
     """
-    halves = Halves()
+    halves = HalfExchanges()
     try:
         lines = read_lines(part, on_bytes)
         tally = compare_segment(lines, part.url, question, counted, halves)
@@ -241,7 +241,7 @@ def compare_segment(
     place: str,
     question: Question,
     counted: Iterable[int] = (),
-    halves: Halves | None = None,
+    halves: HalfExchanges | None = None,
 ) -> Tally:
     """Compare the exchanges of one segment; `halves` holds those of which a run is missing.
 

@@ -15,8 +15,8 @@ import msgspec
 
 from compare.clusters import NAME_AT_MOST, OTHERS
 from compare.findings import shortened
-from compare.input.captures import RunHead, damage_of, is_not_to_come
-from compare.input.damage import ILLEGIBLE, NAMED_AT_MOST, CapturesUnreadable, Damage
+from compare.input.captures import LineHead, damage_of, is_not_to_come, new_series
+from compare.input.damage import ILLEGIBLE, CapturesUnreadable, Damage, DamageTally
 from compare.input.segments import CapturedLine, find_segments, read_lines
 from contract.records import VERSION, Role
 from evidence import percentile
@@ -30,7 +30,7 @@ _LONGEST: Final = (1 << 63) - 1
 _Microseconds = Annotated[int, msgspec.Meta(ge=0, le=_LONGEST)]
 
 
-class _TimedRun(RunHead, frozen=True, kw_only=True):
+class _TimedRun(LineHead, frozen=True, kw_only=True):
     """What a line says of the times of a run."""
 
     v: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]
@@ -105,10 +105,6 @@ class Group(NamedTuple):
     stack: str
 
 
-def _series() -> array[int]:
-    return array("q")
-
-
 @dataclass(slots=True)
 class _Runs:
     """The times of a group's runs, in microseconds, 8 bytes each.
@@ -116,40 +112,33 @@ class _Runs:
     `whole` are those of the runs that recorded theirs, `shared` what these spent in each node.
     """
 
-    nodes: defaultdict[str, array[int]] = field(default_factory=lambda: defaultdict(_series))
-    whole: array[int] = field(default_factory=_series)
+    nodes: defaultdict[str, array[int]] = field(default_factory=lambda: defaultdict(new_series))
+    whole: array[int] = field(default_factory=new_series)
     shared: Counter[str] = field(default_factory=Counter)
     untimed: int = 0
 
     def times(self, node: str) -> Times:
         """Summarise the times of a node."""
-        return times_of(self.nodes[node], self.share(node) if self.whole else None)
+        return _summary(self.nodes[node], self.share(node) if self.whole else None)
 
     def share(self, *nodes: str) -> float:
         """Return the share of the whole time that was spent in some nodes."""
         return sum(self.shared[node] for node in nodes) / sum(self.whole)
 
 
-class NodeTally:
+class NodeTally(DamageTally):
     """Counts runs once each, however often they are read.
 
     Holds 8 bytes for each time, and some hundred for each run; all else is bounded.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.runs = 0
-        self.damage: Counter[str] = Counter()
-        self.named: list[Damage] = []
         self._groups: dict[Group, _Runs] = {}
         self._order: defaultdict[str, list[str]] = defaultdict(list)
         self._names = 0
         self._counted: set[int] = set()
-
-    def damaged(self, damage: Damage) -> None:
-        """Count what was passed over, and name the first of it."""
-        self.damage[damage.kind] += 1
-        if len(self.named) < NAMED_AT_MOST:
-            self.named.append(damage)
 
     def read(self, line: CapturedLine, place: str, flows: Collection[str] = ()) -> None:
         """Take in a line; of other than these flows, if there are any, nothing is counted."""
@@ -192,13 +181,13 @@ class NodeTally:
         insert_opened(self._order[group.flow], opened)
 
     def _tell_apart(self) -> bool:
-        """Whether one more name, of a group or of a node, can be told apart."""
+        """Count one more name, of a group or of a node; return whether it is told apart."""
         self._names += 1
         return self._names <= NAMES_AT_MOST
 
     def report(self, captures: str) -> NodeReport:
         """Summarise; legacy stands first."""
-        tables = {(group.flow, group.role): group for group in self._groups}
+        tables = {(group.flow, group.role) for group in self._groups}
         ordered = sorted(tables, key=lambda table: (table[0], ROLES.index(table[1])))
         return NodeReport(
             captures,
@@ -225,13 +214,13 @@ class NodeTally:
             role,
             stacks,
             tuple(NodeRow(node, by_stack) for node, by_stack in times.items() if by_stack),
-            {one: times_of(found[one].whole, 1.0) for one in whole},
+            {one: _summary(found[one].whole, 1.0) for one in whole},
             {one: max(0.0, 1 - found[one].share(*found[one].shared)) for one in whole},
             {one: found[one].untimed for one in stacks if found[one].untimed},
         )
 
 
-def times_of(times: Iterable[int], share: float | None) -> Times:
+def _summary(times: Iterable[int], share: float | None) -> Times:
     """Summarise times in microseconds; there must be at least one."""
     ordered = sorted(times)
     median, p95 = (percentile(ordered, p) / 1_000 for p in (0.5, P95))

@@ -14,8 +14,8 @@ from compare.causes.live_answers import own_answers, own_history
 from compare.clusters import OTHERS, Clusters, Kinds, exemplar_of
 from compare.comparison import Comparer
 from compare.findings import Finding, RefusalAsText, TextChanged
-from compare.input.captures import CapturedExchange
-from compare.input.damage import NAMED_AT_MOST, UNBOUNDED, Damage
+from compare.input.captures import CapturedExchange, new_series
+from compare.input.damage import NAMED_AT_MOST, UNBOUNDED, DamageTally
 from compare.input.pairing import STACKS, Pair, Sides, sides_of
 from compare.noise.control import NO_CHECK, ControlCheck
 from compare.streams.soundness import StreamTimes
@@ -46,12 +46,8 @@ class Drift(msgspec.Struct, frozen=True):
     differ: int
 
 
-def _series() -> array[int]:
-    return array("q")
-
-
 @dataclass(slots=True)
-class Tally:
+class Tally(DamageTally):
     """Counts, clusters, damage and times. Times take 8 bytes each, all else is bounded.
 
     `by_flow` counts the pairs of each flow.
@@ -72,26 +68,18 @@ class Tally:
     equal_by_rules: int = 0
     own_answers: int = 0
     missing: int = 0
-    identities: array[int] = field(default_factory=_series)
+    identities: array[int] = field(default_factory=new_series)
     halves: list[CapturedExchange] = field(default_factory=list)
     drift: Counter[tuple[int, bool]] = field(default_factory=Counter)
     rule_hits: Counter[str] = field(default_factory=Counter)
     bases: Kinds = field(default_factory=Kinds)
     alone: Kinds = field(default_factory=Kinds)
     not_comparable: Kinds = field(default_factory=Kinds)
-    damage: Counter[str] = field(default_factory=Counter)
-    named: list[Damage] = field(default_factory=list)
     clusters: Clusters = field(default_factory=Clusters)
-    times: defaultdict[Series, array[int]] = field(default_factory=lambda: defaultdict(_series))
+    times: defaultdict[Series, array[int]] = field(default_factory=lambda: defaultdict(new_series))
     control: ControlCheck = NO_CHECK
     first_seen: int = 0
     last_seen: int = 0
-
-    def damaged(self, damage: Damage) -> None:
-        """Count what was passed over, and name the first of it."""
-        self.damage[damage.kind] += 1
-        if len(self.named) < NAMED_AT_MOST:
-            self.named.append(damage)
 
     @property
     def lost(self) -> int:

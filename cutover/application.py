@@ -108,7 +108,7 @@ async def application(
         write = None if page is None else page.page
         app = create_app(services.router, faults, write, services.sessions.of)
         if watched is not None and tokens is not None:
-            _add_operations(app, services, watched, tokens, history)
+            _add_operations(app, services, watched, environ, tokens, history)
         gateway = open_gateway(services, environ, host, workers.neighbours)
         if gateway is not None:
             add_gateway(app, gateway)
@@ -164,7 +164,8 @@ class _ModelUpdater:
             return
         services.faults.update(model_faults(entries, settings))
         for registry in (services.models, services.shadow_model.registry):
-            task = asyncio.get_running_loop().create_task(registry.replace(entries))
+            registry.put(entries)
+            task = asyncio.get_running_loop().create_task(registry.close_unwanted())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -189,6 +190,7 @@ def _add_operations(
     app: FastAPI,
     services: Services,
     watched: SettingsWatcher,
+    environ: Mapping[str, str],
     tokens: AdminTokens,
     history: HistoryWriter | None,
 ) -> None:
@@ -199,6 +201,7 @@ def _add_operations(
         services.recent,
         watched,
         partial(write_audit, Path(watched.settings().admin.audit_path)),
+        partial(model_entries, environ=environ),
         None if history is None else history.tool_changed,
     )
     add_admin(app, operations, tokens)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from shutil import which
 from typing import Any
 from urllib.parse import urlsplit
 
 from contract.errors import CutoverError, EffectFailed
 from contract.flows.declared import DeclaredFlow
+from contract.workers import WorkerCall
 from cutover.flows import flows_of
 from cutover.stores import (
     SCHEMES,
@@ -26,15 +29,23 @@ from cutover.wiring.addresses import checkpoints_address
 from cutover.wiring.composition import model_faults, unsearchable
 from cutover.wiring.models import embedding_entry, local_embedder, model_entries
 from cutover.wiring.stacks import StackNotLoaded, load_stack, places, prompt_folders
-from cutover.wiring.tools import mcp, tool_server
+from cutover.wiring.tools import mcp, open_workers, refuse_unknown_tools, tool_server
 from effects.memory.embeddings import maker_named
 from effects.memory.sqlite import vectors_in_file
 from effects.memory.store import VectorCounts
+from effects.model.tokens import encoding_of, tokenizers_installed
 from effects.stores import HealthCheck, HttpConversations, Plaintext
 from effects.stores.http import NO_MESSAGE
+from effects.tools import names_taken, python_tools
 from router.config.addresses import AUTO, read_secret, resolve_address
 from router.config.capabilities import powers_of
-from router.config.schema import EmbeddingSettings, McpServerSettings, RemoteStackSettings, Settings
+from router.config.schema import (
+    EmbeddingSettings,
+    McpServerSettings,
+    RemoteStackSettings,
+    Settings,
+    WorkerSettings,
+)
 from router.remote import endpoint_url
 from router.stack import StackName
 
@@ -73,6 +84,7 @@ async def examine(settings: Settings, environ: Mapping[str, str]) -> list[PartCh
         "conversations.token_env": settings.conversations.token_env,
     }
     local = any(powers.taped for powers in powers_of(settings.stacks).values())
+    taken = _names_taken(settings)
     checks = {
         **{
             f"stacks.{name}": _stack(name, at, settings)
@@ -87,12 +99,16 @@ async def examine(settings: Settings, environ: Mapping[str, str]) -> list[PartCh
             f"providers.{name}": _reachable(one.base_url, one.base_url)
             for name, one in settings.providers.items()
         },
+        **({"tools.python": _own_tools(settings)} if settings.tools.python.modules else {}),
+        **({"limits.tools": _tool_limits(settings, taken)} if settings.limits.tools else {}),
         **{
-            f"tools.mcp.{name}": _tool_server(name, one, environ)
+            f"tools.mcp.{name}": _tool_server(name, one, environ, taken)
             for name, one in settings.tools.mcp.items()
         },
         **({"models": _models(settings, environ)} if local or settings.gateway.enabled else {}),
+        **({"tokens": _tokens(settings, environ)} if local else {}),
         **{part: _secret(variable, environ) for part, variable in variables.items() if variable},
+        **({"workers": _workers(settings.workers, environ)} if settings.workers.configured else {}),
         "pauses": _pauses(settings, environ),
         "captures": _captures(settings),
     }
@@ -268,10 +284,45 @@ def _postgres_memory() -> Any:
     return import_module("effects.memory.postgres")
 
 
-async def _tool_server(name: str, section: McpServerSettings, environ: Mapping[str, str]) -> str:
+async def _own_tools(settings: Settings) -> str:
+    """List the tools of a team's modules, and where each is from; none is called."""
+    tools = python_tools(settings.tools.python.modules)
+    sorts = _by_writing((f"{one.spec.name} ({one.source})", one.read_only) for one in tools)
+    return f"{len(tools)} tools; {sorts}"
+
+
+async def _tool_limits(settings: Settings, taken: Mapping[str, str]) -> str:
+    """List the tools with limits of their own."""
+    refuse_unknown_tools(settings, taken)
+    return ", ".join(f"{name} {limit:g} s" for name, limit in settings.limits.tools.items())
+
+
+def _names_taken(settings: Settings) -> Mapping[str, str]:
+    try:
+        return names_taken(python_tools(settings.tools.python.modules))
+    except CutoverError:  # said of these tools themselves
+        return names_taken(())
+
+
+def _by_writing(tools: Iterable[tuple[str, bool]]) -> str:
+    """List tools, those that are read-only first."""
+    named = list(tools)
+    read_only, writing = (
+        ", ".join(name for name, kind in named if kind == wanted) or "none"
+        for wanted in (True, False)
+    )
+    return f"read-only {read_only}; not read-only {writing}"
+
+
+async def _tool_server(
+    name: str,
+    section: McpServerSettings,
+    environ: Mapping[str, str],
+    taken: Mapping[str, str],
+) -> str:
     """Connect to a server, starting it if need be, and list its tools; none is called."""
     place = section.command[0] if section.command else section.url.partition("?")[0]
-    server, library = tool_server(name, section, environ), mcp()
+    server, library = tool_server(name, section, environ, taken), mcp()
     try:
         async with (
             asyncio.timeout(server.connect),
@@ -280,15 +331,38 @@ async def _tool_server(name: str, section: McpServerSettings, environ: Mapping[s
             offering = library.offer_tools(server, await session.list())
     except Exception as error:
         raise PartMissing(place, f"{library.describe_error(error)}") from error
-    read_only, writing = (
-        ", ".join(one.spec.name for one in offering.offers if one.read_only == kind) or "none"
-        for kind in (True, False)
-    )
-    details = f"read-only {read_only}", f"not read-only {writing}", *offering.faults
-    detail = f"{place}: {len(offering.offers)} tools; {'; '.join(details)}"
+    sorts = _by_writing((one.spec.name, one.read_only) for one in offering.offers)
+    detail = f"{place}: {len(offering.offers)} tools; {'; '.join((sorts, *offering.faults))}"
     if offering.faults:
         raise PartMissing(detail)
     return detail
+
+
+async def _workers(section: WorkerSettings, environ: Mapping[str, str]) -> str:
+    """List what workers can do, once folders, programs and engine are there; nothing is changed."""
+    for key, folder in _missing_folders(section):
+        raise PartMissing(folder, f"no folder, and workers.{key} names it")
+    async with AsyncExitStack() as stack:
+        workers = open_workers(section, environ, stack)
+        if section.engine:
+            updates = workers.run("doctor", WorkerCall("container", "list"))
+            result = [update.result async for update in updates][-1]
+            if result is None or not result.ok:
+                raise PartMissing(section.engine, result.message if result else "")
+        for key in ("build", "check"):
+            command = getattr(section.deploy, key)
+            if command and which(command[0]) is None:
+                raise PartMissing(command[0], f"no program, and workers.deploy.{key} names it")
+        return ", ".join(workers.configured)
+
+
+def _missing_folders(section: WorkerSettings) -> list[tuple[str, str]]:
+    folders = {
+        "root": section.root,
+        "temporary_root": section.temporary_root,
+        "deploy.source": section.deploy.source,
+    }
+    return [(key, one) for key, one in folders.items() if one and not Path(one).is_dir()]
 
 
 async def _models(settings: Settings, environ: Mapping[str, str]) -> str:
@@ -296,6 +370,17 @@ async def _models(settings: Settings, environ: Mapping[str, str]) -> str:
     if faults := model_faults(entries, settings):
         raise PartMissing(faults["models"])
     return ", ".join(entry.model_id for entry in entries)
+
+
+async def _tokens(settings: Settings, environ: Mapping[str, str]) -> str:
+    """Return for which models tokens are counted exactly; that there are none is no fault."""
+    entries = model_entries(settings, environ)
+    exact = ", ".join(entry.model_id for entry in entries if encoding_of(entry.model))
+    if not exact:
+        return "estimated: no tokenizer is known for any model"
+    if not tokenizers_installed():
+        return f"estimated, also for {exact}: the extra 'tokens' is not installed"
+    return f"counted exactly for {exact}"
 
 
 async def _secret(variable: str, environ: Mapping[str, str]) -> str:

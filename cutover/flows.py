@@ -9,12 +9,15 @@ from contract.flow import FlowSpec
 from contract.flows.chat import CHAT
 from contract.flows.companion import COMPANION
 from contract.flows.declared import DeclaredFlow
+from contract.flows.ops import OPS
 from contract.flows.pipeline import PIPELINE
 from contract.flows.session import SESSION
 from router.config.loader import configured_flows, load_settings, parse_settings
 from router.config.schema import Settings
 
-SPECS: Mapping[str, FlowSpec] = {spec.name: spec for spec in (CHAT, COMPANION, PIPELINE, SESSION)}
+SPECS: Mapping[str, FlowSpec] = {
+    spec.name: spec for spec in (CHAT, COMPANION, OPS, PIPELINE, SESSION)
+}
 """The built-in flows."""
 
 DEFAULT_CONFIG = Path("cutover.toml")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from contract.errors import CutoverError
-from contract.ports import Memory
+from contract.ports import Audit, Memory
 from cutover.wiring.periodic import sweeping
 from effects import memory
 from effects.memory.sqlite import MEMORY
@@ -30,6 +30,7 @@ from effects.stores import (
     Plaintext,
     ProcessLocks,
     SharedState,
+    SqlAudit,
     SqlConversations,
     SqlLeases,
     SqlPauses,
@@ -42,6 +43,7 @@ from effects.stores import (
 from effects.stores.database import SqlStore
 from effects.stores.sqlite import check_file
 from effects.stores.tables import (
+    AUDIT_LOG,
     CONVERSATIONS,
     LEASES,
     PAUSE_STORE,
@@ -49,6 +51,7 @@ from effects.stores.tables import (
     SHARED_STATE,
     Schema,
 )
+from effects.workers import MemoryAudit
 from router.admin.history import HISTORY
 from router.config.addresses import read_secret
 
@@ -63,6 +66,7 @@ SCHEMES: Final = {
     "conversations": ("memory", "sqlite", "http", "https", "postgresql"),
     "memory": ("memory", "sqlite", "postgresql"),
     "pauses": ("memory", "sqlite", "postgresql"),
+    "audit": ("memory", "sqlite", "postgresql"),
     "locks": _SHARED,
     "pins": _SHARED,
     "shared_state": _SHARED,
@@ -73,6 +77,7 @@ _SCHEMAS: Final[Mapping[str, Schema]] = {
     "conversations": CONVERSATIONS,
     "memory": MEMORY,
     "pauses": PAUSE_STORE,
+    "audit": AUDIT_LOG,
     "locks": LEASES,
     "pins": PIN_STORE,
     "shared_state": SHARED_STATE,
@@ -128,6 +133,13 @@ async def open_pauses(address: str, stack: AsyncExitStack, encryption: Encryptio
         pauses = await stack.enter_async_context(opened)
     await stack.enter_async_context(sweeping(pauses))
     return pauses
+
+
+async def open_audit(address: str, stack: AsyncExitStack) -> Audit:
+    """Open the log of what workers were told to do; it is closed with `stack`."""
+    if _scheme("audit", address) == "memory":
+        return MemoryAudit()
+    return await stack.enter_async_context(SqlAudit.open(address))
 
 
 async def open_write_journal(address: str, stack: AsyncExitStack) -> WriteJournal:

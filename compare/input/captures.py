@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Annotated, NamedTuple
 
@@ -24,6 +25,11 @@ _Frames = tuple[list[msgspec.Raw], list[str]]
 RawFrames = tuple[tuple[Stamp, msgspec.Raw], ...]
 
 
+def new_series() -> array[int]:
+    """Return an empty array of numbers of eight bytes, as stamps and identities are."""
+    return array("q")
+
+
 class _RawRun(RunRecord, frozen=True, kw_only=True, omit_defaults=True):
     """A run, its frames as they stand in the line; stamps that no clock gives are refused."""
 
@@ -42,7 +48,7 @@ class CapturedExchange(NamedTuple):
     size: int = 0
 
 
-class RunHead(msgspec.Struct, frozen=True):
+class LineHead(msgspec.Struct, frozen=True):
     """What the line of a run says of its exchange; "" where it does not."""
 
     exchange: str = ""
@@ -55,29 +61,29 @@ class _Versioned(msgspec.Struct):
 
 
 _run = msgspec.json.Decoder(_RawRun).decode
-_head = msgspec.json.Decoder(RunHead).decode
+_head = msgspec.json.Decoder(LineHead).decode
 _text = msgspec.json.Decoder(str).decode
 _texts = msgspec.json.Decoder(list[str]).decode
 _versioned = msgspec.json.Decoder(_Versioned).decode
 
 
-def head_of(line: bytes) -> RunHead:
+def head_of(line: bytes) -> LineHead:
     """Return the head of a line; an empty one of a line that is no record."""
     try:
         return _head(line)
     except ILLEGIBLE:
-        return RunHead()
+        return LineHead()
 
 
 def exchanges(
-    lines: Iterable[CapturedLine | Damage], place: str, halves: Halves | None = None
+    lines: Iterable[CapturedLine | Damage], place: str, halves: HalfExchanges | None = None
 ) -> Iterator[CapturedExchange | Damage]:
     """Group lines into exchanges; damage is passed on where it stood.
 
     One whose second run is missing is held until its line has come, whatever stands between them:
     in `halves`, where lines of other places follow.
     """
-    held = Halves() if halves is None else halves
+    held = HalfExchanges() if halves is None else halves
     runs: list[RunRecord] = []
     size = 0
     reader = _RunReader(place)
@@ -101,7 +107,7 @@ def exchanges(
         yield from held.rest()
 
 
-class Halves:
+class HalfExchanges:
     """Holds exchanges of which a run must stand elsewhere, the oldest first."""
 
     def __init__(self) -> None:
@@ -164,7 +170,7 @@ def _as_settled(runs: Exchange) -> Exchange:
     return (serving, *(run for run in runs[1:] if not is_not_to_come(run)))
 
 
-def is_not_to_come(run: RunRecord | RunHead) -> bool:
+def is_not_to_come(run: RunRecord | LineHead) -> bool:
     """Whether a line stands for a second run that was dropped, or never came."""
     return run.role == "shadow" and run.shadow not in {"", "due"}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -28,6 +30,20 @@ class Damage(msgspec.Struct, frozen=True):
     kind: DamageKind
     place: str
     detail: str
+
+
+@dataclass(slots=True)
+class DamageTally:
+    """Damage by kind, and the first `NAMED_AT_MOST` of it."""
+
+    damage: Counter[str] = field(default_factory=Counter)
+    named: list[Damage] = field(default_factory=list)
+
+    def damaged(self, damage: Damage) -> None:
+        """Count what was passed over, and name the first of it."""
+        self.damage[damage.kind] += 1
+        if len(self.named) < NAMED_AT_MOST:
+            self.named.append(damage)
 
 
 class CapturesUnreadable(CutoverError):

@@ -179,13 +179,10 @@ def _shrunk(
 
 
 def _taken_back(stream: EventStream, at: int) -> str:
-    """Describe what stood there before an event, and what it left of that."""
-    event = stream.events[at]
-    for channel in ("text", "reasoning"):
-        now = getattr(event, channel)
-        earlier = (getattr(it, channel) for it in reversed(stream.events[:at]))
-        before = next((text for text in earlier if text is not None), None)
-        if now is not None and before is not None and not now.startswith(before):
-            old, new = excerpts(before, now, TAKEN_BACK_AT_MOST)
-            return f"{old!r} became {new!r}"
-    return "a text became shorter"
+    """Describe what the text was before an event, and what it left of that."""
+    before = ""
+    for event in stream.events[:at]:
+        if event.text is not None:
+            before = before + event.text if event.growth == "delta" else event.text
+    old, new = excerpts(before, stream.events[at].text or "", TAKEN_BACK_AT_MOST)
+    return f"{old!r} became {new!r}"

@@ -10,7 +10,7 @@ from zlib import compress, decompress
 
 import msgspec
 
-from compare.input.captures import Exchange, Halves, exchanges
+from compare.input.captures import Exchange, HalfExchanges, exchanges
 from compare.input.damage import CapturesUnreadable, Damage
 from compare.input.pairing import CANDIDATE, CONTROL
 from compare.input.segments import find_segments, read_lines
@@ -108,7 +108,7 @@ def read_noise(
 
 
 def _exchanges(places: Iterable[str], left_out: Counter[str]) -> Iterator[Exchange]:
-    halves = Halves()
+    halves = HalfExchanges()
     for segment in (segment for place in places for segment in find_segments(place)):
         try:
             for read in exchanges(read_lines(segment), segment.url, halves):

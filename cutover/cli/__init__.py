@@ -32,7 +32,7 @@ class _Place(NamedTuple):
 COMMANDS: Mapping[str, _Place] = {
     "demo": _Place(
         "demo:demo",
-        "Serve, mirror, crash, ask, load and compare: the whole story, on a simulated provider.",
+        "Serve, mirror, crash, ask, approve, load and compare, all on a simulated provider.",
     ),
     "serve": _Place(
         "serve:serve", "Serve the flows; a change of cutover.toml is in force within a second."
@@ -65,6 +65,7 @@ COMMANDS: Mapping[str, _Place] = {
         "load:load",
         "Put both stacks under the same load, turn by turn, and report them side by side.",
     ),
+    "ops": _Place("ops:ops", "Let workers do something, step by step, and approve what is risky."),
     "rollback": _Place(
         "rollback:rollback",
         "Send everything of a flow to legacy: enable_langgraph = false, in force within a second.",
@@ -79,6 +80,10 @@ COMMANDS: Mapping[str, _Place] = {
     "doctor": _Place(
         "doctor:doctor",
         "Show what is configured, reachable and missing, and what this set-up can and cannot do.",
+    ),
+    "import": _Place(
+        "imports:imports",
+        "Bring what an old application holds into the stores: turns, memories, threads.",
     ),
     "forget": _Place(
         "forget:forget",

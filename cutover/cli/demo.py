@@ -20,6 +20,7 @@ _ACTS = {
     "messages": "sending messages, 30 % to graph, everything shadowed",
     "takeover": "crashing the graph stack in the middle of an answer",
     "question": "asking a user on graph, going on on legacy",
+    "approval": "instructing a worker, and approving what is risky",
     "load": "loading both stacks in turn",
     "shadows": "waiting for the last shadows",
     "report": "comparing what was captured",
@@ -38,7 +39,7 @@ def demo(
     users: Annotated[int, typer.Option(min=1, help="Users under load.")] = 10,
     keep: Annotated[bool, typer.Option("--keep", help="Leave it running at the end.")] = False,
 ) -> None:
-    """Serve, mirror, crash, ask, load and compare: the whole story, on a simulated provider.
+    """Serve, mirror, crash, ask, approve, load and compare, all on a simulated provider.
 
     With OPENAI_API_KEY set (and optionally OPENAI_BASE_URL) the real provider is asked instead.
     """
@@ -78,7 +79,8 @@ async def _play(plan: DemoPlan, console: Console, *, keep: bool) -> DemoOutcome:
         with progress:
             url = story.outcome.url
             console.print(f"The router is {url}, watch its /readyz.", highlight=False)
-            for act in (story.converse, story.crash, story.ask, story.load, story.settle):
+            acts = (story.converse, story.crash, story.ask, story.approve, story.load, story.settle)
+            for act in acts:
                 await act()
             await story.compare()
             progress.stop()

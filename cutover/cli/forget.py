@@ -114,6 +114,7 @@ def _report(captures: ErasedCaptures | None, rows: ErasedRows, threads: ErasedTh
         (rows.turns, "conversations: {} turns"),
         (rows.memories, "memory: {} entries"),
         (rows.pauses, "pauses: {}"),
+        (rows.audit, "audit: {} names"),
         (threads.sessions, "threads: of {} sessions"),
     ):
         if removed is not None:  # a store that failed has not removed nothing

@@ -21,6 +21,7 @@ from rich.table import Table
 from contract.errors import CutoverError
 from contract.flows.chat import CHAT
 from contract.flows.companion import COMPANION
+from contract.flows.ops import OPS
 from contract.flows.pipeline import PIPELINE
 from contract.flows.session import SESSION
 from cutover.cli.terminal import bar, refusals, tables
@@ -99,6 +100,10 @@ def _talk(row: dict[str, Any]) -> dict[str, Any]:
     return {**_visit(row), **named}
 
 
+def _operation(row: dict[str, Any]) -> dict[str, Any]:
+    return {"session_id": row.get("chat_id", row["message_id"]), "input": row["content"]}
+
+
 def _visit(row: dict[str, Any]) -> dict[str, Any]:
     return {"session_id": row.get("chat_id", row["message_id"]), **_turn(row)}
 
@@ -111,6 +116,7 @@ def _turn(row: dict[str, Any]) -> dict[str, Any]:
 _BODIES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     CHAT.name: lambda row: row,
     COMPANION.name: _visit,
+    OPS.name: _operation,
     PIPELINE.name: _talk,
     SESSION.name: _turn,
 }

@@ -1,4 +1,4 @@
-"""The demonstration's client: what it sends, what it receives, and the question it answers."""
+"""The demonstration's client: what it sends and receives, what it answers and approves."""
 
 from __future__ import annotations
 
@@ -214,3 +214,50 @@ async def _in_force(session: aiohttp.ClientSession, url: str) -> None:
             if (await response.json())["stages"][FLOW] == "off":
                 return
         await asyncio.sleep(0.05)
+
+
+INSTRUCTION = "delete the temporary files *.log"
+APPROVER = "ada"
+TEMPORARY = ("app.log", "old.log", "notes.txt")
+"""Files the demonstration makes; the instruction is about those that are logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovedInstruction:
+    """A risky instruction: the stream that asked for an approval, and the one that followed it.
+
+    `kept` are the files that were there when the approval was asked for, `left` those at the end.
+    """
+
+    asked: DemoStream
+    decided: DemoStream
+    kept: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+async def approve_instruction(url: str, temporary: Path) -> ApprovedInstruction:
+    """Instruct a worker to delete files in a folder, and approve it.
+
+    The rules read this instruction: no model, simulated or real, is asked what it means.
+    """
+    _write_files(temporary)
+    async with aiohttp.ClientSession() as session:
+        told = {"session_id": "demo-approval", "input": INSTRUCTION}
+        asked = await send(session, f"{url}/ops/react", told)
+        kept = _files(temporary)
+        waiting = (
+            data["approval_id"] for name, data in asked.events if name == "approval_required"
+        )
+        decision = {"approval_id": next(waiting, ""), "approved": True, "by": APPROVER}
+        decided = await send(session, f"{url}/ops/resume", decision)
+    return ApprovedInstruction(asked, decided, kept, _files(temporary))
+
+
+def _write_files(folder: Path) -> None:
+    folder.mkdir()
+    for name in TEMPORARY:
+        (folder / name).write_text("written by the demonstration\n", "utf-8")
+
+
+def _files(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(path.name for path in folder.iterdir()))

@@ -22,9 +22,11 @@ from contract.errors import CutoverError
 from cutover.demo.client import (
     MARK,
     AnsweredQuestion,
+    ApprovedInstruction,
     Body,
     DemoStream,
     answer_question,
+    approve_instruction,
     send,
     send_all,
 )
@@ -39,6 +41,8 @@ from loadtests.simulator import Profile, spawn
 from router.routing.assignment import bucket
 
 CONFIG = "cutover.toml"
+_TEMPORARY = "temporary"
+"""The folder, beside it, in which workers may delete."""
 _PROFILE = Profile(ttft_ms=60, rate=400)
 _SETTLED_WITHIN = 20.0
 SALT = "cutover-demo"
@@ -68,6 +72,14 @@ timezone = "Asia/Shanghai"
 enable_langgraph = true
 langgraph_percent = 100.0
 shadow_percent = 100.0
+
+[flows.ops]
+enable_langgraph = true
+langgraph_percent = 100.0
+shadow_percent = 100.0
+
+[workers]
+temporary_root = "{folder}/{temporary}"
 
 [server]
 qa_key_env = "{qa_key}"
@@ -120,6 +132,7 @@ class DemoOutcome:
     answers: list[DemoStream] = field(default_factory=list)
     crash: DemoStream | None = None
     question: AnsweredQuestion | None = None
+    approval: ApprovedInstruction | None = None
     simulated: bool = True
     load: LoadReport | None = None
     readiness: dict[str, Any] = field(default_factory=dict)
@@ -184,6 +197,12 @@ class Demonstration:
         """Be asked by graph, roll the flow back, and continue on legacy."""
         self.outcome.question = await answer_question(self.outcome.url, self.plan.folder / CONFIG)
         self._on_share("question", 1.0)
+
+    async def approve(self) -> None:
+        """Instruct a worker on graph, and approve what is risky."""
+        folder = self.plan.folder / _TEMPORARY
+        self.outcome.approval = await approve_instruction(self.outcome.url, folder)
+        self._on_share("approval", 1.0)
 
     async def load(self) -> None:
         """Load both stacks in turn, for a short while."""
@@ -252,6 +271,7 @@ def configuration(folder: Path, simulator: str | None) -> str:
         percent=PERCENT,
         folder=folder.resolve().as_posix(),
         qa_key=QA_KEY,
+        temporary=_TEMPORARY,
     )
     return text if simulator is None else text + _MODEL.format(base_url=f"{simulator}/v1")
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from compare.report.document import ClusterReport
-from cutover.demo.client import DemoStream
+from cutover.demo.client import APPROVER, TEMPORARY, DemoStream
 from cutover.demo.story import DemoOutcome
 from loadtests.report import StackSummary, void_lines
 
@@ -36,6 +36,8 @@ def failures(outcome: DemoOutcome) -> list[str]:
         found.append("the planted crash was not taken over")
     if not _continued(outcome):
         found.append("the question to the user was not gone on from on the other stack")
+    if not _approved(outcome):
+        found.append("the files were not deleted once that was approved, and not before")
     found += [
         f"a difference that was not planted: {cluster.title}"
         for cluster in (outcome.report.clusters if outcome.report else ())
@@ -56,6 +58,17 @@ def _continued(outcome: DemoOutcome) -> bool:
     return (stacks, ends) == (("graph", "legacy"), ("suspended", "completed"))
 
 
+def _approved(outcome: DemoOutcome) -> bool:
+    """Whether the logs, and nothing else, went after the approval, and none before it."""
+    approval = outcome.approval
+    if approval is None:
+        return False
+    rest = tuple(name for name in TEMPORARY if not name.endswith(".log"))
+    ends = approval.asked.status, approval.decided.status
+    files = approval.kept, approval.left
+    return (ends, files) == (("approval_required", "completed"), (tuple(sorted(TEMPORARY)), rest))
+
+
 def _planted(cluster: ClusterReport, outcome: DemoOutcome) -> bool:
     """Whether a difference is the planted crash, and nothing but it."""
     seen = {exemplar.exchange for exemplar in cluster.exemplars}
@@ -68,6 +81,7 @@ def print_summary(outcome: DemoOutcome, folder: Path, console: Console) -> None:
     console.print(_traffic(outcome))
     _print_takeover(outcome, console)
     _print_question(outcome, console)
+    _print_approval(outcome, console)
     if outcome.load is not None:
         console.print(_latencies(outcome.load.stacks))
         for line in void_lines(outcome.load):
@@ -87,6 +101,7 @@ def _traffic(outcome: DemoOutcome) -> Table:
     streams = [*outcome.answers]
     streams += [outcome.crash] if outcome.crash else []
     streams += outcome.question.streams if outcome.question else []
+    streams += [outcome.approval.asked, outcome.approval.decided] if outcome.approval else []
     pairs = Counter((stream.assigned, stream.served) for stream in streams)
     for (assigned, served), count in sorted(pairs.items()):
         table.add_row(f"assigned {assigned}, served by {served}", str(count))
@@ -126,6 +141,21 @@ def _print_question(outcome: DemoOutcome, console: Console) -> None:
     answer = msgspec.json.encode(question.answer).decode()
     _line(f": rolled back, answered {answer}, gone on by {question.continued.served}", console)
     _print_stream(question.continued, console)
+    console.print()
+
+
+def _print_approval(outcome: DemoOutcome, console: Console) -> None:
+    approval = outcome.approval
+    if approval is None:
+        return
+    console.print(
+        "[bold]One instruction, one approval.[/] A worker was told to delete files; what is risky "
+        "waits for a person:"
+    )
+    _print_stream(approval.asked, console)
+    held = f"{len(approval.kept)} files are there, approved by {APPROVER}"
+    _line(f": {held}, then {len(approval.left)} is left", console)
+    _print_stream(approval.decided, console)
     console.print()
 
 

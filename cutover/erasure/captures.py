@@ -30,7 +30,7 @@ from router.capture.pseudonyms import PSEUDONYM, digest
 from router.capture.segments import compressor, exclusive, in_place
 
 _FIELDS: Mapping[SubjectKind, str] = {
-    "user": "user_id",
+    "user": "user_id|by",
     "chat": "chat_id|session_id",
     "message": "message_id|reply_to",
 }
@@ -168,9 +168,10 @@ class SegmentEdit:
         if not self._local:
             with self._system.open(self.path, "rb") as file:
                 return self._rewritten(file, exchanges, self._put)
+        path = Path(self.path)
         while True:
-            with Path(self.path).open("rb") as file, exclusive(file):
-                if in_place(file, self.path):
+            with path.open("rb") as file, exclusive(file):
+                if in_place(file, path):
                     return self._rewritten(file, exchanges, self._replace)
 
     def _lines(self) -> Iterator[bytes]:

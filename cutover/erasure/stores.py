@@ -12,9 +12,9 @@ from contract.stores import ChatKey, DataSubject
 from cutover.wiring.addresses import checkpoints_address
 from cutover.wiring.stacks import open_stored_flows
 from effects.memory import open_memory
-from effects.stores import SqlConversations, SqlPauses, sqlite_file
+from effects.stores import SqlAudit, SqlConversations, SqlPauses, sqlite_file
 from effects.stores.conversations import ErasedTurns
-from router.config.addresses import resolve_address
+from router.config.addresses import AUTO, resolve_address
 
 if TYPE_CHECKING:
     from router.config.schema import Settings, StoreSettings
@@ -36,6 +36,7 @@ class StoredByService(CutoverError):
 class ErasedRows(NamedTuple):
     """What was removed from each store, None where that failed, and a sentence for each failure.
 
+    Of the `audit` names were: its entries stay, with pseudonyms that lead nowhere.
     `chats` are those concerned: copies of them are outdated. Not `all_chats` where the store of
     their turns failed.
     """
@@ -43,6 +44,7 @@ class ErasedRows(NamedTuple):
     turns: int | None
     memories: int | None
     pauses: int | None
+    audit: int | None
     failures: tuple[str, ...]
     chats: frozenset[ChatKey]
     all_chats: bool
@@ -68,6 +70,8 @@ async def erase_rows(
     ) -> Erased | None:
         try:
             place = resolve_address(getattr(stores, name), environ)
+            if name == "audit" and place == AUTO:
+                place = resolve_address(stores.pauses, environ)
             if place.startswith(("http://", "https://")):
                 raise StoredByService
             if not _exists(place):
@@ -88,10 +92,12 @@ async def erase_rows(
         chats |= {ChatKey(subject.flow, subject.value)}
     erase_pauses = partial(_erase_pauses, subject, exchanges, chats)
     pauses = await attempt("pauses", SqlPauses.open_store, erase_pauses, 0)
+    audit = await attempt("audit", SqlAudit.open, lambda store: store.erase(subject), 0)
     return ErasedRows(
         turns=turns.turns if turns else None,
         memories=memories,
         pauses=pauses,
+        audit=audit,
         failures=tuple(failures),
         chats=chats,
         all_chats=turns is not None or subject.kind == "chat",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from compare.input.blobs import BlobMissing
-from compare.input.captures import HELD_BYTES, Exchange, RunHead, head_of, lacks_a_run
+from compare.input.captures import HELD_BYTES, Exchange, LineHead, head_of, lacks_a_run
 from compare.input.damage import CapturesUnreadable, Damage
 from compare.input.segments import CapturedLine, CaptureSegment, read_lines
 from contract.blobs import Fetch, with_blobs
@@ -155,9 +155,9 @@ class PartReader:
         self._read += count
 
 
-def _head_of(line: CapturedLine | Damage) -> RunHead:
+def _head_of(line: CapturedLine | Damage) -> LineHead:
     """Return the head of a line; an empty one for a broken one, which its reader reports."""
-    return RunHead() if isinstance(line, Damage) else head_of(line.data)
+    return LineHead() if isinstance(line, Damage) else head_of(line.data)
 
 
 def _bytes(lines: Iterable[CapturedLine | Damage]) -> int:

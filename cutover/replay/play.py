@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, cast
 import msgspec
 
 from contract.errors import CutoverError
-from contract.operations import Operation
+from contract.operations import OPERATIONS, Operation
 from contract.ports import Effects
 from contract.records import VERSION, ErrorRecord, RunRecord
 from cutover.replay.parts import Recording
@@ -146,9 +146,8 @@ class _NoPort:
         raise LiveCall(name)
 
 
-_PORTS = ("model", "tools", "memory", "conversations", "locks", "clock", "ids", "human")
 NOTHING = Effects(
-    **cast("dict[str, Any]", dict.fromkeys(_PORTS, _NoPort())),
+    **cast("dict[str, Any]", dict.fromkeys((port for port, _ in OPERATIONS), _NoPort())),
     trace=NodeTimes(),
 )
 """Live ports of a replay: every call raises `LiveCall`."""

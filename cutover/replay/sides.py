@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cutover.replay.journal import ReplayMisused
-from cutover.wiring.stacks import DEFAULTS, StackNotLoaded, load_stack
+from cutover.wiring.stacks import DEFAULTS, NO_PROMPTS, StackNotLoaded, load_stack
 from router.serving.stack import LocalStack
 from router.stack import StackName
 
@@ -52,32 +52,24 @@ class Sides:
 
 
 def sides_of(
-    stack: str, against: str | None = None, prompts: Mapping[str, Path] | None = None
+    stack: str, against: str | None = None, prompts: Mapping[str, Path] = NO_PROMPTS
 ) -> Sides:
     """Read `legacy`, `graph` or `package.module:NAME`; raises `ReplayMisused`.
 
     A module's stack takes the place of the stack that `against` (legacy by default) is not.
     `prompts` are the folders of both, by flow.
     """
-    sides = _sides(stack, against)
-    requested, other = (
-        replace(one, prompts=prompts or {}) for one in (sides.requested, sides.other)
-    )
-    return Sides(requested, other)
-
-
-def _sides(stack: str, against: str | None) -> Sides:
     name = _named(stack)
     other = _named(against) if against is not None else _OPPOSITE[name or "graph"]
     if other is None:
         raise UnknownStack(str(against))
     if other == name:
         raise AgainstItself(stack)
-    if name is not None:
-        return Sides(_built_in(name), _built_in(other))
-    if not all(stack.partition(":")[::2]):
+    if name is None and not all(stack.partition(":")[::2]):
         raise UnknownStack(stack)
-    return Sides(Side(_OPPOSITE[other], stack), _built_in(other))
+    where = stack if name is None else DEFAULTS.get(name, "")
+    requested = Side(_OPPOSITE[other], where, prompts)
+    return Sides(requested, Side(other, DEFAULTS.get(other, ""), prompts))
 
 
 def load_side(side: Side) -> LocalStack:
@@ -98,7 +90,3 @@ def load_side(side: Side) -> LocalStack:
 
 def _named(stack: str) -> StackName | None:
     return next((name for name in _OPPOSITE if name == stack), None)
-
-
-def _built_in(name: StackName) -> Side:
-    return Side(name, DEFAULTS.get(name, ""))

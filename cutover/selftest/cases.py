@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
@@ -21,7 +21,6 @@ from contract.model import (
 )
 from contract.stores import Turn
 from effects.model import Fail, Script, ScriptedModel, Step, Wait
-from effects.stores.fake import MemoryConversations
 from effects.testing import World
 from effects.tools import ScriptedTools
 from rules.chat import lock_key
@@ -92,35 +91,53 @@ class Case:
         tools = ScriptedTools(
             dict(self.tools), slow=self.slow, writes=WRITES, list_fails=self.tools_fail
         )
-        model = ScriptedModel(by_round(self.answers), self.models)
-        if self.lookup_fails:
-            model = FailingLookup(self.lookup_fails)
+        fails = {"lookup": self.lookup_fails}
+        model = FailingModel(by_round(self.answers), self.models, fails=fails)
         world = World(model, tools=tools, turns=self.turns)
         if self.store_fails:
             world = World(
                 world.model,
                 tools=tools,
-                conversations=FailingConversations(world.conversations, self.store_fails),
+                conversations=FailingStore(world.conversations, self.store_fails),
             )
         return world
 
 
-class FailingLookup(ScriptedModel):
-    """A model whose lookup fails."""
+class FailingModel(ScriptedModel):
+    """A model whose `lookup` and `count` fail, where `fails` has a fault of that name."""
 
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(())
-        self._fault = fault
+    def __init__(
+        self,
+        script: Script | Sequence[Step],
+        models: Iterable[ModelInfo] | None = None,
+        tokens: Callable[[str], int] | None = None,
+        *,
+        fails: Mapping[str, Fault | None],
+    ) -> None:
+        super().__init__(script, models, tokens)
+        self._fails = fails
 
-    async def lookup(self, site: str, model_id: str) -> ModelInfo:  # noqa: ARG002 - the port's own
-        """Raise the fault."""
-        raise EffectFailed(self._fault)
+    async def lookup(self, site: str, model_id: str) -> ModelInfo:
+        """Look up, or fail."""
+        self._check("lookup")
+        return await super().lookup(site, model_id)
+
+    async def count(
+        self, site: str, model_id: str, texts: tuple[str, ...]
+    ) -> tuple[int, ...] | None:
+        """Count, or fail."""
+        self._check("count")
+        return await super().count(site, model_id, texts)
+
+    def _check(self, name: str) -> None:
+        if fault := self._fails.get(name):
+            raise EffectFailed(fault)
 
 
-class FailingConversations:
+class FailingStore:
     """A store that fails at the sites named in `faults`."""
 
-    def __init__(self, store: MemoryConversations, faults: Mapping[str, Fault]) -> None:
+    def __init__(self, store: object, faults: Mapping[str, Fault]) -> None:
         self._store = store
         self._faults = faults
 
@@ -257,7 +274,7 @@ def _store_fails(draw: Random) -> dict[str, Fault]:
 
 def _body(draw: Random, question: Turn, *, stored: bool) -> ChatRequest:
     asked = ModelOverrides(
-        model_id=draw.choice((None,) * 20 + ("gpt-4.1",) * 5 + ("nobody-knows",)),
+        model_id=draw.choice((None,) * 20 + ("gpt-4.1",) * 5 + ("no-such-model",)),
         temperature=draw.choice((None, 0.0, 0.7, 1)),
         max_tokens=draw.choice((None,) * 20 + (1, 4_096, 4_097)),
         enable_tools=draw.choice((None, None, True, False)),

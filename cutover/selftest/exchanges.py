@@ -7,13 +7,14 @@ serving and shadow do, and gives both runs' records.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import zstandard
 
 from contract import operations as ops
 from contract.flows.chat import (
+    CHAT,
     Accept,
     ChatEvent,
     End,
@@ -21,7 +22,6 @@ from contract.flows.chat import (
     StartReply,
     Success,
     ToolFeedback,
-    encode,
 )
 from contract.model import (
     AssistantMessage,
@@ -99,9 +99,9 @@ class Script:
         """The whole answer."""
         return "".join(self.pieces)
 
-    def but(self, **changes: object) -> Script:
+    def but(self, **changes: Any) -> Script:
         """Return this script with some fields replaced."""
-        return replace(self, **changes)  # type: ignore[arg-type]  # names are checked by replace
+        return replace(self, **changes)
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def events(script: Script) -> Events:
 def frames(script: Script, late_us: int = 0) -> tuple[tuple[int, str], ...]:
     """Put a script's events into stamped frames."""
     return tuple(
-        (late_us + 100_000 + k * script.step_us, script.framed(encode(event).decode()))
+        (late_us + 100_000 + k * script.step_us, script.framed(CHAT.encode(event).decode()))
         for k, event in enumerate(events(script))
     )
 

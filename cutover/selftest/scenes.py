@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from contract.flow import Event, Flow, FlowSpec, PassedEvent, Request
 from contract.flows.chat import ChatOptions, ChatRequest
 from contract.flows.companion import COMPANION, CompanionOptions, ImageTurn, MessageTurn
 from contract.flows.declared import DeclaredFlow, NoOptions, declared_spec
+from contract.flows.ops import OPS, OpsOptions, OpsRequest
 from contract.flows.pipeline import PIPELINE, PipelineOptions, PipelineRequest
 from contract.flows.session import SESSION, SessionOptions, SessionRequest, lock_key
 from contract.human import HumanAnswer
@@ -27,13 +28,15 @@ from contract.model import (
 from contract.ports import Effects
 from contract.stores import MemoryEntry, Turn
 from contract.wire import built_in
+from contract.workers import WorkerResult
 from cutover.selftest.cases import Answer, Case, Scene, by_round
 from cutover.selftest.stream_faults import SCENE
 from effects.local import ScriptedHuman
 from effects.memory import InMemoryMemory
-from effects.model import Fail, ScriptedModel, Step, Wait
+from effects.model import Fail, ScriptedModel, Step, Wait, in_turn
 from effects.testing import World
 from effects.tools import ScriptedTools
+from effects.workers import ScriptedWorkers, WorkerStep
 from rules.pipeline import CHECK_TEMPERATURE
 
 PNG = (
@@ -59,13 +62,16 @@ class Turned:
     tools: Mapping[str, str | ToolResult] = field(default_factory=dict)
     memories: tuple[MemoryEntry, ...] = ()
     human: tuple[HumanAnswer, ...] = ()
+    workers: Mapping[str, tuple[WorkerStep, ...]] = field(default_factory=dict)
     taken: str = ""
 
     def world(self) -> World:
         """Return a new world."""
-        rounds = by_round(self.answers)
+        rounds, steps = by_round(self.answers), in_turn(*self.answers)
 
-        def script(call: ModelCall) -> Sequence[Step]:
+        def script(call: ModelCall) -> Iterable[Step]:
+            if self.workers:
+                return steps(call)
             if call.temperature == CHECK_TEMPERATURE:
                 return self.check
             return self.facts if getattr(call, "json_object", False) else tuple(rounds(call))
@@ -76,12 +82,13 @@ class Turned:
             turns=self.turns,
             memory=InMemoryMemory(self.memories),
             human=ScriptedHuman(self.human),
+            workers=ScriptedWorkers(self.workers),
         )
 
 
-def _said(*pieces: str, every: float = 0.6) -> Answer:
+def _said(*pieces: str) -> Answer:
     """Answer with pieces, one after another."""
-    steps = (step for piece in pieces for step in (Wait(every), Chunk(text=piece)))
+    steps = (step for piece in pieces for step in (Wait(0.6), Chunk(text=piece)))
     return (*steps, Chunk(finish="stop", model="m-1"))
 
 
@@ -152,6 +159,48 @@ def _pipeline(session: str, **changes: Any) -> Turned:
         "memories": MEMORIES,
     }
     return Turned(**parts | changes)
+
+
+def _ops(message: str, **changes: Any) -> Turned:
+    parts: dict[str, Any] = {
+        "spec": OPS,
+        "request": Request(OpsRequest(input=message, session_id="s-1"), OpsOptions(max_tokens=256)),
+        "answers": (_said(f"[{DISK},{RESTART}]"), FINAL),
+        "turns": _past("s-1"),
+        "workers": {
+            "system.disk": (
+                *("检查 /", Wait(0.6), "检查 /data", Wait(0.6)),
+                WorkerResult(ok=True, message="2 个磁盘，已用 40%", data=[{"name": "/"}]),
+            ),
+            "system.memory": (
+                *("读取", Wait(0.3)),
+                WorkerResult(ok=False, message="内存 读不到", code="worker_timeout"),
+            ),
+            "container.restart": (
+                *("停止 web", Wait(0.6)),
+                WorkerResult(ok=True, message="web 已重启，用了 2 秒"),
+            ),
+            "deploy.plan": (
+                WorkerResult(ok=True, message="将发布 r-7，3 个文件", data={"release": "r-7"}),
+            ),
+            "deploy.build": ("复制", Wait(0.6), WorkerResult(ok=True, message="r-7 已构建")),
+            "deploy.release": (WorkerResult(ok=True, message="r-7 已发布"),),
+            "deploy.verify": (
+                Wait(0.6),
+                WorkerResult(ok=False, message="没有回应", code="unverified"),
+            ),
+            "deploy.rollback": (WorkerResult(ok=True, message="退回 r-6"),),
+        },
+        "human": (HumanAnswer("approve", by="ann"),),
+    }
+    return Turned(**parts | changes)
+
+
+DISK = '{"worker":"system","action":"disk"}'
+RESTART = '{"worker":"container","action":"restart","args":{"name":"web"}}'
+MEMORY = '{"worker":"system","action":"memory"}'
+DEPLOY = '{"worker":"deploy","action":"run"}'
+FINAL = _said('{"final":"磁盘已用 40%，', '2026-11-21 重启了 web。"}')
 
 
 def _companion(message: str, **changes: Any) -> Turned:
@@ -366,6 +415,15 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
         _pipeline("s-2", answers=(_said(*PIECES[:3]),), turns=()),
         _pipeline("s-3", answers=(FAILING,)),
         _pipeline("s-4", taken=lock_key("s-4")),
+    ),
+    "ops": (
+        _ops("磁盘满了吗？ web 2026-11-21 重启过吗？"),
+        _ops("看看磁盘 2 次", answers=(_said(f"[{DISK},{MEMORY}]"), FINAL)),
+        _ops("看看磁盘 3 次", answers=(_said(f"[{DISK},{DISK}]"), FAILING)),
+        _ops("重启 web", human=()),
+        _ops("重启 web", human=(HumanAnswer("reject", by="ann"),)),
+        _ops("看看磁盘", taken=lock_key("s-1")),
+        _ops("发布新版本吧，然后报告", answers=(_said(f"[{DEPLOY}]"), FINAL)),
     ),
     "companion": (
         _companion("今天很开心！北京 天气 怎么样？"),

@@ -187,6 +187,7 @@ def _secrets(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:
     variables |= {settings.server.qa_key_env, settings.captures.pseudonym_key_env, KEY}
     variables |= {settings.tracing.endpoint_env, settings.conversations.token_env}
     variables |= {name for one in settings.tools.mcp.values() for name in (*one.env, one.token_env)}
+    variables |= set(settings.workers.deploy.env)
     for where in settings.stores.model_dump().values():
         variables.add(where.removeprefix("env:") if where.startswith("env:") else "")
     values = {environ.get(variable, "") for variable in variables}

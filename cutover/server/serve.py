@@ -52,6 +52,18 @@ _M_MMAP_THRESHOLD = -3
 _MALLOC_VARIABLES = ("MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
+def write_drain_seconds(settings: Settings) -> float:
+    """Return the most seconds for which a router that stops waits for writes alone."""
+    longest = settings.writes.longest
+    return min(longest, settings.server.drain_write_seconds or longest)
+
+
+def stop_seconds(settings: Settings) -> float:
+    """Return the most seconds that a process may take to stop."""
+    closing = FAILURE_FRAME_SECONDS + CLOSING_SECONDS
+    return 2 * settings.server.drain_seconds + write_drain_seconds(settings) + closing
+
+
 class Server(uvicorn.Server):
     """uvicorn that ends streams at a deadline and leaves the end of the process to its caller."""
 
@@ -75,11 +87,24 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more requests; streams open at the deadline end in their failure frames."""
         self._router.draining = True
-        deadline = asyncio.get_running_loop().call_later(self._drain_seconds, self._router.cut)
+        most = self._drain_seconds + write_drain_seconds(self._router.settings())
+        # A backstop: the task below ends what is left.
+        self.config.timeout_graceful_shutdown = round(most) + 2 * FAILURE_FRAME_SECONDS
+        ending = asyncio.create_task(self._end_streams(), name="end streams")
         try:
             await super().shutdown(sockets)
         finally:
-            deadline.cancel()
+            if self.force_exit and not ending.done():  # a second signal
+                self._router.abandon_writes()
+            ending.cancel()
+
+    async def _end_streams(self) -> None:
+        await asyncio.sleep(self._drain_seconds)
+        await self._router.cut_after_writes()
+        await asyncio.sleep(FAILURE_FRAME_SECONDS)
+        for task in self.server_state.tasks:
+            task.cancel()
+        self.force_exit = True
 
 
 def server(app: FastAPI, router: Router, drain_seconds: float) -> Server:
@@ -95,7 +120,6 @@ def server(app: FastAPI, router: Router, drain_seconds: float) -> Server:
         access_log=False,
         log_config=None,
         server_header=False,
-        timeout_graceful_shutdown=round(drain_seconds) + FAILURE_FRAME_SECONDS,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
     )
     return Server(config, router, drain_seconds)
@@ -129,12 +153,12 @@ def _serve_with_workers(plan: ServePlan) -> int:
     resolve_stores(plan.settings.stores, os.environ, plan.workers)
     freeze_garbage_collector()
     listeners = shared_listeners(plan.host, plan.port, plan.workers)
-    watched, drain = plan.watched, plan.settings.server.drain_seconds
+    watched = plan.watched
     with _common_metrics(plan.settings), TemporaryDirectory(prefix="cutover-workers-") as folder:
         return Supervisor(
             listeners,
             partial(_work, replace(plan, gateways=Path(folder))),
-            stop_seconds=2 * drain + FAILURE_FRAME_SECONDS + CLOSING_SECONDS,
+            stop_seconds=stop_seconds(plan.settings),
             announce=lambda: plan.announce(listeners[0].open()),
             # A restarted worker begins with the last good configuration, as the others have it.
             tick=(lambda: None) if watched is None else watched.poll_once,

@@ -12,6 +12,7 @@ from router.config.schema import StoreSettings
 from router.gateway import WorkerPeers
 
 _STORES = ("conversations", "memory", "pauses")
+_AUDIT = "audit"
 _COORDINATION = ("locks", "pins")
 _SHARED_STATE = "shared_state"
 _CHECKPOINTS = "checkpoints"
@@ -44,18 +45,20 @@ def resolve_stores(
     """Return the addresses of the stores, variables looked up and `auto` decided.
 
     For one worker `auto` is `process`, for several the first SQLite file of the other stores; for
-    the shared state it is where the locks are.
+    the shared state it is where the locks are, for the audit where the pauses are.
 
     Raises:
         NotShared: a store cannot be shared by several workers.
         ConfigRefused: a variable is not set.
     """
-    names = (*_STORES, *_COORDINATION, _SHARED_STATE, _CHECKPOINTS)
+    names = (*_STORES, _AUDIT, *_COORDINATION, _SHARED_STATE, _CHECKPOINTS)
     found = {name: resolve_address(getattr(stores, name), environ) for name in names}
     found[_CHECKPOINTS] = checkpoints_address(found["conversations"], found[_CHECKPOINTS])
+    if found[_AUDIT] == AUTO:
+        found[_AUDIT] = found["pauses"]
     common = PROCESS
     if workers > 1:
-        for name in (*_STORES, _CHECKPOINTS):
+        for name in (*_STORES, _AUDIT, _CHECKPOINTS):
             if found[name] == _IN_MEMORY:
                 raise NotShared(workers, name, found[name], "sqlite:///…")
         files = (found[name] for name in _STORES if found[name].startswith("sqlite://"))

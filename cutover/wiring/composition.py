@@ -11,11 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from contract.ports import Effects, Memory, Model
+from contract.ports import Audit, Effects, Memory, Model, Workers
 from cutover.flows import flows_of
 from cutover.stores import (
     Locks,
     conversations_token,
+    open_audit,
     open_conversations,
     open_locks,
     open_memory,
@@ -39,19 +40,26 @@ from cutover.wiring.router import assemble_router
 from cutover.wiring.sessions import StoredSessions
 from cutover.wiring.stacks import open_stacks, prompt_folders, refuse_missing_flows
 from cutover.wiring.telemetry import Metrics, open_metrics, open_tracing
-from cutover.wiring.tools import open_tool_servers, tool_servers
-from effects.local import NoHuman, RandomIds, SystemClock
+from cutover.wiring.tools import open_tool_servers, open_workers, refuse_unknown_tools, tool_servers
+from effects.local import NoAudit, NoHuman, NoWorkers, RandomIds, SystemClock
 from effects.loop_time import counted_loop_time
 from effects.memory.embeddings import Embedder
 from effects.model import ModelEntry, ModelRegistry, RescuingModel
 from effects.stores import ConversationStore, StoredWrite
 from effects.stores.shadow_replies import ShadowReplies
 from effects.tape import NodeTimes
-from effects.tools import ToolRegistry, ToolSource, builtin_tools
+from effects.tools import (
+    Tool,
+    ToolRegistry,
+    ToolSource,
+    builtin_tools,
+    names_taken,
+    python_tools,
+)
 from router.admin.audit import Change, now, write_audit
 from router.admin.pages import RecentExchanges
 from router.capture.writer import CaptureWriter
-from router.config.capabilities import powers_of
+from router.config.capabilities import default_models, powers_of
 from router.config.schema import CaptureSettings, Settings, StoreSettings
 from router.context import Observer
 from router.exchange_ids import ExchangeIds, exchange_key, new_exchange_id
@@ -65,6 +73,7 @@ from router.telemetry.access_log import AccessLog
 
 CLOCK = SystemClock()
 IDS = RandomIds()
+NO_WORKERS, NO_AUDIT = NoWorkers(), NoAudit()
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +105,8 @@ class LivePorts:
     memory: Memory
     conversations: ConversationStore
     locks: Locks
+    workers: Workers = NO_WORKERS
+    audit: Audit = NO_AUDIT
 
     def __call__(self, flow: str, body: Any) -> Effects:
         """Return the ports for one request of a flow, whose conversations and locks are its own."""
@@ -108,6 +119,8 @@ class LivePorts:
             clock=CLOCK,
             ids=IDS,
             human=NoHuman(),
+            workers=self.workers,
+            audit=self.audit,
             trace=NodeTimes(),
         )
 
@@ -127,10 +140,14 @@ async def open_services(
     stores = resolve_stores(first.stores, environ, workers.workers)
     # Errors of the configuration come before anything is created on disk.
     entries = model_entries(first, environ)
-    servers = tool_servers(first.tools, environ)
+    tools = python_tools(first.tools.python.modules)
+    taken = names_taken(tools)
+    refuse_unknown_tools(first, taken)
+    servers = tool_servers(first.tools, environ, taken)
     token = conversations_token(first.conversations, environ)
     async with AsyncExitStack() as stack:
         stack.enter_context(counted_loop_time())
+        instructed = open_workers(first.workers, environ, stack)
         observers = open_tracing(first.tracing, environ, stack)
         known = stacks or await open_stacks(
             first.stacks, stack, stores.checkpoints, prompt_folders(first)
@@ -145,8 +162,10 @@ async def open_services(
         model = RescuingModel(models, policy)
         embedder = await open_embedder(first.embeddings, environ, stack)
         sources = open_tool_servers(servers, stack)
-        turns = await open_conversations(stores.conversations, stack, token)
-        live = await _open_live_ports(first, stores, model, embedder, sources, turns, stack)
+        conversations = await open_conversations(stores.conversations, stack, token)
+        live = await _open_live_ports(
+            first, stores, model, embedder, tools, sources, conversations, instructed, stack
+        )
         sealing = pause_encryption(first.pauses, environ)
         pauses = await open_pauses(stores.pauses, stack, sealing)
         write_journal = None
@@ -157,7 +176,7 @@ async def open_services(
         replies = ShadowReplies()
         await stack.enter_async_context(following(replies, live.conversations))
         key = environ.get(first.captures.pseudonym_key_env, "").encode()
-        neighbours = workers.neighbours  # they know by an id whose it is
+        neighbours = workers.neighbours  # an exchange's id names its worker
         draw = neighbours.exchange_id if neighbours else new_exchange_id
         captures = CaptureWriter(first.captures, flows, salt=first.rollout.salt, key=key)
         stack.push_async_callback(captures.aclose)
@@ -200,6 +219,7 @@ async def open_services(
                     "conversations": live.conversations,
                     "memory": live.memory,
                     "pauses": pauses,
+                    "audit": live.audit,
                 },
                 sessions=StoredSessions(live, known, pauses, replies),
                 state_sync=await _open_state_sync(stores.shared_state, router, stack),
@@ -213,21 +233,26 @@ async def _open_live_ports(
     stores: StoreSettings,
     model: Model,
     embedder: Embedder | None,
+    own_tools: Sequence[Tool],
     sources: Sequence[ToolSource],
     conversations: ConversationStore,
+    workers: Workers,
     stack: AsyncExitStack,
 ) -> LivePorts:
     """Open the stores and tools that stacks reach; `stores` are their addresses, looked up."""
     least = settings.embeddings.least_similarity
     memory = await open_memory(stores.memory, stack, embedder, least)
     tools = ToolRegistry(
-        builtin_tools(CLOCK, memory),
+        [*builtin_tools(CLOCK, memory), *own_tools],
         longest=settings.limits.tool_seconds,
+        limits=settings.limits.tools,
         characters=settings.limits.tool_characters,
         sources=sources,
     )
     stack.push_async_callback(tools.aclose)
-    return LivePorts(model, tools, memory, conversations, await open_locks(stores.locks, stack))
+    locks = await open_locks(stores.locks, stack)
+    audit = await open_audit(stores.audit, stack)
+    return LivePorts(model, tools, memory, conversations, locks, workers, audit)
 
 
 async def _open_state_sync(address: str, router: Router, stack: AsyncExitStack) -> StateSync | None:
@@ -290,14 +315,11 @@ def model_faults(entries: Sequence[ModelEntry], settings: Settings) -> dict[str,
     local = any(powers.taped for powers in powers_of(settings.stacks).values())
     if not entries and (local or settings.gateway.enabled):
         return {"models": f"none is configured, and {KEY} is not set"}
-    if not local:
-        return {}
     known = {entry.model_id for entry in entries}
     missing = [
-        f"flows.{name}.options.{field} = {model_id!r} is none of them"
-        for name, flow in settings.flows.items()
-        for field in ("model_id", "vision_model_id")
-        if (model_id := getattr(flow.options, field, None)) is not None and model_id not in known
+        f"{key} = {model_id!r} is none of them"
+        for key, model_id in default_models(settings)
+        if model_id not in known
     ]
     return {"models": "; ".join(missing)} if missing else {}
 

@@ -92,19 +92,15 @@ def finishing(finish: Callable[[], Awaitable[None]]) -> AbstractAsyncContextMana
 
 
 def following(
-    replies: ShadowReplies, conversations: ConversationStore, seconds: float = PERIOD
+    replies: ShadowReplies, conversations: ConversationStore
 ) -> AbstractAsyncContextManager[None]:
     """Remove the shadows' own replies to messages that are deleted from the conversations."""
-    return periodic("follow replies", partial(drop_unknown, replies, conversations), seconds)
+    return periodic("follow replies", partial(drop_unknown, replies, conversations), PERIOD)
 
 
 async def drop_unknown(replies: ShadowReplies, conversations: ConversationStore) -> None:
-    """Remove the replies to messages the store no longer has; a failing store is read later."""
+    """Remove the replies to messages the store no longer has; raises `EffectFailed`."""
     for chat in replies.chats:
-        try:
-            stored = conversations.of(chat.flow)
-            turns = await stored.history(_SITE, chat.chat_id, before="", limit=_LATEST)
-        except EffectFailed as failure:
-            log.warning("shadows' own replies are not checked: %s", failure.fault.code)
-            return
+        stored = conversations.of(chat.flow)
+        turns = await stored.history(_SITE, chat.chat_id, before="", limit=_LATEST)
         replies.retain(chat, {turn.message_id for turn in turns})

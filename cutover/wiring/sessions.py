@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from contract.errors import Refused
+from contract.human import PendingQuestion
 from contract.ports import Memory
 from contract.stores import ChatKey, DataSubject, Turn
 from cutover.stores import Locks
@@ -62,6 +63,15 @@ class StoredSessions:
         """Return every turn of a session, oldest first; () for an unknown one."""
         conversations = self.live.conversations.of(self.flow)
         return await conversations.history(_SITE, session_id, before="", limit=MOST_TURNS)
+
+    async def questions(self, session_id: str) -> tuple[PendingQuestion, ...]:
+        """Return the questions of a session that wait for an answer, or to be resumed."""
+        found = await self.pauses.pending(session_id, flow=self.flow or None)
+        return tuple(
+            PendingQuestion(pause.hitl_id, pause.question.form)
+            for pause in found
+            if pause.question is not None and pause.state in {"open", "answered"}
+        )
 
     async def forget(self, session_id: str, *, lock: str) -> bool:
         """Delete a session everywhere; False when nothing was stored.

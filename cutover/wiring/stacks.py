@@ -12,6 +12,7 @@ from pathlib import Path
 
 from contract.errors import CutoverError
 from contract.flow import FlowSpec, OpenedFlows
+from contract.threads import ReadThreads
 from effects.circuit_breaker import CircuitBreaker, after_each_failure
 from router.config.capabilities import serving_stacks
 from router.config.schema import RemoteStackSettings, Settings, StackSettings
@@ -89,16 +90,9 @@ async def open_stacks(
         if isinstance(place, RemoteStackSettings):
             found[name] = await opened.enter_async_context(RemoteStack.open(name, place))
             continue
-        loaded = load_stack(name, place)
-        try:
-            flows = await _open_flows(place, checkpoints, opened, prompts)
-        except PromptRefused as refused:
-            raise StackNotLoaded(name, place, str(refused)) from refused
-        if flows is None:
-            found[name] = load_stack(name, place, prompts) if prompts else loaded
-            continue
-        code = fingerprint(place.partition(":")[0], prompts)
-        found[name] = replace(loaded, flows=flows.flows, forget=flows.forget, fingerprint=code)
+        stack = load_stack(name, place, prompts)
+        flows = await _open_flows(place, checkpoints, opened, prompts)
+        found[name] = replace(stack, flows=flows.flows, forget=flows.forget) if flows else stack
     return found
 
 
@@ -129,6 +123,23 @@ async def _open_flows(
     own = {"prompts": prompts} if prompts and hasattr(module, "with_prompts") else {}
     flows: OpenedFlows = await opened.enter_async_context(hook(checkpoints, breaker, **own))
     return flows
+
+
+class NoReaderOfThreads(CutoverError):
+    """No stack can read the checkpoints of an application's own graph."""
+
+    def __init__(self) -> None:
+        super().__init__("no stack of this process reads saved threads (hook saved_threads)")
+
+
+def reader_of_threads() -> ReadThreads:
+    """Return the built-in stack's hook that reads saved threads; raises `NoReaderOfThreads`."""
+    for place in DEFAULTS.values():
+        hook = getattr(import_module(place.partition(":")[0]), "saved_threads", None)
+        if hook is not None:
+            read: ReadThreads = hook
+            return read
+    raise NoReaderOfThreads
 
 
 class NoDiagram(CutoverError):
@@ -173,16 +184,17 @@ def load_stack(name: StackName, where: str, prompts: Mapping[str, Path] = NO_PRO
     if not isinstance(flows, Mapping) or not all(map(callable, flows.values())):
         why = "that is no mapping from the names of flows to flows"
         raise StackNotLoaded(name, where, why)
-    if not prompts:
-        return LocalStack(name, flows, fingerprint(module_name))
-    hook = getattr(module, "with_prompts", None)
-    if hook is None:
+    if prompts and not hasattr(module, "with_prompts"):
         log.warning("stack %r reads no prompts of %s: no with_prompts", name, ", ".join(prompts))
-        return LocalStack(name, flows, fingerprint(module_name))
-    try:
-        flows = {**flows, **hook(prompts)}
-    except PromptRefused as refused:
-        raise StackNotLoaded(name, where, str(refused)) from refused
+        prompts = NO_PROMPTS
+    for flow, folder in prompts.items():
+        if not folder.is_dir():
+            raise StackNotLoaded(name, where, f"flows.{flow}.prompts: no folder {str(folder)!r}")
+    if prompts:
+        try:
+            flows = {**flows, **module.with_prompts(prompts)}
+        except PromptRefused as refused:
+            raise StackNotLoaded(name, where, str(refused)) from refused
     return LocalStack(name, flows, fingerprint(module_name, prompts))
 
 

@@ -1,30 +1,54 @@
-"""Tool servers (MCP) from settings."""
+"""Tool servers (MCP) and workers from settings; `effects.tools` reads tools of a team's modules."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from contract.errors import MissingExtra
 from effects.model import Secret
+from effects.workers import WorkerRegistry
+from effects.workers.action import Action
+from effects.workers.container import ContainerWorker
+from effects.workers.deploy import Deployment, DeployWorker
+from effects.workers.network import NetworkWorker
+from effects.workers.system import SystemWorker
+from effects.workers.threads import WorkerThreads
 from router.config.addresses import read_secret
+from router.config.errors import unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from contextlib import AsyncExitStack
 
     from effects.tools.mcp import McpConnection, McpServer
-    from router.config.schema import McpServerSettings, ToolSettings
+    from router.config.schema import (
+        DeploySettings,
+        McpServerSettings,
+        Settings,
+        ToolSettings,
+        WorkerSettings,
+    )
 
 _LIBRARY = "effects.tools.mcp"
 _EXTRA = "mcp"
+_HERE = "configuration"
+NO_NAMES: Mapping[str, str] = {}
 
 
-def tool_servers(tools: ToolSettings, environ: Mapping[str, str]) -> Sequence[McpServer]:
-    """Return the servers; raises `MissingExtra`, `ConfigRefused` for a variable that is not set."""
-    return [tool_server(name, section, environ) for name, section in tools.mcp.items()]
+def tool_servers(
+    tools: ToolSettings, environ: Mapping[str, str], taken: Mapping[str, str] = NO_NAMES
+) -> Sequence[McpServer]:
+    """Return the servers; raises `MissingExtra`, `ConfigRefused` for a variable that is not set.
+
+    `taken` are the names of other tools, and where each is from.
+    """
+    return [tool_server(name, section, environ, taken) for name, section in tools.mcp.items()]
 
 
 def open_tool_servers(
@@ -42,7 +66,12 @@ def open_tool_servers(
     return connections
 
 
-def tool_server(name: str, section: McpServerSettings, environ: Mapping[str, str]) -> McpServer:
+def tool_server(
+    name: str,
+    section: McpServerSettings,
+    environ: Mapping[str, str],
+    taken: Mapping[str, str] = NO_NAMES,
+) -> McpServer:
     """Return one server; raises `MissingExtra`, `ConfigRefused`."""
     server: McpServer = mcp().McpServer(
         name=name,
@@ -57,8 +86,17 @@ def tool_server(name: str, section: McpServerSettings, environ: Mapping[str, str
         deny=frozenset(section.deny),
         read_only=_declared(section.read_only),
         idempotent=_declared(section.idempotent),
+        taken=taken,
     )
     return server
+
+
+def refuse_unknown_tools(settings: Settings, known: Mapping[str, str]) -> None:
+    """Raise `ConfigRefused` for the limit of a tool that is not `known`, nor may be a server's."""
+    prefixes = tuple(one.prefix or "" for one in settings.tools.mcp.values())
+    for name in settings.limits.tools:
+        if name not in known and not name.startswith(prefixes):
+            raise unknown_name(_HERE, "limits.tools", known, "tool", name)
 
 
 Declared: TypeAlias = bool | tuple[str, ...] | str
@@ -84,3 +122,64 @@ def mcp() -> Any:
     # It logs messages it cannot parse, and these may hold what users wrote.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
     return library
+
+
+INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+"""Variables that the commands of a deployment get in any case."""
+
+
+def open_workers(
+    settings: WorkerSettings, environ: Mapping[str, str], stack: AsyncExitStack
+) -> WorkerRegistry:
+    """Return the workers that are configured; what they run is ended with `stack`.
+
+    Raises `ConfigRefused` for a variable that is not set.
+    """
+    threads = WorkerThreads()
+    stack.callback(threads.close)
+    actions = dict[tuple[str, str], Action]()
+    actions |= SystemWorker(
+        threads,
+        shown=settings.system,
+        root=_folder(settings.root),
+        temporary_root=_folder(settings.temporary_root),
+    ).actions()
+    actions |= NetworkWorker(settings.hosts).actions()
+    if settings.engine:
+        actions |= ContainerWorker(
+            threads,
+            settings.engine,
+            settings.containers,
+            seconds=settings.seconds,
+            most=settings.output_bytes,
+        ).actions()
+    if settings.deploy.root:
+        deployment = _deployment(settings.deploy, settings.output_bytes, environ)
+        actions |= DeployWorker(threads, deployment).actions()
+    workers = WorkerRegistry(actions, seconds=settings.seconds, limits=settings.limits)
+    stack.push_async_callback(workers.aclose)
+    return workers
+
+
+def _deployment(section: DeploySettings, most: int, environ: Mapping[str, str]) -> Deployment:
+    passed = {name: environ[name] for name in INHERITED if name in environ}
+    return Deployment(
+        root=_absolute(section.root),
+        source=_absolute(section.source),
+        build=section.build,
+        check=section.check,
+        check_url=section.check_url,
+        check_seconds=section.check_seconds,
+        environ=passed | {name: read_secret(name, environ).decode() for name in section.env},
+        keep=section.keep,
+        most=most,
+    )
+
+
+def _folder(configured: str) -> Path | None:
+    return _absolute(configured) if configured else None
+
+
+def _absolute(configured: str) -> Path:
+    """Return a folder without a link's being resolved: results name it as it is configured."""
+    return Path(os.path.abspath(configured))  # noqa: PTH100 - Path.resolve follows links

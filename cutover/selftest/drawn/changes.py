@@ -50,17 +50,17 @@ _LISTS: Mapping[str, Callable[[list[Any]], list[Any]]] = {
 }
 
 
-class Change(msgspec.Struct, frozen=True):
-    """One kind of change: by `name` what is done to a text, beside what is to others."""
+class ValueChange(msgspec.Struct, frozen=True):
+    """What is done to a text (`name`), to a number and to a list (`items`)."""
 
     name: str
     number: str
     items: str
 
 
-def draw_change(draw: Random) -> Change:
+def draw_change(draw: Random) -> ValueChange:
     """Draw what is done to a text, a number or a list, whichever stands at the place."""
-    return Change(*(draw.choice(list(kinds)) for kinds in (_TEXTS, _NUMBERS, _LISTS)))
+    return ValueChange(*(draw.choice(list(kinds)) for kinds in (_TEXTS, _NUMBERS, _LISTS)))
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Spoiler:
     are the beginnings of the paths that may, or may not, be changed; "" or none: all may.
     """
 
-    change: Change
+    change: ValueChange
     at: float
     within: tuple[str, ...] = ()
     without: tuple[str, ...] = ()

@@ -85,6 +85,8 @@ _PARTS: Mapping[str, Operation] = {
     "release": ops.LOCK_RELEASE,
     "human question": ops.HUMAN_OPEN,
     "lookup": ops.MODEL_LOOKUP,
+    "instruction": ops.WORKERS_RUN,
+    "audit entry": ops.AUDIT_APPEND,
 }
 _RESULTS: Mapping[str, Operation] = {
     "tool result": ops.TOOLS_RUN,
@@ -110,6 +112,7 @@ _WITHOUT: Mapping[Operation, object] = {
     ops.TURN_HISTORY: (),
     ops.LOCK_ACQUIRE: True,
     ops.LOCK_RELEASE: None,
+    ops.AUDIT_APPEND: None,
 }
 """What a stack takes for the answer of a call it does not make."""
 _TWICE = (*_WITHOUT, ops.CLOCK_NOW, ops.IDS_NEW, ops.MODEL_LOOKUP, ops.HUMAN_OPEN)

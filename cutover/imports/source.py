@@ -1,0 +1,233 @@
+"""Rows of an old application: CSV, JSON lines or the result of a query, one at a time."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from io import SEEK_END
+from pathlib import Path, PurePath
+from typing import IO, Any, Final, NamedTuple
+from urllib.parse import quote
+
+import fsspec
+import msgspec
+from sqlalchemy import URL, create_engine, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from compare.input.batches import decompressed
+from compare.input.damage import Damage
+from contract.errors import CutoverError
+
+_PIECE: Final = 1 << 18
+_FIELD: Final = 1 << 24
+"""Characters of one CSV field: beyond, its closing quote is missing."""
+_FETCHED: Final = 1_000
+_DELIMITERS: Final = {".csv": ",", ".tsv": "\t"}
+_JSON_LINES: Final = frozenset({".jsonl", ".ndjson"})
+
+_object = msgspec.json.Decoder(dict[str, Any])
+
+
+class SourceRow(NamedTuple):
+    """A row by its columns; `line` is where it begins in a file, or its number in a result.
+
+    With a `fault` it could not be read, and has no values.
+    """
+
+    line: int
+    values: Mapping[str, Any]
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Where rows come from, and the rows, which can be read once.
+
+    `columns` is None where each row names its own. `size` and `position()` are in bytes, None
+    where there is no telling.
+    """
+
+    name: str
+    columns: tuple[str, ...] | None
+    rows: Iterator[SourceRow]
+    size: int | None = None
+    position: Callable[[], int | None] = lambda: None
+
+
+class SourceUnreadable(CutoverError):
+    """Rows cannot be read, or not to their end."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name!r} cannot be read: {reason}")
+
+
+@contextmanager
+def open_rows(source: str, query: str | None = None) -> Iterator[Rows]:
+    """Open a file (a path or fsspec URL), or a database (an SQLAlchemy URL) for a query.
+
+    Reading raises `SourceUnreadable` where something is cut off, and `OSError`.
+    """
+    if query is not None:
+        with _result(source, query) as rows:
+            yield rows
+        return
+    suffixes = PurePath(source).suffixes
+    compression = suffixes.pop() if suffixes and suffixes[-1] in {".gz", ".zst"} else ""
+    kind = suffixes[-1] if suffixes else ""
+    if kind not in _JSON_LINES and kind not in _DELIMITERS:
+        known = ", ".join((*_DELIMITERS, *sorted(_JSON_LINES)))
+        raise SourceUnreadable(
+            _without_password(source),
+            f"known are {known}, each also .gz or .zst; a database needs --query",
+        )
+    with _opened(source) as file:
+        sized = file.seekable()
+        size = file.seek(0, SEEK_END) if sized else None
+        if sized:
+            file.seek(0)
+        lines = _lines(_plain(file, compression, source))
+        columns: tuple[str, ...] | None = None
+        if kind in _JSON_LINES:
+            found = _from_json(lines)
+        else:
+            columns, found = _from_csv(lines, source, _DELIMITERS[kind])
+        yield Rows(source, columns, found, size, file.tell if sized else lambda: None)
+
+
+def _opened(source: str) -> IO[bytes]:
+    if "://" not in source:
+        return Path(source).open("rb")
+    try:
+        system, path = fsspec.core.url_to_fs(source)
+    except (ValueError, ImportError) as error:
+        raise SourceUnreadable(_without_password(source), str(error)) from error
+    opened: IO[bytes] = system.open(path, "rb")
+    return opened
+
+
+def _plain(file: IO[bytes], compression: str, name: str) -> Iterator[bytes]:
+    """Yield a file's content, decompressed."""
+    pieces = iter(lambda: file.read(_PIECE), b"")
+    match compression:
+        case ".zst":
+            for part in decompressed(pieces, name, retained=_PIECE):
+                if isinstance(part, Damage):
+                    raise SourceUnreadable(name, f"{part.place}: {part.detail}")
+                yield part.data
+        case ".gz":
+            try:
+                with gzip.open(file) as opened:
+                    yield from iter(lambda: opened.read(_PIECE), b"")
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise SourceUnreadable(name, str(error)) from error
+        case _:
+            yield from pieces
+
+
+def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
+    """Yield lines with their ends; bytes that are no UTF-8 become lone surrogates."""
+    rest, mark = b"", codecs.BOM_UTF8
+    for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            yield (line.removeprefix(mark) + b"\n").decode("utf-8", "surrogateescape")
+            mark = b""
+    if rest:
+        yield rest.removeprefix(mark).decode("utf-8", "surrogateescape")
+
+
+def _from_json(lines: Iterator[str]) -> Iterator[SourceRow]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            yield SourceRow(number, _object.decode(line))
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            yield SourceRow(number, {}, "no JSON object in UTF-8")
+
+
+def _from_csv(
+    lines: Iterator[str], name: str, delimiter: str
+) -> tuple[tuple[str, ...], Iterator[SourceRow]]:
+    csv.field_size_limit(_FIELD)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    try:
+        header = next(reader, None)
+    except csv.Error as error:
+        raise SourceUnreadable(name, f"line 1: {error}") from error
+    if not header:
+        raise SourceUnreadable(name, "line 1: no columns; the first line names them")
+
+    def rows() -> Iterator[SourceRow]:
+        while True:
+            line = reader.line_num + 1
+            try:
+                fields = next(reader, None)
+            except csv.Error as error:
+                yield SourceRow(line, {}, str(error))
+                continue
+            if fields is None:
+                return
+            if len(fields) == len(header):
+                yield SourceRow(line, dict(zip(header, fields, strict=True)))
+            elif fields:
+                why = f"{len(fields)} fields where the first line names {len(header)} columns"
+                yield SourceRow(line, {}, why)
+
+    return tuple(header), rows()
+
+
+@contextmanager
+def _result(address: str, query: str) -> Iterator[Rows]:
+    name = _without_password(address)
+    try:
+        engine = create_engine(_for_reading(make_url(address)))
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise SourceUnreadable(name, "no SQLAlchemy URL, such as postgresql://…") from error
+    except ImportError as error:
+        raise SourceUnreadable(name, f"its driver is not installed: {error}") from error
+    with _translated(name), ExitStack() as stack:
+        stack.callback(engine.dispose)
+        connection = stack.enter_context(engine.connect())
+        # A colon or a percent sign in the query is meant as it stands.
+        streamed = connection.execution_options(yield_per=_FETCHED, no_parameters=True)
+        result = stack.enter_context(streamed.exec_driver_sql(query))
+        if not result.returns_rows:
+            raise SourceUnreadable(name, "the query returns no rows")
+        columns = tuple(result.keys())
+        found = enumerate(result, 1)
+        yield Rows(
+            name,
+            columns,
+            (SourceRow(at, dict(zip(columns, row, strict=True))) for at, row in found),
+        )
+
+
+def _for_reading(url: URL) -> URL:
+    """Return the URL that opens a file of SQLite for reading: by default it would be created."""
+    path = url.database
+    if url.get_backend_name() != "sqlite" or not path or path.startswith((":", "file:")):
+        return url
+    return url.set(database=f"file:{quote(path)}", query={"mode": "ro", "uri": "true"})
+
+
+@contextmanager
+def _translated(name: str) -> Iterator[None]:
+    try:
+        yield
+    except SQLAlchemyError as error:
+        # Without the statement and the link to a page that the library adds.
+        reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        raise SourceUnreadable(name, reason) from error
+
+
+def _without_password(address: str) -> str:
+    try:
+        return make_url(address).render_as_string(hide_password=True)
+    except ArgumentError:
+        return address
