@@ -15,7 +15,16 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from benchmarks import capacity, first_frame, interruption, journal, load_truth, shadow, soak
+from benchmarks import (
+    capacity,
+    first_frame,
+    flow_costs,
+    interruption,
+    journal,
+    load_truth,
+    shadow,
+    soak,
+)
 from benchmarks.harness import FULL, QUICK, Effort
 from benchmarks.remote import pass_through
 from benchmarks.rows import BenchRow, table
@@ -52,6 +61,7 @@ def _recalled(effort: Effort) -> Sequence[int]:
 BENCHES: dict[str, Bench] = {
     "capacity": capacity.measure,
     "first_frame": first_frame.measure,
+    "flow_costs": flow_costs.measure,
     "shadow": shadow.measure,
     "disconnect": interruption.measure,
     "remote": pass_through.measure,

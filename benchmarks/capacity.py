@@ -29,7 +29,7 @@ from loadtests.simulator import Profile, spawn
 
 CHUNKS = 64
 IN_FLIGHT = 20
-TARGETS = {"legacy": 4.0, "graph": 2.2}
+TARGETS = {"legacy": 2.9, "graph": 2.0}
 QUIET_S = 0.3
 # Captures are written within a second of the answer; they belong to the request.
 SETTLE_S = 1.2

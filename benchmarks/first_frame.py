@@ -24,8 +24,8 @@ from benchmarks.rows import BenchRow
 from loadtests.simulator import Profile, spawn
 
 FIRST_TOKEN_MS = 200.0
-TARGET_MS = 2.0
 SHARES = ((CHATS, 1 / 3), (SESSIONS, 1 / 6), (COMPANIONS, 1 / 6))
+TARGETS_MS = {"ttfe": 2.0, "ttft": 5.0}
 METRICS = {"first_frame": "ttfe", "first_text": "ttft"}
 
 
@@ -56,6 +56,6 @@ async def measure(effort: Effort) -> list[BenchRow]:
 
 def _rows(flow: str, pairs: Sequence[LoadedPair], how: str) -> list[BenchRow]:
     return [
-        rise_row(f"{flow}.{name}.p95_graph_minus_legacy", pairs, metric, TARGET_MS, how)
+        rise_row(f"{flow}.{name}.p95_graph_minus_legacy", pairs, metric, TARGETS_MS[metric], how)
         for name, metric in METRICS.items()
     ]

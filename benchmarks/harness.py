@@ -22,6 +22,8 @@ from contract.errors import CutoverError
 from contract.flow import FlowSpec
 from contract.flows.chat import CHAT
 from contract.flows.companion import COMPANION
+from contract.flows.ops import OPS
+from contract.flows.pipeline import PIPELINE
 from contract.flows.session import SESSION
 from loadtests.metrics import METRICS
 from loadtests.open_loop import Arrivals, OpenLoop, OpenLoopPlan, Poisson
@@ -60,6 +62,8 @@ def serving(name: str, module: str, *arguments: str, log: Path) -> Iterator[Benc
 
 
 MODEL = "gpt-4.1"
+MEASURED = ("chat", "companion", "session", "pipeline", "ops")
+"""The flows that a router under measurement serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +76,16 @@ class Shares:
 
 def configuration(folder: Path, provider: str, rollout: Shares) -> str:
     """Write a `cutover.toml` that keeps everything it makes in `folder`."""
-    return f"""
-[flows.chat]
+    flows = "".join(
+        f"""
+[flows.{flow}]
 enable_langgraph = true
 langgraph_percent = {rollout.graph}
 shadow_percent = {rollout.shadow}
-
-[flows.companion]
-enable_langgraph = true
-langgraph_percent = {rollout.graph}
-shadow_percent = {rollout.shadow}
-
-[flows.session]
-enable_langgraph = true
-langgraph_percent = {rollout.graph}
-shadow_percent = {rollout.shadow}
-
+"""
+        for flow in MEASURED
+    )
+    return f"""{flows}
 [flows.session.options]
 unknown_session = "create"
 
@@ -100,6 +98,9 @@ memory = "sqlite:///{folder}/cutover.sqlite"
 history = ""
 checkpoints = "sqlite:///{folder}/threads.sqlite"
 pauses = "sqlite:///{folder}/cutover.sqlite"
+
+[workers]
+system = true
 
 [providers.simulated]
 base_url = "{provider}/v1"
@@ -283,10 +284,33 @@ COMPANIONS = FlowLoad(
     tuple({"session_id": f"v-{at}", "message": text} for at, text in enumerate(QUESTIONS)),
 )
 
+PIPELINES = FlowLoad(
+    PIPELINE,
+    tuple(
+        {"session_id": f"p-{at}", "user_id": f"u-{at}", "message": text}
+        for at, text in enumerate(QUESTIONS)
+    ),
+)
+
+INSTRUCTIONS = FlowLoad(
+    OPS,
+    tuple(
+        {"session_id": f"o-{at}", "input": text}
+        for at, text in enumerate(
+            ("check the disks and memory", "is the disk full enough to worry?")
+        )
+    ),
+)
+
 
 async def load(server: BenchServer, trace: LoadTrace, flow: FlowLoad = CHATS) -> list[LoadRow]:
     """Send a trace and wait for the last answer; raises `LoadBroken` where one is not whole."""
     rows = await answered(server, Poisson(trace.rate, trace.seed), trace.seconds, flow)
+    return unbroken(server, rows)
+
+
+def unbroken(server: BenchServer, rows: list[LoadRow]) -> list[LoadRow]:
+    """Return the rows of a load; raises `LoadBroken` where an answer is not whole."""
     broken = [row.ending for row in rows if row.ending != "complete"]
     if broken:
         raise LoadBroken(server.name, broken)

@@ -277,7 +277,7 @@ class Truth:
         return sum(generator.cpu for generator in self.generators) * 1e6 / max(events, 1)
 
 
-async def observe(engine: Engine, *, users: int = USERS, seconds: float = SECONDS) -> Truth:
+async def observe(engine: Engine) -> Truth:
     """Load a stamped target and fetch its stamps."""
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -286,9 +286,9 @@ async def observe(engine: Engine, *, users: int = USERS, seconds: float = SECOND
             target = Target(stack="stamped", url=server.url)
             # An open loop with as many streams under way as a closed one with no pause.
             plan = LoadPlan(
-                targets=(target,), messages=messages, users=users, seconds=seconds, engine=engine
+                targets=(target,), messages=messages, users=USERS, seconds=SECONDS, engine=engine
             )
-            plan = msgspec.structs.replace(plan, think=0.2, rate=users / 0.65)
+            plan = msgspec.structs.replace(plan, think=0.2, rate=USERS / 0.65)
             await load(plan, PlannedRun(0, 0, "stamped", 1), folder / "rows")
             stamps = await fetch_stamps(server.url)
         rows = [row for path in (folder / "rows").glob("rows-*") for row in read_rows(path)]

@@ -19,7 +19,7 @@ import msgspec
 from contract.declarations import not_a_file
 from contract.errors import CutoverError
 from contract.flow import SESSION, FlowSpec
-from contract.flows import chat, companion, pipeline, session
+from contract.flows import chat, companion, ops, pipeline, session
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.qa_header import QA_HEADER, sign
 from contract.wire import NO_JSON, value_at
@@ -30,7 +30,9 @@ ID_LENGTH = 128
 FLOWS: Mapping[str, FlowSpec] = MappingProxyType(
     {
         spec.name: spec
-        for spec in (chat.CHAT, companion.COMPANION, pipeline.PIPELINE, session.SESSION)
+        for spec in (
+            *(chat.CHAT, companion.COMPANION, ops.OPS, pipeline.PIPELINE, session.SESSION),
+        )
     }
 )
 """The built-in ones."""

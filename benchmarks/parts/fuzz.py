@@ -174,8 +174,8 @@ def fuzz(reader: FuzzedReader, inputs: int) -> list[BenchRow]:
     began = time.perf_counter()
     for _ in track(range(inputs), reader.name, transient=True, disable=not sys.stderr.isatty()):
         data = damaged(chance, reader.seeds)
-        signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
         try:
+            signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
             whole, cut = reader.read([data]), reader.read(cuts(chance, data))
         except Exception as error:  # noqa: BLE001 - any exception is what is looked for
             failed.append(f"{type(error).__name__}: {data[:300]!r}")

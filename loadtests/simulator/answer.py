@@ -3,6 +3,7 @@
 | the request | the answer |
 |---|---|
 | a system prompt names `需要检索` and `不需要检索` | the first where the text is about the past |
+| a system prompt names `"instructions"` and `"final"` | a step for workers (`instructions.py`) |
 | a forbidden topic (`违禁话题`, `forbidden topic`) | some text, finish reason `content_filter` |
 | offers tools and asks for what they do (`tasks.py`) | tool calls, at times with text before them |
 | comes back with tool results | the results quoted, then prose |
@@ -22,9 +23,7 @@ from typing import Literal
 
 import msgspec
 
-from loadtests.simulator import prose, tasks
 from loadtests.simulator.profile import Profile
-from loadtests.simulator.prose import PHRASES, Language, draw, language_of, name, pick, topic_of
 from loadtests.simulator.request import (
     ChatCompletionRequest,
     FunctionCall,
@@ -32,6 +31,16 @@ from loadtests.simulator.request import (
     RequestMessage,
     count,
     pieces,
+)
+from loadtests.simulator.texts import instructions, prose, tasks
+from loadtests.simulator.texts.prose import (
+    PHRASES,
+    Language,
+    draw,
+    language_of,
+    name,
+    pick,
+    topic_of,
 )
 
 LONGEST_QUOTE = 200
@@ -53,6 +62,7 @@ PAST = re.compile(
     re.IGNORECASE,
 )
 WRITTEN = re.compile(r"“([^”\n]{4,80})”")  # what a picture says, and not what it shows
+SPOKEN = re.compile(r"^user: (.+)$", re.MULTILINE)
 PREFACED_ONE_IN = 3
 AFTER_RESULTS = 24
 
@@ -180,6 +190,8 @@ def _whole_answer(
     if any(it.role == "system" and NOT_NEEDED in it.text for it in request.messages):
         recalls = tasks.MEMORY.search(request.question) or PAST.search(request.question)
         return SimulatedAnswer(tuple(pieces(NEEDED if recalls else NOT_NEEDED)))
+    if instructions.wanted(request.messages):
+        return SimulatedAnswer(tuple(pieces(instructions.next_step(request.messages, language))))
     if FORBIDDEN.search(request.question):
         start = pick(digest, "filtered", phrases.filtered)
         return SimulatedAnswer(tuple(pieces(start)), "content_filter")
@@ -260,7 +272,9 @@ def _pictures(request: ChatCompletionRequest) -> tuple[str, ...]:
 
 
 def _object(digest: bytes, language: Language, question: str) -> str:
-    topic = topic_of(question, language)
+    # Where a conversation is read for memories, the user's last message is what there is to learn.
+    spoken = SPOKEN.findall(question)
+    topic = topic_of(spoken[-1] if spoken else question, language)
     written = WRITTEN.search(question)
     fact = written[1] if written else topic
     confidence = (50 + draw(digest, "confidence", 50)) / 100

@@ -23,7 +23,6 @@ from loadtests.simulator.profile import (
     SilentBeforeFirst,
     Stall,
 )
-from loadtests.simulator.prose import stream
 from loadtests.simulator.request import (
     ChatCompletionRequest,
     Refusal,
@@ -31,6 +30,7 @@ from loadtests.simulator.request import (
     digest_of,
     prompt_tokens,
 )
+from loadtests.simulator.texts.prose import stream
 
 EVENT_STREAM = b"text/event-stream; charset=utf-8"
 JSON = b"application/json"

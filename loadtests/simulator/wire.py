@@ -4,8 +4,8 @@ import msgspec
 
 from loadtests.simulator.answer import SimulatedAnswer
 from loadtests.simulator.profile import Profile
-from loadtests.simulator.prose import draw, name
 from loadtests.simulator.request import ChatCompletionRequest, RequestedCall, TokenUsage, pieces
+from loadtests.simulator.texts.prose import draw, name
 
 DONE = b"data: [DONE]\n\n"
 EPOCH = 1_750_000_000

@@ -23,8 +23,8 @@ import re
 
 import msgspec
 
-from loadtests.simulator.prose import PHRASES, Language, language_of
 from loadtests.simulator.request import FunctionCall
+from loadtests.simulator.texts.prose import PHRASES, Language, language_of
 
 NUMBER = r"\d+(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
 OPERAND = rf"-?\(*(?:{NUMBER})\)*"

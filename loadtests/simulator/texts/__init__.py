@@ -1,0 +1,1 @@
+"""What the simulator answers with: prose, tasks, and instructions to workers."""
