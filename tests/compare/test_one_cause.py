@@ -13,7 +13,7 @@ from compare.findings import FrameChanged, kind_of, signature_of
 from compare.layers.groups import grouped
 from contract import operations as ops
 from contract.flows.chat import CHAT, End, Send, ToolFeedback
-from contract.flows.companion import COMPANION, Hitl, encode
+from contract.flows.companion import COMPANION, Hitl
 from contract.human import Form, FormField, OpenQuestion
 from contract.model import LookUp, ModelCall, ToolCall
 from contract.records import ErrorRecord, PlayRecord, RunRecord
@@ -134,7 +134,7 @@ LOUD = Form(
 
 def asked_by(form: Form) -> tuple[tuple[int, str], PlayRecord]:
     """Return a frame and a call that put a form to the user."""
-    frame = 900_000, encode(Hitl("h-1", "s-1", "booking", form)).decode()
+    frame = 900_000, COMPANION.encode(Hitl("h-1", "s-1", "booking", form)).decode()
     question = msgspec.json.encode(OpenQuestion(form, "booking", "s-1"), order="sorted")
     play = PlayRecord(
         port="human", op="open", site="ask", how="nearest", entry=99, args=msgspec.Raw(question)

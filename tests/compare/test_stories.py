@@ -12,9 +12,10 @@ from compare.report import report_of
 from compare.report.document import title_of
 from contract import operations as ops
 from contract.flows.chat import CHAT, Accept, End, Failed, Send, StartReply
+from contract.flows.pipeline import PIPELINE, PipelineMessage, PipelineToken, TokenInfo
 from contract.model import ModelCall, NoArguments
 from contract.operations import Operation
-from contract.records import ErrorRecord, Outcome
+from contract.records import ErrorRecord, Outcome, RunRecord
 from contract.stores import Recall
 from cutover.selftest.exchanges import Events, Script, ScriptedCall, exchange
 from cutover.selftest.run_faults import SOUND, put
@@ -164,3 +165,28 @@ def test_a_text_that_was_taken_back_is_shown() -> None:
     ]
     assert finding.legacy == "kept what it had shown"
     assert finding.graph == f"{pieces[0]!r} became {pieces[0][:4]!r}"
+
+
+def test_all_pieces_that_the_whole_text_takes_back_are_shown() -> None:
+    """Of a wire that sends pieces, and the whole at its end."""
+    control, candidate = exchange()
+    runs = _in_pieces(control, *"abc"), _in_pieces(candidate, *"axc")
+    taken_back = [it for it in findings(*runs, wire=PIPELINE) if it.layer == "text"]
+    assert [(kind_of(it), it.graph) for it in taken_back] == [
+        ("text_shrank", "'axc' became 'abc'"),
+    ]
+
+
+def _in_pieces(run: RunRecord, *pieces: str) -> RunRecord:
+    """Return a run of the pipeline that sends these, and another whole."""
+    whole = PipelineMessage(
+        success=True,
+        message="abc",
+        token_info=TokenInfo(1, 9, "continue"),
+        end_intent=False,
+        memories=(),
+        errors=(),
+    )
+    events = (*map(PipelineToken, pieces), whole)
+    frames = tuple((at, PIPELINE.encode(event).decode()) for at, event in enumerate(events))
+    return msgspec.structs.replace(run, flow="pipeline", frames=frames)

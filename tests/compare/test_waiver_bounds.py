@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -151,7 +152,7 @@ def older(findings: Sequence[Finding], version: int = 2) -> Report:
     return msgspec.structs.replace(report, v=version, clusters=clusters, counts=counts)
 
 
-PLACE = {"exchange": "x", "at_legacy": 1, "at_graph": 1}
+PLACE: dict[str, Any] = {"exchange": "x", "at_legacy": 1, "at_graph": 1}
 EARLIER: tuple[tuple[Finding, tuple[Script, Script]], ...] = (
     (
         PromptChanged(
@@ -199,7 +200,7 @@ def test_a_waiver_of_an_earlier_report_is_carried_over(
 def test_fields_of_one_frame_are_carried_over_to_one_id() -> None:
     """What were several causes is one; a waiver that nothing shows lapses."""
     fields = [
-        FrameChanged(path=f"frames[1].done.usage.{name}", legacy="1", graph="2", **PLACE)  # type: ignore[arg-type]
+        FrameChanged(path=f"frames[1].done.usage.{name}", legacy="1", graph="2", **PLACE)
         for name in ("prompt_tokens", "total_tokens")
     ]
     held = {earlier_id(one): WAIVER for one in fields} | {"0" * 12: WAIVER}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from base64 import b64encode
 from pathlib import Path
 
@@ -88,6 +89,22 @@ def test_whether_captures_can_be_searched_for_somebody_is_said(tmp_path: Path) -
     assert "good    pseudonyms" not in doctor(tmp_path, captures='pseudonym_key_env = "PATH"')[1]
 
 
+def test_the_models_whose_tokens_are_counted_exactly_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where their tokenizers are there; that they are not is no fault."""
+    pytest.importorskip("splintr")
+    more = '[models."local"]\nprovider = "near"\n'
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
+        found = [doctor(tmp_path, more, port=port)]
+        monkeypatch.setitem(sys.modules, "splintr", None)
+        found.append(doctor(tmp_path, more, port=port))
+    assert [status for status, _ in found] == [0, 0]
+    assert "good    tokens: counted exactly for gpt-4.1\n" in found[0][1]
+    assert "tokens: estimated, also for gpt-4.1: the extra 'tokens' is not" in found[1][1]
+
+
 def test_what_is_missing_exits_1(tmp_path: Path, port: int) -> None:
     """Each with its part and the reason."""
     more = """
@@ -105,7 +122,7 @@ graph = "nowhere:FLOWS"
     for words in (
         f"missing stacks.legacy: http://127.0.0.1:{port}/api/chat, ",
         f"http://127.0.0.1:{port}/api/v1/chat, ",
-        f"http://127.0.0.1:{port}/chat/sse: {nobody}",
+        f"http://127.0.0.1:{port}/chat/sse, http://127.0.0.1:{port}/ops/react: {nobody}",
         "missing stacks.graph: stack 'graph' cannot be loaded from 'nowhere:FLOWS'",
         f"missing providers.near: http://127.0.0.1:{port}/v1: {nobody}",
         "missing server.qa_key_env: environment: NOT_SET_HERE: not set",
@@ -132,6 +149,29 @@ def test_whether_pauses_are_sealed_is_said(
     monkeypatch.setenv("SHORT", b64encode(bytes(8)).decode())
     with socket.create_server(("127.0.0.1", 0)) as server:
         found, said = doctor(tmp_path, more, port=server.getsockname()[1])
+    assert found == status, said
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "words"),
+    [
+        ("system = true", 0, "good    workers: system.disk, system.memory, system.processes\n"),
+        ('root = "{folder}"\nhosts = ["*"]', 0, "workers: system.large_files, network.reach\n"),
+        ('root = "{folder}/no"', 1, "/no: no folder, and workers.root names it"),
+        ('engine = "unix://{folder}/no"', 1, "there is no container engine: its socket takes no"),
+        (
+            '[workers.deploy]\nroot = "{folder}/a"\nsource = "/usr"\ncheck = ["no-such"]',
+            1,
+            "missing workers: no-such: no program, and workers.deploy.check names it",
+        ),
+    ],
+)
+def test_what_workers_can_do_is_listed(tmp_path: Path, more: str, status: int, words: str) -> None:
+    """Once their folders, programs and engine are there."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        found, said = doctor(tmp_path, f"[workers]\n{more}\n", port=port)
     assert found == status, said
     assert words in said
 

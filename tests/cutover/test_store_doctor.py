@@ -16,14 +16,17 @@ import pytest
 from cutover.doctor import examine
 from cutover.flows import SPECS
 from effects.memory import open_memory
+from effects.memory.sqlite import MEMORY
 from effects.stores import MemoryConversations, SqlConversations
 from effects.stores.http import conversation_service
+from effects.stores.tables import CONVERSATIONS
 from router.config.loader import parse_settings
 from tests.support.asgi import served
 
 pytestmark = pytest.mark.sockets
 
 PASSWORD = "s3cr3t"
+KNOWN = MEMORY.version
 
 
 async def check(part: str, address: str) -> tuple[bool, str]:
@@ -45,16 +48,16 @@ def names(folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("version", "good", "said"),
     [
-        (3, True, "opened, tables of version 3"),
-        (1, True, "opened, tables of version 1: the router will bring them to 3"),
+        (KNOWN, True, f"opened, tables of version {KNOWN}"),
+        (1, True, f"opened, tables of version 1: the router will bring them to {KNOWN}"),
         (0, True, "opened, without tables yet"),
-        (99, False, "its tables are version 99, this code knows 3"),
+        (99, False, f"its tables are version 99, this code knows {KNOWN}"),
     ],
 )
 async def test_the_version_of_a_file_is_told(
     tmp_path: Path,
     version: int,
-    good: bool,  # noqa: FBT001 - a row of a table
+    good: bool,
     said: str,
 ) -> None:
     """A newer one would keep the router from starting; nothing is made beside the file."""
@@ -73,7 +76,8 @@ async def test_a_file_a_router_has_open_is_looked_into(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
     async with open_memory(path):
         before = names(tmp_path)
-        assert await check("memory", f"sqlite:///{path}") == (True, "opened, tables of version 3")
+        told = f"opened, tables of version {KNOWN}"
+        assert await check("memory", f"sqlite:///{path}") == (True, told)
         assert names(tmp_path) == before
 
 
@@ -91,10 +95,11 @@ async def test_a_database_is_opened(dsn: str) -> None:
     assert await check("conversations", dsn) == (True, "opened, without tables yet"), "none made"
     async with SqlConversations.open(dsn):
         pass
-    assert await check("conversations", dsn) == (True, "opened, tables of version 2")
+    opened = f"opened, tables of version {CONVERSATIONS.version}"
+    assert await check("conversations", dsn) == (True, opened)
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
         await connection.execute("UPDATE schema_versions SET version = 99")
-    newer = "its tables are version 99, this code knows 2"
+    newer = f"its tables are version 99, this code knows {CONVERSATIONS.version}"
     assert await check("conversations", dsn) == (False, newer)
     assert await check("checkpoints", dsn) == (True, "opened")
 
@@ -188,7 +193,7 @@ async def test_a_redis_is_asked(redis_url: str) -> None:
 )
 async def test_a_service_is_asked_for_a_message(
     token: str,
-    good: bool,  # noqa: FBT001 - a row of a table
+    good: bool,
     said: str,
 ) -> None:
     """With the token that is configured."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cutover.flows import SPECS
-from cutover.server.serve import CLOSING_SECONDS, FAILURE_FRAME_SECONDS
+from cutover.server.serve import stop_seconds
 from router.config.loader import parse_settings
 
 ROOT = Path(__file__).parent.parent.parent
@@ -137,13 +137,13 @@ def test_what_is_started_is_a_command_there_is(path: str) -> None:
 
 
 def test_the_service_gives_the_router_the_time_it_may_take_to_stop() -> None:
-    """Twice the draining and what comes after; and what is refused is not tried again."""
+    """Twice the draining, the writes and the rest; and what is refused is not tried again."""
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment, method-assign] # its documented way
     unit.read(DEPLOY / "cutover.service", "utf-8")
     service = unit["Service"]
-    drain = parse_settings("", "defaults", SPECS).server.drain_seconds
-    assert float(service["TimeoutStopSec"]) >= 2 * drain + FAILURE_FRAME_SECONDS + CLOSING_SECONDS
+    defaults = parse_settings("", "defaults", SPECS)
+    assert float(service["TimeoutStopSec"]) >= stop_seconds(defaults)
     assert service["RestartPreventExitStatus"] == "2"
     assert service["KillMode"] == "mixed"
 
@@ -172,4 +172,6 @@ def _paths() -> Iterator[str]:
     for spec in SPECS.values():
         yield from spec.requests
         if spec.pausing is not None:
-            yield from (spec.pausing.respond.path, spec.pausing.resume.path)
+            yield spec.pausing.resume.path
+            if spec.pausing.respond is not None:
+                yield spec.pausing.respond.path

@@ -14,6 +14,7 @@ from contract.flows.chat import ChatRequest
 from contract.flows.companion import ContinueRequest, ImageTurn, MessageTurn, RespondRequest
 from contract.wire.sse import SseDecoder
 from cutover.flows import SPECS
+from graph_impl import describe
 from router.resume import pauses
 from rules.emotion import feel
 from tests.rules.test_images import REFUSED
@@ -28,9 +29,19 @@ def test_every_flow_stands_there_with_its_paths_and_events(spec: FlowSpec) -> No
     for path in spec.requests:
         assert path in row
     for beside in (spec.pausing.respond, spec.pausing.resume) if spec.pausing else ():
-        assert beside.path in row
+        assert beside is None or beside.path in row
     for event in get_args(spec.events):
         assert str(event.__struct_config__.tag) in row
+
+
+@pytest.mark.parametrize("flow", SPECS)
+def test_the_diagrams_are_those_of_the_graphs(flow: str) -> None:
+    """Each as `cutover graph` prints it."""
+    drawn = [block.strip() for block in re.findall(r"```mermaid\n(.*?)```", PAGE, re.DOTALL)]
+    diagrams = describe(flow).values()
+    assert diagrams
+    for diagram in diagrams:
+        assert diagram.strip() in drawn
 
 
 def test_every_field_of_a_chat_and_action_on_a_picture_is_named() -> None:

@@ -148,7 +148,7 @@ async def test_the_first_page_leads_to_an_answer(
 def test_what_is_left_out_may_be_anything_and_nothing_else_may(
     shown: str,
     came: str,
-    fits: bool,  # noqa: FBT001 - one of the cases
+    fits: bool,
 ) -> None:
     """An ellipsis is a part of a line, or lines."""
     assert (pattern(shown).fullmatch(came) is not None) == fits

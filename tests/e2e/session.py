@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from typer.testing import CliRunner
 
+from cutover.cli import app
 from tests.support.deployment import Answer, Setup
 
 if TYPE_CHECKING:
@@ -84,7 +87,7 @@ def types(answer: Answer) -> list[str]:
 def rows(folder: Path) -> dict[str, int]:
     """Count the rows of every table that holds something of a session."""
     return {
-        table: int(_asked(folder / file, f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608 (ours)
+        table: int(_asked(folder / file, f"SELECT count(*) FROM {table}")[0][0])
         for file, tables in TABLES.items()
         for table in tables
     }
@@ -99,3 +102,10 @@ def turns(folder: Path) -> list[tuple[str, str]]:
 def _asked(file: Path, query: str) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(file)) as store:
         return store.execute(query).fetchall()
+
+
+async def typed(*arguments: str) -> int:
+    """Type a command; returns its status."""
+    result = await asyncio.to_thread(CliRunner().invoke, app, arguments)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
+    return result.exit_code

@@ -35,7 +35,13 @@ pytestmark = pytest.mark.sockets
 WRONG = "a-wrong-token-0123456789"
 HELLO = {"message_id": "m", "content": "Hello"}
 SHARE = {"percent": 1, "enable": False}
-NAMED = {"flow": "chat", "stack": "graph", "provider": "simulated", "hitl_id": "h1"}
+NAMED = {
+    "flow": "chat",
+    "stack": "graph",
+    "provider": "simulated",
+    "hitl_id": "h1",
+    "model_id": "m1",
+}
 BODIES: dict[str, list[object]] = {
     "GET": [None],
     "DELETE": [None],
@@ -81,7 +87,7 @@ async def test_without_its_token_nothing_is_told_and_nothing_changes(
     text, settings = place.watched.path.read_bytes(), place.watched.settings()
     stranger = Operator(place, token, scheme)
     found = await routes(place)
-    assert len(found) == 11
+    assert len(found) == 13
     for method, path in found:
         for body in BODIES[method]:
             said, problem = await stranger.ask(method, path, body)
@@ -155,14 +161,14 @@ async def admin_routes(folder: Path, environ: Mapping[str, str], more: str, host
 @pytest.mark.parametrize(
     ("host", "more", "expected"),
     [
-        ("127.0.0.1", MORE, 11),
-        ("::1", MORE, 11),
-        ("localhost", MORE, 11),
+        ("127.0.0.1", MORE, 12),
+        ("::1", MORE, 12),
+        ("localhost", MORE, 12),
         (EVERYWHERE, MORE, 0),
         ("::", MORE, 0),
         ("10.0.0.7", MORE, 0),
         ("router.example.org", MORE, 0),
-        (EVERYWHERE, f"{MORE}anywhere = true\n", 11),
+        (EVERYWHERE, f"{MORE}anywhere = true\n", 12),
         ("127.0.0.1", "", 0),
     ],
 )

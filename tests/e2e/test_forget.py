@@ -54,7 +54,7 @@ def stored(folder: Path) -> bytes:
 class _HastyPool(AsyncConnectionPool):
     """A pool that gives a server a moment to be there."""
 
-    async def open(self, wait: bool = False, timeout: float = 0.1) -> None:  # noqa: FBT001, FBT002, ASYNC109 - as the library has it
+    async def open(self, wait: bool = False, timeout: float = 0.1) -> None:  # noqa: FBT002, ASYNC109 - as the library has it
         await super().open(wait, min(timeout, 0.1))
 
 
@@ -72,6 +72,7 @@ async def test_a_user_is_forgotten_while_the_router_serves(tmp_path: Path) -> No
                 "conversations: 4 turns",
                 "memory: 0 entries",
                 "pauses: 0",
+                "audit: 0 names",
                 "threads: of 1 sessions",
             ],
         )
@@ -156,6 +157,7 @@ def test_a_store_out_of_reach_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     assert result.stdout.splitlines() == [
         "captures: 0 exchanges, 0 with feedback, 0 long texts",
         "pauses: 0",
+        "audit: 0 names",
     ]
     assert [line for line in result.stderr.splitlines() if line.startswith("not removed")] == [
         "not removed: conversations: the store cannot be reached (store_unavailable)",

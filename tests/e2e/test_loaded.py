@@ -26,6 +26,9 @@ SHARES = """
 [flows.companion]
 enable_langgraph = true
 
+[flows.ops]
+enable_langgraph = true
+
 [flows.pipeline]
 enable_langgraph = true
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from cutover.cli import app
-from tests.e2e.session import say, setup
+from tests.e2e.session import say, setup, typed
 from tests.support.deployment import deployed
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
@@ -20,13 +17,6 @@ def edit(folder: Path, words: str) -> None:
     """Write the session's prompt for both stacks."""
     (folder / "session_system.j2").write_text(f"{words} {{{{ memories }}}}", "utf-8")
     (folder / "session_system.md").write_text(f"{words} {{memories}}", "utf-8")
-
-
-async def typed(*arguments: str) -> int:
-    """Type a command; returns its status."""
-    result = await asyncio.to_thread(CliRunner().invoke, app, arguments)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
-    return result.exit_code
 
 
 @pytest.mark.parametrize("percent", [0, 100])

@@ -9,18 +9,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
 
 from contract.flow import Event
 from contract.flows.session import SESSION, SessionText
-from cutover.cli import app
 from graph_impl import FLOWS as GRAPH
 from graph_impl.session import session as graph_session
 from graph_impl.threads import MemoryThreads
 from legacy import FLOWS as LEGACY
 from router.serving.stack import LocalStack
 from router.stack import StackName
-from tests.e2e.session import announced, body, call, rows, say, setup, turns, types
+from tests.e2e.session import announced, body, call, rows, say, setup, turns, typed, types
 from tests.support.deployment import Deployment, deployed
 from tests.support.patience import PATIENCE_S
 from tests.support.session_turns import said
@@ -119,13 +117,6 @@ async def conversed(place: Deployment) -> str:
     assert {types(answer)[-1] for answer in answers} == {"done"}
     (assigned,) = {answer.headers["x-cutover-assigned"] for answer in answers}
     return assigned
-
-
-async def typed(*arguments: str) -> int:
-    """Type a command; gives its status."""
-    result = await asyncio.to_thread(CliRunner().invoke, app, arguments)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
-    return result.exit_code
 
 
 async def test_a_turn_another_stack_takes_over_is_one_turn(tmp_path: Path) -> None:

@@ -142,6 +142,40 @@ def _model_is_asked(place: Deployment) -> bool:
     return counts["in_flight"] == 1
 
 
+BUILDING = """
+[stacks]
+graph = "tests.e2e.building_stack:FLOWS"
+[tools.python]
+modules = ["tests.e2e.building_stack"]
+[limits.tools]
+build = 60.0
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("most", "takes"), [(0.0, 1.5), (0.2, 50)])
+async def test_sigterm_lets_a_tool_end_as_long_as_it_may(
+    tmp_path: Path, most: float, takes: float
+) -> None:
+    """The client gets what it has done; where the limit is shorter, the log names what was cut."""
+    setup = Setup(stack="graph", more=BUILDING, drain_seconds=0.1, drain_write_seconds=most)
+    async with (
+        running(api_key=PLANTED_KEY) as provider,
+        router_process(tmp_path, provider.base_url, setup) as router,
+        aiohttp.ClientSession() as session,
+    ):
+        async with router.post(session, {"message_id": "m", "content": str(takes)}) as response:
+            while b"START_REPLY" not in await response.content.readline():
+                pass
+            router.child.send_signal(signal.SIGTERM)
+            body = await response.read()
+        async with asyncio.timeout(PATIENCE_S):
+            assert await router.child.wait() == 0
+    cut = most > 0
+    assert (b"built" in body, b"FAILED" in body) == (not cut, cut)
+    assert ("write=tools.run build begun" in (tmp_path / "log").read_text("utf-8")) == cut
+
+
 STUBBORN = """
 [stacks]
 graph = "tests.e2e.stubborn_stack:FLOWS"

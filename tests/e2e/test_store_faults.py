@@ -81,7 +81,7 @@ async def test_a_store_nobody_waits_for_is_a_fault(tmp_path: Path) -> None:
         for part in place.services.stores:
             place.services.stores = {**place.services.stores, part: Silent()}
         told = (await place.get("/readyz"))["faults"]
-        assert told == dict.fromkeys(("conversations", "memory", "pauses"), Silent.fault)
+        assert told == dict.fromkeys(("conversations", "memory", "pauses", "audit"), Silent.fault)
 
 
 async def outcomes(place: Deployment) -> list[tuple[str, str]]:

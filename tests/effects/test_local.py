@@ -6,8 +6,20 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from contract.ports import Ids
-from effects.local import CountingIds, ManualClock, RandomIds, SystemClock
+from contract.errors import EffectFailed
+from contract.ports import Audit, Ids, Workers
+from contract.workers import AuditEntry, WorkerCall
+from effects.local import CountingIds, ManualClock, NoAudit, NoWorkers, RandomIds, SystemClock
+
+AUDITED = AuditEntry(
+    entry_id="a-1",
+    at="2026-01-01T00:00:00Z",
+    session_id="s",
+    event="refused",
+    worker="system",
+    action="disks",
+    risk="low",
+)
 
 
 @pytest.mark.parametrize("clock", [SystemClock(), ManualClock()], ids=["system", "manual"])
@@ -50,3 +62,13 @@ async def test_counted_identifiers_can_be_foretold() -> None:
     left, right = CountingIds("m"), CountingIds("m")
     assert [await left.new("a"), await left.new("b")] == ["m-1", "m-2"]
     assert [await right.new("b"), await right.new("a")] == ["m-1", "m-2"]
+
+
+async def test_without_workers_nothing_is_carried_out_and_nothing_audited() -> None:
+    """Both refuse with a fault of their own."""
+    workers: Workers = NoWorkers()
+    audit: Audit = NoAudit()
+    with pytest.raises(EffectFailed, match="'worker_unavailable'"):
+        _ = [update async for update in workers.run("execute", WorkerCall("system", "disks"))]
+    with pytest.raises(EffectFailed, match="'audit_unavailable'"):
+        await audit.append("audit", AUDITED)

@@ -10,6 +10,7 @@ from contract.errors import Fault
 from contract.flows.chat import ChatOptions, ChatRequest
 from contract.model import Chunk, ToolCallDelta, Usage
 from contract.stores import Turn
+from effects.local import START
 from effects.model import Fail, Step
 from rules.chat import TEXTS, lock_key
 from tests.support.flow_runs import Case, Played, play
@@ -78,7 +79,13 @@ async def test_a_whole_reply_is_stored_under_a_fresh_id(stack: str) -> None:
     played = await play(stack, Case(BODY, answers=((Chunk(text="yes", finish="stop"), USAGE),)))
     question, _ = played.world.conversations.turns
     assert question == Turn(
-        message_id="m", role="user", content="hi", chat_id="c", user_id="u", user_name="N"
+        message_id="m",
+        role="user",
+        content="hi",
+        chat_id="c",
+        user_id="u",
+        user_name="N",
+        at=int(START.timestamp()),
     )
     assert reply(played) == Turn(
         message_id="id-1",
@@ -87,6 +94,7 @@ async def test_a_whole_reply_is_stored_under_a_fresh_id(stack: str) -> None:
         chat_id="c",
         user_id="u",
         reply_to="m",
+        at=int(START.timestamp()),
     )
     assert lock_key("m") == "msg_lock:m"  # the name is shared by a fleet
     assert await played.world.locks.acquire("x", lock_key("m"), 1)

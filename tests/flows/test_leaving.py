@@ -17,6 +17,7 @@ from contract.model import Chunk, ToolCallDelta
 from effects.tape import Exchange, TapeSession
 from tests.support.companion_turns import ASKING, STOP, Visit, calling, image, turn
 from tests.support.flow_runs import STACKS, Case, Scene
+from tests.support.ops_turns import DISK, MEMORY, RESTART, YES, shift, steps
 from tests.support.pipeline_turns import Talk
 from tests.support.session_turns import Saying
 
@@ -44,6 +45,7 @@ SCENES: dict[str, Scene] = {
     "chat": CASE,
     "session": TALK,
     "pipeline": Talk(options=PipelineOptions(token_limit=1)),
+    "ops": shift("hm", steps(DISK, MEMORY), steps(RESTART), human=(YES,)),
     "companion": Visit(turn(), answers=(PAYING, STOP), tools=TOOLS),
     "a question": Visit(turn(), answers=(ASKING, STOP)),
     "a picture": Visit(image()),
@@ -55,6 +57,7 @@ CLOSED: list[tuple[Scene, int]] = [
         for events in range(6)
     ),
     *((Talk(), events) for events in range(4)),
+    *((shift("hm", steps(DISK, MEMORY)), events) for events in range(8)),
 ]
 
 

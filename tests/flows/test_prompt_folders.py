@@ -23,11 +23,12 @@ from router.serving.stack import LocalStack
 from rules.prompts import ChatPrompt, PromptRefused, chat_file
 from tests.support.companion_turns import Visit, image, turn
 from tests.support.flow_runs import DIRECTIONS, Case, Played, Scene, same_on_both
+from tests.support.ops_turns import shift
 from tests.support.pipeline_turns import NOT_NEEDED, Talk
 from tests.support.pipeline_turns import body as talk_body
 from tests.support.session_turns import Saying
 
-FLOWS = ("chat", "companion", "pipeline", "session")
+FLOWS = ("chat", "companion", "ops", "pipeline", "session")
 OK = (Chunk(text="ok"), Chunk(finish="stop"))
 
 PROMPTS = {
@@ -40,6 +41,7 @@ PROMPTS = {
     "pipeline_memory_check.chat/1.system.j2": "{{ needed }} or {{ not_needed }}\n",
     "pipeline_memory_check.chat/2.user.j2": "an example",
     "pipeline_system.j2": "{{ system_prompt }}{literal}{{ memories }}{{ nobody }}",
+    "ops_system.j2": "Instruct: {{ workers }}\n",
     "companion_vision.j2": "Read. Nothing is {{ no_text }}.\n\n",
     "companion_extraction.chat/10.user.j2": "then\n",
     "companion_extraction.chat/9.system.j2": 'Write {"memories":[]}',
@@ -76,7 +78,7 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     result = CliRunner().invoke(app, ["prompts", "convert", "mine", "-o", "mine", "--json"])
     assert result.exit_code == 0, result.output
     proofs = [prompt["proof"] for prompt in json.loads(result.stdout)["prompts"]]
-    assert len(proofs) == 7
+    assert len(proofs) == 8
     assert all(proof["values"] for proof in proofs)
     return tmp_path / "mine"
 
@@ -118,6 +120,9 @@ async def test_both_stacks_ask_the_model_alike_with_prompts_of_a_folder(
         (SystemMessage("需要检索 or 不需要检索\n"), UserMessage("an example"), UserMessage("hi")),
         (SystemMessage("你是一个有用的助手。{literal}"), UserMessage("hi")),
     ]
+    system, *rest = await asked(team, shift("hi", turns=(earlier,)), first, second)
+    assert str(system.content).startswith("Instruct: - system.disk")
+    assert rest == [UserMessage("earlier"), UserMessage("hi")]
     pictured = await same_on_both(Visit(image("analyze_only")), first, second, stacks_on(team))
     assert pictured.asked[0].messages[0] == SystemMessage("Read. Nothing is NO_TEXT.\n\n")
     said = Saying(body=SessionRequest(message="hi"), begins="s", answers=(OK,))
@@ -133,7 +138,7 @@ def test_chats_are_ordered_by_number_and_rendered_alike(team: Path) -> None:
     """Ten comes after nine."""
     expected = ChatPrompt((SystemMessage('Write {"memories":[]}'), UserMessage("then\n")))
     for templates, end in ((legacy.templates, "j2"), (graph_impl.templates, "md")):
-        assert templates.system_prompt(f"companion_extraction.{end}", team)({}) == expected
+        assert templates.read_prompt(f"companion_extraction.{end}", team, "")({}) == expected
 
 
 def test_a_missing_prompt_is_the_built_in_one_and_the_log_names_it(
@@ -144,7 +149,7 @@ def test_a_missing_prompt_is_the_built_in_one_and_the_log_names_it(
     with caplog.at_level(logging.WARNING):
         stacks_on(tmp_path)
     pictures = {("companion", "vision"), ("companion", "extraction")}
-    texts = {("pipeline", "memory_check"), ("pipeline", "system")}
+    texts = {("ops", "system"), ("pipeline", "memory_check"), ("pipeline", "system")}
     missing = {("chat", "system"), ("companion", "system"), *pictures, *texts}
     assert sorted(record.getMessage() for record in caplog.records) == sorted(
         f"prompt '{flow}_{name}.{end}' is missing in {tmp_path}: the built-in default is used"

@@ -13,17 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graph_impl.chat
-import graph_impl.companion
-import graph_impl.pipeline
 import graph_impl.templates
 import legacy.chat
-import legacy.companion
-import legacy.pipeline
 import legacy.templates
 from contract.flows.chat import ChatRequest, PromptValue
 from contract.model import Chunk, SystemMessage
 from router.serving.stack import LocalStack
+from rules import chat, companion, pipeline
 from rules.conversation import parameters
+from rules.ops import flow as ops
 from rules.prompts import Prompt
 from tests.support.flow_runs import Case, record, replay
 
@@ -32,21 +30,28 @@ Render = Callable[[Mapping[str, Any]], Prompt]
 NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
 BODY = ChatRequest(message_id="m", content="hi", prompt_params={"self": 1, "city": "{{x}}"})
 NOWHERE = Path("no such folder")
+FOLDERS = ((legacy.templates.FOLDER, graph_impl.templates.FOLDER), (NOWHERE, NOWHERE))
 CHAT = [
     (
-        legacy.templates.system_prompt(f"{name}.j2", *folder),
-        graph_impl.templates.system_prompt(f"{name}.md", *folder),
+        legacy.templates.read_prompt("chat_system.j2", old, chat.DEFAULT_SYSTEM_PROMPT),
+        graph_impl.templates.read_prompt("chat_system.md", new, chat.DEFAULT_SYSTEM_PROMPT),
     )
-    for name, folder in (("chat_system", ()), ("none", (NOWHERE,)))
+    for old, new in FOLDERS
 ]
-COMPANION = [
-    (legacy.companion.read_prompts(*folder), graph_impl.companion.read_prompts(*folder))
-    for folder in ((), (NOWHERE,))
-]
-PIPELINE = [
-    (legacy.pipeline.read_prompts(*folder), graph_impl.pipeline.read_prompts(*folder))
-    for folder in ((), (NOWHERE,))
-]
+COMPANION, OPS, PIPELINE = (
+    [
+        (
+            legacy.templates.read_prompts(flow, old, defaults),
+            graph_impl.templates.read_prompts(flow, new, defaults),
+        )
+        for old, new in FOLDERS
+    ]
+    for flow, defaults in (
+        ("companion", companion.PROMPTS),
+        ("ops", ops.PROMPTS),
+        ("pipeline", pipeline.PROMPTS),
+    )
+)
 
 values = st.one_of(
     st.none(), st.integers(), st.floats(allow_nan=False), st.text(st.characters(codec="utf-8"))
@@ -92,6 +97,19 @@ def test_prompts_of_a_companion_render_alike(
     assert old.keys() == new.keys() == {"system", "vision", "extraction"}
     for name in old:
         assert old[name](values) == new[name](values)
+
+
+@pytest.mark.parametrize("engines", OPS, ids=["file", "default"])
+@given(st.text(max_size=20))
+def test_the_prompt_of_ops_renders_alike(
+    engines: tuple[dict[str, Render], dict[str, Render]], workers: str
+) -> None:
+    """With braces of its own, for the JSON it asks for."""
+    old, new = engines
+    assert old.keys() == new.keys() == {"system"}
+    rendered = old["system"]({"workers": workers})
+    assert rendered == new["system"]({"workers": workers})
+    assert '{"final":' in str(rendered)
 
 
 @pytest.mark.parametrize("engines", PIPELINE, ids=["file", "default"])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from contract.flows.chat import ChatRequest, ModelOverrides
 from contract.flows.companion import CompanionOptions
+from contract.flows.ops import OpsOptions
 from contract.flows.pipeline import PipelineOptions
 from contract.flows.session import lock_key as session_lock
 from contract.model import ModelInfo
@@ -23,6 +26,7 @@ from tests.support.flow_runs import (
     replay,
     same_on_both,
 )
+from tests.support.ops_turns import shift
 from tests.support.pipeline_turns import SESSION_ID, Talk
 
 pytestmark = pytest.mark.virtual
@@ -32,9 +36,9 @@ OTHER = Turn(message_id="m", role="user", content="something else")
 REPLY = Turn(message_id="m", role="assistant", content="x", reply_to="n")
 
 
-def chat(content: str | None = "x", **settings: object) -> ChatRequest:
+def chat(content: str | None = "x", **settings: Any) -> ChatRequest:
     """Return a request of the chat flow."""
-    config = ModelOverrides(**settings) if settings else None  # type: ignore[arg-type] # by name
+    config = ModelOverrides(**settings) if settings else None
     return ChatRequest(message_id="m", content=content, model_config=config)
 
 
@@ -44,13 +48,16 @@ REFUSALS: list[tuple[Scene, str, int]] = [
     (Case(chat(), turns=(OTHER,)), "message_conflict", 409),
     (Case(chat(), turns=(REPLY,)), "message_conflict", 409),
     (Case(chat(None), turns=(REPLY,)), "message_conflict", 409),
-    (Case(chat(model_id="nobody"), models=(INFO,)), "unknown_model", 422),
+    (Case(chat(model_id="no-such-model"), models=(INFO,)), "unknown_model", 422),
     (Case(chat(max_tokens=101), models=(INFO,)), "max_tokens_too_large", 422),
     (Visit(turn(), taken=session_lock("s")), "session_busy", 409),
     (Visit(image(url=PNG[:-1])), "image_not_base64", 422),
     (Visit(turn(), CompanionOptions(max_tokens=65_536)), "max_tokens_too_large", 422),
+    (shift("hm", busy=True), "session_busy", 409),
+    (shift("hm", options=OpsOptions(model_id="no-such-model")), "unknown_model", 422),
+    (shift("hm", options=OpsOptions(max_tokens=9_999)), "max_tokens_too_large", 422),
     (Talk(busy=True), "session_busy", 409),
-    (Talk(options=PipelineOptions(model_id="nobody"), models=(INFO,)), "unknown_model", 422),
+    (Talk(options=PipelineOptions(model_id="no-such-model"), models=(INFO,)), "unknown_model", 422),
     (Talk(options=PipelineOptions(max_tokens=101), models=(INFO,)), "max_tokens_too_large", 422),
 ]
 each_refusal = pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """What the model is asked, round by round, and which tools run."""
 
+from typing import Any
+
 import pytest
 
 from contract.flows.chat import ChatOptions, ChatRequest, ModelOverrides
@@ -29,9 +31,9 @@ def calling(*calls: tuple[str, str, str], text: str = "") -> Answer:
     return (*said, Chunk(tool_calls=tuple(deltas)), Chunk(finish="tool_calls"))
 
 
-def ask(**fields: object) -> ChatRequest:
+def ask(**fields: Any) -> ChatRequest:
     """Build a request."""
-    return ChatRequest(message_id="m", content="hi", **fields)  # type: ignore[arg-type] # by name
+    return ChatRequest(message_id="m", content="hi", **fields)
 
 
 @pytest.mark.parametrize(("name", "sent"), [("Maya", "[Maya]: hi"), (None, "hi")])

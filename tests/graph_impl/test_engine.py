@@ -55,7 +55,7 @@ async def _lose(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG
     raise asyncio.CancelledError
 
 
-async def _say(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it
+async def _say(_: Nothing, runtime: Runtime[Talk]) -> Nothing:
     talk = runtime.context
     for piece in PIECES:
         await talk.sink.push(piece)
@@ -113,11 +113,11 @@ async def test_a_node_that_cancels_itself_raises_no_other_error() -> None:
 
 
 def _paused() -> None:
-    raise Paused("h")  # noqa: EM101 - an id
+    raise Paused("h")
 
 
 async def _pause(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it
-    raise Paused("h")  # noqa: EM101 - an id
+    raise Paused("h")
 
 
 async def _wait(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it
@@ -155,7 +155,7 @@ async def test_causes_may_form_a_ring() -> None:
         await anext(started(Talk(), _raise_a_ring))
 
 
-async def _ask_twice(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it
+async def _ask_twice(_: Nothing, runtime: Runtime[Talk]) -> Nothing:
     answers = [ask_human({"q": 1}), ask_human({"q": 2})]
     for answer in answers:
         await runtime.context.sink.send(CompanionText(str(answer)))
@@ -171,7 +171,7 @@ async def test_any_answer_resumes_the_node_that_asked(answer: Any) -> None:
     assert talk.questions == [{"q": 1}, {"q": 2}]
 
 
-async def _ask_between(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it
+async def _ask_between(_: Nothing, runtime: Runtime[Talk]) -> Nothing:
     sink, effects = runtime.context.sink, runtime.context.effects
     call = ModelCall(model_id="m", messages=())
     for number in (1, 2):
@@ -179,7 +179,7 @@ async def _ask_between(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # no
         async for chunk in effects.model.stream("same", call):
             await sink.push(CompanionText(chunk.text))
         with suppress(EffectFailed):
-            await effects.model.lookup("same", "nobody-knows")
+            await effects.model.lookup("same", "no-such-model")
         await sink.send(CompanionText(str(ask_human({"q": number}))))
     return {}
 

@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 from math import exp, log, sqrt
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -209,10 +210,10 @@ def test_answers_without_words_are_counted_apart() -> None:
         {"rate": 0.0},
     ],
 )
-def test_a_plan_that_makes_no_sense_is_refused(changed: dict[str, object]) -> None:
+def test_a_plan_that_makes_no_sense_is_refused(changed: dict[str, Any]) -> None:
     """When it is made, with the setting's name."""
     with pytest.raises(PlanRefused, match=next(iter(changed))):
-        LoadPlan(**{"targets": TARGETS, "messages": Path("m"), **changed})  # type: ignore[arg-type]
+        LoadPlan(**{"targets": TARGETS, "messages": Path("m"), **changed})
 
 
 END = WIDTH - RIGHT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -35,9 +35,9 @@ def turn(content: str, number: int = 0) -> Turn:
     return Turn(message_id=f"m{number}", role="user", content=content, chat_id="s")
 
 
-def asked(body: MessageTurn | ImageTurn, **options: object) -> rules.CompanionRequest:
+def asked(body: MessageTurn | ImageTurn, **options: Any) -> rules.CompanionRequest:
     """Build a request."""
-    return Request(body, CompanionOptions(**options))  # type: ignore[arg-type] # by name
+    return Request(body, CompanionOptions(**options))
 
 
 def test_a_proposal_says_how_sure_it_is() -> None:

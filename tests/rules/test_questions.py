@@ -15,7 +15,10 @@ FORM = (
     '{"title":"Which?","fields":[{"name":"colour","label":"Colour","type":"choice",'
     '"options":["red","blue"],"value":"red","required":true}]}'
 )
-READ = Form("Which?", (FormField("colour", "Colour", "choice", True, "red", ("red", "blue")),))  # noqa: FBT003
+READ = Form(
+    "Which?",
+    (FormField("colour", "Colour", "choice", required=True, value="red", options=("red", "blue")),),
+)
 
 
 def test_a_form_is_read() -> None:

@@ -16,7 +16,7 @@ def turn(number: int, user: str | None) -> Turn:
 def drawn(user: str | None, *turns: Turn) -> str | None:
     """Give what facts would be drawn from when a user has had the last word."""
     asked = Request(SessionRequest(message="hi", session_id="s", user_id=user), SessionOptions())
-    call = rules.extraction(asked, turns)
+    call = rules.facts_call(asked, turns)
     return None if call is None else str(call.messages[-1].content)
 
 

@@ -38,11 +38,9 @@ def setup(folder: Path, stack: StackName, more: str = "", shadow: int = 0) -> Se
     return Setup(others=store, locks=store, more=flow(stack, more, shadow))
 
 
-def picture(
-    image: str = url(PNG), action: str = "analyze_for_memory", session: str = "s"
-) -> dict[str, Any]:
+def picture(image: str = url(PNG), session: str = "s") -> dict[str, Any]:
     """Ask about a picture."""
-    return {"session_id": session, "image": image, "action": action}
+    return {"session_id": session, "image": image, "action": "analyze_for_memory"}
 
 
 async def post(session: aiohttp.ClientSession, place: str, body: Any) -> Answer:

@@ -14,7 +14,7 @@ from contract.human import HumanAnswer
 from contract.model import Chunk, ModelCall, ToolCallDelta, ToolResult, UserMessage
 from contract.stores import MemoryEntry, Turn
 from cutover.selftest.cases import Answer as Said
-from cutover.selftest.cases import FailingConversations, by_round
+from cutover.selftest.cases import FailingStore, by_round
 from effects.local import ScriptedHuman
 from effects.memory import InMemoryMemory
 from effects.model import Fail, ScriptedModel, Step, Wait
@@ -97,7 +97,7 @@ class Visit:
         world = World(ScriptedModel(script), tools=tools, turns=self.turns)
         parts: dict[str, Any] = {"human": ScriptedHuman(self.human)}
         if self.store_fails:
-            parts["conversations"] = FailingConversations(world.conversations, self.store_fails)
+            parts["conversations"] = FailingStore(world.conversations, self.store_fails)
         return World(
             world.model,
             tools=tools,
@@ -155,6 +155,7 @@ def visit(seed: int, session: str = "s") -> Visit:
             ask_human=draw.random() < 0.9,
             history_tokens=draw.choice((0, 10, 8_000)),
             recall_limit=draw.choice((0, 5)),
+            extract_from=draw.choice((0, 1, 4)),
         ),
         answers=(*(_answer(draw) for _ in range(draw.randint(0, 2))), STOP),
         read=draw.choice(

@@ -151,6 +151,7 @@ class Setup:
     route_key: str = "message_id"
     cors_origin: str = ""
     drain_seconds: float = 5.0
+    drain_write_seconds: float = 0.0
     profile: Profile | None = None
     stacks: Mapping[StackName, Stack] | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -192,6 +193,7 @@ lock_ttl = {setup.lock_ttl}
 [server]
 qa_key_env = "{QA_KEY}"
 drain_seconds = {setup.drain_seconds}
+drain_write_seconds = {setup.drain_write_seconds}
 cors_origins = {[setup.cors_origin] if setup.cors_origin else []}
 
 [captures]

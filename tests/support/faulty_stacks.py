@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, cast
 
 from contract.errors import Fenced
 from contract.flow import Event, Flow
 from contract.model import ModelCall, ToolCall
+from contract.operations import OPERATIONS
 from contract.ports import Effects
 from contract.stores import Turn
 
@@ -167,10 +169,9 @@ class Tripwire:
         """Wire a flow's ports."""
 
         def wired(request: Any, effects: Effects) -> AsyncIterator[Event]:
-            names = ("model", "tools", "conversations", "locks", "clock", "ids")
-            ports = {name: _Wired(getattr(effects, name), self, effects) for name in names}
-            rest = {name: getattr(effects, name) for name in ("memory", "human", "trace")}
-            return flow(request, Effects(**cast("dict[str, Any]", {**ports, **rest})))
+            names = {port for port, _ in OPERATIONS} - {"memory", "human"}
+            ports = {name: _Wired(name, getattr(effects, name), self, effects) for name in names}
+            return flow(request, replace(effects, **cast("dict[str, Any]", ports)))
 
         return wired
 
@@ -189,7 +190,8 @@ class Tripwire:
 
 
 class _Wired:
-    def __init__(self, port: object, wire: Tripwire, effects: Effects) -> None:
+    def __init__(self, name: str, port: object, wire: Tripwire, effects: Effects) -> None:
+        self._name = name
         self._port = port
         self._wire = wire
         self._effects = effects
@@ -212,4 +214,4 @@ class _Wired:
             if trips:
                 await self._wire.trip(self._effects)
 
-        return stream if name == "stream" else call
+        return stream if OPERATIONS[self._name, name].streams else call

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import msgspec
+import pytest
 
 from contract.flows.chat import Send, ToolFeedback
 from contract.model import ModelCall
@@ -36,11 +37,32 @@ __all__ = [
     "Scene",
     "begin",
     "by_round",
+    "drawn_conversations",
     "play",
     "record",
     "replay",
     "same_on_both",
 ]
+
+
+def drawn_conversations(
+    count: int, *, per_test: int, traced: Collection[int]
+) -> pytest.MarkDecorator:
+    """Parametrize a test with the `seeds` of so many conversations, `per_test` at a time.
+
+    `traced` are the first seeds of the tests whose turns go every way there is.
+    """
+    return pytest.mark.parametrize(
+        "seeds",
+        [
+            pytest.param(
+                range(first, first + per_test),
+                id=str(first),
+                marks=[] if first in traced else pytest.mark.untraced,
+            )
+            for first in range(0, count, per_test)
+        ],
+    )
 
 
 @dataclass(frozen=True)

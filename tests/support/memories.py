@@ -36,11 +36,11 @@ class Memories:
 
     def counts(self) -> list[object]:
         """Count entries, vectors and those that wait."""
-        return [self.read(f"SELECT count(*) FROM {table}")[0][0] for table in TABLES]  # noqa: S608 (ours)
+        return [self.read(f"SELECT count(*) FROM {table}")[0][0] for table in TABLES]
 
     async def settled(self, embedder: Embedder) -> None:
         """Wait until no entry waits for a vector of this embedder's."""
-        query = f"SELECT 1 FROM memory_waiting WHERE made_by = '{maker(embedder)}'"  # noqa: S608 (ours)
+        query = f"SELECT 1 FROM memory_waiting WHERE made_by = '{maker(embedder)}'"
         while await asyncio.to_thread(self.read, query):
             pass
 

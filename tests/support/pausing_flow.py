@@ -122,7 +122,10 @@ SPEC = FlowSpec(
     ),
 )
 
-QUESTION = Form("Which?", (FormField("colour", "Colour", "choice", True, "red", ("red", "blue")),))  # noqa: FBT003
+QUESTION = Form(
+    "Which?",
+    (FormField("colour", "Colour", "choice", required=True, value="red", options=("red", "blue")),),
+)
 
 
 async def looping(request: Request[Ask, Options], effects: Effects) -> AsyncIterator[Event]:

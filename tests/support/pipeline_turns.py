@@ -8,19 +8,19 @@ from typing import Any
 
 import msgspec
 
-from contract.errors import EffectFailed, Fault
+from contract.errors import Fault
 from contract.flow import FlowSpec, Request
 from contract.flows.pipeline import PIPELINE, Interlocutor, PipelineOptions, PipelineRequest
 from contract.flows.session import lock_key
 from contract.model import Chunk, ModelCall, ModelInfo
 from contract.stores import MemoryEntry, Turn
-from cutover.selftest.cases import Answer, FailingConversations
+from cutover.selftest.cases import Answer, FailingModel, FailingStore
 from effects.memory import InMemoryMemory
-from effects.model import ScriptedModel, Step
+from effects.model import Step
 from effects.stores import MemoryConversations
 from effects.testing import World
 from tests.support.flow_runs import Played
-from tests.support.session_turns import FailingMemory, House
+from tests.support.session_turns import House
 
 SESSION_ID = "s-1"
 NEEDED: Answer = (Chunk(text="需要"), Chunk(text="检索"), Chunk(finish="stop"))
@@ -60,31 +60,6 @@ def is_check(call: ModelCall) -> bool:
     return call.temperature == 0.1 and call.max_tokens == 10
 
 
-class FailingModel(ScriptedModel):
-    """A model that cannot look up, or count."""
-
-    def __init__(self, made: ScriptedModel, lookup: Fault | None, count: Fault | None) -> None:
-        self.__dict__.update(made.__dict__)
-        self._fault_of = {"lookup": lookup, "count": count}
-
-    async def lookup(self, site: str, model_id: str) -> ModelInfo:
-        """Look up."""
-        self._fail("lookup")
-        return await super().lookup(site, model_id)
-
-    async def count(
-        self, site: str, model_id: str, texts: tuple[str, ...]
-    ) -> tuple[int, ...] | None:
-        """Count."""
-        self._fail("count")
-        return await super().count(site, model_id, texts)
-
-    def _fail(self, name: str) -> None:
-        fault = self._fault_of[name]
-        if fault is not None:
-            raise EffectFailed(fault)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Talk:
     """One turn and its world: what the model answers to the check, and to the user.
@@ -121,11 +96,10 @@ class Talk:
         def script(call: ModelCall) -> Iterable[Step]:
             return self.check if is_check(call) else self.answer
 
-        scripted = ScriptedModel(script, self.models, self.tokens)
         return World(
-            FailingModel(scripted, self.fails.get("lookup"), self.fails.get("count")),
-            conversations=FailingConversations(self.house.conversations, self.fails),
-            memory=FailingMemory(self.house.memory, self.fails),
+            FailingModel(script, self.models, self.tokens, fails=self.fails),
+            conversations=FailingStore(self.house.conversations, self.fails),
+            memory=FailingStore(self.house.memory, self.fails),
             ids=self.house.ids,
         )
 

@@ -58,7 +58,9 @@ def execute(address: str, statement: str, *values: object) -> list[tuple[Any, ..
         with closing(sqlite3.connect(sqlite_file(address), isolation_level=None)) as file:
             return file.execute(statement, values).fetchall()
     with psycopg.connect(address, autocommit=True) as server:
-        found = server.execute(statement.replace("?", "%s").encode(), values)
+        # Without values the text is sent as it is.
+        text = statement.replace("?", "%s") if values else statement
+        found = server.execute(text.encode(), values or None)
         return found.fetchall() if found.description else []
 
 

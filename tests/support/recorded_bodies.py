@@ -12,9 +12,11 @@ from compare.input.recordings import Recordings
 from compare.recordings import PlainQuestion, compare_recordings
 from compare.streams.dialects import RecordedDialect, find_dialect
 from contract.flows import companion as wire
-from contract.flows.chat import Accept, ChatEvent, End, Send, StartReply, Success, encode
+from contract.flows.chat import CHAT, Accept, ChatEvent, End, Send, StartReply, Success
+from contract.flows.ops import OPS, OpsDone, OpsFinal, OpsResult
 from contract.flows.pipeline import PIPELINE, PipelineMessage, PipelineToken, TokenInfo
 from contract.flows.session import (
+    SESSION,
     AnswerData,
     FinalMessage,
     SessionDone,
@@ -135,7 +137,7 @@ def chat(story: Story) -> bytes:
     events: list[ChatEvent] = [Accept(), StartReply()]
     events += [Send("".join(story.pieces[: k + 1])) for k in range(len(story.pieces))]
     events += [Success("".join(story.pieces)), End()]
-    return b"".join(map(encode, events))
+    return b"".join(map(CHAT.encode, events))
 
 
 def session(story: Story) -> bytes:
@@ -146,7 +148,7 @@ def session(story: Story) -> bytes:
         Thinking(),
         *(SessionText(TextData(piece)) for piece in story.pieces),
     ]
-    return b"".join(map(encode, [*events, SessionDone(AnswerData(final, usage))]))
+    return b"".join(map(SESSION.encode, [*events, SessionDone(AnswerData(final, usage))]))
 
 
 def companion(story: Story) -> bytes:
@@ -156,7 +158,14 @@ def companion(story: Story) -> bytes:
         *(wire.CompanionText(piece) for piece in story.pieces),
         wire.CompanionDone("completed"),
     ]
-    return b"".join(map(wire.encode, events))
+    return b"".join(map(wire.COMPANION.encode, events))
+
+
+def ops(story: Story) -> bytes:
+    """Tell the text alone on the ops flow's wire: at the end, and whole."""
+    text = "".join(story.pieces)
+    done = OpsResult("system", "disk", ok=True, message="read")
+    return b"".join(map(OPS.encode, [done, OpsFinal(text), OpsDone("completed")]))
 
 
 def pipeline(story: Story) -> bytes:
@@ -181,6 +190,7 @@ TOLD: dict[str, Callable[[Story], bytes]] = {
     "chat": chat,
     "session": session,
     "companion": companion,
+    "ops": ops,
     "pipeline": pipeline,
 }
 DIALECTS = tuple(TOLD)

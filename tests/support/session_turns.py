@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from contract.errors import EffectFailed, Fault
+from contract.errors import Fault
 from contract.flow import FlowSpec, Request
 from contract.flows.session import SESSION, SessionOptions, SessionRequest, lock_key
 from contract.model import Chunk, ModelCall, ModelInfo, ToolCallDelta, ToolResult
-from contract.stores import MemoryEntry, Recall, Turn
-from cutover.selftest.cases import WRITES, Answer, FailingConversations, FailingLookup, by_round
+from contract.stores import Turn
+from cutover.selftest.cases import WRITES, Answer, FailingModel, FailingStore, by_round
 from effects.local import CountingIds
 from effects.memory import InMemoryMemory
-from effects.model import ScriptedModel, Step
+from effects.model import Step
 from effects.stores import MemoryConversations
 from effects.testing import World
 from effects.tools import ScriptedTools
@@ -39,28 +39,6 @@ class House:
     conversations: MemoryConversations = field(default_factory=MemoryConversations)
     memory: InMemoryMemory = field(default_factory=InMemoryMemory)
     ids: CountingIds = field(default_factory=CountingIds)
-
-
-class FailingMemory:
-    """A memory that fails at the sites named in `faults`."""
-
-    def __init__(self, memory: InMemoryMemory, faults: Mapping[str, Fault]) -> None:
-        self._memory = memory
-        self._faults = faults
-
-    async def recall(self, site: str, query: Recall) -> tuple[MemoryEntry, ...]:
-        """Recall."""
-        self._fail(site)
-        return await self._memory.recall(site, query)
-
-    async def write(self, site: str, entries: tuple[MemoryEntry, ...]) -> int:
-        """Remember."""
-        self._fail(site)
-        return await self._memory.write(site, entries)
-
-    def _fail(self, site: str) -> None:
-        if site in self._faults:
-            raise EffectFailed(self._faults[site])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,14 +87,13 @@ class Saying:
         def script(call: ModelCall) -> Iterable[Step]:
             return self.learnt if call.json_object else reply(call)
 
-        model = ScriptedModel(script, self.models)
         return World(
-            FailingLookup(self.lookup_fails) if self.lookup_fails else model,
+            FailingModel(script, self.models, fails={"lookup": self.lookup_fails}),
             tools=ScriptedTools(
                 dict(self.tools), slow=self.slow, writes=WRITES, list_fails=self.tools_fail
             ),
-            conversations=FailingConversations(self.house.conversations, self.fails),
-            memory=FailingMemory(self.house.memory, self.fails),
+            conversations=FailingStore(self.house.conversations, self.fails),
+            memory=FailingStore(self.house.memory, self.fails),
             ids=self.house.ids,
         )
 
@@ -164,11 +141,11 @@ class Place:
 
     def rows(self) -> dict[str, int]:
         """Count the rows."""
-        return {one: self.execute(f"SELECT count(*) FROM {one}")[0][0] for one in self.tables}  # noqa: S608 (ours)
+        return {one: self.execute(f"SELECT count(*) FROM {one}")[0][0] for one in self.tables}
 
     def everything(self) -> bytes:
         """Return all that stands in the tables."""
-        found = [str(row) for one in self.tables for row in self.execute(f"SELECT * FROM {one}")]  # noqa: S608 (ours)
+        found = [str(row) for one in self.tables for row in self.execute(f"SELECT * FROM {one}")]
         return "\n".join(found).encode()
 
 

@@ -29,9 +29,9 @@ class Live:
     run: TapeSession
     effects: Effects
 
-    def other(self, policy: Policy = "live", name: str = "other") -> TapeSession:
+    def other(self, policy: Policy = "live") -> TapeSession:
         """Open the session of another run."""
-        return self.world.run(self.exchange, policy, name)
+        return self.world.run(self.exchange, policy, "other")
 
 
 @asynccontextmanager

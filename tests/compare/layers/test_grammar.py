@@ -13,7 +13,7 @@ from msgspec import inspect as types
 
 from compare.captures import Question, compare_captures
 from compare.findings import Finding, GrammarBroken
-from contract.flows.chat import CHAT, Accept, ChatEvent, End, Send, StartReply, Success, encode
+from contract.flows.chat import CHAT, Accept, ChatEvent, End, Send, StartReply, Success
 from contract.grammar import Grammar, many, one
 from contract.records import ErrorRecord, Outcome, RunRecord
 from contract.wire import Dialect
@@ -187,7 +187,7 @@ def test_the_same_breach_elsewhere_in_each_stream_is_still_one() -> None:
 def test_a_text_that_begins_anew_where_another_stack_took_over_is_sound() -> None:
     """The record says how many frames the client had; anywhere else it is a breach."""
     begun: list[ChatEvent] = [Accept(), StartReply(), Send("今天"), Send("昨天"), Success("昨天")]
-    frames = tuple((k, encode(event).decode()) for k, event in enumerate([*begun, End()]))
+    frames = tuple((k, CHAT.encode(event).decode()) for k, event in enumerate([*begun, End()]))
     legacy, graph = (msgspec.structs.replace(run, frames=frames) for run in exchange())
     taken = msgspec.structs.replace(graph, sent=3)
     assert only(findings(legacy, graph)).side == "both"

@@ -66,7 +66,8 @@ def test_the_order_of_an_operation_is_declared() -> None:
     assert all(orders[row.label] == "lasting" for row in OPERATIONS.values() if row.kind == "write")
     assert orders["locks.release"] == "lasting"
     stores = {label for label, order in orders.items() if order == "store"}
-    assert stores == {"memory.recall", "conversations.find", "conversations.history"}
+    memories = {"memory.recall", "memory.near", "memory.progress"}
+    assert stores == {*memories, "conversations.find", "conversations.history"}
 
 
 def test_a_question_is_shown_once_it_is_stored() -> None:

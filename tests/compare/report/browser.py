@@ -118,4 +118,4 @@ async def _address(said: asyncio.StreamReader) -> str:
         found = _ADDRESS.search(line)
         if found:
             return found[1].decode()
-    raise AssertionError("the browser ended before it listened")  # noqa: EM101, TRY003 (a test)
+    raise AssertionError("the browser ended before it listened")

@@ -172,6 +172,10 @@ FAILURES = {
         sse({"code": "model_error"}, "error") + sse({"status": "failed"}, "done"),
         "model_error",
     ),
+    "ops": (
+        sse({"code": "model_error"}, "error") + sse({"status": "failed"}, "done"),
+        "model_error",
+    ),
     "pipeline": (
         sse(
             {

@@ -22,7 +22,6 @@ from contract.flows.chat import (
     StartReply,
     Success,
     ToolFeedback,
-    encode,
     failure,
 )
 from contract.grammar import GrammarCheck
@@ -57,7 +56,7 @@ STRICT, EXTENDED = ChatOptions(), ChatOptions(wire="extended")
 )
 def test_an_event_has_exactly_these_bytes(event: ChatEvent, frame: str) -> None:
     """Compact UTF-8, keys in the documented order, absent keys left out, a blank line last."""
-    assert encode(event) == f"data: {frame}\n\n".encode()
+    assert CHAT.encode(event) == f"data: {frame}\n\n".encode()
 
 
 def streams() -> st.SearchStrategy[list[ChatEvent]]:

@@ -107,6 +107,7 @@ def test_an_answer_is_read_with_its_data_or_without() -> None:
     """Lists become tuples, as forms have them; what comes with a rejection says nothing."""
     assert COMPANION.pausing is not None
     responding = COMPANION.pausing.respond
+    assert responding is not None
     body = b'{"hitl_id":"h","action":"edit","data":{"a":["x"],"b":1}}'
     given = msgspec.json.decode(body, type=RespondRequest)
     assert responding.hitl_id(given) == "h"

@@ -7,12 +7,13 @@ import pytest
 
 from contract.flows.chat import CHAT
 from contract.flows.companion import COMPANION
+from contract.flows.pipeline import PIPELINE
 from contract.flows.session import SESSION
 from contract.wire import Dialect, EventDecoder, WireReader, built_in
 
 DECODERS = {
     **{name: EventDecoder(dialect) for name, dialect in built_in().items()},
-    **{spec.name: spec.decoder for spec in (CHAT, COMPANION, SESSION)},
+    **{spec.name: spec.decoder for spec in (CHAT, COMPANION, PIPELINE, SESSION)},
     "plain": EventDecoder(Dialect(payload="text", terminal=("[END]",), skip=("ping",))),
 }
 
@@ -50,6 +51,7 @@ def test_a_name_is_in_the_payload_else_the_sse_field_else_the_default(
         ("chat", b'{"step":"FAILED","code":"x"}', False, "x"),
         ("chat", b'{"step":"FAILED"}', False, ""),
         ("session", b'{"type":"error","data":{"code":"x"}}', True, "x"),
+        ("pipeline", b'{"success":false,"errors":[{"code":"x"},{"code":"y"}]}', True, "y"),
         ("openai", b"[DONE]", True, None),
         ("openai", b'{"choices":[],"error":{"code":null,"type":"t"}}', False, "t"),
         ("openai", b'{"choices":[],"error":null}', False, None),

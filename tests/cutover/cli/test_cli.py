@@ -37,7 +37,7 @@ TEAM = """
 async def chat(request, effects):
     yield
 
-FLOWS = dict.fromkeys(("chat", "companion", "pipeline", "session"), chat)
+FLOWS = dict.fromkeys(("chat", "companion", "ops", "pipeline", "session"), chat)
 
 def describe(flow):
     return {flow: "of the team"}

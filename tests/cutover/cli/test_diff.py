@@ -238,7 +238,7 @@ def test_what_is_for_a_flow_nobody_knows_is_named(tmp_path: Path) -> None:
     rule = "[[ignore]]\npath = 'nowhere'\nflow = '{}'\n"
     (tmp_path / "diff.toml").write_text("".join(map(rule.format, ("chat", "openai", "chta"))))
     (tmp_path / "waivers.toml").write_text(
-        "[waiver.0123456789ab]\nowner = 'Ann'\nreason = 'x'\nuntil = 9999-12-31\nflow = 'ops9'\n"
+        "[waiver.0123456789ab]\nowner = 'Ann'\nreason = 'x'\nuntil = 9999-12-31\nflow = 'team9'\n"
     )
     status, said = compare(tmp_path, batch(exchange()))
     assert (status, "equal" in said) == (0, True)
@@ -246,7 +246,9 @@ def test_what_is_for_a_flow_nobody_knows_is_named(tmp_path: Path) -> None:
     assert isinstance(verdict, dict)
     rule_said, waiver_said = (said for said in verdict["reasons"] if "unknown" in said)
     assert rule_said == "ignore[2] is for flow 'chta', which is unknown here; did you mean 'chat'?"
-    assert waiver_said.startswith("the waiver of 0123456789ab is for flow 'ops9', which is unknown")
+    assert waiver_said.startswith(
+        "the waiver of 0123456789ab is for flow 'team9', which is unknown"
+    )
     assert "known: anthropic-messages, " in waiver_said
 
 

@@ -11,13 +11,16 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from contract.flows.companion import COMPANION, CompanionDone, CompanionError, CompanionText, Hitl
+from contract.flows.ops import OPS, OpsDone
 from contract.human import Form, FormField, HumanAnswer, check_answer
 from cutover.cli import app
 from cutover.demo import summary
 from cutover.demo.client import (
     ANSWER,
     BUNDLED,
+    TEMPORARY,
     AnsweredQuestion,
+    ApprovedInstruction,
     DemoStream,
     MessagesRefused,
     filled,
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
 FORM = Form("Which?", (FormField("a", "A", "text", required=True),))
 QUESTION = Hitl("h", "s", "question", FORM)
+NOT_APPROVED = "the files were not deleted once that was approved, and not before"
 LOST = "the question to the user was not gone on from on the other stack"
 
 
@@ -73,6 +77,27 @@ def test_a_question_that_was_not_gone_on_from_is_a_failure(
     """Except where a real model asked nothing: it need not."""
     outcome = DemoOutcome(question=asked, simulated=simulated)
     assert (LOST in summary.failures(outcome)) == lost
+
+
+@pytest.mark.parametrize(
+    ("kept", "left", "unmet"),
+    [
+        (TEMPORARY, ("notes.txt",), False),
+        (("notes.txt",), ("notes.txt",), True),
+        (TEMPORARY, TEMPORARY, True),
+        (TEMPORARY, (), True),
+    ],
+)
+def test_an_instruction_that_did_not_wait_for_its_approval_is_a_failure(
+    kept: tuple[str, ...], left: tuple[str, ...], *, unmet: bool
+) -> None:
+    """Nor may it do more, or nothing, once it was approved."""
+    asked, decided = (
+        DemoStream("graph", "graph", OPS.encode(OpsDone(status)))
+        for status in ("approval_required", "completed")
+    )
+    approval = ApprovedInstruction(asked, decided, tuple(sorted(kept)), left)
+    assert (NOT_APPROVED in summary.failures(DemoOutcome(approval=approval))) == unmet
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,7 @@ def test_the_whole_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "One question, two stacks." in result.output
     assert "gone on by legacy" in result.output
     assert "Noted, you say: tonight at eight." in result.output
+    assert ": 3 files are there, approved by ada, then 1 is left" in result.output
     for name in ("report/report.html", "report/report.json", "load/load.html", "cutover.toml"):
         assert (out / name).stat().st_size > 0
     lines = [msgspec.json.decode(line) for line in captured(out, "flow=*").splitlines()]

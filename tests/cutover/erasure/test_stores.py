@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from contract.stores import ChatKey, DataSubject, SubjectKind, Turn
+from contract.workers import AuditEntry
 from cutover.erasure import erase_rows, erase_threads
 from cutover.flows import SPECS
-from cutover.stores import open_conversations, open_pauses
+from cutover.stores import open_audit, open_conversations, open_pauses
 from effects.memory import HashedEmbedder
-from effects.stores import SqlConversations
+from effects.stores import SqlConversations, sqlite_file
 from effects.stores.pauses.aes import AesEncryption
 from graph_impl.threads import opened_threads
 from router.config.loader import parse_settings
@@ -25,6 +26,16 @@ from tests.support.session_turns import SESSION_ID, House, Place, hold
 
 ADDRESS = "STORE_ADDRESS"
 ENV = f"env:{ADDRESS}"
+AUDITED = AuditEntry(
+    entry_id="a-1",
+    at="2026-01-01T00:00:00Z",
+    session_id="s",
+    event="approved",
+    worker="deploy",
+    action="release",
+    risk="high",
+    by="ann",
+)
 
 
 @pytest.fixture(params=PLACES)
@@ -48,7 +59,14 @@ async def test_turns_and_pauses_of_a_subject_are_gone(
     """By user, by session and by exchange; without the key that encrypted them."""
     async with AsyncExitStack() as stack:
         conversations = await open_conversations(place, stack)
-        turn = Turn(message_id="m1", role="user", content="?", chat_id="hers", user_id="ann")
+        turn = Turn(
+            message_id="m1",
+            role="user",
+            content="?",
+            chat_id="hers",
+            user_id="ann",
+            data={"disk": "a-secret-name"},
+        )
         await conversations.put("message", turn)
         pauses = await open_pauses(place, stack, AesEncryption([bytes(32)]))
         for hitl_id, exchange, session, user in (
@@ -64,6 +82,8 @@ async def test_turns_and_pauses_of_a_subject_are_gone(
     assert (rows.turns, rows.pauses, rows.failures) == (1, 4 - len(stays), ())
     ids = Place(place).execute("SELECT hitl_id FROM graph_checkpoints ORDER BY hitl_id")
     assert [hitl_id for (hitl_id,) in ids] == stays
+    if place.startswith("sqlite"):  # rewritten in the file, the data with the text
+        assert b"a-secret-name" not in sqlite_file(place).read_bytes()
 
 
 async def test_memories_go_with_their_vectors(place: str) -> None:
@@ -75,6 +95,21 @@ async def test_memories_go_with_their_vectors(place: str) -> None:
     erased = await erase_rows(stores, {ADDRESS: place}, DataSubject("user", "ann"), ())
     assert (erased.memories, erased.failures) == (2, ())
     assert memories.counts() == [1, 1, 0]
+
+
+async def test_names_in_the_audit_are_gone_and_its_entries_stay(place: str) -> None:
+    """It is where the pauses are, unless it is configured."""
+    async with AsyncExitStack() as stack:
+        audit = await open_audit(place, stack)
+        await audit.append("audit", AUDITED)
+    stores = StoreSettings(conversations="memory://", memory="memory://", pauses=ENV)
+    for value, erased in (("ben", 0), ("ann", 1), ("ann", 0)):
+        rows = await erase_rows(stores, {ADDRESS: place}, DataSubject("user", value), ())
+        assert (rows.audit, rows.failures) == (erased, ())
+    assert Place(place).execute("SELECT worker, event FROM audit_entries") == [
+        ("deploy", "approved")
+    ]
+    assert Place(place).execute("SELECT name FROM audit_pseudonyms") == [("s",)]
 
 
 def names(folder: Path) -> list[str]:

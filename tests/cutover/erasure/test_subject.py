@@ -47,6 +47,7 @@ def test_a_pseudonym_is_the_same_on_every_host_with_the_key() -> None:
         ('a "quoted"\n\\id 消息', {"user_id": 'a "quoted"\n\\id 消息'}, PATHS),
         ("u1", {"content": "hi", "history": [{"turn": {"user_id": "u1"}}]}, PATHS),
         ("42", {"user_id": 42}, PATHS),
+        ("ann", {"approval_id": "a1", "approved": True, "by": "ann"}, PATHS),
     ],
 )
 def test_a_user_is_found_as_written_down(

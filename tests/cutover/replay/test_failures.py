@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from contract.records import RunRecord
@@ -25,8 +27,8 @@ pytestmark = pytest.mark.virtual
 
 async def served(rules: Rules, **flows: stacks.Flows) -> list[RunRecord]:
     """Serve one exchange on stacks that are not all well; gives its lines."""
-    chat = {name: flow["chat"] for name, flow in flows.items()}
-    async with House(case(PLAIN), rules, **chat) as house:  # type: ignore[arg-type] # by name
+    chat: dict[str, Any] = {name: flow["chat"] for name, flow in flows.items()}
+    async with House(case(PLAIN), rules, **chat) as house:
         await house.ask()
     (batch,) = house.captured.batches
     return batch

@@ -63,9 +63,12 @@ def test_keys_and_passwords_are_struck() -> None:
     assert said.endswith(" a" + " [secret]" * 11 + "-and-more")
 
 
-def test_the_token_of_a_conversation_service_is_struck() -> None:
-    """As every other secret that a variable holds."""
-    text = CONFIGURATION + '[conversations]\ntoken_env = "MEMORY"\n'
+@pytest.mark.parametrize(
+    "section", ['[conversations]\ntoken_env = "MEMORY"', '[workers.deploy]\nenv = ["MEMORY"]']
+)
+def test_the_secret_of_another_section_is_struck(section: str) -> None:
+    """Of a service that stores conversations, of what a deployment's commands get."""
+    text = f"{CONFIGURATION}{section}\n"
     record = logging.LogRecord("a", logging.ERROR, __file__, 1, "Bearer a-memory-token", (), None)
     environ = ENVIRON | {"MEMORY": "a-memory-token"}
     said = log_formatter(parse_settings(text, "x", SPECS), environ).format(record)

@@ -32,3 +32,13 @@ def test_workers_keep_no_copies_each_of_its_own() -> None:
     assert resolve_stores(stores, {}, 1).checkpoints == "memory://"
     with pytest.raises(NotShared, match="checkpoints"):
         resolve_stores(stores, {}, 2)
+
+
+def test_the_audit_is_where_the_pauses_are() -> None:
+    """Unless it is configured; workers keep none each of its own."""
+    stores = StoreSettings(conversations=FILE, memory=FILE, pauses="postgresql://h/db")
+    assert resolve_stores(stores, {}, 2).audit == "postgresql://h/db"
+    elsewhere = stores.model_copy(update={"audit": "memory://"})
+    assert resolve_stores(elsewhere, {}, 1).audit == "memory://"
+    with pytest.raises(NotShared, match="audit"):
+        resolve_stores(elsewhere, {}, 2)

@@ -78,7 +78,7 @@ async def test_a_memory_finds_by_what_is_configured(tmp_path: Path) -> None:
         assert maker(embedder) == "small/64"
         memory = await open_memory(f"sqlite:///{tmp_path}/m.db", stack, embedder)
         assert isinstance(memory, LongTermMemory)
-        entry = MemoryEntry(memory_id="1", user_id="u", text="likes tea")
+        entry = MemoryEntry(memory_id="1", user_id="u", text="likes tea", at=1)
         await memory.write("w", (entry,))
         assert await memory.recall("r", Recall(user_id="u", query="teas")) == (entry,)
         assert memory.recalls == {"vectors": 1}
@@ -202,7 +202,7 @@ async def test_a_server_without_pgvector_is_named(
     async with own_schema(postgres_dsn) as dsn, AsyncExitStack() as stack:
         embedder = await open_embedder(settings.embeddings, {}, stack)
         memory = await open_memory(dsn, stack, embedder)
-        entry = MemoryEntry(memory_id="1", user_id="u", text="likes tea")
+        entry = MemoryEntry(memory_id="1", user_id="u", text="likes tea", at=1)
         await memory.write("w", (entry,))
         assert await memory.recall("r", Recall(user_id="u", query="tea")) == (entry,)
     assert "no pgvector" in caplog.text

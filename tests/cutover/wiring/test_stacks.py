@@ -65,6 +65,13 @@ async def test_a_bad_prompt_keeps_a_stack_from_loading(tmp_path: Path, checkpoin
             await open_stacks(StackSettings(), opened, checkpoints, {"session": tmp_path})
 
 
+@pytest.mark.parametrize("stack", ["legacy:FLOWS", "graph_impl:FLOWS"])
+def test_a_folder_of_prompts_that_does_not_exist_is_refused(tmp_path: Path, stack: str) -> None:
+    """It is misspelt: every prompt would be the built-in one."""
+    with pytest.raises(StackNotLoaded, match=r"flows\.pipeline\.prompts: no folder '.*/promts'"):
+        load_stack("legacy", stack, {"pipeline": tmp_path / "promts"})
+
+
 async def test_every_flow_reads_its_own_folder(tmp_path: Path) -> None:
     """Also where the stack stores threads; a flow without a folder is the built-in one."""
     async with AsyncExitStack() as opened:
@@ -76,7 +83,7 @@ async def test_every_flow_reads_its_own_folder(tmp_path: Path) -> None:
         assert isinstance(stack, LocalStack)
         assert isinstance(other, LocalStack)
         same = {flow: stack.flows[flow] is other.flows[flow] for flow in stack.flows}
-        builtin = {"companion": True, "pipeline": True}
+        builtin = dict.fromkeys(("companion", "ops", "pipeline"), True)
         assert same == {"chat": False, "session": False, **builtin}
 
 
@@ -85,7 +92,7 @@ def test_a_stack_without_the_hook_reads_no_prompts(
 ) -> None:
     """A team's own may have prompts elsewhere: the log says so."""
     module = ModuleType("their_stack")
-    module.FLOWS = dict(legacy.FLOWS)  # type: ignore[attr-defined] # made here
+    vars(module)["FLOWS"] = dict(legacy.FLOWS)
     module.__file__ = str(tmp_path / "their_stack.py")
     Path(module.__file__).write_text("", "utf-8")
     monkeypatch.setitem(sys.modules, "their_stack", module)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import re
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +18,10 @@ from contract.errors import MissingExtra
 from cutover.doctor import PartCheck, examine
 from cutover.flows import SPECS
 from cutover.server.logging import log_formatter
-from cutover.wiring.tools import tool_server, tool_servers
+from cutover.wiring.composition import open_services
+from cutover.wiring.tools import refuse_unknown_tools, tool_server, tool_servers
 from effects.model import Secret
+from effects.tools import ToolModuleRefused
 from router.config.errors import ConfigRefused
 from router.config.loader import parse_settings
 from router.config.schema import Settings
@@ -27,6 +32,14 @@ from tests.support.mcp_tools_server import tools_server
 if TYPE_CHECKING:
     from router.stack import StackName
 
+OWN_TOOL = """
+from effects.tools import function_tool
+
+@function_tool
+def no_such_tool() -> str:
+    '''Do what the simulated provider asks for.'''
+    return "done"
+"""
 ENVIRON = {"TOKEN": "open-sesame", "GIVEN": "a given word"}
 
 
@@ -125,6 +138,65 @@ async def test_the_doctor_tells_what_a_server_offers() -> None:
 
 
 @pytest.mark.sockets
+async def test_two_tools_of_one_name_are_found_before_they_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server's tool is not offered where a built-in one or one of a team's own has the name."""
+    (tmp_path / "clashing_tools.py").write_text(OWN_TOOL.replace("no_such_tool", "echo"), "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    server = tools_server()
+    app = server.streamable_http_app()
+    async with server.session_manager.run(), served(app) as url:
+        settings = read(
+            '[tools.python]\nmodules = ["clashing_tools"]\n'
+            f'[tools.mcp.web]\nurl = "{url}/mcp"\nprefix = ""\nallow = ["echo", "write"]\n'
+        )
+        own, web = of_tools(await examine(settings, ENVIRON))
+    assert own.ok
+    assert not web.ok
+    assert web.detail.endswith(
+        "not read-only write; 'echo' is not offered: 'echo' is the name of another tool "
+        "(clashing_tools.echo); set another prefix, or deny it"
+    )
+
+
+def test_own_tools_that_are_no_tools_are_found() -> None:
+    """Neither does the doctor fail, nor does a router start."""
+    settings = read('[tools.python]\nmodules = ["no_such_module"]\n')
+    (found,) = of_tools(asyncio.run(examine(settings, {})))
+    why = "tools of 'no_such_module': there is no module 'no_such_module' in the current folder"
+    assert (found.part, found.ok) == ("tools.python", False)
+    assert found.detail.startswith(why)
+
+    async def start() -> None:
+        async with open_services(lambda: settings, {}):
+            pass
+
+    with pytest.raises(ToolModuleRefused, match=why):
+        asyncio.run(start())
+
+
+@pytest.mark.sockets
+@pytest.mark.slow
+@pytest.mark.parametrize("stack", ["legacy", "graph"])
+async def test_a_deployment_calls_a_team_s_own_tool(
+    tmp_path: Path, stack: StackName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function of a module: offered to the model, called for it, and on the tape."""
+    (tmp_path / "own_tools.py").write_text(OWN_TOOL, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_tools", raising=False)
+    more = '[tools.python]\nmodules = ["own_tools"]\n'
+    async with deployed(tmp_path, Setup(stack=stack, more=more)) as place:
+        answer = await place.ask({"message_id": "m", "content": "no such tool"})
+        assert answer.steps[-2:] == ["SUCCESS", "END"]
+        run = await place.run()
+    calls = [entry for entry in run.tape or () if (entry.port, entry.op) == ("tools", "run")]
+    assert calls
+    assert {msgspec.json.decode(entry.items[0])["content"] for entry in calls} == {"done"}
+
+
+@pytest.mark.sockets
 @pytest.mark.slow
 @pytest.mark.parametrize("stack", ["legacy", "graph"])
 async def test_a_deployment_calls_a_server_s_tools(tmp_path: Path, stack: StackName) -> None:
@@ -149,3 +221,36 @@ async def test_a_deployment_calls_a_server_s_tools(tmp_path: Path, stack: StackN
     results = [item for entry in run.tape or () if entry.op == "run" for item in entry.items]
     assert [msgspec.json.decode(one)["content"] for one in results] == ["done"] * len(called)
     assert called
+
+
+LIMITED = """
+[tools.mcp.files]
+url = "http://127.0.0.1:1/mcp"
+[limits.tools]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("calculate", ""),
+        ("build", ""),
+        ("files__read", ""),
+        ("calcluate", "limits.tools = 'calcluate': unknown tool; did you mean 'calculate'?"),
+        ("read", "limits.tools = 'read': unknown tool; known: build, calculate"),
+    ],
+)
+def test_a_limit_is_for_a_tool_that_is_known_or_may_be_a_servers(name: str, refused: str) -> None:
+    """Servers may be away: their tools are known by their prefix."""
+    taken = {"calculate": "built in", "build": "app.tools"}
+    settings = read(f"{LIMITED}{name} = 60.0")
+    with pytest.raises(ConfigRefused, match=re.escape(refused)) if refused else nullcontext():
+        refuse_unknown_tools(settings, taken)
+
+
+def test_the_doctor_lists_limits_of_tools_and_finds_unknown_ones() -> None:
+    """Before a router that would not start is started."""
+    for name, ok, detail in (("calculate", True, "calculate 60 s"), ("x", False, "unknown tool")):
+        checks = asyncio.run(examine(read(f"[limits.tools]\n{name} = 60.0"), {}))
+        (found,) = (one for one in checks if one.part == "limits.tools")
+        assert (found.ok, detail in found.detail) == (ok, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import msgspec
 import pytest
@@ -32,7 +33,7 @@ async def fault(embedder: EndpointEmbedder, *texts: str) -> Fault:
 async def test_a_request_says_what_is_wanted() -> None:
     """Path, key and model; dimensions only where the model is to be shortened; 64 a request."""
     noted = Noted()
-    bodies: list[dict[str, object]] = []
+    bodies: list[dict[str, Any]] = []
 
     async def answer(body: bytes) -> Response:
         bodies.append(msgspec.json.decode(body))
@@ -44,7 +45,7 @@ async def test_a_request_says_what_is_wanted() -> None:
         await embedder.embed(["tea"])
     assert noted.requests[0].url.path == "/v1/embeddings"
     assert noted.requests[0].headers["authorization"] == f"Bearer {KEY}"
-    assert [len(body["input"]) for body in bodies] == [64, 1, 1]  # type: ignore[arg-type] # a list
+    assert [len(body["input"]) for body in bodies] == [64, 1, 1]
     assert bodies[1] == {"model": "small", "input": ["text 64"]}
     assert bodies[2] == {"model": "small", "input": ["tea"], "dimensions": 64}
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from random import Random
 
 import msgspec
 import pytest
@@ -14,11 +16,22 @@ from hypothesis import strategies as st
 
 from contract.errors import EffectFailed
 from contract.ports import Memory
-from contract.stores import MemoryEntry, Recall
+from contract.stores import (
+    READ_MEANWHILE,
+    DataSubject,
+    FindNear,
+    MemoryEntry,
+    NearEntries,
+    Reading,
+    Recall,
+    Revision,
+)
 from effects.memory import InMemoryMemory, open_memory
 from effects.memory.fake import HashedEmbedder
 from effects.memory.store import query_terms, text_terms
 from tests.support.postgres import PLACES, empty_place
+
+NOW = 1_790_000_000
 
 
 def entry(
@@ -32,6 +45,7 @@ def entry(
         session_id=session_id,
         relation=relation,
         confidence=0.8,
+        at=NOW,
     )
 
 
@@ -69,8 +83,12 @@ async def test_an_empty_memory_remembers_nothing(memory: Memory) -> None:
 
 async def test_what_is_written_comes_back_whole(memory: Memory) -> None:
     """Every field as it was."""
-    full = entry("喜欢喝绿茶", session_id="s1", relation="朋友")
-    bare = MemoryEntry(memory_id="m2", user_id="u1", text="works in Paris")
+    full = msgspec.structs.replace(
+        entry("喜欢喝绿茶", session_id="s1", relation="朋友"),
+        kind="preference",
+        changed_in=("s2", '"s,3"'),
+    )
+    bare = MemoryEntry(memory_id="m2", user_id="u1", text="works in Paris", at=0)
     assert await memory.write("write", (full, bare)) == 2
     assert await memory.recall("recall", Recall(user_id="u1", query="绿茶")) == (full,)
     assert await memory.recall("recall", Recall(user_id="u1", query="PARIS!")) == (bare,)
@@ -145,6 +163,117 @@ async def test_an_equal_text_is_stored_once(memory: Memory) -> None:
     assert await memory.write("write", (first, again)) == 1
     assert await memory.write("write", (again, entry("owns dogs"))) == 1
     assert await memory.recall("recall", Recall(user_id="u1", query="tea")) == (first,)
+
+
+async def test_an_entry_without_a_time_gets_the_time_it_is_stored(memory: Memory) -> None:
+    """The first one's: it is stored once."""
+    began = int(time.time())
+    for _ in range(2):
+        await memory.write("write", (MemoryEntry(memory_id="m", user_id="u1", text="tea"),))
+    (found,) = await memory.recall("recall", Recall(user_id="u1", query="tea"))
+    assert found.at is not None
+    assert began <= found.at <= time.time()
+
+
+READING = Reading(user_id="u1", flow="session", session_id="s1")
+
+
+def revision(after: str | None, to: str, *removed: str) -> Revision:
+    """Make what comes of reading the conversation."""
+    return Revision(reading=READING, message_id=to, after=after, removed=removed)
+
+
+async def test_a_revision_adds_and_removes_once(memory: Memory) -> None:
+    """Also made again, when another write has removed what it added, or added what it removed."""
+    old, new, others = entry("likes tea"), entry("likes green tea"), entry("likes tea", "u2")
+    await memory.write("write", (old, others))
+    first = revision(None, "m1", old.memory_id)
+    assert await memory.progress("read", READING) is None
+    for _ in range(2):
+        assert await memory.write("write", (new,), first) == 1
+        assert await memory.progress("read", READING) == "m1"
+        assert await texts(memory, "tea") == ["likes green tea"]
+        assert await texts(memory, "tea", user_id="u2") == ["likes tea"]
+    assert await memory.write("write", (old,), revision("m1", "m2", new.memory_id)) == 1
+    with pytest.raises(EffectFailed):
+        await memory.write("write", (new,), first)
+    assert await texts(memory, "tea") == ["likes tea"]
+
+
+@pytest.mark.parametrize(("read", "after"), [("m1", None), ("m1", "m0"), (None, "m0")])
+async def test_of_two_readings_of_one_message_the_first_counts(
+    memory: Memory, read: str | None, after: str | None
+) -> None:
+    """The other one changes nothing, and can tell why."""
+    await memory.write("write", (entry("likes tea"),))
+    if read is not None:
+        assert await memory.write("write", (), revision(None, read)) == 0
+    with pytest.raises(EffectFailed) as failed:
+        await memory.write("write", (entry("hates tea"),), revision(after, "m2", "id of likes tea"))
+    assert failed.value.fault == READ_MEANWHILE
+    assert await texts(memory, "tea") == ["likes tea"]
+    assert await memory.progress("read", READING) == read
+
+
+async def test_readings_are_told_apart_and_forgotten(memory: Memory) -> None:
+    """By user, flow and session; an erasure takes those of its subject along."""
+    others = [msgspec.structs.replace(READING, **{name: "x"}) for name in ("user_id", "flow")]
+    for one in (READING, *others):
+        made = msgspec.structs.replace(revision(None, f"m {one.user_id}"), reading=one)
+        assert await memory.write("write", (), made) == 0
+    assert [await memory.progress("r", one) for one in others] == ["m x", "m u1"]
+    for subject in (DataSubject("message", "m x"), DataSubject("chat", "s1")):
+        assert await memory.progress("r", READING) == "m u1"
+        assert await memory.erase(subject) == 0  # type: ignore[attr-defined] # not of the port
+        assert await memory.progress("r", others[0]) is None
+    assert [await memory.progress("r", one) for one in (READING, *others)] == [None] * 3
+
+
+@pytest.mark.parametrize("session", ["s1", "s2", 's"3', "S1", "s2,", '3"'])
+async def test_a_session_takes_along_what_it_changed(memory: Memory, session: str) -> None:
+    """Of one whose name is another's in part, or but for capitals, nothing goes."""
+    changed = msgspec.structs.replace(entry("likes tea", session_id="s1"), changed_in=("s2", 's"3'))
+    await memory.write("write", (changed, entry("likes cake", session_id="s0")))
+    gone = session in {"s1", "s2", 's"3'}
+    assert await memory.erase(DataSubject("chat", session)) == gone  # type: ignore[attr-defined] # as above
+    left = ["likes cake"] if gone else ["likes cake", "likes tea"]
+    assert sorted(await texts(memory, "likes")) == left
+
+
+async def test_an_entry_can_be_changed_in_many_sessions(memory: Memory) -> None:
+    """Of ids as long as they may be, that no index could compress."""
+    draw = Random(1)
+    ideographs = [chr(one) for one in range(0x4E00, 0x9FA0)]
+    sessions = tuple("".join(draw.choices(ideographs, k=128)) for _ in range(20))
+    changed = msgspec.structs.replace(entry("likes tea", session_id="s1"), changed_in=sessions)
+    assert await memory.write("write", (changed,)) == 1
+    assert await memory.recall("recall", Recall(user_id="u1", query="tea")) == (changed,)
+    assert await memory.erase(DataSubject("chat", sessions[7])) == 1  # type: ignore[attr-defined] # as above
+
+
+async def test_what_another_session_changed_is_recalled_where_it_was_learnt(memory: Memory) -> None:
+    """What was learnt and changed in one session alone is not: the model has its messages."""
+    changed = msgspec.structs.replace(entry("likes tea", session_id="s1"), changed_in=("s2",))
+    await memory.write("write", (changed, entry("hates tea", session_id="s1")))
+    assert await texts(memory, "tea", except_session="s1") == ["likes tea"]
+
+
+async def test_what_is_near_each_text_is_found(memory: Memory) -> None:
+    """As a recall finds it; how near it is where there are vectors."""
+    await memory.write("write", (entry("likes green tea"), entry("owns a dog"), entry("tea", "u2")))
+    query = FindNear("u1", ("likes green tea", "a dog is owned", " "), 1)
+    near = await memory.near("near", query)
+    found = [[one.entry.text for one in matches] for matches in near.matches]
+    assert found == [["likes green tea"], ["owns a dog"], []]
+    (tea,), (dog,), *_ = near.matches
+    if near.among:
+        assert [len(row) for row in near.among] == [0, 1, 2]
+        assert tea.similarity == pytest.approx(1.0, abs=0.001)
+        assert dog.similarity is not None
+        assert 0.3 < dog.similarity < 1.0
+    else:
+        assert (tea.similarity, dog.similarity) == (None, None)
+    assert await memory.near("near", FindNear("u1", ())) == NearEntries()
 
 
 async def test_a_write_made_again_reports_what_the_first_one_did(memory: Memory) -> None:

@@ -42,7 +42,8 @@ def test_the_best_are_the_best(
         if (session is None or s != session) and (relation is None or r == relation)
     ]
     best = sorted((one for one in allowed if one[0] > 0), reverse=True)[:limit]
-    assert matrix.best(np.array([1, 2], np.float32), query, 0.0) == [seq for _, seq in best]
+    expected = [(seq, score) for score, seq in best]
+    assert matrix.best(np.array([1, 2], np.float32), query, 0.0) == expected
     assert len(matrix) == matrix.last == len(rows)
 
 

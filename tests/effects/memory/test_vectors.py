@@ -185,7 +185,11 @@ async def test_a_file_of_the_first_version_gets_vectors(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "memory.db", isolation_level=None)) as file:
         for table in ("makers", "vectors", "waiting", "generations"):
             file.execute(f"DROP TABLE memory_{table}")
+        file.execute("DROP TABLE memory_progress")
         file.execute("DROP INDEX memories_of_a_session")
+        file.execute("DROP INDEX changed_memories")
+        for column in ("kind", "at", "changed_in"):
+            file.execute(f"ALTER TABLE memories DROP COLUMN {column}")
         file.execute("UPDATE schema_versions SET version = 1 WHERE store = 'memory'")
     async with memories.open(HashedEmbedder()) as memory:
         await memories.settled(HashedEmbedder())
@@ -206,7 +210,7 @@ async def test_forgetting_leaves_nothing_behind(memories: Memories, whose: DataS
         assert await memory.erase(whose) == 0
     assert memories.counts() == [2, 1, 1]
     for table in ("memories", "memory_vectors", "memory_waiting"):
-        assert set(memories.read(f"SELECT DISTINCT user_id FROM {table}")) == {("u2",)}  # noqa: S608 (ours)
+        assert set(memories.read(f"SELECT DISTINCT user_id FROM {table}")) == {("u2",)}
 
 
 async def test_a_vector_that_comes_too_late_is_not_kept(memories: Memories) -> None:

@@ -133,6 +133,6 @@ def test_an_error_inside_a_stream(error: object, *, retryable: bool) -> None:
         ("context_length_exceeded", "model_context_length"),
     ],
 )
-def test_an_error_inside_a_stream_about_the_request(code: str, named: str) -> None:
+def test_an_error_inside_a_stream_about_the_request(code: str, named: FaultCode) -> None:
     """What is wrong with the request has its own code, wherever it is said."""
-    assert in_band_fault({"code": code}) == Fault(named, data={"code": code})  # type: ignore[arg-type] # drawn from a table
+    assert in_band_fault({"code": code}) == Fault(named, data={"code": code})

@@ -9,7 +9,7 @@ import pytest
 
 from contract.errors import EffectFailed
 from effects.model import ModelEntry, ModelRegistry, Provider, RescuingModel
-from effects.model.tokens import AT_ONCE, MOST_CHARACTERS, TokenCounter, _load, encoding_of
+from effects.model.tokens import AT_ONCE, MOST_CHARACTERS, _tokenizers, count_tokens, encoding_of
 
 # As OpenAI's own library counts them.
 KNOWN = [
@@ -29,7 +29,7 @@ KNOWN = [
 async def test_counts_are_those_of_the_model(model: str, text: str, tokens: int) -> None:
     """What looks like a control token is text: users can write anything."""
     pytest.importorskip("splintr")
-    assert await TokenCounter().count(model, (text, "", text)) == (tokens, 0, tokens)
+    assert await count_tokens(model, (text, "", text)) == (tokens, 0, tokens)
 
 
 @pytest.mark.parametrize(
@@ -48,23 +48,20 @@ def test_a_model_is_known_by_its_name(model: str, encoding: str | None) -> None:
 
 async def test_what_cannot_be_counted_has_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another model, too much, half a character, no library."""
-    counter = TokenCounter()
-    assert await counter.count("qwen3", ("hello",)) is None
-    assert await counter.count("gpt-4o", ("x" * MOST_CHARACTERS, "x")) is None
-    assert await counter.count("gpt-4o", ("a\ud83d",)) is None
-    _load.cache_clear()
+    assert await count_tokens("qwen3", ("hello",)) is None
+    assert await count_tokens("gpt-4o", ("x" * MOST_CHARACTERS, "x")) is None
+    assert await count_tokens("gpt-4o", ("a\ud83d",)) is None
+    monkeypatch.setattr("effects.model.tokens._tokenizers", {})
     monkeypatch.setitem(sys.modules, "splintr", None)
-    assert await TokenCounter().count("gpt-4o", ("hello",)) is None
-    _load.cache_clear()
+    assert await count_tokens("gpt-4o", ("hello",)) is None
 
 
 async def test_long_texts_are_counted_beside_the_loop() -> None:
     """The loop turns meanwhile, and the count is the same."""
     pytest.importorskip("splintr")
-    counter = TokenCounter()
     short, turns = ("word " * 100,), 0
-    assert await counter.count("gpt-4o", short) == (101,)
-    counting = asyncio.create_task(counter.count("gpt-4o", short * (AT_ONCE // 500 + 1)))
+    assert await count_tokens("gpt-4o", short) == (101,)
+    counting = asyncio.create_task(count_tokens("gpt-4o", short * (AT_ONCE // 500 + 1)))
     while not counting.done():
         await asyncio.sleep(0)
         turns += 1
@@ -75,13 +72,9 @@ async def test_long_texts_are_counted_beside_the_loop() -> None:
 async def test_texts_are_not_kept() -> None:
     """The library keeps what it has seen; after some hundred texts it starts anew."""
     pytest.importorskip("splintr")
-    counter = TokenCounter()
     for number in range(0, 4_000, 100):
-        assert await counter.count(
-            "gpt-4o", tuple(f"text {n}" for n in range(number, number + 100))
-        )
-    (tokenizer,) = counter._loaded.values()  # noqa: SLF001
-    assert tokenizer.cache_len < 1_000
+        assert await count_tokens("gpt-4o", tuple(f"text {n}" for n in range(number, number + 100)))
+    assert _tokenizers["o200k_base"].cache_len < 1_000
 
 
 async def test_the_port_counts_by_the_providers_name_of_a_model() -> None:

@@ -221,6 +221,40 @@ class KnownOnly(MemoryConversations):
         return await super().history(site, chat_id, before=before, limit=limit)
 
 
+class Forgetful(MemoryConversations):
+    """A service of the protocol's first version: it stores no data."""
+
+    async def put(self, site: str, turn: Turn) -> bool:
+        """Store a turn without its data."""
+        return await super().put(site, replace(turn, data=None))
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize(("kind", "loses"), [(Forgetful, True), (MemoryConversations, False)])
+async def test_a_service_that_loses_data_is_a_fault(
+    kind: type[MemoryConversations], *, loses: bool
+) -> None:
+    """Found out where the first data is stored, in whichever flow, and asked once."""
+    service, asked = conversation_service(kind()), list[str]()
+
+    async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.append(scope.get("method", ""))
+        await service(scope, receive, send)
+
+    async with served(counted) as url, HttpConversations.open(url) as store:
+        assert await store.of("chat").put("message", TURN)
+        for name in ("m2", "m3"):
+            put = store.of("ops").put("reply", replace(TURN, message_id=name, data={"rows": 2}))
+            if not loses:
+                assert await put
+                continue
+            with pytest.raises(EffectFailed) as failed:
+                await put
+            assert failed.value.fault == Fault("store_failed", data={"reason": "data_lost"})
+    calls = ["PUT", "PUT", "GET", "PUT"]
+    assert [one for one in asked if one] == ([*calls, "GET"] if loses else calls)
+
+
 @pytest.mark.sockets
 async def test_a_service_that_knows_nothing_before_a_new_message_is_a_fault(
     caplog: pytest.LogCaptureFixture,
@@ -230,7 +264,7 @@ async def test_a_service_that_knows_nothing_before_a_new_message_is_a_fault(
     service = conversation_service(known)
     async with served(service) as url, HttpConversations.open(url) as store:
         assert await store.history("history", "c1", before="m1", limit=5) == ()
-        first = Turn(message_id="m1", role="user", content="x", chat_id="c1")
+        first = Turn(message_id="m1", role="user", content="x", chat_id="c1", at=1)
         assert await store.put("message", first)
         assert await store.history("history", "c1", before="m1", limit=5) == ()
         assert await store.history("history", "c1", before="m2", limit=0) == ()
@@ -255,7 +289,7 @@ async def test_a_service_is_not_asked_what_came_before_a_message_it_does_not_hav
             asked.append((scope["path"], scope["query_string"].decode()))
         await service(scope, receive, send)
 
-    first = Turn(message_id="m1", role="user", content="x", chat_id="c1")
+    first = Turn(message_id="m1", role="user", content="x", chat_id="c1", at=1)
     async with served(noting) as url:
         async with HttpConversations.open(url) as store:
             assert await store.put("message", first)
@@ -278,7 +312,7 @@ async def test_a_token_is_sent_with_every_call_and_is_in_no_fault_or_line(
     """A service that wants another one refuses; the fault has the status alone."""
     caplog.set_level(logging.DEBUG)
     app = conversation_service(MemoryConversations(), "t0ken-of-the-service")
-    first = Turn(message_id="m1", role="user", content="x", chat_id="c1")
+    first = Turn(message_id="m1", role="user", content="x", chat_id="c1", at=1)
     async with served(app) as url:
         async with HttpConversations.open(url, token="t0ken-of-the-service") as store:
             assert await store.put("message", first)

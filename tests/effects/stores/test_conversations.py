@@ -7,18 +7,21 @@ docs/memory-service.md shows how a service is put to it: `-k service`, with its 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from contract.errors import EffectFailed
 from contract.ports import Conversations
-from contract.stores import DataSubject, Turn
+from contract.stores import TURN_DATA_BYTES, DataSubject, Turn
 from effects.stores import (
     ConversationStore,
     HttpConversations,
@@ -29,16 +32,31 @@ from effects.stores.http import conversation_service
 from tests.support.asgi import served
 from tests.support.postgres import PLACES, empty_place
 
+CLOCKS_DIFFER = 60
+"""Seconds by which the clock of a service may be wrong."""
+AT = 1_790_000_000
+DATA = {"ok": True, "rows": [{"name": "a\\\\u0000 苏州", "gb": 1.5, "free": None}]}
+
 
 def asked(message_id: str, content: str = "你好", chat_id: str | None = "c1") -> Turn:
     """Make a user's turn."""
-    return Turn(message_id=message_id, role="user", content=content, chat_id=chat_id, user_id="u1")
+    return Turn(
+        message_id=message_id, role="user", content=content, chat_id=chat_id, user_id="u1", at=AT
+    )
 
 
-def replied(message_id: str, reply_to: str, content: str = "嗯") -> Turn:
+def replied(
+    message_id: str, reply_to: str, content: str = "嗯", data: dict[str, Any] | None = None
+) -> Turn:
     """Make a reply."""
     return Turn(
-        message_id=message_id, role="assistant", content=content, chat_id="c1", reply_to=reply_to
+        message_id=message_id,
+        role="assistant",
+        content=content,
+        chat_id="c1",
+        reply_to=reply_to,
+        data=data,
+        at=AT,
     )
 
 
@@ -143,12 +161,29 @@ async def test_what_is_stored_is_found_whole(store: ConversationStore) -> None:
         user_id="u1",
         user_name="小明",
         reply_to="m0",
+        data=DATA,
+        at=AT,
     )
-    bare = Turn(message_id="m2", role="user", content="x")
+    bare = Turn(message_id="m2", role="user", content="x", at=AT)
     assert await store.put("reply", full)
     assert await store.put("message", bare)
     assert await store.find("message", "m1") == full
     assert await store.find("message", "m2") == bare
+    assert await store.history("history", "c1", before="", limit=1) == (full,)
+
+
+async def test_a_turn_gets_its_time_from_the_store(store: ConversationStore) -> None:
+    """When it is first stored; the same turn stored again, then or with a time, changes nothing."""
+    turn = replace(asked("m1"), at=None)
+    began = int(time.time())
+    assert await store.put("message", turn)
+    found = await store.find("message", "m1")
+    assert found is not None
+    assert found.at is not None
+    assert began - CLOCKS_DIFFER <= found.at <= time.time() + CLOCKS_DIFFER
+    for again in (turn, asked("m1")):
+        assert await store.put("message", again)
+    assert await store.find("message", "m1") == found == replace(turn, at=found.at)
 
 
 @pytest.mark.parametrize("odd", ["a/b", "..", ".", "a%2Fb", "a b?c#d&e=f", "消息:1", "'; --", "+"])
@@ -175,14 +210,52 @@ async def test_storing_an_equal_turn_again_is_fine(store: ConversationStore) -> 
         asked("m1", chat_id=None),
         Turn(message_id="m1", role="assistant", content="你好", chat_id="c1", user_id="u1"),
         Turn(message_id="m1", role="user", content="你好", chat_id="c1", user_id="u2"),
+        replace(asked("m1"), data={}),
     ],
-    ids=["content", "chat", "no chat", "role", "user"],
+    ids=["content", "chat", "no chat", "role", "user", "data"],
 )
 async def test_a_taken_id_is_refused(store: ConversationStore, other: Turn) -> None:
     """The first one stays."""
     assert await store.put("message", asked("m1"))
     assert not await store.put("message", other)
     assert await store.find("message", "m1") == asked("m1")
+
+
+async def test_data_is_the_same_in_any_order_of_its_keys(store: ConversationStore) -> None:
+    """One value that differs makes another turn, absent data too; what is stored stays."""
+    assert await store.put("reply", replied("r1", "m1", data=DATA))
+    assert await store.put("reply", replied("r1", "m1", data=dict(reversed(DATA.items()))))
+    for other in (DATA | {"ok": False}, DATA | {"ok": 1}, None):
+        assert not await store.put("reply", replied("r1", "m1", data=other))
+    assert await store.find("message", "r1") == replied("r1", "m1", data=DATA)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ({"a": "x" * (TURN_DATA_BYTES - 8)}, ""),
+        ({"a": "x" * (TURN_DATA_BYTES - 7)}, "data_too_large"),
+        ({"a": "x\0"}, "text"),
+        ({"a": ["\ud800"]}, "data_not_json"),
+        ({"a": math.nan}, "data_not_json"),
+        ({"a": (1, 2)}, "data_not_json"),
+        ({1: "a"}, "data_not_json"),
+    ],
+    ids=["largest", "too large", "nul", "surrogate", "no number", "tuple", "key"],
+)
+async def test_data_is_plain_json_within_a_bound(
+    store: ConversationStore, data: dict[str, Any], reason: str
+) -> None:
+    """What no store returns as it was, or what a history could not carry, is a fault."""
+    turn = replied("r1", "m1", data=data)
+    if not reason:
+        assert await store.put("reply", turn)
+        assert await store.find("message", "r1") == turn
+        return
+    with pytest.raises(EffectFailed) as failed:
+        await store.put("reply", turn)
+    assert (failed.value.fault.code, failed.value.fault.data["reason"]) == ("store_failed", reason)
+    assert await store.find("message", "r1") is None
 
 
 async def test_of_two_that_want_an_id_one_gets_it(store: ConversationStore) -> None:

@@ -48,13 +48,13 @@ class Place:
     def row(self) -> dict[str, bytes]:
         """Read what is stored of the pause, as a reader of the table would."""
         columns = ("question", "tape", "answer", "digest")
-        (values,) = execute(self.address, f"SELECT {', '.join(columns)} FROM graph_checkpoints")  # noqa: S608 (ours)
+        (values,) = execute(self.address, f"SELECT {', '.join(columns)} FROM graph_checkpoints")
         kept = (one.encode() if isinstance(one, str) else one for one in values)
         return dict(zip(columns, kept, strict=True))
 
     def write(self, column: str, value: bytes) -> None:
         """Change a column behind the store's back."""
-        execute(self.address, f"UPDATE graph_checkpoints SET {column} = ?", value)  # noqa: S608 (ours)
+        execute(self.address, f"UPDATE graph_checkpoints SET {column} = ?", value)
 
 
 @pytest.fixture(params=PLACES)

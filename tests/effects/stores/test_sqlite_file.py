@@ -33,7 +33,7 @@ def looking(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def said(number: int) -> Turn:
     """Make a turn."""
-    return Turn(message_id=f"m{number}", role="user", content="hello", chat_id="c")
+    return Turn(message_id=f"m{number}", role="user", content="hello", chat_id="c", at=number)
 
 
 def removed(path: Path) -> None:

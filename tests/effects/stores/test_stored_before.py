@@ -1,4 +1,4 @@
-"""Stores written by commit 3245704 are opened, whole, in SQLite and in PostgreSQL."""
+"""Stores written by earlier commits are opened, whole, in SQLite and in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from contract.human import HumanAnswer
-from contract.stores import DataSubject, Recall
+from contract.stores import DataSubject, Reading, Recall, Revision, Turn
 from effects.memory import HashedEmbedder, open_memory
 from effects.stores import (
     BreakerNote,
@@ -42,7 +43,7 @@ from effects.stores.tables import (
     TURNS,
 )
 from router.admin.history import History
-from tests.support.postgres import PLACES, empty_place
+from tests.support.postgres import PLACES, empty_place, execute
 
 STORED = Path(__file__).resolve().parents[2] / "data" / "stores-3245704"
 NOW = 1_790_000_000.0
@@ -81,9 +82,16 @@ async def test_conversations_go_on(place: str) -> None:
         found = await store.find("f", "m1")
         assert found is not None
         assert (found.chat_id, found.user_id, found.user_name) == ("c1", "u1", "Zoë")
+        assert (found.data, found.at) == (None, None)
         assert await store.put("p", found)
         reply = type(found)(
-            message_id="r2", role="assistant", content="Yes.", chat_id="c1", reply_to="m2"
+            message_id="r2",
+            role="assistant",
+            content="Yes.",
+            chat_id="c1",
+            reply_to="m2",
+            data={"rows": ["Grand Canal"]},
+            at=1_790_000_000,
         )
         assert await store.put("p", reply)
         assert (await store.history("h", "c1", before="", limit=1)) == (reply,)
@@ -108,13 +116,60 @@ async def test_stored_turns_are_seen_by_every_flow(place: str) -> None:
         assert len(await store.of("chat").history("h", "c1", before="", limit=10)) == 4
 
 
+VERSION_2 = """
+CREATE TABLE schema_versions (store TEXT PRIMARY KEY, version INTEGER NOT NULL);
+INSERT INTO schema_versions VALUES ('conversations', 2);
+CREATE TABLE turns (
+    seq {seq} PRIMARY KEY, flow TEXT DEFAULT '' NOT NULL, message_id TEXT NOT NULL,
+    role TEXT NOT NULL, content TEXT NOT NULL, chat_id TEXT, user_id TEXT, user_name TEXT,
+    reply_to TEXT
+);
+CREATE INDEX replies ON turns (reply_to, seq) WHERE reply_to IS NOT NULL;
+CREATE UNIQUE INDEX turns_by_id ON turns (message_id, flow);
+CREATE INDEX turns_of_a_chat ON turns (chat_id, seq);
+INSERT INTO turns (flow, message_id, role, content, chat_id) VALUES ('chat', 'm1', 'user', '?', 'c')
+"""
+
+
+@pytest.fixture(params=PLACES)
+async def version_2(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    """Return the address of conversations as commit f5ce6458 stored them."""
+    async with empty_place(request, tmp_path) as place:
+        seq = "INTEGER" if place.startswith("sqlite") else "BIGINT GENERATED ALWAYS AS IDENTITY"
+        for statement in VERSION_2.format(seq=seq).split(";"):
+            execute(place, statement)
+        yield place
+
+
+async def test_turns_of_version_2_go_on(version_2: str) -> None:
+    """They have neither data nor a time; a turn that comes after them has both, in each process."""
+    old = Turn(message_id="m1", role="user", content="?", chat_id="c")
+    new = replace(old, message_id="r1", role="assistant", data={"rows": [1]}, at=1_790_000_000)
+    for _ in range(2):
+        async with SqlConversations.open(version_2) as opened:
+            store = opened.of("chat")
+            assert await store.put("message", old)
+            assert not await store.put("message", replace(old, data={}))
+            assert await store.put("reply", new)
+            assert await store.history("h", "c", before="", limit=9) == (old, new)
+
+
 @pytest.mark.parametrize("embedder", [None, HashedEmbedder(16)], ids=["text", "vectors"])
 async def test_memories_are_recalled(place: str, embedder: HashedEmbedder | None) -> None:
-    """By full text, and by the vectors that were made then."""
+    """By full text, and by the vectors that were made then; their type and time are not known."""
     async with open_memory(place, embedder) as memory:
         found = await memory.recall("r", Recall(user_id="u1", query="jasmine tea 苏州", limit=1))
         assert [entry.memory_id for entry in found] == ["e1"]
+        assert (found[0].kind, found[0].at, found[0].changed_in) == (None, None, ())
         assert memory.recalls == {"vectors" if embedder else "text": 1}
+        reading = Reading(user_id="u1", flow="session", session_id="c2")
+        made = replace(found[0], memory_id="e4", text="plays go", kind="other", changed_in=("c2",))
+        revision = Revision(reading=reading, message_id="m9", removed=("e1",))
+        assert await memory.write("w", (replace(made, at=1),), revision) == 1
+    async with open_memory(place, embedder) as memory:
+        found = await memory.recall("r", Recall(user_id="u1", query="plays go"))
+        assert found[0] == replace(made, at=1)
+        assert await memory.progress("r", reading) == "m9"
         assert await memory.erase(DataSubject("user", "u1")) == 2
 
 

@@ -149,4 +149,7 @@ async def _new_ids(effects: Effects, sites: list[str]) -> dict[str, list[str]]:
 def test_every_operation_names_its_arguments_and_items() -> None:
     """The table is all the tape needs to record, play and compare a call."""
     assert all(operation.label == f"{port}.{op}" for (port, op), operation in OPERATIONS.items())
-    assert [it for it in OPERATIONS.values() if it.streams] == [ops.MODEL_STREAM]
+    streams = [it for it in OPERATIONS.values() if it.streams]
+    assert streams == [ops.MODEL_STREAM, ops.WORKERS_RUN]
+    assert all(it.whole and it.stamped for it in streams)
+    assert all(it.last in it.item.__struct_fields__ for it in streams if it.kind == "write")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NoReturn
 
 import pytest
 
 from contract.errors import EffectFailed, Fault, TapeCut
 from contract.model import Chunk, ToolResult
+from contract.operations import WriteLimits
 from contract.stores import StoredTurn
+from contract.workers import WorkerCall
 from effects.model import Fail, Hang, Wait, says
 from effects.tape import Entry
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
+from effects.workers import ScriptedWorkers
 from tests.support.tape_calls import (
     CONTEXT,
     TURN,
@@ -167,6 +170,34 @@ async def test_a_write_that_may_not_be_made_is_not_begun() -> None:
                 await it.effects.conversations.put("message", TURN)
             assert asyncio.get_running_loop().time() == ended
     assert world.conversations.turns == ()
+
+
+async def test_a_write_may_take_as_long_as_its_operation_or_tool() -> None:
+    """What is not named has the common deadline; a tool's own is never the shorter one."""
+    limits = WriteLimits(2.0, {"workers.run": 8.0}, {"pay": 6.0, "book": 1.0})
+    slow = {"pay": 60.0, "book": 60.0}
+    tools = ScriptedTools({"pay": "", "book": ""}, slow=slow, writes=("pay",))
+    workers = ScriptedWorkers({"deploy.build": (Hang(),)})
+    world = World(tools=tools, workers=workers, conversations=SlowStore(60.0))
+    async with live(world, write=limits) as it:
+
+        async def fails(call: Awaitable[object]) -> float:
+            with pytest.raises(EffectFailed, match="deadline"):
+                await call
+            return asyncio.get_running_loop().time()
+
+        calls: list[Awaitable[object]] = [
+            it.effects.conversations.put("message", TURN),
+            it.effects.tools.run("tool", tool("pay")),
+            it.effects.tools.run("tool", tool("book")),
+            anext(it.effects.workers.run("execute", WorkerCall("deploy", "build"))),
+        ]
+        ends = asyncio.gather(*map(fails, calls))
+        await asyncio.sleep(1.0)
+        assert len(it.exchange.writes) == 3  # a tool that only reads is none
+        assert it.exchange.write_seconds_left == pytest.approx(7.0)
+        assert await ends == [2.0, 6.0, 2.0, 8.0]
+        assert len(it.exchange.writes) == it.exchange.write_seconds_left == 0
 
 
 async def test_a_timeout_of_the_adapters_own_is_not_the_deadline() -> None:

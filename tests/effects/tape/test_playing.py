@@ -6,11 +6,13 @@ import asyncio
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from contract.errors import Paused, TapeMiss
 from contract.human import Form, OpenQuestion
+from effects.local import START
 from effects.model import by_last_text, says
-from effects.tape import Exchange, Policy
+from effects.tape import Exchange, Policy, Tape
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
 from tests.support.tape_calls import TURN, asking, live, said, tool, turns
@@ -207,3 +209,19 @@ async def test_a_question_without_an_answer_pauses_and_leaves_nothing_on_the_tap
             await it.effects.human.answer("ask", hitl_id)
         assert [entry.operation.label for entry in it.exchange.tape.entries] == ["human.open"]
         assert [play.how for play in it.run.plays] == ["live"]
+
+
+async def test_the_time_of_a_turn_is_played_as_it_was_read() -> None:
+    """It is in results alone: a run finds the call by its arguments, and gets the recorded time."""
+    turn = replace(TURN, data={"rows": ["a", "b"]})
+    async with live(World()) as it:
+        await it.effects.conversations.put("reply", turn)
+        read = await it.effects.conversations.find("message", turn.message_id)
+    it.world.clock.advance(3_600)
+    assert read == replace(turn, at=int(START.timestamp()))
+    tape = Tape.load(it.exchange.tape.record())
+    run = it.world.run(it.world.exchange(tape), "fail")
+    effects = run.effects()
+    assert await effects.conversations.put("reply", turn)
+    assert await effects.conversations.find("message", turn.message_id) == read
+    assert [play.how for play in run.plays] == ["exact", "exact"]

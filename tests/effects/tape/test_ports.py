@@ -11,12 +11,14 @@ import pytest
 from contract import ports
 from contract.human import Form, HumanAnswer, OpenQuestion
 from contract.operations import OPERATIONS, Operation
-from contract.stores import MemoryEntry, Recall
+from contract.stores import FindNear, MemoryEntry, Reading, Recall, Revision
+from contract.workers import AuditEntry, WorkerCall, WorkerResult, WorkerUpdate
 from effects.local import ScriptedHuman
-from effects.model import says
+from effects.model import Wait, says
 from effects.tape import NodeTimes, Tape
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
+from effects.workers import ScriptedWorkers
 from tests.support.tape_calls import TURN, live, said, tool
 
 if TYPE_CHECKING:
@@ -24,12 +26,25 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.virtual
 
+DISKS = WorkerResult(ok=True, message="two disks", data=[{"disk": "/", "used": 0.4}, None])
+AUDITED = AuditEntry(
+    entry_id="a-1",
+    at="2026-01-01T00:00:00Z",
+    session_id="s",
+    event="executed",
+    worker="system",
+    action="disks",
+    risk="low",
+    ok=True,
+)
 ENTRY = MemoryEntry(memory_id="f-1", user_id="u", text="likes tea")
+READING = Reading(user_id="u", flow="session", session_id="s")
 
 
 async def everything(effects: Effects) -> list[Any]:
     """Call every operation there is once and gather what it gave."""
     await effects.locks.release("message", "key")
+    await effects.audit.append("audit", AUDITED)
     hitl_id = await effects.human.open("ask", OpenQuestion(Form("Sure?", ())))
     return [
         await said(effects),
@@ -39,6 +54,9 @@ async def everything(effects: Effects) -> list[Any]:
         await effects.tools.run("tool", tool("dice")),
         await effects.memory.write("keep", (ENTRY,)),
         await effects.memory.recall("recall", Recall(user_id="u", query="tea")),
+        await effects.memory.near("known", FindNear("u", ("tea", "cake"))),
+        await effects.memory.write("learn", (), Revision(reading=READING, message_id="m-1")),
+        await effects.memory.progress("learn", READING),
         await effects.conversations.put("message", TURN),
         await effects.conversations.find("message", "m-1"),
         await effects.conversations.history("history", "c", before="m-1", limit=5),
@@ -46,6 +64,7 @@ async def everything(effects: Effects) -> list[Any]:
         await effects.clock.now("prompt"),
         await effects.ids.new("reply"),
         await effects.human.answer("ask", hitl_id),
+        [update async for update in effects.workers.run("execute", WorkerCall("system", "disks"))],
     ]
 
 
@@ -55,6 +74,7 @@ async def test_every_operation_gives_the_same_live_and_played() -> None:
         says("Hi"),
         tools=ScriptedTools({"dice": "4"}),
         human=ScriptedHuman([HumanAnswer("approve")]),
+        workers=ScriptedWorkers({"system.disks": ("reading", Wait(1.0), DISKS)}),
     )
     async with live(world) as it:
         performed = await everything(it.effects)
@@ -65,6 +85,9 @@ async def test_every_operation_gives_the_same_live_and_played() -> None:
     assert await everything(run.effects()) == performed
     assert nothing.made == []
     assert datetime(2026, 1, 1, tzinfo=UTC) in performed
+    assert performed[-1] == [WorkerUpdate("reading"), WorkerUpdate(result=DISKS, at=1_000_000)]
+    assert world.workers.calls == world.workers.ended == [WorkerCall("system", "disks")]
+    assert world.audit.entries == (AUDITED,)
 
 
 async def test_time_spent_in_nodes_is_summed_by_name_and_not_on_the_tape() -> None:

@@ -333,21 +333,32 @@ async def test_the_fake_can_fail_to_list() -> None:
 
 
 @pytest.mark.virtual
-async def test_no_tool_takes_longer_than_the_deployment_allows() -> None:
-    """A tool may declare an hour; the registry's own limit ends it."""
+@pytest.mark.parametrize(
+    ("limits", "error", "ended"),
+    [
+        ({}, "tool_timeout", 2.0),
+        ({"other": 1_900.0}, "tool_timeout", 2.0),
+        ({"wait": 1.0}, "tool_timeout", 1.0),
+        ({"wait": 1_900.0}, None, 1_800.0),
+    ],
+)
+async def test_no_tool_takes_longer_than_the_deployment_allows(
+    limits: dict[str, float], error: str | None, ended: float
+) -> None:
+    """A tool may declare an hour; the registry's limit ends it, or one that is set for the tool."""
 
     @tool("wait", "Wait.", Nothing, read_only=True, timeout=3_600.0)
     async def wait(_arguments: Nothing, _context: ToolContext) -> str:
         await asyncio.sleep(1_800.0)
         return "done"
 
-    registry = ToolRegistry([wait], longest=2.0)
+    registry = ToolRegistry([wait], longest=2.0, limits=limits)
     try:
         result = await registry.run("tools", ToolCall("c1", "wait", ""))
     finally:
         await registry.aclose()
-    assert result.error == "tool_timeout"
-    assert asyncio.get_running_loop().time() == 2.0
+    assert result.error == error
+    assert asyncio.get_running_loop().time() == ended
 
 
 @pytest.mark.parametrize(

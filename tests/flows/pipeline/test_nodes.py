@@ -164,7 +164,7 @@ async def test_of_a_history_longer_than_the_window_the_newest_turns_are_read(sta
         ("", False),
     ],
 )
-async def test_only_a_clear_yes_retrieves_memories(stack: str, said: str, needed: bool) -> None:  # noqa: FBT001
+async def test_only_a_clear_yes_retrieves_memories(stack: str, said: str, needed: bool) -> None:
     """The check is a short call at a low temperature; an unclear answer is no failure."""
     played = await play(stack, Talk(check=(Chunk(text=said), Chunk(finish="stop"))))
     assert is_check(played.asked[0])
@@ -196,15 +196,19 @@ async def test_memories_are_those_of_the_user_and_the_relation(stack: str) -> No
     ],
 )
 async def test_a_node_that_fails_is_recorded_and_the_turn_succeeds(
-    site: str, code: FaultCode, node: str
+    site: str, code: FaultCode, node: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On both stacks, in both directions."""
+    """On both stacks, in both directions; the log names it, since nothing else ends badly."""
     for first, second in DIRECTIONS:
         talk = Talk(fails={site: Fault(code)}, house=house("earlier", "reply"))
         played = await same_on_both(talk, first, second)
         assert failed(played) == [(node, code)]
         assert (ending(played)["success"], ending(played)["message"]) == (True, "I hear.")
         assert played.ended[0] == "completed"
+    logged = {
+        record.name for record in caplog.records if f"{node} failed: {code}" in record.getMessage()
+    }
+    assert logged == {"legacy.pipeline", "graph_impl.pipeline"}
 
 
 async def test_the_history_is_shown_though_it_cannot_be_counted(stack: str) -> None:
@@ -237,15 +241,20 @@ async def test_a_check_that_fails_retrieves_nothing(check: Answer) -> None:
 async def test_without_a_response_the_turn_fails(
     answer: Answer, code: str, sent: list[str]
 ) -> None:
-    """No notice follows, nothing is stored, and the session is free for another try."""
+    """No notice follows, nothing is stored, and the session is free for another try.
+
+    The run failed with the code of what ended it, not of what failed before.
+    """
     for first, second in DIRECTIONS:
-        talk = Talk(answer=answer, options=PipelineOptions(token_limit=1))
+        check = (Fail(Fault("model_rate_limited")),)
+        talk = Talk(answer=answer, check=check, options=PipelineOptions(token_limit=1))
         played = await same_on_both(talk, first, second)
         end = ending(played)
         assert (end["success"], end["message"], end["token_info"]["action"]) == (False, "", "end")
-        assert failed(played) == [("response_generator", code)]
+        earlier = ("memory_check", "model_rate_limited")
+        assert failed(played) == [earlier, ("response_generator", code)]
         assert tokens(played) == sent
-        assert played.ended[0] == "failed"
+        assert played.ended == ("failed", code, None)
         assert talk.house.conversations.turns == ()
         again = await play(second, Talk(house=talk.house))
         assert ending(again)["success"]
@@ -281,12 +290,14 @@ async def test_every_failure_is_in_the_message_in_the_order_of_the_nodes() -> No
             (said, False)
             for said in ("我们什么时候再见面？", "再见是什么意思", "你好", "不想走了吗？")
         ),
+        *((said, True) for said in ("Good-bye", "That’s all.", "bye 👋🏽", "晚安❤️", "再见！😭！")),
         *((said, False) for said in ("What does bye mean?", "I never said goodbye", "", "。。")),
+        ("我不想说再见" + "!" * 62, False),
         ("x" * 10_000 + "。再见", True),
         ("再见" * 10_000, False),
     ],
 )
-def test_a_goodbye_ends_a_message(text: str, ends: bool) -> None:  # noqa: FBT001
+def test_a_goodbye_ends_a_message(text: str, ends: bool) -> None:
     """As its last clause, not as a part of another sentence."""
     assert wishes_to_end(text) is ends
 
@@ -295,7 +306,7 @@ def test_a_goodbye_ends_a_message(text: str, ends: bool) -> None:  # noqa: FBT00
 async def test_the_wish_to_end_is_told_and_changes_nothing_else(
     stack: str,
     said: str,
-    wish: bool,  # noqa: FBT001
+    wish: bool,
 ) -> None:
     """The client decides what follows."""
     played = await play(stack, Talk(body=body(said), check=NOT_NEEDED))

@@ -13,7 +13,7 @@ from contract.flows.pipeline import Interlocutor, PipelineOptions
 from contract.model import Chunk
 from cutover.selftest.cases import FAULTS, INFO, Answer, likely, text
 from effects.model import Fail, Wait
-from tests.support.flow_runs import DIRECTIONS, same_on_both
+from tests.support.flow_runs import DIRECTIONS, drawn_conversations, same_on_both
 from tests.support.pipeline_turns import Talk, body, ending, house, tokens
 
 SAID = (
@@ -70,7 +70,7 @@ def _options(draw: Random) -> PipelineOptions:
     warn, compress, end = draw.choice(((70, 85, 95), (1, 2, 95), (1, 50, 100), (1, 90, 100)))
     return PipelineOptions(
         system_prompt=draw.choice(("你是一个有用的助手。", "{x} {{y}} {% z %}\n", "")),
-        model_id=draw.choice(("gpt-4.1",) * 20 + ("nobody-knows",)),
+        model_id=draw.choice(("gpt-4.1",) * 20 + ("no-such-model",)),
         max_tokens=draw.choice((0,) * 9 + (4_096, 4_097)),
         history_limit=draw.choice((100, 100, 1, 3)),
         token_limit=draw.choice((8_000, 400, 200, 80, 40)),
@@ -96,30 +96,19 @@ def _answer(draw: Random, said: str) -> Answer:
     return (*pieces, Chunk(finish=draw.choice(("stop", "stop", "length"))))
 
 
-CONVERSATIONS = 48
-PER_TEST = 16
-TRACED = (0,)
-"""Of all first seeds those whose turns go every way there is."""
-
 pytestmark = pytest.mark.virtual
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "first_seed",
-    [
-        pytest.param(seed, marks=[] if seed in TRACED else pytest.mark.untraced)
-        for seed in range(0, CONVERSATIONS, PER_TEST)
-    ],
-)
-async def test_drawn_conversations_are_held_alike(first_seed: int) -> None:
+@drawn_conversations(48, per_test=16, traced=(0,))
+async def test_drawn_conversations_are_held_alike(seeds: range) -> None:
     """Each turn recorded by one stack, tailed and replayed by the other, taking turns.
 
     A message is what its tokens were; a turn that succeeded is stored with its reply, unless the
     store failed, and no other is.
     """
     seen = Counter[object]()
-    for seed in range(first_seed, first_seed + PER_TEST):
+    for seed in seeds:
         for number, talk in enumerate(conversation(seed)):
             before = len(talk.house.conversations.turns)
             played = await same_on_both(talk, *DIRECTIONS[(seed + number) % 2])

@@ -59,7 +59,7 @@ async def test_it_breaks_after_any_frame(assigned: StackName, act: Act) -> None:
 @pytest.mark.untraced
 @each_stack
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-async def test_it_breaks_at_any_call(assigned: StackName, done: bool) -> None:  # noqa: FBT001
+async def test_it_breaks_at_any_call(assigned: StackName, done: bool) -> None:
     """Before a port call is made, and after it was answered."""
     whole, calls = await undisturbed(assigned)
     counting = Tripwire(-1, crash, done=False)

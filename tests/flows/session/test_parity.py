@@ -20,12 +20,19 @@ from graph_impl import FLOWS as GRAPH
 from graph_impl.session import session
 from graph_impl.threads import MemoryThreads
 from router.serving.stack import LocalStack
-from tests.support.flow_runs import DIRECTIONS, STACKS, same_on_both
+from tests.support.flow_runs import DIRECTIONS, STACKS, drawn_conversations, same_on_both
 from tests.support.session_turns import House, Saying, said, stored
 
 USERS = ("u-1", "u-1", "u-1", "u-2", None)
 SESSION = "s-1"
 OTHER = "s-0"
+OPERATIONS = """{"operations": [
+    {"op": "update", "id": "m1", "text": "hello there is a cat from here", "type": "preference"},
+    {"op": "update", "id": "k-2", "text": "hello, hello"},
+    {"op": "delete", "id": "m9"},
+    {"op": "DELETE", "id": "m2"},
+    {"op": "add", "text": "hello there", "type": "plan", "confidence": 0.9}
+]}"""
 LEARNT = (
     '{"facts": ["likes tea"]}',
     '{"facts": ["likes tea", "likes tea", " lives in 北京 "]}',
@@ -39,6 +46,9 @@ LEARNT = (
     "没有",
     "",
     "[" * 300,
+    OPERATIONS,
+    '{"operations": [{"op": "update", "id": "m1", "text": "hello there are two cats"}]}',
+    '{"operations": [{"op": "delete", "id": "m1"}, {"op": "add", "text": "hello from there"}]}',
 )
 KNOWN = (
     MemoryEntry(memory_id="k-1", user_id="u-1", text="hello there is a cat", session_id=OTHER),
@@ -47,7 +57,7 @@ KNOWN = (
     MemoryEntry(memory_id="k-4", user_id="u-2", text="hello of another", session_id=OTHER),
 )
 STORE_SITES = ("history", "message", "reply", "learn")
-MEMORY_SITES = ("recall", "learn")
+MEMORY_SITES = ("recall", "known", "same", "learn")
 MEMORY_FAULTS: tuple[FaultCode, ...] = ("memory_failed", "memory_unavailable")
 Recalls = Literal["always", "new_session_only"]
 RECALLS: tuple[Recalls, ...] = ("always", "always", "new_session_only")
@@ -91,7 +101,7 @@ def _turn(
 def _options(draw: Random) -> SessionOptions:
     return SessionOptions(
         system_prompt=draw.choice(("你是一个有用的助手。", "{x} {{y}} {% z %}\n", "")),
-        model_id=draw.choice(("gpt-4.1",) * 20 + ("nobody-knows",)),
+        model_id=draw.choice(("gpt-4.1",) * 20 + ("no-such-model",)),
         temperature=draw.choice((0.7, 0.0, 2)),
         max_tokens=draw.choice((0,) * 9 + (4_096, 4_097)),
         enable_tools=likely(draw, 0.9),
@@ -101,6 +111,7 @@ def _options(draw: Random) -> SessionOptions:
         recall=draw.choice(RECALLS),
         recall_limit=draw.choice((5, 5, 1, 0)),
         extract_from=draw.choice((4, 4, 1, 0)),
+        extraction=draw.choice(("changes", "changes", "changes", "facts")),
         least_confidence=draw.choice((0.3, 0.3, 0.0, 0.9)),
         unknown_session=draw.choice(("refuse", "create")),
     )
@@ -124,30 +135,19 @@ def _learnt(draw: Random) -> Answer:
     return (*pieces, Chunk(finish="stop"))
 
 
-CONVERSATIONS = 64
-PER_TEST = 8
-TRACED = (0, 8, 40)
-"""Of all first seeds those whose turns go every way there is."""
-
 pytestmark = pytest.mark.virtual
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "first_seed",
-    [
-        pytest.param(seed, marks=[] if seed in TRACED else pytest.mark.untraced)
-        for seed in range(0, CONVERSATIONS, PER_TEST)
-    ],
-)
-async def test_drawn_conversations_are_held_alike(first_seed: int) -> None:
+@drawn_conversations(64, per_test=8, traced=(0, 8, 40))
+async def test_drawn_conversations_are_held_alike(seeds: range) -> None:
     """Each turn recorded by one stack, tailed and replayed by the other, taking turns.
 
     Whenever the graph served to the end, its thread is what the store holds; no other run of it
     has touched the thread.
     """
     ended = Counter[object]()
-    for seed in range(first_seed, first_seed + PER_TEST):
+    for seed in seeds:
         threads = MemoryThreads()
         flows = {**GRAPH, "session": session(threads=threads)}
         stacks = {**STACKS, "graph": LocalStack("graph", flows, "g1")}

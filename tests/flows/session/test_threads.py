@@ -10,7 +10,7 @@ import pytest
 
 from contract.flows.session import SessionOptions, SessionRequest
 from contract.model import Chunk
-from contract.stores import DataSubject, MemoryEntry, Recall
+from contract.stores import DataSubject, MemoryEntry, Recall, Revision
 from effects.memory import InMemoryMemory
 from graph_impl.threads import opened_threads
 from tests.support.flow_runs import FOREVER, STACKS, begin, play, record
@@ -97,10 +97,12 @@ async def test_what_was_learnt_too_late_is_not_kept() -> None:
     class Noticing(InMemoryMemory):
         """Notices when something is written."""
 
-        async def write(self, site: str, entries: tuple[MemoryEntry, ...]) -> int:
+        async def write(
+            self, site: str, entries: tuple[MemoryEntry, ...], revision: Revision | None = None
+        ) -> int:
             """Remember."""
             written.append(len(entries))
-            return await super().write(site, entries)
+            return await super().write(site, entries, revision)
 
     house = House(memory=Noticing())
     for name in ("legacy", "graph"):

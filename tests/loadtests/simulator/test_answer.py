@@ -11,9 +11,10 @@ import pytest
 
 from contract.flows.companion import CompanionOptions
 from loadtests.simulator import ChatCompletionRequest, Profile, script_for
-from loadtests.simulator.prose import PHRASES, Language, language_of, topic_of
-from loadtests.simulator.tasks import call_rounds
+from loadtests.simulator.texts.prose import PHRASES, Language, language_of, topic_of
+from loadtests.simulator.texts.tasks import call_rounds
 from rules.memories import confident_facts
+from rules.ops.instructions import assessed, read_decision
 from tests.loadtests.simulator.asking import ALL, asked, finish, text
 from tests.support.pictures import JPEG, PNG, WEBP, url
 
@@ -145,3 +146,35 @@ def test_topics(text: str, language: str, topic: str) -> None:
     """The longest run of words, cut short."""
     assert language_of(text) == language
     assert topic_of(text, language_of(text)) == topic
+
+
+OPS = {"role": "system", "content": 'Write {"instructions":[…]} or {"final":"…"}.'}
+DONE = '{"worker":"system","action":"disk","ok":true,"message":"two disks"}'
+FAILED = '{"worker":"system","action":"disk","ok":false,"message":"no disks"}'
+
+
+@pytest.mark.parametrize(
+    ("said", "step"),
+    [
+        (("check the disks and the memory",), ["system.disk", "system.memory"]),
+        (("why is db:5432 slow? show the logs of db",), ["network.reach", "container.logs"]),
+        (("check the disks, then restart web",), ["system.disk"]),
+        (("check the disks, then restart web", DONE), ["container.restart"]),
+        (("检查磁盘，然后重启 web", "Error: unclear"), ["container.restart"]),
+        (("delete the temporary files *.log",), ["system.delete_temporary"]),
+        (("部署版本 v2",), ["deploy.run"]),
+        (("check the disks", DONE), "two disks"),
+        (("check the disks, then restart web", FAILED), "no disks"),
+        (("restart the first one",), "No worker is needed for that."),
+        (("check the disks", DONE, "你好"), "这不需要执行任何操作。"),
+    ],
+)
+def test_instructions_are_what_the_text_asks_for(
+    said: tuple[str, ...], step: list[str] | str
+) -> None:
+    """Step by step, each with what came of the one before, and a reply at the end."""
+    messages = [OPS, *({"role": "user", "content": one} for one in said)]
+    found = read_decision(text(script_for(asked("x", messages=messages), Profile())))
+    named = [f"{one.worker}.{one.action}" for one in found.instructions]
+    assert (named or found.final) == step
+    assert all(not assessed(one).refused for one in found.instructions)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from benchmarks.harness import PROBES, QUESTIONS
 from contract.human import HumanAnswer
 from loadtests.simulator import Profile, script_for
-from loadtests.simulator.prose import PHRASES
-from loadtests.simulator.tasks import call_rounds, forms
+from loadtests.simulator.texts.prose import PHRASES
+from loadtests.simulator.texts.tasks import call_rounds, forms
 from rules.questions import NAME, answer_result, read_form
 from tests.loadtests.simulator.asking import ALL, asked, called, calls, finish, text
 

@@ -15,7 +15,7 @@ from effects.memory import InMemoryMemory
 from effects.tools import builtin_tools
 from effects.tools.units import unit
 from loadtests.simulator.request import FunctionCall
-from loadtests.simulator.tasks import (
+from loadtests.simulator.texts.tasks import (
     NAMES,
     SYMBOLS,
     ZONES,

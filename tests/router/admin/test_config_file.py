@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from contract.flows.chat import CHAT
 from router.admin import config_file
-from router.admin.config_file import NotWritten, edit_flow
+from router.admin.config_file import EditRefused, NotWritten, Tables, edit_flow, edit_tables
 from router.config.errors import ConfigRefused
 from router.config.loader import load_settings
 
@@ -216,3 +216,100 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     """It is not made: a router reads another one."""
     with pytest.raises(ConfigRefused, match="no such file"):
         edit_flow(tmp_path / "absent.toml", SPECS, "chat", OFF)
+
+
+MODELS = """# ours
+[providers.p]
+base_url = "http://127.0.0.1:1/v1"  # here
+
+[models."gpt-4.1"]
+provider = "p"
+input_price = 2.0   # dollars
+output_price = 8.0
+"""
+NEW: Tables = {
+    ("models", "a/b:1.5"): {"provider": "q", "fallbacks": ["gpt-4.1"]},
+    ("providers", "q"): {"base_url": "http://127.0.0.1:2/v1", "idle_seconds": 5.0},
+}
+GONE: Tables = {("models", "gpt-4.1"): None}
+
+
+def put(path: Path, tables: Tables) -> config_file.Edited:
+    """Replace tables of the file."""
+    return edit_tables(path, SPECS, lambda _: tables, lambda _: None)
+
+
+def test_a_table_is_added_at_the_end_and_removed_whole(path: Path) -> None:
+    """What people wrote stays as it is; what changed is told by key, without what stays unset."""
+    path.write_text(MODELS, "utf-8")
+    edited = put(path, NEW)
+    assert path.read_text("utf-8") == edited.text
+    assert edited.text.startswith(MODELS)
+    assert edited.settings == load_settings(path, SPECS)
+    assert edited.after["models.a/b:1.5.provider"] == "q"
+    assert edited.before["models.a/b:1.5.provider"] is None
+    assert "models.a/b:1.5.input_price" not in edited.after
+    assert not put(path, NEW).changed
+    put(path, {**dict.fromkeys(NEW), ("models", "gpt-4.1"): {"provider": "p"}})
+    assert path.read_text("utf-8").rstrip() == MODELS.partition("input_price")[0].rstrip()
+
+
+def test_a_table_is_replaced_with_the_comments_of_what_stays(path: Path) -> None:
+    """Keys that are left out go."""
+    path.write_text(MODELS, "utf-8")
+    table = {"provider": "p", "input_price": 2.0, "output_price": 9.0}
+    edited = put(path, {("models", "gpt-4.1"): table})
+    assert path.read_text("utf-8") == MODELS.replace("8.0", "9.0")
+    assert (edited.before, edited.after) == (
+        {"models.gpt-4.1.output_price": 8.0},
+        {"models.gpt-4.1.output_price": 9.0},
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'models."gpt-4.1".provider = "p"\nproviders.p.base_url = "http://127.0.0.1:1/v1"\n',
+        'models = {"gpt-4.1" = {provider = "p"}}\n[providers]\np.base_url = "http://h/v1"\n',
+        """
+        [models."gpt-4.1"]
+        provider = "p"
+        [server]
+        port = 1
+        [models.x]
+        provider = "p"
+        [providers.p]
+        base_url = "http://h/v1"
+        """,
+        '[providers.p]\r\nbase_url = "http://h/v1"\r\n[models."gpt-4.1"]\r\nprovider = "p"\r\n',
+    ],
+    ids=["dotted", "inline", "apart", "line ends"],
+)
+def test_any_spelling_of_models_can_be_edited(path: Path, text: str) -> None:
+    """Added and removed, and nothing else."""
+    path.write_text(text, "utf-8", newline="")
+    wanted = {*load_settings(path, SPECS).models, "a/b:1.5"}
+    assert put(path, NEW).settings.models.keys() == wanted
+    added = path.read_bytes()
+    assert (b"\r\n" in added) == (b"\r\n" in text.encode())
+    assert b"\r\n" not in added or added.count(b"\n") == added.count(b"\r\n")
+    table: Tables = {("models", "a/b:1.5"): {"provider": "q"}}
+    assert put(path, table).changed
+    assert put(path, GONE).settings.models.keys() == wanted - {"gpt-4.1"}
+
+
+@pytest.mark.parametrize(
+    ("tables", "why"),
+    [
+        ({("models", "x"): {"provider": "absent"}}, "models.x.provider = 'absent': unknown"),
+        ({("models", "x"): {"provider": "p", "fallbacks": ["y"]}}, "unknown model"),
+        ({("models", "x"): {"provider": "p", "input_price": -1.0}}, "models.x.input_price"),
+        ({("providers", "p"): None}, "models.gpt-4.1.provider"),
+    ],
+)
+def test_models_that_would_be_refused_are_not_written(path: Path, tables: Tables, why: str) -> None:
+    """The refusal says what is wrong, and the file is as it was."""
+    path.write_text(MODELS, "utf-8")
+    with pytest.raises(EditRefused, match=why):
+        put(path, tables)
+    assert path.read_text("utf-8") == MODELS

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from contract.flow import FlowSpec
 from cutover.flows import flows_of
 from router.config.errors import ConfigRefused
 from router.config.watcher import SettingsWatcher
@@ -25,8 +26,8 @@ def test_a_built_in_dialect_is_named() -> None:
     assert flow.dialect.grammar is not None
 
 
-def _ended(flow: object) -> list[bytes]:
-    return [flow.encode(event) for event in flow.failure(None, "x", None)]  # type: ignore[attr-defined]
+def _ended(flow: FlowSpec) -> list[bytes]:
+    return [flow.encode(event) for event in flow.failure(None, "x", None)]
 
 
 def test_a_dialect_may_be_a_table() -> None:

@@ -117,6 +117,23 @@ def refusal(text: str) -> str:
             )
             for tool, write in ((30, 30), (40, 35), (35, 35.0))
         ),
+        (
+            '[limits.operations]\n"worker.run" = 600.0',
+            ["limits.operations = 'worker.run'", "unknown operation that", "'workers.run'?"],
+        ),
+        (
+            "[limits.operations]\nmodel.stream = 600.0",
+            ["limits.operations = 'model.stream'", "unknown operation that writes"],
+        ),
+        (
+            '[limits.operations]\n"workers.run" = 0',
+            ["limits.operations.workers.run = 0", "greater than 0"],
+        ),
+        (
+            '[limits.operations]\n"tools.run" = 30',
+            ["limits.operations", "'tools.run' must be more than tool_seconds"],
+        ),
+        ("[limits.tools]\nbuild = 'long'", ["limits.tools.build = 'long'", "valid number"]),
         *(
             (servers(**prefixes), ["might bear the same name"])
             for prefixes in (
@@ -126,6 +143,10 @@ def refusal(text: str) -> str:
             )
         ),
         ("[tools.mpc.a]", ["tools.mpc", "did you mean 'mcp'"]),
+        (
+            '[tools.python]\nmodules = ["app/tools.py"]',
+            ["tools.python.modules[0]", "such as app.tools"],
+        ),
         ("[tools.mcp.a]", ["tools.mcp.a", "one of command and url"]),
         (f'[tools.mcp.a]\n{MCP_URL}command = ["x"]', ["tools.mcp.a", "one of command and url"]),
         ('[tools.mcp.a]\ncommand = [""]', ["tools.mcp.a.command", "must begin with a program"]),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from contract.flows.chat import CHAT, ChatOptions
+from contract.operations import WriteLimits
 from router.config.addresses import read_secret, resolve_address
 from router.config.errors import ConfigRefused
 from router.config.loader import load_settings, parse_settings
@@ -260,3 +261,23 @@ def test_names_that_begin_alike_may_stand_beside_each_other() -> None:
     found = read(f"[tools.mcp.git]\n{MCP_URL}[tools.mcp.git_hub]\n{MCP_URL}").tools.mcp
     assert [one.prefix for one in found.values()] == ["git__", "git_hub__"]
     assert read(f'[tools.mcp.a]\n{MCP_URL}prefix = ""').tools.mcp["a"].prefix == ""
+
+
+LIMITS = """
+[limits]
+tool_seconds = 20
+write_seconds = 30
+[limits.operations]
+{} = 600.0
+[limits.tools]
+build = 300.0
+"""
+
+
+@pytest.mark.parametrize("name", ["workers.run", '"workers.run"'])
+def test_writes_have_limits_of_their_own(name: str) -> None:
+    """A tool's leaves its call as much time to end as any other has; quotes may be forgotten."""
+    limits = read(LIMITS.format(name)).limits
+    assert limits.writes == WriteLimits(30.0, {"workers.run": 600.0}, {"build": 310.0})
+    assert limits.writes.longest == 600.0
+    assert read("").limits.writes.longest == 35.0

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from effects.model import ModelRegistry, RescuingModel
+from router.gateway import Gateway
 from router.gateway.peers import WorkerPeers
+from router.http.app import create_app
+from tests.support.gateways import MOST_BYTES
+from tests.support.router_world import House, Rules
+from tests.support.tool_replies import CASE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +53,6 @@ def test_the_worker_stands_in_the_id_of_an_exchange(folder: Path) -> None:
             assert one.candidates(scope(exchange=odd)) == []
         assert len(one.candidates(scope((b"traceparent", TRACEPARENT)))) == 1
         assert one.candidates(scope()) == []
-        assert one.candidates(scope(client=None, exchange=theirs)) == [], "asked by a worker"
     assert list(folder.iterdir()) == []
 
 
@@ -67,6 +72,29 @@ async def test_a_worker_that_has_died_is_passed_over(folder: Path) -> None:
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(str(folder / "aaaaaa"))
         assert not await one.answer(scope(exchange="a" * 32), b"{}", unsent)
+
+
+async def test_a_call_of_another_worker_goes_no_further(folder: Path) -> None:
+    """A worker without the exchange says so to the one that asks, which asks the others itself."""
+    sent: list[Any] = []
+    bodies = [b'{"model":"m","messages":[{}]}']
+
+    async def receive() -> dict[str, Any]:
+        if not bodies:
+            await asyncio.get_running_loop().create_future()
+        return {"type": "http.request", "body": bodies.pop()}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    models = ModelRegistry(())
+    async with House(CASE, Rules()) as house:
+        with WorkerPeers.joined(folder) as one:
+            gateway = Gateway(house.router, RescuingModel(models), models, b"", MOST_BYTES, one)
+            async with await dying(folder / "aaaaaa", b"HTTP/1.1 200 OK\r\n\r\n{}"):
+                call = scope((b"traceparent", TRACEPARENT), client=None)
+                await gateway({**call, "app": create_app(house.router, dict)}, receive, send)
+    assert [message.get("status") for message in sent] == [421, None]
 
 
 async def unsent(_: object) -> None:

@@ -22,6 +22,9 @@ ROUTES = {
     "/chat/image": "post",
     "/hitl/respond": "post",
     "/hitl/continue": "post",
+    "/ops/react": "post",
+    "/ops/resume": "post",
+    "/ops/sessions/{session_id}": "get",
     "/api/chat": "post",
     "/api/v1/chat": "post",
     "/api/v1/sessions/{session_id}": "delete",
@@ -135,7 +138,7 @@ async def test_readiness_tells_stages_and_books(place: Deployment) -> None:
     await place.settled()
     ready = await place.get("/readyz")
     assert (ready["status"], ready["faults"]) == ("ready", {})
-    off = dict.fromkeys(("companion", "pipeline", "session"), "off")
+    off = dict.fromkeys(("companion", "ops", "pipeline", "session"), "off")
     assert ready["stages"] == {"chat": "full", **off}
     assert ready["counts"]["requests"] == 2
     assert ready["ledger"] == {
@@ -195,6 +198,9 @@ async def test_the_document_is_valid_and_lists_every_route(place: Deployment) ->
         "/chat/image": stream,
         "/hitl/respond": {"200", "400", "404", "408", "409", "410", "413", "422", "500", "503"},
         "/hitl/continue": {*stream, "410"},
+        "/ops/react": stream,
+        "/ops/resume": {*stream, "410"},
+        "/ops/sessions/{session_id}": {"200", "404", "409", "422", "500", "503"},
         "/api/chat": stream,
         "/api/v1/chat": stream,
         "/api/v1/sessions/{session_id}": {"204", "404", "409", "422", "500", "503"},

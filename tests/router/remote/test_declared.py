@@ -92,17 +92,18 @@ async def test_a_stream_is_whole_when_its_wire_says_so(
         assert (run.outcome, run.error, len(run.frames)) == ("completed", None, len(frames))
 
 
+async def breaks_off(_: Asked, stream: Stream) -> None:
+    """Send an event, and lose the connection."""
+    await stream.head()
+    await stream.send(b"data: {}\n\n")
+    stream.reset()
+
+
 @pytest.mark.sockets
 async def test_a_wire_without_an_end_still_breaks_off(tmp_path: Path) -> None:
     """A connection that is lost is no end of a stream; the declared frames follow."""
-
-    async def answer(_: Asked, stream: Stream) -> None:
-        await stream.head()
-        await stream.send(b"data: {}\n\n")
-        stream.reset()
-
     dialect = '{ failure = [{ event = "broken", data = "{code}" }] }'
-    async with declared(tmp_path, answer, dialect) as (place, _):
+    async with declared(tmp_path, breaks_off, dialect) as (place, _):
         assert await asked(place) == (200, b"data: {}\n\nevent: broken\ndata: internal\n\n")
         assert (await place.run()).outcome == "truncated"
 
@@ -110,13 +111,7 @@ async def test_a_wire_without_an_end_still_breaks_off(tmp_path: Path) -> None:
 @pytest.mark.sockets
 async def test_where_a_wire_has_no_words_for_it_the_connection_breaks(tmp_path: Path) -> None:
     """A stream that ended like any other would be taken for whole."""
-
-    async def answer(_: Asked, stream: Stream) -> None:
-        await stream.head()
-        await stream.send(b"data: {}\n\n")
-        stream.reset()
-
-    async with declared(tmp_path, answer, "{}") as (place, _):
+    async with declared(tmp_path, breaks_off, "{}") as (place, _):
         with pytest.raises(aiohttp.ClientError):
             await asked(place)
         assert (await place.run()).outcome == "truncated"

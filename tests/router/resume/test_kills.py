@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pytest
 from hypothesis import settings
@@ -29,11 +29,14 @@ from contract.flow import Event, Request
 from contract.human import OpenQuestion
 from contract.model import ToolCall, ToolResult
 from contract.ports import Effects
-from contract.stores import MemoryEntry
+from contract.stores import MemoryEntry, Revision
+from contract.workers import WorkerCall, WorkerResult, WorkerUpdate
 from effects.memory import InMemoryMemory
+from effects.model import Wait
 from effects.stores import Pause
 from effects.testing import VirtualLoop, World
 from effects.tools.fake import ScriptedTools
+from effects.workers import ScriptedWorkers
 from router.problems import Problem
 from router.resume.pauses import Pauses
 from router.stack import StackName
@@ -49,9 +52,10 @@ from tests.support.pausing_flow import (
     SteppedPauses,
 )
 
-Step = Literal["pay", "two", "set", "look", "learn", "ask"]
+Step = Literal["pay", "two", "set", "look", "work", "learn", "ask"]
 
 LEASE_OVER_S = 31.0
+STEPS: tuple[Step, ...] = get_args(Step)
 STACKS: tuple[StackName, ...] = ("legacy", "graph")
 GONE = EffectFailed(Fault("store_unavailable"))
 
@@ -95,6 +99,23 @@ class DyingTools(ScriptedTools):
         return result
 
 
+class DyingWorkers(ScriptedWorkers):
+    """Workers that report half their work; counted like the tools."""
+
+    def __init__(self, ran: Counter[str], life: Life) -> None:
+        super().__init__({"disk.check": ("half", Wait(0.5), WorkerResult(ok=True, message="done"))})
+        self._ran = ran
+        self._life = life
+
+    async def run(self, site: str, call: WorkerCall) -> AsyncIterator[WorkerUpdate]:
+        """Run once more."""
+        self._life.step()
+        self._ran[f"work {call.args['number']}"] += 1
+        async for update in super().run(site, call):
+            yield update
+            self._life.step()
+
+
 class DyingMemory(InMemoryMemory):
     """The memory as such a process reaches it."""
 
@@ -102,10 +123,12 @@ class DyingMemory(InMemoryMemory):
         super().__init__(entries)
         self.life = life
 
-    async def write(self, site: str, entries: tuple[MemoryEntry, ...]) -> int:
+    async def write(
+        self, site: str, entries: tuple[MemoryEntry, ...], revision: Revision | None = None
+    ) -> int:
         """Store entries."""
         self.life.step()
-        written = await super().write(site, entries)
+        written = await super().write(site, entries, revision)
         self.life.step()
         return written
 
@@ -122,9 +145,8 @@ class Outside:
     reported: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
 
-    def tell(self, life: Life, call: str, result: ToolResult) -> Event:
+    def tell(self, life: Life, call: str, outcome: str) -> Event:
         """Note what a client gets, unless its router has been killed; returns the frame."""
-        outcome = result.error or result.content
         if not life.over:
             self.told.setdefault(call, []).append(outcome)
         return Said(outcome)
@@ -148,7 +170,9 @@ class Outside:
 
         pauses = SteppedPauses(now, lambda _: life.step(), self.stored)
         tools = DyingTools(self.ran, life)
-        desk = Desk(World(tools=tools, memory=self.memory), legacy=flow, graph=eager, pauses=pauses)
+        workers = DyingWorkers(self.ran, life)
+        world = World(tools=tools, workers=workers, memory=self.memory)
+        desk = Desk(world, legacy=flow, graph=eager, pauses=pauses)
         desk.router = desk.start(
             pauses=Pauses(pauses, DAY, now, lambda _flow, _pause, tool: self.reported.append(tool))
         )
@@ -160,12 +184,17 @@ class Outside:
         match step:
             case "pay" | "set" | "look":
                 call = ToolCall(f"{step} {number}", step, "{}")
-                yield self.tell(life, call.id, await effects.tools.run("tool", call))
+                yield self.tell(life, call.id, outcome(await effects.tools.run("tool", call)))
             case "two":
                 calls = [ToolCall(f"pay {number} {one}", "pay", "{}") for one in "ab"]
                 running = (effects.tools.run("tool", call) for call in calls)
                 for call, result in zip(calls, await asyncio.gather(*running), strict=True):
-                    yield self.tell(life, call.id, result)
+                    yield self.tell(life, call.id, outcome(result))
+            case "work":
+                check = WorkerCall("disk", "check", {"number": number})
+                async for update in effects.workers.run("execute", check):
+                    if (work := update.result) is not None:
+                        yield self.tell(life, f"work {number}", work.code or work.message)
             case "learn":
                 fresh = await effects.ids.new("memory")
                 entry = MemoryEntry(memory_id=fresh, user_id="u", text=f"fact {number} {fresh}")
@@ -179,6 +208,11 @@ class Outside:
                 await effects.human.answer(f"ask {number}", hitl_id)
 
 
+def outcome(result: ToolResult) -> str:
+    """Return what a client is told of a tool."""
+    return result.error or result.content
+
+
 class Kills(RuleBasedStateMachine):
     """One exchange, resumed again and again by routers that are killed."""
 
@@ -189,9 +223,7 @@ class Kills(RuleBasedStateMachine):
         self.done = False
         self.kills = 0
 
-    @initialize(
-        plan=st.lists(st.sampled_from(["pay", "two", "set", "look", "learn", "ask"]), max_size=6)
-    )
+    @initialize(plan=st.lists(st.sampled_from(STEPS), max_size=6))
     def begin(self, plan: list[Step]) -> None:
         """Take a turn that asks, and is followed by a plan."""
         self.outside = Outside(["ask", *plan])
@@ -227,11 +259,12 @@ class Kills(RuleBasedStateMachine):
         for call, outcomes in self.outside.told.items():
             if "outcome_unknown" in outcomes:
                 assert set(outcomes) == {"outcome_unknown"}
-                assert "pay" in self.outside.reported
+                assert ("disk.check" if "work" in call else "pay") in self.outside.reported
             else:
                 assert set(outcomes) == {"done"}
                 assert self.outside.ran[call]
-        assert all(count == 1 for call, count in self.outside.ran.items() if "pay" in call)
+        once = (n for call, n in self.outside.ran.items() if call.startswith(("pay", "work")))
+        assert set(once) <= {1}
 
     def teardown(self) -> None:
         """Whatever happened: it comes to its end, and every outcome has been told."""
@@ -248,7 +281,8 @@ class Kills(RuleBasedStateMachine):
             for hitl_id in tuple(self.outside.asked):
                 await self.resumed(hitl_id, 10_000, "legacy")
         plan = self.outside.plan
-        due = [f"{step} {n}" for n, step in enumerate(plan) if step in {"pay", "set", "look"}]
+        alone = {"pay", "set", "look", "work"}
+        due = [f"{step} {n}" for n, step in enumerate(plan) if step in alone]
         due += [f"pay {n} {one}" for n, step in enumerate(plan) if step == "two" for one in "ab"]
         assert set(self.outside.told) == set(due)
         assert len(self.outside.memory.entries) == plan.count("learn")

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 
-from contract.flow import Event, Request
+from contract.flow import Event, Flow, Request
 from contract.ports import Effects
 from effects.model import says
 from effects.testing import World
@@ -303,9 +303,9 @@ async def test_another_deployment_does_not_ask_the_model_again() -> None:
     assert pause.state == "answered"
 
 
-def _deployed(before: Desk, flow: object) -> Desk:
+def _deployed(before: Desk, flow: Flow) -> Desk:
     """Return a desk whose stacks both have other code, over the same pauses."""
-    return Desk(world(), legacy=flow, graph=flow, pauses=before.pauses)  # type: ignore[arg-type]
+    return Desk(world(), legacy=flow, graph=flow, pauses=before.pauses)
 
 
 def moved(desk: Desk) -> None:

@@ -7,9 +7,14 @@ import asyncio
 import pytest
 
 from contract.errors import EffectFailed, Fault
+from contract.model import ToolCall
+from contract.operations import TOOLS_RUN, WORKERS_RUN, WriteLimits
+from contract.workers import WorkerCall
 from effects.stores import MemoryWriteJournal, StoredWrite
+from effects.tape import Tape, canonical
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
+from router.resume.writes import ExchangeWrites
 from tests.support.clocks import now
 from tests.support.pausing_flow import DAY, Desk
 
@@ -36,6 +41,23 @@ async def test_what_a_killed_router_had_begun_is_known() -> None:
     (found,) = await journal.abandoned(now() + WRITES)
     assert (found.flow, found.what, found.state) == ("asking", "tools.run book", "begun")
     assert (await turn).said[-1] == "suspended"
+
+
+async def test_what_may_take_long_is_known_later() -> None:
+    """A minute after the deadline of its own operation or tool."""
+    journal = MemoryWriteJournal()
+    limits = WriteLimits(35.0, {"workers.run": 600.0}, {"book": 310.0})
+    writes = ExchangeWrites(journal, "x", "asking", now, limits)
+    tape = Tape()
+    for operation, call in (
+        (WORKERS_RUN, WorkerCall("deploy", "build")),
+        (TOOLS_RUN, ToolCall("c", "book", "{}")),
+    ):
+        await writes.begin(tape.add(operation, "site", canonical(call), 0))
+        seconds = limits.of(operation, canonical(call)) + 60.0
+        assert await journal.abandoned(now() + seconds - 1.0) == ()
+        (found,) = await journal.abandoned(now() + seconds)
+        assert found.what in {"workers.run deploy.build", "tools.run book"}
 
 
 async def test_an_exchange_that_ends_leaves_nothing() -> None:

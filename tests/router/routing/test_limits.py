@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ STACKS: st.SearchStrategy[StackName] = st.sampled_from(["legacy", "graph"])
 GAPS = st.lists(st.sampled_from([0.0, 0.25, 1.0, 3.0, 100.0]), max_size=60)
 
 
-def admission(most: int, **limits: int) -> Admission:
+def admission(most: int, **limits: Any) -> Admission:
     """Return an admission whose flows may have `most` streams each."""
     flow = FlowSettings(max_streams=most)
     settings = Settings(

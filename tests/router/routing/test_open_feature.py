@@ -40,7 +40,7 @@ class Blocking(InMemoryProvider):
     def resolve_boolean_details(
         self,
         flag_key: str,
-        default_value: bool,  # noqa: FBT001 - the SDK's signature
+        default_value: bool,
         evaluation_context: EvaluationContext | None = None,
     ) -> FlagResolutionDetails[bool]:
         """Remember where it was asked."""
@@ -89,7 +89,7 @@ async def test_values_come_by_flow_and_flag(open_flags: Open, kind: type[InMemor
     """A whole number is a percentage; what the provider does not know is left to the file."""
     provider = kind(
         {
-            "chat.enable_langgraph": flag(False),  # noqa: FBT003 - a flag's value
+            "chat.enable_langgraph": flag(value=False),
             "chat.langgraph_percent": flag(25),
             "ops.force_graph": flag(["x"]),
         }
@@ -106,7 +106,7 @@ async def test_flags_are_targeted(open_flags: Open) -> None:
 
     def look(_: object, context: EvaluationContext) -> FlagResolutionDetails[Any]:
         seen.append(context)
-        return FlagResolutionDetails(False)  # noqa: FBT003 - a flag's value
+        return FlagResolutionDetails(value=False)
 
     switch = InMemoryFlag("on", {"on": True}, context_evaluator=look)
     share = flag(10.0, acme=100.0, u2=50.0, m3=1.5)
@@ -131,7 +131,7 @@ async def test_a_value_of_the_wrong_type_is_refused(open_flags: Open) -> None:
     """So is what the provider cannot read; the others count."""
 
     def unreadable(_: object, __: object) -> FlagResolutionDetails[Any]:
-        raise ParseError("the words of a provider")  # noqa: EM101, TRY003 - as providers do
+        raise ParseError("the words of a provider")
 
     provider = InMemoryProvider(
         {

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from contract.errors import Paused
 from contract.flow import Event, Flow, Request
 from contract.ports import Effects
 from contract.stores import MemoryEntry
@@ -100,6 +101,26 @@ async def test_the_session_is_free_when_the_last_frame_goes_out() -> None:
     desk.router.close(stream)
     await desk.settled(stream)
     assert desk.now() == began + WORKS
+
+
+async def test_the_session_is_free_when_a_stream_pauses() -> None:
+    """A flow that waits for a human does nothing after its end, whatever it declares."""
+
+    async def asking(request: Request[Ask, Options], effects: Effects) -> AsyncIterator[Event]:
+        await effects.locks.acquire("message", f"session:{request.body.session_id}", 60.0)
+        yield Said("hello")
+        raise Paused("h-1")
+
+    desk = Desk(World(), legacy=asking, graph=asking, spec=LATER)
+    stream = await desk.router.open(LATER, Ask("s", "hello"), None)
+    await stream.open()
+    async for _ in stream.pieces():
+        pass
+    await stream.close_in_grace()
+    assert stream.close_now()
+    assert await desk.world.locks.for_exchange().acquire("test", "session:s", 1.0)
+    desk.router.close(stream)
+    await desk.settled(stream)
 
 
 async def test_a_flow_that_declares_none_is_not_waited_for() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -114,7 +115,7 @@ async def test_the_end_a_candidate_asks_for_is_compared(
 
 @pytest.mark.parametrize("ends", [*ENDS, panics])
 @pytest.mark.parametrize("child", [True, False])
-async def test_an_adapter_that_asks_for_the_end_has_failed(ends: Ends, child: bool) -> None:  # noqa: FBT001
+async def test_an_adapter_that_asks_for_the_end_has_failed(ends: Ends, child: bool) -> None:
     """What stands below the ports is contained as well, and ends on the tape."""
 
     class Store:
@@ -139,7 +140,7 @@ async def test_what_is_contained_ends_like_any_other_task() -> None:
         return "result"
 
     async def fails() -> None:
-        raise ValueError("mine")  # noqa: EM101
+        raise ValueError("mine")
 
     async def making() -> None:
         with contained(told.append):
@@ -165,16 +166,16 @@ async def test_a_factory_that_was_there_stays() -> None:
     loop = asyncio.get_running_loop()
     made: list[object] = []
 
-    def factory(loop: asyncio.AbstractEventLoop, coroutine: object, **more: object) -> object:
+    def factory(loop: asyncio.AbstractEventLoop, coroutine: Any, **more: Any) -> Any:
         made.append(coroutine)
-        return asyncio.Task(coroutine, loop=loop, **more)  # type: ignore[arg-type]
+        return asyncio.Task(coroutine, loop=loop, **more)
 
     async def containing() -> None:
         with contained(lambda _: None), contained(lambda _: None):
             await asyncio.create_task(asyncio.sleep(0))
 
     before = loop.get_task_factory()
-    loop.set_task_factory(factory)  # type: ignore[arg-type]
+    loop.set_task_factory(factory)
     try:
         await asyncio.create_task(containing())
         assert len(made) == 2

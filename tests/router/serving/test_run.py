@@ -72,6 +72,7 @@ FAULT = EffectFailed(Fault("model_unavailable"))
 ENDINGS: dict[str, tuple[list[Event | BaseException], str, str, str | None]] = {
     "well": ([*WELL], "completed", "none", None),
     "it reports a failure": ([*REPORTED], "failed", "world", "reported"),
+    "it reports a code": ([*REPORTED[:2], Failed("busy"), End()], "failed", "world", "busy"),
     "it refuses": ([Refused(409, "no")], "refused", "none", "no"),
     "it refuses too late": ([Accept(), Refused(409, "no")], "failed", "stack", "crash"),
     "it pauses": ([Accept(), Paused("q")], "paused", "none", None),

@@ -106,7 +106,7 @@ async def test_a_hang_shorter_than_the_limit_is_no_takeover(assigned: StackName)
 @pytest.mark.parametrize("assigned", ASSIGNED)
 @pytest.mark.parametrize("act", [crash, hang], ids=["crash", "hang"])
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-async def test_it_breaks_at_any_call(assigned: StackName, act: Act, done: bool) -> None:  # noqa: FBT001
+async def test_it_breaks_at_any_call(assigned: StackName, act: Act, done: bool) -> None:
     """Before a port call is made, and after it was answered."""
     whole = await undisturbed(assigned)
     counting = Tripwire(-1, crash, done=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 import pytest
@@ -57,8 +57,8 @@ class Mix:
 
 clients = st.builds(
     Client,
-    fate=st.sampled_from(Fate.__args__),  # type: ignore[attr-defined] # of a Literal
-    candidate=st.sampled_from(Candidate.__args__),  # type: ignore[attr-defined] # of a Literal
+    fate=st.sampled_from(get_args(Fate)),
+    candidate=st.sampled_from(get_args(Candidate)),
     at=st.sampled_from([0.0, 0.0, 0.5, 2.0, 30.0]),
     events=st.integers(0, 15),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -35,11 +36,11 @@ def model(*rounds: tuple[Step, ...]) -> ScriptedModel:
     return ScriptedModel(script)
 
 
-def live(asked: ScriptedModel | None, assigned: StackName = "legacy", **rules: object) -> House:
+def live(asked: ScriptedModel | None, assigned: StackName = "legacy", **rules: Any) -> House:
     """Build a house whose shadows may ask a model."""
     return House(
         CASE,
-        Rules(assigned=assigned, shadow=100, mode="live", asks=asked, **rules),  # type: ignore[arg-type]
+        Rules(assigned=assigned, shadow=100, mode="live", asks=asked, **rules),
     )
 
 

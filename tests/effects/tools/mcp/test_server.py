@@ -71,6 +71,16 @@ def test_what_is_read_only_is_the_server_s_hint_or_the_configuration_s_word(
     assert [one.read_only for one in found] == expected
 
 
+def test_a_name_that_is_taken_is_not_offered() -> None:
+    """By a built-in tool, or by one of a team's own; both are named, and what can be done."""
+    server = McpServer("s", "a_", taken={"a_write": "app.tools.a_write", "read": "built in"})
+    found = offer_tools(server, THREE)
+    assert [one.spec.name for one in found.offers] == ["a_read", "a_drop"]
+    (fault,) = found.faults
+    assert fault.startswith("'write' is not offered: 'a_write' is the name of another tool (app.")
+    assert fault.endswith("; set another prefix, or deny it")
+
+
 def test_names_that_are_not_there_are_told() -> None:
     """A misspelt `deny` would let a tool through unseen."""
     said = frozenset(["raed"])

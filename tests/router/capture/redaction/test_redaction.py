@@ -17,6 +17,9 @@ from contract.records import (
     decode_run,
     encode_run,
 )
+from contract.stores import FoundTurns, PutTurn, ReadHistory, StoredTurn, Turn
+from contract.workers import WorkerCall, WorkerResult, WorkerUpdate
+from effects.tape import Tape
 from router.capture.redaction import Json, Paths, Redactor, Spot, collect, reachable
 from router.config.patterns import compile_patterns, luhn
 from tests.router.capture.redaction import exchanges as ex
@@ -60,6 +63,18 @@ PLACES: dict[str, RunRecord] = {
     ),
     "sentence of a refusal": msgspec.structs.replace(
         ex.run(), outcome="refused", error=ErrorRecord("busy", status=409, detail=f"of {EMAIL}")
+    ),
+    "instruction": ex.run(ex.entry("workers", "run", WorkerCall("mail", "send", {"to": EMAIL}))),
+    "progress of a worker": ex.run(
+        ex.entry("workers", "run", {}, WorkerUpdate("reading"), WorkerUpdate(f"asking {EMAIL}"))
+    ),
+    "result of a worker": ex.run(
+        ex.entry(
+            "workers",
+            "run",
+            {},
+            WorkerUpdate(result=WorkerResult(ok=True, message=EMAIL, data=[{"to": EMAIL}])),
+        )
     ),
     "answer": ex.run(ex.entry("human", "answer", {}, {"action": "edit", "data": {"to": EMAIL}})),
 }
@@ -156,6 +171,29 @@ def test_numbers_stay_numbers_unless_somebody_typed_them() -> None:
     params = ex.body(found)["prompt_params"]
     assert params["tel"].startswith("<phone:")
     assert params["n"] == 3
+
+
+def test_data_of_a_turn_is_redacted_and_the_tape_can_be_played() -> None:
+    """What patterns find in it, and what a path leads to; the time of the turn stays."""
+    turn = Turn(
+        message_id="m",
+        role="assistant",
+        content="done",
+        data={"owner": "Li Lei", "disks": [{"mail": EMAIL, "gb": 4}]},
+        at=1_790_000_000,
+    )
+    record = ex.run(
+        ex.entry("conversations", "put", PutTurn(turn), StoredTurn(ok=True)),
+        ex.entry("conversations", "history", ReadHistory("c", "m", 5), FoundTurns((turn,)), seq=1),
+    )
+    found = redacted(record, "tape.conversations.*.items.*.turns.*.data.owner")
+    assert EMAIL not in ex.stored(found)
+    assert "Li Lei" not in ex.stored(found)
+    put, history = Tape.load(found.tape or ()).entries
+    (read,) = history.items[0].turns
+    assert read.data["disks"][0]["gb"] == 4
+    assert read == msgspec.json.decode(put.args, type=PutTurn).turn
+    assert (read.content, read.at) == ("done", 1_790_000_000)
 
 
 def test_a_path_may_point_at_anything() -> None:

@@ -1,0 +1,49 @@
+"""docs/tools.md: its module is written, listed by the doctor, and called."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from contract.model import ToolCall
+from cutover.doctor import PartCheck, examine
+from cutover.flows import SPECS
+from effects.tools import ToolRegistry, python_tools
+from router.config.loader import parse_settings
+from tests.conftest import ROOT
+
+PAGE = (ROOT / "docs" / "tools.md").read_text("utf-8")
+STORES = '[stores]\nconversations = "memory://"\nmemory = "memory://"\npauses = "memory://"\n'
+
+
+@pytest.mark.untraced
+async def test_the_module_of_the_page_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the page's configuration; the doctor says what the page shows."""
+    (example,) = re.findall(r"```python\n# app/tools.py\n(.*?)```", PAGE, re.DOTALL)
+    toml = next(iter(re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)))
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "tools.py").write_text(example, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = parse_settings(STORES + toml, "cutover.toml", SPECS)
+    (part,) = [one for one in await examine(settings, {}) if one.part == "tools.python"]
+    (shown,) = re.findall(r"good    tools\.python: (.*)\n", PAGE)
+    assert part == PartCheck("tools.python", ok=True, detail=shown)
+    tools = ToolRegistry(python_tools(settings.tools.python.modules)).for_user("ann")
+    results = [
+        await tools.run("tools", ToolCall("c", name, f'{{"order_id":"{order}"}}'))
+        for name, order in (
+            ("order_status", "A-18"),
+            ("order_status", "B-1"),
+            ("cancel_order", "A-17"),
+        )
+    ]
+    assert [one.error or one.content for one in results] == [
+        '{"order":"A-18","status":"on its way"}',
+        "bad_arguments",
+        "A-17 is cancelled for ann",
+    ]
+    await tools.aclose()

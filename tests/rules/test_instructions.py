@@ -1,0 +1,152 @@
+"""Instructions: how answers are read, what is refused, which risks they have."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.workers import WORKER_ACTIONS, Risk, WorkerArgument
+from rules.ops.instructions import (
+    DEPLOYMENT,
+    INSTRUCTIONS,
+    MOST_INSTRUCTIONS,
+    RISKS,
+    RISKY,
+    Instruction,
+    StepDecision,
+    assessed,
+    next_batch,
+    read_decision,
+    risk_of,
+)
+
+DISK = Instruction("system", "disk")
+RESTART = Instruction("container", "restart", {"name": "web"})
+TWO = '{"instructions":[{"worker":"system","action":"disk"},{"worker":"container",'
+TWO += '"action":"restart","args":{"name":"web"}}]}'
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        TWO,
+        f"Sure:\n```json\n{TWO}\n```",
+        f"I will do {TWO} now.",
+        TWO.replace("instructions", "steps"),
+        TWO.removeprefix('{"instructions":').removesuffix("}"),
+    ],
+)
+def test_instructions_are_read_however_they_are_wrapped(answer: str) -> None:
+    """In a fence, in prose, under either name, or as a plain list."""
+    assert read_decision(answer) == StepDecision(answer, (DISK, RESTART))
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ('{"worker":"system","action":"disk"}', StepDecision(instructions=(DISK,))),
+        ('{"final":"all is well"}', StepDecision(final="all is well")),
+        ('{"final":"later","worker":"system","action":"disk"}', StepDecision(instructions=(DISK,))),
+        ('{"final":" "}', StepDecision()),
+        ('{"instructions":[{"action":"disk"},7]}', StepDecision()),
+        ("two disks are full", StepDecision()),
+        ("", StepDecision()),
+        ("{" * 9_999, StepDecision()),
+    ],
+)
+def test_an_answer_instructs_or_finishes_or_is_unclear(answer: str, expected: StepDecision) -> None:
+    """Instructions come before a final reply."""
+    found = read_decision(answer)
+    assert (found.instructions, found.final) == (expected.instructions, expected.final)
+
+
+def test_a_step_has_only_so_many_instructions() -> None:
+    """Those beyond are not carried out."""
+    listed = '{"worker":"system","action":"disk"}'
+    answer = f"[{','.join([listed] * (MOST_INSTRUCTIONS + 1))}]"
+    assert read_decision(answer).instructions == (DISK,) * MOST_INSTRUCTIONS
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        ('{"worker":"shell","action":"run","args":{"command":"rm -rf /"}}', "unknown_worker"),
+        ('{"worker":"system","action":"reboot"}', "unknown_action"),
+        ('{"worker":"deploy","action":"release","args":{"release":"r"}}', "unknown_action"),
+        ('{"worker":"container","action":"restart"}', "bad_arguments"),
+        ('{"worker":"container","action":"restart","args":{"name":["web"]}}', "bad_arguments"),
+        ('{"worker":"container","action":"restart","args":"web"}', "bad_arguments"),
+        ('{"worker":"container","action":{}}', "bad_arguments"),
+        ('{"worker":"network","action":"reach","args":{"host":"a","port":0}}', "bad_arguments"),
+        ('{"worker":"system","action":"disk","args":{"path":"/"}}', "bad_arguments"),
+    ],
+)
+def test_what_no_worker_takes_is_refused(answer: str, code: str) -> None:
+    """By a stable code; no approval is asked for."""
+    (instruction,) = read_decision(answer).instructions
+    found = assessed(instruction)
+    assert (found.refused, found.risky) == (code, False)
+    assert assessed(found) == found
+
+
+@given(JSON, st.text(), st.text())
+def test_no_answer_of_a_model_breaks_the_rules(args: object, worker: str, action: str) -> None:
+    """What is refused can be shown, logged and stored, whatever it was."""
+    written = {"worker": worker, "action": action, "args": args}
+    for one in read_decision(msgspec.json.encode(written).decode()).instructions:
+        found = assessed(one)
+        assert found.refused
+        assert "\0" not in msgspec.json.encode(found).decode()
+        assert len(found.worker) <= 64
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "risk"),
+    [
+        (("system", "disk"), {}, "low"),
+        (("system", "delete_temporary"), {"path": "a.log", "pattern": ""}, "high"),
+        (("system", "delete_temporary"), {"path": "", "pattern": "*.log"}, "high"),
+        (("system", "delete_temporary"), {"path": "", "pattern": "*"}, "critical"),
+        (("network", "reach"), {"host": "db", "port": 1}, "low"),
+        (("network", "reach"), {"host": "169.254.169.254", "port": 80}, "high"),
+        (("container", "logs"), {"name": "web"}, "medium"),
+        (("container", "restart"), {"name": "web"}, "high"),
+        (("container", "restart"), {"name": "Orders-DB-1"}, "critical"),
+        (("deploy", "run"), {"release": ""}, "high"),
+        (("shell", "run"), {}, "critical"),
+    ],
+)
+def test_risks_go_by_worker_action_and_arguments(
+    name: tuple[str, str], args: dict[str, WorkerArgument], risk: Risk
+) -> None:
+    """The first rule that fits."""
+    assert risk_of(*name, args) == risk
+
+
+def test_every_instruction_has_a_risk_and_what_changes_something_is_risky() -> None:
+    """No rule names what there is not."""
+    assert {(rule.worker, rule.action) for rule in RISKS} == INSTRUCTIONS.keys()
+    assert INSTRUCTIONS.keys() - WORKER_ACTIONS.keys() == {DEPLOYMENT}
+    for rule in RISKS:
+        changes = INSTRUCTIONS[rule.worker, rule.action].changes
+        assert rule.risk in RISKY or not changes
+
+
+def test_a_risky_step_is_carried_out_one_by_one() -> None:
+    """Also what follows the risky one; other steps at once."""
+    batch = next_batch((DISK, RESTART, DISK), serial=False)
+    assert ([one.action for one in batch.now], len(batch.left)) == (["disk"], 2)
+    assert (batch.serial, batch.asks) == (True, False)
+    batch = next_batch(batch.left, serial=batch.serial)
+    assert [one.action for one in batch.now] == ["restart"]
+    assert batch.asks
+    last = next_batch((*batch.left, *batch.left), serial=batch.serial)
+    assert len(last.now) == 1
+    assert len(next_batch((DISK, DISK), serial=False).now) == 2
