@@ -68,10 +68,11 @@ MEASURED = ("chat", "companion", "session", "pipeline", "ops")
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Shares of requests that graph serves and that are shadowed, in per cent."""
+    """Shares of requests that graph serves and that are shadowed, in per cent; seconds of a pin."""
 
     graph: float = 0.0
     shadow: float = 0.0
+    pin_seconds: float = 2_592_000.0
 
 
 def configuration(folder: Path, provider: str, rollout: Shares) -> str:
@@ -86,6 +87,9 @@ shadow_percent = {rollout.shadow}
         for flow in MEASURED
     )
     return f"""{flows}
+[rollout]
+pin_seconds = {rollout.pin_seconds}
+
 [flows.session.options]
 unknown_session = "create"
 

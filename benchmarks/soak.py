@@ -40,6 +40,9 @@ QUICK_SECONDS: Final = 60.0
 ROUND_SECONDS: Final = 30.0
 EVERY: Final = 5.0
 """Seconds between two readings."""
+# Pins are bounded, at 20 MiB, but at this rate only after five hours. They end in the first half,
+# so that what grows in the second is not bounded by anything.
+PIN_SECONDS: Final = 600.0
 RATES: Final = ((CHATS, 6.0), (SESSIONS, 2.0), (COMPANIONS, 2.0))
 """Requests a second by flow: about a third of one core, so that no queue hides anything."""
 LEAVES_A_SECOND: Final = 0.5
@@ -67,7 +70,7 @@ async def measure(effort: Effort) -> list[BenchRow]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         provider = stack.enter_context(spawn(Profile(rate=200)))
-        shares = Shares(graph=50, shadow=100)
+        shares = Shares(graph=50, shadow=100, pin_seconds=PIN_SECONDS)
         server = stack.enter_context(router_server("soak", folder, provider, shares))
         readings: list[ProcessReading] = []
         async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
