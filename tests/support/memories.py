@@ -46,7 +46,10 @@ class Memories:
 
 
 class Moody:
-    """An embedder that fails while `fault` is set, and notes the texts it was asked for."""
+    """An embedder that fails while `fault` is set, and notes the texts it was asked for.
+
+    `failed` is released once a failure.
+    """
 
     def __init__(self, embedder: Embedder | None = None) -> None:
         self._embedder = embedder or HashedEmbedder()
@@ -54,11 +57,13 @@ class Moody:
         self.dimensions = self._embedder.dimensions
         self.fault: Fault | None = None
         self.asked: list[str] = []
+        self.failed = asyncio.Semaphore(0)
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """Make vectors, or fail."""
         self.asked += texts
         if self.fault is not None:
+            self.failed.release()
             raise EffectFailed(self.fault)
         return await self._embedder.embed(texts)
 
