@@ -73,6 +73,7 @@ BENCHES: dict[str, Bench] = {
     "prompts": in_process("benchmarks.parts.prompts", lambda e: (PROMPTS, e.requests)),
     "recall": in_process("benchmarks.parts.recall", _recalled),
     "checkpoint": in_process("benchmarks.parts.checkpoint", lambda e: (1 + 2 * e.rounds,)),
+    "graphs": in_process("benchmarks.parts.graphs", lambda e: (e.requests,)),
     "fuzz": in_process("benchmarks.parts.fuzz", lambda e: (FUZZED[e.rounds > QUICK.rounds],)),
     "journal": journal.measure,
     "soak": soak.measure,

@@ -11,6 +11,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Final
 
+import aiohttp
+
 from benchmarks.capacity import CHUNKS, SETTLE_S, quiet
 from benchmarks.harness import (
     INSTRUCTIONS,
@@ -27,6 +29,7 @@ from benchmarks.harness import (
     unbroken,
 )
 from benchmarks.rows import SEED, BenchRow, at_most, bootstrap, ratio_of_medians, reported
+from contract.flows.ops import OPS
 from loadtests.open_loop import Constant
 from loadtests.simulator import Profile, spawn
 
@@ -34,6 +37,7 @@ FLOWS: Final = (PIPELINES, INSTRUCTIONS)
 RATE: Final = 40.0
 """Requests a second while processor time is read: no queue on a slow machine either."""
 MOST_OVER_LEGACY: Final = 2.5
+MOST_APPROVAL_BYTES: Final = 20_000
 USUAL_MODEL: Final = Profile(ttft_ms=400.0, rate=60.0, tokens=CHUNKS, split=True)
 """A hosted model on an ordinary day: every call answers after 400 ms, with 60 pieces a second."""
 REPLY_S: Final = {1: 5.0, 5: 10.0}
@@ -55,6 +59,8 @@ async def measure(effort: Effort) -> list[BenchRow]:
             )
             for flow in FLOWS:
                 found += await rows_of(servers, flow, effort)
+            if rows_of is _costs:
+                found += [await _paused(server) for server in servers]
     return found
 
 
@@ -97,6 +103,26 @@ def cost_rows(flow: str, costs: Mapping[str, Sequence[float]]) -> list[BenchRow]
             f"{flow}.graph_over_legacy", ratio.value, "×", MOST_OVER_LEGACY, f"{how}; {interval}"
         ),
     ]
+
+
+async def _paused(server: BenchServer) -> BenchRow:
+    """Ask for a risky instruction, and read how much the router stores until it is approved."""
+    asked = {"session_id": "risky", "input": "delete temporary files *.log"}
+    async with aiohttp.ClientSession() as session:
+        async with session.post(server.url + OPS.path, json=asked) as response:
+            await response.read()
+        await asyncio.sleep(SETTLE_S)
+        async with session.get(server.url + "/metrics") as response:
+            text = await response.text()
+    total, _, _ = text.partition('cutover_stored_pause_bytes_sum{flow="ops"} ')[2].partition("\n")
+    return at_most(
+        f"ops.{server.name}.approval_bytes",
+        float(total),
+        "bytes",
+        MOST_APPROVAL_BYTES,
+        "stored while one instruction waits for its approval, from which either stack continues; "
+        "pipeline stores nothing beside its turns; documents: checkpoints of 10-20 KB",
+    )
 
 
 async def _waits(servers: Sequence[BenchServer], flow: FlowLoad, effort: Effort) -> list[BenchRow]:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.parts.checkpoint SESSIONS
 
-Every turn is taken by a graph without threads, by one with them, and by the legacy stack, on
-worlds of their own in this process: the differences are the thread's, and the engine's.
+Every turn is taken by a graph without threads and by one with them, on worlds of their own in this
+process: the difference is the thread's.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import asyncio
 import os
 import sqlite3
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib import import_module
@@ -23,75 +22,38 @@ from uuid import uuid4
 
 import msgspec
 
+from benchmarks.parts.turns import STACKS, take, typical
 from benchmarks.rows import BenchRow, at_most, reported
-from contract.errors import CutoverError
 from contract.flow import Request
 from contract.flows.session import SESSION, SessionOptions, SessionRequest
-from cutover.wiring.stacks import DEFAULTS, load_stack
 from effects.model import says
-from effects.tape import Tape, TapeSession
 from effects.testing import World
-from graph_impl import FLOWS as GRAPH
-from graph_impl.session import build, session
+from graph_impl.session import session
 from graph_impl.threads import MemoryThreads, Threads, opened_threads
-from router.serving.run import RunRequest
 from router.serving.stack import LocalStack
 
 TURNS = 10
-COMPILES = 20
 TEXT = "Tell me how a river finds its way to the sea, in plain words, please. " * 3
 ANSWERED = [f"{word} " for word in TEXT.split()]
 TARGETS_MS = {"memory": 1.0, "sqlite": 5.0, "postgresql": 5.0}
 """The documents' figures, too; they say nothing of PostgreSQL."""
 MOST_BYTES = 50_000
-COMPILE_MS, SWITCH_MS = 50.0, 2.0
 POSTGRES = os.environ.get("CUTOVER_BENCH_POSTGRES", "")
-LONGEST_S = 30.0
-
-
-def typical(milliseconds: Sequence[float]) -> float:
-    """Return the tenth percentile: other work makes a turn longer, never shorter."""
-    return sorted(milliseconds)[len(milliseconds) // 10]
-
-
-async def turn(stack: LocalStack, world: World, name: str) -> float:
-    """Be a turn of a session; gives its milliseconds, to the end of all that follows the answer."""
-    body = SessionRequest(message=TEXT, session_id=name)
-    request = Request(body, SessionOptions(unknown_session="create"))
-    exchange = world.exchange(Tape(), live=world.live())
-    session = TapeSession(exchange, stack.name)
-    run = stack.new_run(RunRequest(SESSION, stack.name, request, "serving"), session)
-    began = time.perf_counter()
-    run.start()
-    await run.wait_stopped(LONGEST_S)
-    took = time.perf_counter() - began
-    await exchange.close()
-    if not run.complete or run.reported:
-        raise TurnBroken(stack.name)
-    return 1_000 * took
-
-
-class TurnBroken(CutoverError):
-    """A turn was not answered: the figures would be worthless."""
-
-    def __init__(self, stack: str) -> None:
-        super().__init__(f"{stack!r} did not answer a turn")
 
 
 async def times(threads: Threads, sessions: int) -> dict[str, list[float]]:
-    """Hold sessions on all three, turn by turn; return the milliseconds of each one's turns."""
+    """Hold sessions on both, turn by turn; return the milliseconds of each one's turns."""
     kept = LocalStack("graph", {"session": session(threads=threads)}, "")
-    stacks = {"kept": kept, "bare": LocalStack("graph", GRAPH, ""), "legacy": LEGACY_STACK}
+    stacks = {"kept": kept, "bare": STACKS["graph"]}
     found: dict[str, list[float]] = {name: [] for name in stacks}
     worlds = {name: World(says(*ANSWERED)) for name in stacks}
     for number in range(sessions):
         for _ in range(TURNS):
             for name, stack in stacks.items():
-                found[name].append(await turn(stack, worlds[name], f"s-{number}"))
+                body = SessionRequest(message=TEXT, session_id=f"s-{number}")
+                request = Request(body, SessionOptions(unknown_session="create"))
+                found[name].append((await take(stack, worlds[name], SESSION, request)).ms)
     return found
-
-
-LEGACY_STACK = load_stack("legacy", DEFAULTS["legacy"])
 
 
 async def rows(
@@ -104,7 +66,7 @@ async def rows(
         f"tenth percentile of {len(found['kept'])} turns of sessions of {TURNS}, with "
         "threads and without, taking turns: neighbours on the machine make a turn longer"
     )
-    kept = [
+    return [
         at_most(
             f"checkpoint.{name}.per_turn",
             typical(found["kept"]) - typical(found["bare"]),
@@ -118,25 +80,6 @@ async def rows(
             "bytes",
             MOST_BYTES,
             f"all that is stored after {TURNS} turns of 200 characters; documents: 10-20 KB",
-        ),
-    ]
-    return kept if name != "memory" else [*kept, *_engine(found, how)]
-
-
-def _engine(found: Mapping[str, Sequence[float]], how: str) -> list[BenchRow]:
-    switch = typical(found["bare"]) - typical(found["legacy"])
-    began = time.perf_counter()
-    for _ in range(COMPILES):
-        build(None)
-    compiled = 1_000 * (time.perf_counter() - began) / COMPILES
-    return [
-        at_most("session.graph_compile", compiled, "ms", COMPILE_MS, "documents: 50 ms"),
-        at_most(
-            "session.node_switch",
-            switch,
-            "ms",
-            SWITCH_MS,
-            f"{how}: graph less legacy, the engine's start and its superstep; documents: 1-2 ms",
         ),
     ]
 

@@ -9,14 +9,12 @@ from benchmarks.parts.checkpoint import measure
 
 @pytest.mark.slow
 async def test_the_bench_gives_whole_rows() -> None:
-    """Time and bytes for each kind of threads there is, and what the engine takes."""
+    """Time and bytes for each kind of threads there is."""
     rows = await measure(2)
     names = [row.name for row in rows]
     assert names == [
         "checkpoint.memory.per_turn",
         "checkpoint.memory.bytes_per_session",
-        "session.graph_compile",
-        "session.node_switch",
         "checkpoint.sqlite.per_turn",
         "checkpoint.sqlite.bytes_per_session",
         "checkpoint.postgresql",
