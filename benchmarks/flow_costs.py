@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -60,7 +61,7 @@ async def measure(effort: Effort) -> list[BenchRow]:
             for flow in FLOWS:
                 found += await rows_of(servers, flow, effort)
             if rows_of is _costs:
-                found += [await _paused(server) for server in servers]
+                found += [await _paused(server, folder) for server in servers]
     return found
 
 
@@ -105,19 +106,20 @@ def cost_rows(flow: str, costs: Mapping[str, Sequence[float]]) -> list[BenchRow]
     ]
 
 
-async def _paused(server: BenchServer) -> BenchRow:
-    """Ask for a risky instruction, and read how much the router stores until it is approved."""
+async def _paused(server: BenchServer, folder: Path) -> BenchRow:
+    """Ask for a risky instruction, and read how much is stored until it is approved."""
     asked = {"session_id": "risky", "input": "delete temporary files *.log"}
-    async with aiohttp.ClientSession() as session:
-        async with session.post(server.url + OPS.path, json=asked) as response:
-            await response.read()
-        await asyncio.sleep(SETTLE_S)
-        async with session.get(server.url + "/metrics") as response:
-            text = await response.text()
-    total, _, _ = text.partition('cutover_stored_pause_bytes_sum{flow="ops"} ')[2].partition("\n")
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(server.url + OPS.path, json=asked) as response,
+    ):
+        await response.read()
+    with closing(sqlite3.connect(folder / server.name / "cutover.sqlite")) as connection:
+        query = "SELECT length(tape) + length(question) FROM graph_checkpoints"
+        ((size,),) = connection.execute(query)
     return at_most(
         f"ops.{server.name}.approval_bytes",
-        float(total),
+        size,
         "bytes",
         MOST_APPROVAL_BYTES,
         "stored while one instruction waits for its approval, from which either stack continues; "
