@@ -145,6 +145,7 @@ async def test_tallies_are_merged_and_bounded() -> None:
 class Companion:
     """A conversation with the companion."""
 
+    spec = COMPANION
     body = MessageTurn(session_id="s", message="hello")
     options = CompanionOptions(enable_tools=False, history_tokens=8)
 
@@ -156,8 +157,7 @@ class Companion:
 @pytest.mark.parametrize("assigned", ASSIGNED)
 async def test_what_a_prompt_sums_up_of_it_is_drift_too(assigned: StackName) -> None:
     """The companion's system prompt tells what was said before: own answers, in another place."""
-    rules = replace(free(assigned=assigned), spec=COMPANION)
-    async with House(Companion(), rules) as house:
+    async with House(Companion(), free(assigned=assigned)) as house:
         for _ in range(4):
             await house.ask()
         told = [run.history for run in shadows(house)]

@@ -12,9 +12,8 @@ import pytest
 
 from contract.workers import WorkerCall, WorkerResult, WorkerUpdate
 from effects.workers import MemoryAudit
-from router.stack import StackName
-from tests.support.companion_client import post
-from tests.support.deployment import Answer, Deployment, Setup, deployed, until
+from tests.e2e.ops import approval_of, react, resume, setup
+from tests.support.deployment import Answer, Deployment, deployed, until
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
@@ -38,19 +37,6 @@ class Machine:
         yield WorkerUpdate(result=WorkerResult(ok=True, message=f"{call.action} done", data=data))
 
 
-def setup(folder: Path, stack: StackName) -> Setup:
-    """Return a deployment of the flow with everything shadowed."""
-    store = f"sqlite:///{folder}/store.sqlite"
-    more = f"""
-[flows.ops]
-enable_langgraph = true
-langgraph_percent = {100 if stack == "graph" else 0}
-shadow_percent = 100
-sticky = "none"
-"""
-    return Setup(others=store, locks=store, more=more)
-
-
 def equipped(place: Deployment) -> tuple[Machine, MemoryAudit]:
     """Give a deployment workers and an audit log of the test's own."""
     machine, audit, router = Machine(), MemoryAudit(), place.services.router
@@ -59,43 +45,24 @@ def equipped(place: Deployment) -> tuple[Machine, MemoryAudit]:
     return machine, audit
 
 
-async def react(place: Deployment, message: str) -> Answer:
-    """Take a turn."""
-    return await post(
-        place.session, f"{place.url}/ops/react", {"session_id": "s", "input": message}
-    )
-
-
-async def resume(place: Deployment, approval_id: str, *, approved: bool = True) -> Answer:
-    """Decide, and continue."""
-    body = {"approval_id": approval_id, "approved": approved, "by": "ann"}
-    return await post(place.session, f"{place.url}/ops/resume", body)
-
-
-def asked(answer: Answer) -> str:
-    """Return the id of the approval an answer ends with."""
-    assert answer.events[-1] == {"status": "approval_required"}
-    return str(answer.events[-2]["approval_id"])
-
-
 def problem(answer: Answer) -> tuple[int, str]:
     """Return what a request is refused with."""
     return answer.status, str(answer.problem["code"])
 
 
-@pytest.mark.parametrize("stack", ["legacy", "graph"])
+@pytest.mark.parametrize("percent", [0, 100], ids=["legacy", "graph"])
 async def test_a_risky_instruction_is_approved_in_one_request(
-    tmp_path: Path, stack: StackName
+    tmp_path: Path, percent: float
 ) -> None:
     """Of two at once one wins; afterwards it is over, and the session shows what there was."""
-    async with deployed(tmp_path, setup(tmp_path, stack)) as place:
+    async with deployed(tmp_path, setup(tmp_path, percent)) as place:
         machine, audit = equipped(place)
         session = "/ops/sessions/s"
         await place.ask({"message_id": "m", "chat_id": "s", "content": "restart web"})
         assert (await place.get(session))["code"] == "unknown_session"
         listed = await react(place, "list containers")
         assert listed.events[-1] == {"status": "completed"}
-        approval = asked(await react(place, "restart the second one"))
+        approval = approval_of(await react(place, "restart the second one"))
         shown = await place.get(session)
         assert [one["role"] for one in shown["messages"]] == ["user", "assistant", "user"]
         assert shown["pending"] == {
@@ -130,16 +97,16 @@ async def test_a_risky_instruction_is_approved_in_one_request(
 
 async def test_what_the_model_instructs_is_rejected_or_expires(tmp_path: Path) -> None:
     """The simulated provider instructs by the words of the request."""
-    async with deployed(tmp_path, setup(tmp_path, "graph")) as place:
+    async with deployed(tmp_path, setup(tmp_path, 100)) as place:
         machine, audit = equipped(place)
         message = "I wonder about the disks; then restart web, if they are fine"
         first = await react(place, message)
-        approval = asked(first)
+        approval = approval_of(first)
         assert [event.get("action") for event in first.events[:3:2]] == ["disk", "disk"]
         rejected = await resume(place, approval, approved=False)
         assert rejected.events == [{"status": "rejected"}]
         assert machine.calls == ["disk"]
-        overtaken = asked(await react(place, message))
+        overtaken = approval_of(await react(place, message))
         assert (await react(place, "hello")).events[-1] == {"status": "completed"}
         await place.settled()
         assert problem(await resume(place, overtaken)) == (410, "expired")

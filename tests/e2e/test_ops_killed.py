@@ -10,9 +10,11 @@ import aiohttp
 import pytest
 
 from loadtests.simulator import running
+from tests.e2e import ops
+from tests.e2e.ops import results
 from tests.e2e.processes import router_process
 from tests.support.companion_client import post
-from tests.support.deployment import PLANTED_KEY, Answer, Setup, moment, until
+from tests.support.deployment import PLANTED_KEY, Setup, moment, until
 from tests.support.postgres import execute
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow, pytest.mark.untraced]
@@ -21,15 +23,9 @@ STAGES = ("plan", "build", "release", "verify")
 UNKNOWN = "outcome_unknown"
 
 
-def setup(folder: Path, percent: int, build: str = "true") -> Setup:
+def setup(folder: Path, percent: float, build: str = "true") -> Setup:
     """Return a deployment that releases the folder `source` beneath `releases`."""
-    store = f"sqlite:///{folder}/store.sqlite"
     more = f"""
-[flows.ops]
-enable_langgraph = true
-langgraph_percent = {percent}
-sticky = "none"
-
 [flows.ops.options]
 lock_ttl = 1.5
 
@@ -42,7 +38,7 @@ source = "{folder}/source"
 build = ["/bin/sh", "-c", "{build}"]
 check = ["/bin/sh", "-c", "test -e page"]
 """
-    return Setup(others=store, locks=store, more=more)
+    return ops.setup(folder, percent, more, shadow=0)
 
 
 def audited(folder: Path) -> list[tuple[str, str, str]]:
@@ -71,14 +67,8 @@ async def client() -> AsyncIterator[aiohttp.ClientSession]:
 
 async def asked(client: aiohttp.ClientSession, url: str) -> dict[str, object]:
     """Ask for a deployment; returns the decision that approves it."""
-    react = {"session_id": "s", "input": "deploy release v2"}
-    waits = await post(client, f"{url}/ops/react", react)
-    return {"approval_id": waits.events[-2]["approval_id"], "approved": True, "by": "ann"}
-
-
-def results(answer: Answer) -> list[tuple[str, bool]]:
-    """Return what came of each stage."""
-    return [(event["action"], event["ok"]) for event in answer.events if "ok" in event]
+    waits = await post(client, f"{url}/ops/react", ops.instruction("deploy release v2"))
+    return ops.decision(ops.approval_of(waits))
 
 
 async def test_an_approval_outlives_kill_minus_nine(

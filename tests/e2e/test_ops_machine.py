@@ -7,22 +7,15 @@ from pathlib import Path
 import pytest
 
 from effects.stores import SqlAudit
-from router.stack import StackName
-from tests.support.companion_client import post
-from tests.support.deployment import Answer, Deployment, Setup, deployed
+from tests.e2e.ops import approval_of, react, results, resume, setup
+from tests.support.deployment import Answer, Deployment, deployed
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
 
-def setup(folder: Path, stack: StackName) -> Setup:
-    """Return a deployment whose workers are confined to folders, with everything shadowed."""
-    store = f"sqlite:///{folder}/store.sqlite"
-    more = f"""
-[flows.ops]
-enable_langgraph = true
-langgraph_percent = {100 if stack == "graph" else 0}
-shadow_percent = 100
-sticky = "none"
+def workers(folder: Path) -> str:
+    """Confine workers to folders."""
+    return f"""
 [workers]
 system = true
 root = "{folder}/place"
@@ -33,28 +26,20 @@ source = "{folder}/source"
 build = ["sh", "-c", "echo building $RELEASE && echo $RELEASE >> log"]
 check = ["grep", "-q", "good", "page"]
 """
-    return Setup(others=store, locks=store, more=more)
 
 
-async def react(place: Deployment, message: str) -> Answer:
+async def approved(place: Deployment, message: str) -> Answer:
     """Take a turn, and approve what it asks for."""
-    body = {"session_id": "s", "input": message}
-    answer = await post(place.session, f"{place.url}/ops/react", body)
+    answer = await react(place, message)
     if answer.events[-1] == {"status": "approval_required"}:
-        approval = {"approval_id": answer.events[-2]["approval_id"], "approved": True, "by": "ann"}
-        answer = await post(place.session, f"{place.url}/ops/resume", approval)
+        answer = await resume(place, approval_of(answer))
     await place.settled()
     return answer
 
 
-def results(answer: Answer) -> list[tuple[str, bool]]:
-    """Return action and success of each result of an answer."""
-    return [(one["action"], one["ok"]) for one in answer.events if "ok" in one]
-
-
-@pytest.mark.parametrize("stack", ["legacy", "graph"])
+@pytest.mark.parametrize("percent", [0, 100], ids=["legacy", "graph"])
 async def test_the_machine_is_looked_at_changed_and_deployed_to(
-    tmp_path: Path, stack: StackName
+    tmp_path: Path, percent: float
 ) -> None:
     """Once each, though a shadow runs; a release whose check fails is left for the one before."""
     temporary, source = tmp_path / "place" / "tmp", tmp_path / "source"
@@ -65,26 +50,26 @@ async def test_the_machine_is_looked_at_changed_and_deployed_to(
     (tmp_path / "a.log").touch()
     (source / "page").write_text("good")
     live = tmp_path / "releases" / "current"
-    async with deployed(tmp_path, setup(tmp_path, stack)) as place:
-        assert results(await react(place, "check the disks and memory")) == [
+    async with deployed(tmp_path, setup(tmp_path, percent, workers(tmp_path))) as place:
+        assert results(await approved(place, "check the disks and memory")) == [
             ("disk", True),
             ("memory", True),
         ]
-        listed = await react(place, "show the large files")
+        listed = await approved(place, "show the large files")
         assert f"{temporary}/a.log (5 B)" in str(listed.events)
-        assert results(await react(place, "delete temporary files *.log")) == [
+        assert results(await approved(place, "delete temporary files *.log")) == [
             ("delete_temporary", True)
         ]
         assert [one.name for one in temporary.iterdir()] == ["c"]
         assert (tmp_path / "a.log").exists()
 
-        deployment = await react(place, "deploy")
+        deployment = await approved(place, "deploy")
         assert all(ok for _, ok in results(deployment))
         first = live.resolve().name
         assert f"building {first}" in [one.get("message") for one in deployment.events]
         assert (live / "log").read_text() == f"{first}\n"
         (source / "page").write_text("bad")
-        failed = await react(place, "deploy")
+        failed = await approved(place, "deploy")
         assert results(failed)[-2:] == [("verify", False), ("rollback", True)]
         assert live.resolve().name == first
         assert place.books() == {"compared(equal)": 8}

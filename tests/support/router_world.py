@@ -11,7 +11,6 @@ from typing import Any, Literal, Protocol, Self
 
 from contract.errors import Refused
 from contract.flow import Body, Flow, FlowSpec
-from contract.flows.chat import CHAT
 from contract.ports import Effects, Model
 from contract.records import FeedbackRecord, RunRecord
 from contract.wire.sse import is_comment
@@ -41,7 +40,12 @@ from tests.support.flow_runs import FOREVER
 
 
 class Situation(Protocol):
-    """What is asked, with which options, of which world."""
+    """What is asked of which flow, with which options, in which world."""
+
+    @property
+    def spec(self) -> FlowSpec:
+        """The flow of the request."""
+        ...
 
     @property
     def body(self) -> Any:
@@ -141,7 +145,6 @@ class Rules:
     """How a house is run; `assigned` is the stack everybody is assigned to."""
 
     assigned: StackName = "legacy"
-    spec: FlowSpec = CHAT
     stand_in: bool = True
     shadow: float = 0.0
     mode: Literal["replay", "tail", "live"] = "replay"
@@ -166,13 +169,13 @@ class Rules:
             "langgraph_fallback": self.stand_in,
             "fallback_to_graph": self.stand_in,
             "shadow_percent": Decimal(str(self.shadow)),
-            "route_key": "message_id",
+            "route_key": next(iter(case.spec.route_keys)),
             "options": case.options,
             **self.flow,
         }
         return Settings(
             rollout=RolloutSettings(salt="a salt"),
-            flows={self.spec.name: FlowSettings(**flow)},
+            flows={case.spec.name: FlowSettings(**flow)},
             limits=LimitSettings(
                 stall_seconds=self.stall_seconds,
                 exchange_bytes=self.exchange_bytes,
@@ -206,7 +209,7 @@ class House:
         time = asyncio.get_running_loop().time
         self.captured = Captured()
         rules = rules or Rules()
-        self.spec = spec = rules.spec
+        self.spec = spec = case.spec
         self.settings = rules.settings(case)
         self.contexts = Contexts()
         self.parts: dict[str, Any] = {
@@ -300,6 +303,12 @@ class House:
 
     def _live(self, _flow: str, _: Body) -> Effects:
         return self.world.live()
+
+
+def house_with(case: Situation, rules: Rules, flow: Flow) -> House:
+    """Build a house whose assigned stack has a flow of its own."""
+    flows: dict[str, Any] = {rules.assigned: flow}
+    return House(case, rules, **flows)
 
 
 def memory(made: House) -> BodyMemory:

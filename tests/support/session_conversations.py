@@ -41,6 +41,7 @@ def slow_to_begin(call: ModelCall) -> Iterable[Step]:
 class Talk:
     """A conversation that is served red."""
 
+    spec = SESSION
     body = SessionRequest(message="hello")
     options = SessionOptions(enable_tools=False)
 
@@ -51,10 +52,9 @@ class Talk:
 
 def free(asks: ScriptedModel | None = None, **rules: Any) -> Rules:
     """Let all be mirrored by shadows with conversations of their own, that say blue first."""
-    standing = {"shadow": 100, "mode": "live", "history": "own", "spec": SESSION}
-    flow = {"route_key": "session_id", "sticky": "none"}
+    standing = {"shadow": 100, "mode": "live", "history": "own"}
     asked = asks or remembering("blue")
-    return Rules(**{**standing, "flow": flow, "asks": asked, **rules})
+    return Rules(**{**standing, "flow": {"sticky": "none"}, "asks": asked, **rules})
 
 
 def hello() -> SessionRequest:

@@ -14,7 +14,7 @@ from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.stack import StackName
 from tests.support.flow_runs import Case
-from tests.support.router_world import House, Rules
+from tests.support.router_world import House, Rules, house_with
 
 FLOWS: dict[StackName, Flow] = {"legacy": LEGACY["chat"], "graph": GRAPH["chat"]}
 ASSIGNED: list[StackName] = ["legacy", "graph"]
@@ -60,9 +60,7 @@ def house(
 ) -> House:
     """Build a house whose assigned stack is faulty and whose other stack is not."""
     rules = Rules(assigned=assigned, shadow=shadow, stand_in=stand_in)
-    if assigned == "legacy":
-        return House(CASE, rules, legacy=faulty)
-    return House(CASE, rules, graph=faulty)
+    return house_with(CASE, rules, faulty)
 
 
 async def undisturbed(assigned: StackName) -> list[bytes]:

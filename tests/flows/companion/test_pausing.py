@@ -33,6 +33,7 @@ from tests.support.companion_turns import (
     place,
     turn,
 )
+from tests.support.faulty_stacks import after, crash
 from tests.support.patience import PATIENCE_S
 from tests.support.pausing_flow import Reply
 
@@ -254,27 +255,11 @@ async def test_a_new_turn_expires_the_question() -> None:
     assert [role for role, _ in here.kept] == ["user", "user", "assistant"]
 
 
-def crashing(flow: Flow, frames: int | None = None) -> Flow:
-    """Let a flow crash once so many frames have been sent; without a number, behind its end."""
-
-    async def broken(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
-        sent = 0
-        async for event in flow(request, effects):
-            yield event
-            sent += 1
-            if sent == frames:
-                raise RuntimeError
-        if frames is None:
-            raise RuntimeError
-
-    return broken
-
-
 @pytest.mark.parametrize("frames", [1, 2, 4])
 @each
 async def test_a_crash_is_taken_over(stack: StackName, frames: int) -> None:
     """Mid-stream, before the question and after it; the client has one unbroken stream."""
-    here = Place(ASKED.world(), **{stack: crashing(FLOWS[stack], frames)})
+    here = Place(ASKED.world(), **{stack: after(FLOWS[stack], frames, crash)})
     paused = await paused_at(here, stack)
     await here.answer(paused.hitl_id)
     rest = await here.go_on(paused.hitl_id)
@@ -283,10 +268,21 @@ async def test_a_crash_is_taken_over(stack: StackName, frames: int) -> None:
     assert here.world.count("model.stream") == 2
 
 
+def crashing_behind_its_end(flow: Flow) -> Flow:
+    """Let a flow crash once all of its events have been sent."""
+
+    async def broken(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
+        async for event in flow(request, effects):
+            yield event
+        await crash(effects)
+
+    return broken
+
+
 @each
 async def test_a_crash_behind_the_end_leaves_no_question_open(stack: StackName) -> None:
     """The client has had the whole answer, and it is stored: there is nothing to go on with."""
-    here = Place(ASKED.world(), **{stack: crashing(FLOWS[stack])})
+    here = Place(ASKED.world(), **{stack: crashing_behind_its_end(FLOWS[stack])})
     paused = await paused_at(here, stack)
     await here.answer(paused.hitl_id)
     rest = await here.go_on(paused.hitl_id)

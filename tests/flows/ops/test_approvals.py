@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from contract.errors import EffectFailed, Fault
-from contract.flow import Event, Flow, Request
+from contract.flow import Flow
 from contract.flows.ops import OPS, OpsOptions
 from contract.human import HumanAnswer
-from contract.ports import Effects
 from contract.workers import WorkerCall
 from cutover.wiring.sessions import StoredSessions
 from graph_impl import FLOWS as GRAPH
@@ -21,6 +19,7 @@ from legacy import FLOWS as LEGACY
 from router.problems import Problem
 from router.stack import StackName
 from tests.router.resume.test_pauses import BOTH
+from tests.support.faulty_stacks import after, crash
 from tests.support.ops_turns import (
     DISK,
     FINAL,
@@ -237,27 +236,13 @@ async def test_the_shadow_is_equal_before_and_after_a_pause(stack: StackName) ->
     assert desk.world.workers.calls == [RESTARTED]
 
 
-def crashing(flow: Flow, frames: int) -> Flow:
-    """Let a flow crash once so many frames have been sent."""
-
-    async def broken(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
-        sent = 0
-        async for event in flow(request, effects):
-            yield event
-            sent += 1
-            if sent == frames:
-                raise RuntimeError
-
-    return broken
-
-
 @pytest.mark.parametrize("frames", range(1, 7))
 @each
 async def test_a_crash_before_or_after_the_approval_is_taken_over(
     stack: StackName, frames: int
 ) -> None:
     """By the other stack; the worker is called once."""
-    desk = OpsDesk(ASKED, **{stack: crashing(FLOWS[stack], frames)})
+    desk = OpsDesk(ASKED, **{stack: after(FLOWS[stack], frames, crash)})
     asked = await paused_at(desk, stack)
     rest = await desk.decide(asked)
     assert names(rest) == REST

@@ -4,91 +4,67 @@ from __future__ import annotations
 
 import pytest
 
-from contract.flow import Flow
-from contract.flows.pipeline import PIPELINE, PipelineOptions
-from graph_impl import FLOWS as GRAPH
-from legacy import FLOWS as LEGACY
+from contract.flows.pipeline import PipelineOptions
 from router.stack import StackName
-from tests.support.faulty_stacks import Act, Tripwire, after, crash, hang
-from tests.support.pipeline_turns import KNOWN, Talk, body
-from tests.support.pipeline_turns import house as stores
-from tests.support.router_world import House, Rules
+from tests.support.faulty_stacks import Act
+from tests.support.pipeline_turns import KNOWN, Talk, body, house
+from tests.support.takeovers import BreakingTurn, each_act, each_side, each_stack
 
 pytestmark = pytest.mark.virtual
 
-FLOWS: dict[StackName, Flow] = {"legacy": LEGACY["pipeline"], "graph": GRAPH["pipeline"]}
-each_stack = pytest.mark.parametrize("assigned", ["legacy", "graph"])
-
-
-def house(assigned: StackName, flow: Flow, *, shadow: float = 0.0) -> House:
-    """Build a house whose assigned stack has a flow of its own; the turn ends with a notice."""
-    talk = Talk(
+TURN = BreakingTurn(
+    lambda: Talk(
         body=body("Do you remember the park? Bye!", user_name="Maya"),
         options=PipelineOptions(token_limit=10),
-        house=stores("earlier", "reply"),
+        house=house("earlier", "reply"),
         tokens=lambda _: 3,
     )
-    rules = Rules(assigned=assigned, spec=PIPELINE, shadow=shadow, flow={"route_key": "session_id"})
-    if assigned == "legacy":
-        return House(talk, rules, legacy=flow)
-    return House(talk, rules, graph=flow)
-
-
-async def undisturbed(assigned: StackName) -> tuple[list[bytes], list[tuple[str, str]]]:
-    """Return the stream as it is when nothing breaks, and the calls."""
-    async with house(assigned, FLOWS[assigned]) as quiet:
-        return (await quiet.ask()).wire, quiet.world.made
+)
+"""It ends with a notice."""
 
 
 @each_stack
-@pytest.mark.parametrize("act", [crash, hang], ids=["crash", "hang"])
+@each_act
 async def test_it_breaks_after_any_frame(assigned: StackName, act: Act) -> None:
     """The client has one unbroken stream, and nothing is done twice."""
-    whole, calls = await undisturbed(assigned)
-    assert len(whole) == 4
-    for frames in range(len(whole)):
-        async with house(assigned, after(FLOWS[assigned], frames, act)) as made:
-            served = await made.ask()
-            assert served.wire == whole
-            assert made.world.made == calls
-            assert [run.role for run in made.runs] == ["serving", "fallback"]
-            assert len(served.comments) == (frames > 0)
+    quiet, undisturbed = await TURN.take(assigned)
+    assert len(undisturbed.wire) == 4
+    broken = await TURN.break_after_frames(assigned, act, 4)
+    for frames, (made, served) in enumerate(broken):
+        assert served.wire == undisturbed.wire
+        assert made.world.made == quiet.world.made
+        assert [run.role for run in made.runs] == ["serving", "fallback"]
+        assert len(served.comments) == (frames > 0)
 
 
 @pytest.mark.slow
 @pytest.mark.untraced
 @each_stack
-@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+@each_side
 async def test_it_breaks_at_any_call(assigned: StackName, done: bool) -> None:
     """Before a port call is made, and after it was answered."""
-    whole, calls = await undisturbed(assigned)
-    counting = Tripwire(-1, crash, done=False)
-    async with house(assigned, counting.flow(FLOWS[assigned])) as made:
-        await made.ask()
-    assert counting.calls == 11
-    for at in range(counting.calls):
-        wire = Tripwire(at, crash, done=done)
-        async with house(assigned, wire.flow(FLOWS[assigned])) as made:
-            served = await made.ask()
-            assert served.wire == whole
-            assert made.world.made == calls
-            assert served.stream.served_by.name != assigned
+    quiet, undisturbed = await TURN.take(assigned)
+    broken = await TURN.break_at_calls(assigned, done=done)
+    assert len(broken) == 11
+    for made, served in broken:
+        assert served.wire == undisturbed.wire
+        assert made.world.made == quiet.world.made
+        assert served.stream.served_by.name != assigned
 
 
 @each_stack
 async def test_a_shadow_writes_nothing(assigned: StackName) -> None:
     """It runs on the tape: the calls are those of a turn without one, and both are equal."""
-    whole, calls = await undisturbed(assigned)
-    async with house(assigned, FLOWS[assigned], shadow=100) as made:
-        served = await made.ask()
-        assert served.wire == whole
-        assert made.world.made == calls
-        assert made.states == {"compared(equal)": 1}
-        serving, shadow = made.runs
-        assert (serving.role, shadow.role) == ("serving", "shadow")
-        assert [text for _, text in shadow.frames] == [text for _, text in serving.frames]
-        assert {play.how for play in shadow.plays} == {"exact"}
-        assert list(shadow.nodes) == list(serving.nodes)
+    quiet, undisturbed = await TURN.take(assigned)
+    made, served = await TURN.take(assigned, shadow=100)
+    assert served.wire == undisturbed.wire
+    assert made.world.made == quiet.world.made
+    assert made.states == {"compared(equal)": 1}
+    serving, shadow = made.runs
+    assert (serving.role, shadow.role) == ("serving", "shadow")
+    assert [text for _, text in shadow.frames] == [text for _, text in serving.frames]
+    assert {play.how for play in shadow.plays} == {"exact"}
+    assert list(shadow.nodes) == list(serving.nodes)
     case = made.case
     assert isinstance(case, Talk)
     assert [turn.role for turn in case.house.conversations.turns] == ["user", "assistant"] * 2

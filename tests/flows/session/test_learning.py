@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from contract.errors import Fault
-from contract.flow import Flow
 from contract.flows.session import SESSION, SessionOptions, SessionRequest
 from contract.model import Chunk
 from contract.records import RequestRecord
@@ -18,18 +17,15 @@ from contract.stores import MemoryEntry
 from effects.memory import InMemoryMemory
 from effects.model import Fail, Wait
 from effects.tape import Tape
-from graph_impl import FLOWS as GRAPH
-from legacy import FLOWS as LEGACY
 from router.stack import StackName
-from tests.support.faulty_stacks import Act, Tripwire, after, crash, hang
+from tests.support.faulty_stacks import Act, crash
 from tests.support.flow_runs import DIRECTIONS, FOREVER, STACKS, Played, begin, same_on_both
 from tests.support.router_world import House as Router
-from tests.support.router_world import Rules
 from tests.support.session_turns import House, Saying
+from tests.support.takeovers import BreakingTurn, each_act, each_side, each_stack
 
 pytestmark = pytest.mark.virtual
 
-FLOWS: dict[StackName, Flow] = {"legacy": LEGACY["session"], "graph": GRAPH["session"]}
 OPTIONS = SessionOptions(extract_from=2)
 SAID = re.compile(r"^(?:user|assistant): .*$", re.MULTILINE)
 KNOWN = (
@@ -136,19 +132,19 @@ async def test_turns_that_learn_at_once_learn_each_message_once(
     assert texts == (["second"] if slow > fast else ["first", "second"])
 
 
-def router(assigned: StackName, flow: Flow, *, shadow: float = 0.0) -> Router:
-    """Build a router whose assigned stack has a flow of its own, for a turn that changes much."""
+def changing_turn() -> Saying:
+    """Build a turn that changes much of what is remembered."""
     answer = operations(
         {"op": "update", "id": "m1", "text": "has a cat called Tom"},
         {"op": "delete", "id": "m2"},
         {"op": "add", "text": "has an owl"},
     )
-    turn = say(
+    return say(
         House(memory=InMemoryMemory(KNOWN, lambda: 7.0)), "My cat is here. My dog is not.", *answer
     )
-    rules = Rules(assigned=assigned, spec=SESSION, shadow=shadow, flow={"route_key": "session_id"})
-    flows = {**FLOWS, assigned: flow}
-    return Router(turn, rules, legacy=flows["legacy"], graph=flows["graph"])
+
+
+TURN = BreakingTurn(changing_turn)
 
 
 def remembered(made: Router) -> list[str]:
@@ -160,51 +156,42 @@ def remembered(made: Router) -> list[str]:
 AFTER = ["has a cow", "has a cat called Tom", "has an owl"]
 
 
-@pytest.mark.parametrize("assigned", ["legacy", "graph"])
-@pytest.mark.parametrize("act", [crash, hang], ids=["crash", "hang"])
+@each_stack
+@each_act
 async def test_a_stack_that_breaks_after_any_frame_learns_no_less(
     assigned: StackName, act: Act
 ) -> None:
     """The other one ends the stream and learns, once; one that hangs after the end is let be."""
-    async with router(assigned, FLOWS[assigned]) as quiet:
-        whole = (await quiet.ask()).wire
-        assert remembered(quiet) == AFTER
-    for frames in range(len(whole) + (act is crash)):
-        async with router(assigned, after(FLOWS[assigned], frames, act)) as made:
-            served = await made.ask()
-            assert served.wire == whole
-            assert made.world.made == quiet.world.made
-            assert remembered(made) == AFTER
+    quiet, undisturbed = await TURN.take(assigned)
+    assert remembered(quiet) == AFTER
+    frames = len(undisturbed.wire) + (act is crash)
+    for made, served in await TURN.break_after_frames(assigned, act, frames):
+        assert served.wire == undisturbed.wire
+        assert made.world.made == quiet.world.made
+        assert remembered(made) == AFTER
 
 
 @pytest.mark.slow
 @pytest.mark.untraced
-@pytest.mark.parametrize("assigned", ["legacy", "graph"])
-@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+@each_stack
+@each_side
 async def test_a_stack_that_breaks_at_any_call_learns_no_less(
-    assigned: StackName,
-    done: bool,
+    assigned: StackName, done: bool
 ) -> None:
     """Before a port call is made, and after it was answered."""
-    counting = Tripwire(-1, crash, done=False)
-    async with router(assigned, counting.flow(FLOWS[assigned])) as quiet:
-        await quiet.ask()
-    for at in range(counting.calls):
-        wire = Tripwire(at, crash, done=done)
-        async with router(assigned, wire.flow(FLOWS[assigned])) as made:
-            await made.ask()
-            assert made.world.made == quiet.world.made
-            assert remembered(made) == AFTER
+    quiet, _ = await TURN.take(assigned)
+    for made, _ in await TURN.break_at_calls(assigned, done=done):
+        assert made.world.made == quiet.world.made
+        assert remembered(made) == AFTER
 
 
-@pytest.mark.parametrize("assigned", ["legacy", "graph"])
+@each_stack
 async def test_a_shadow_learns_nothing(assigned: StackName) -> None:
     """It follows the tape; both are equal."""
-    async with router(assigned, FLOWS[assigned], shadow=100) as made:
-        await made.ask()
-        assert made.states == {"compared(equal)": 1}
-        assert made.world.count("memory.write") == 1
-        assert remembered(made) == AFTER
+    made, _ = await TURN.take(assigned, shadow=100)
+    assert made.states == {"compared(equal)": 1}
+    assert made.world.count("memory.write") == 1
+    assert remembered(made) == AFTER
 
 
 @pytest.mark.parametrize(("first", "second"), DIRECTIONS)

@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from contract.errors import EffectFailed, Fault
-from contract.flows.session import SESSION
 from contract.stores import MemoryEntry
 from effects.memory import InMemoryMemory
 from effects.stores import MemoryPauses, MemoryWriteJournal, Pause
@@ -103,13 +102,10 @@ def journalled(house: House, pauses: MemoryPauses, unknown: list[str]) -> None:
     house.router.write_journal = MemoryWriteJournal()
 
 
-RULES = Rules(spec=SESSION, flow={"route_key": "session_id"})
-
-
 async def moments_of(saying: Saying, stores: Stores, unknown: list[str] | None = None) -> Moments:
     """Take a turn; returns the moments from which its router could be killed."""
     moments, loop = Moments(stores.memory), asyncio.get_running_loop()
-    async with House(saying, RULES) as house:
+    async with House(saying) as house:
         journalled(
             house, SteppedPauses(loop.time, moments.note), [] if unknown is None else unknown
         )
@@ -125,7 +121,7 @@ async def test_whenever_it_is_killed_the_rest_is_done_once(
     """From the terminal frame on, by either stack; nothing is stored once it is done."""
     loop, stores, unknown = asyncio.get_running_loop(), Stores(), list[str]()
     moments = Moments(stores.memory)
-    async with House(learning(stores), replace(RULES, assigned=first)) as house:
+    async with House(learning(stores), Rules(assigned=first)) as house:
         journalled(house, SteppedPauses(loop.time, moments.note), unknown)
         assert b'"done"' in (await house.ask()).wire[-1]
     assert [entry.text for entry in stores.memory.entries] == ["likes quinces"]
@@ -136,7 +132,7 @@ async def test_whenever_it_is_killed_the_rest_is_done_once(
     for pauses, entries in killed:
         left, after_kill = StoredPauses(loop.time, pauses), copy(stores)
         after_kill = replace(stores, memory=InMemoryMemory(entries))
-        async with House(learning(after_kill), replace(RULES, assigned=second)) as house:
+        async with House(learning(after_kill), Rules(assigned=second)) as house:
             journalled(house, left, unknown)
             await house.router.finish_remainders()
             assert [one.text for one in after_kill.memory.entries] == ["likes quinces"]
@@ -154,7 +150,7 @@ async def test_what_no_stack_can_do_is_reported_and_not_tried_again() -> None:
     await asyncio.sleep(LEASE_OVER_S)
     left = StoredPauses(loop.time, moments.seen[0][0])
     broken: Any = after(LEGACY["session"], 0, crash)
-    async with House(learning(Stores()), RULES, legacy=broken, graph=broken) as house:
+    async with House(learning(Stores()), legacy=broken, graph=broken) as house:
         journalled(house, left, unknown)
         await house.router.finish_remainders()
         assert house.world.made == []
@@ -167,7 +163,7 @@ async def test_a_remainder_that_is_claimed_is_left_alone() -> None:
     loop, stores = asyncio.get_running_loop(), Stores()
     moments = await moments_of(learning(stores), stores)
     left = StoredPauses(loop.time, moments.seen[0][0])
-    async with House(learning(Stores()), RULES) as house:
+    async with House(learning(Stores())) as house:
         journalled(house, left, [])
         await house.router.finish_remainders()
         assert house.world.made == []
@@ -183,7 +179,7 @@ async def test_what_ends_every_router_that_finishes_it_is_tried_three_times() ->
     for _ in range(5):
         await asyncio.sleep(LEASE_OVER_S)
         killing = EndingPauses(loop.time, left.stored)
-        async with House(learning(Stores()), RULES) as house:
+        async with House(learning(Stores())) as house:
             journalled(house, killing, unknown)
             with suppress(Killed):
                 await house.router.finish_remainders()
@@ -203,7 +199,7 @@ async def test_one_that_cannot_be_opened_holds_up_no_other() -> None:
     sealed = msgspec.structs.replace(pause, hitl_id=SEALED, created_at=pause.created_at - 1)
     left = SealedPauses(loop.time, {SEALED: sealed, hitl_id: pause})
     after_kill = replace(stores, memory=InMemoryMemory(moments.seen[0][1]))
-    async with House(learning(after_kill), RULES) as house:
+    async with House(learning(after_kill)) as house:
         journalled(house, left, [])
         await house.router.finish_remainders()
     assert [one.text for one in after_kill.memory.entries] == ["likes quinces"]
@@ -228,7 +224,7 @@ class SlowPauses(StoredPauses):
 async def test_a_sender_that_is_cancelled_leaves_nothing_behind() -> None:
     """While the remainder is being stored: the flow goes on to its end, and the row is removed."""
     stores, slow = Stores(), SlowPauses(asyncio.get_running_loop().time)
-    async with House(learning(stores), RULES) as house:
+    async with House(learning(stores)) as house:
         journalled(house, slow, [])
         sender = asyncio.create_task(house.client(house.case.body))
         await slow.inserted.wait()

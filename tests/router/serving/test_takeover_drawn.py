@@ -12,7 +12,7 @@ from cutover.selftest.cases import case
 from router.stack import StackName
 from tests.support.faulty_stacks import Act, after, crash, hang
 from tests.support.flow_runs import Case
-from tests.support.router_world import House, Rules, Served
+from tests.support.router_world import House, Rules, Served, house_with
 from tests.support.tool_replies import FLOWS
 
 pytestmark = [pytest.mark.virtual, pytest.mark.slow]
@@ -26,11 +26,7 @@ async def served(drawn: Case, assigned: StackName, events: int, act: Act) -> tup
     """Serve a case whose assigned stack breaks after so many events."""
     faulty = after(FLOWS[assigned], events, act)
     rules = Rules(assigned=assigned, stall_seconds=100.0)
-    if assigned == "legacy":
-        house = House(drawn, rules, legacy=faulty)
-    else:
-        house = House(drawn, rules, graph=faulty)
-    async with house:
+    async with house_with(drawn, rules, faulty) as house:
         return house, await house.ask()
 
 
