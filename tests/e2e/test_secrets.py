@@ -28,6 +28,7 @@ from tests.support.deployment import (
     deployed,
     until,
 )
+from tests.support.log_records import attached
 
 if TYPE_CHECKING:
     from contract.flow import Event, Request
@@ -94,15 +95,8 @@ def logged(place: Deployment, environ: Mapping[str, str] = SECRETS) -> Iterator[
     said = io.StringIO()
     handler = logging.StreamHandler(said)
     handler.setFormatter(log_formatter(place.watched.settings(), environ))
-    root = logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
-    try:
+    with attached(handler, logging.DEBUG):
         yield said
-    finally:
-        root.setLevel(level)
-        root.removeHandler(handler)
 
 
 def leaks(text: str) -> list[str]:

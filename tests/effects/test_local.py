@@ -8,18 +8,9 @@ import pytest
 
 from contract.errors import EffectFailed
 from contract.ports import Audit, Ids, Workers
-from contract.workers import AuditEntry, WorkerCall
+from contract.workers import WorkerCall
 from effects.local import CountingIds, ManualClock, NoAudit, NoWorkers, RandomIds, SystemClock
-
-AUDITED = AuditEntry(
-    entry_id="a-1",
-    at="2026-01-01T00:00:00Z",
-    session_id="s",
-    event="refused",
-    worker="system",
-    action="disks",
-    risk="low",
-)
+from tests.support.records import an_audit_entry
 
 
 @pytest.mark.parametrize("clock", [SystemClock(), ManualClock()], ids=["system", "manual"])
@@ -71,4 +62,4 @@ async def test_without_workers_nothing_is_carried_out_and_nothing_audited() -> N
     with pytest.raises(EffectFailed, match="'worker_unavailable'"):
         _ = [update async for update in workers.run("execute", WorkerCall("system", "disks"))]
     with pytest.raises(EffectFailed, match="'audit_unavailable'"):
-        await audit.append("audit", AUDITED)
+        await audit.append("audit", an_audit_entry())

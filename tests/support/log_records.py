@@ -35,12 +35,19 @@ class Lines(logging.Handler):
 @contextmanager
 def listening() -> Iterator[Lines]:
     """Listen to everything, but for what the loop says of itself."""
-    lines, root = Lines(), logging.getLogger()
-    level = root.level
-    root.addHandler(lines)
-    root.setLevel(logging.INFO)
-    try:
+    with attached(lines := Lines(), logging.INFO):
         yield lines
+
+
+@contextmanager
+def attached(handler: logging.Handler, level: int) -> Iterator[None]:
+    """Hand a handler all lines from a level on."""
+    root = logging.getLogger()
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(level)
+    try:
+        yield
     finally:
-        root.removeHandler(lines)
-        root.setLevel(level)
+        root.removeHandler(handler)
+        root.setLevel(before)

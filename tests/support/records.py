@@ -1,4 +1,4 @@
-"""Records, pauses and replies; a test names the fields it is about."""
+"""Records, pauses, replies and audit entries; a test names the fields it is about."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import msgspec
 
 from contract.records import EntryRecord, RequestRecord, RunRecord
 from contract.stores import Turn
+from contract.workers import AuditEntry
 from effects.stores import Pause
 
 _RUN = RunRecord(
@@ -23,6 +24,16 @@ _RUN = RunRecord(
 )
 _ENTRY = EntryRecord(
     seq=0, port="model", op="stream", site="m", at=0, end="complete", args=msgspec.Raw(b"{}")
+)
+_AUDITED = AuditEntry(
+    entry_id="a-1",
+    at="2026-01-01T00:00:00Z",
+    session_id="s",
+    event="executed",
+    worker="system",
+    action="disk",
+    risk="low",
+    ok=True,
 )
 _PAUSE = Pause(
     hitl_id="h1",
@@ -58,6 +69,11 @@ def a_request(body: object) -> RequestRecord:
 def a_pause(**fields: Any) -> Pause:
     """Return the pause `h1` of an exchange `x1`, open until 2033."""
     return msgspec.structs.replace(_PAUSE, **fields)
+
+
+def an_audit_entry(**fields: Any) -> AuditEntry:
+    """Return the entry `a-1` of an instruction that was executed."""
+    return msgspec.structs.replace(_AUDITED, **fields)
 
 
 def a_reply(number: int, content: str, chat: str = "c") -> Turn:

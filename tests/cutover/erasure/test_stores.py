@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from contract.stores import ChatKey, DataSubject, SubjectKind, Turn
-from contract.workers import AuditEntry
 from cutover.erasure import erase_rows, erase_threads
 from cutover.flows import SPECS
 from cutover.stores import open_audit, open_conversations, open_pauses
@@ -21,21 +20,11 @@ from router.config.loader import parse_settings
 from router.config.schema import Settings, StoreSettings
 from tests.support.memories import Memories, entry
 from tests.support.postgres import PLACES, empty_place
-from tests.support.records import a_pause
+from tests.support.records import a_pause, an_audit_entry
 from tests.support.session_turns import SESSION_ID, House, Place, hold
 
 ADDRESS = "STORE_ADDRESS"
 ENV = f"env:{ADDRESS}"
-AUDITED = AuditEntry(
-    entry_id="a-1",
-    at="2026-01-01T00:00:00Z",
-    session_id="s",
-    event="approved",
-    worker="deploy",
-    action="release",
-    risk="high",
-    by="ann",
-)
 
 
 @pytest.fixture(params=PLACES)
@@ -101,13 +90,13 @@ async def test_names_in_the_audit_are_gone_and_its_entries_stay(place: str) -> N
     """It is where the pauses are, unless it is configured."""
     async with AsyncExitStack() as stack:
         audit = await open_audit(place, stack)
-        await audit.append("audit", AUDITED)
+        await audit.append("audit", an_audit_entry(event="approved", by="ann"))
     stores = StoreSettings(conversations="memory://", memory="memory://", pauses=ENV)
     for value, erased in (("ben", 0), ("ann", 1), ("ann", 0)):
         rows = await erase_rows(stores, {ADDRESS: place}, DataSubject("user", value), ())
         assert (rows.audit, rows.failures) == (erased, ())
     assert Place(place).execute("SELECT worker, event FROM audit_entries") == [
-        ("deploy", "approved")
+        ("system", "approved")
     ]
     assert Place(place).execute("SELECT name FROM audit_pseudonyms") == [("s",)]
 

@@ -12,13 +12,14 @@ from contract import ports
 from contract.human import Form, HumanAnswer, OpenQuestion
 from contract.operations import OPERATIONS, Operation
 from contract.stores import FindNear, MemoryEntry, Reading, Recall, Revision
-from contract.workers import AuditEntry, WorkerCall, WorkerResult, WorkerUpdate
+from contract.workers import WorkerCall, WorkerResult, WorkerUpdate
 from effects.local import ScriptedHuman
 from effects.model import Wait, says
 from effects.tape import NodeTimes, Tape
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
 from effects.workers import ScriptedWorkers
+from tests.support.records import an_audit_entry
 from tests.support.tape_calls import TURN, live, said, tool
 
 if TYPE_CHECKING:
@@ -27,16 +28,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.virtual
 
 DISKS = WorkerResult(ok=True, message="two disks", data=[{"disk": "/", "used": 0.4}, None])
-AUDITED = AuditEntry(
-    entry_id="a-1",
-    at="2026-01-01T00:00:00Z",
-    session_id="s",
-    event="executed",
-    worker="system",
-    action="disks",
-    risk="low",
-    ok=True,
-)
 ENTRY = MemoryEntry(memory_id="f-1", user_id="u", text="likes tea")
 READING = Reading(user_id="u", flow="session", session_id="s")
 
@@ -44,7 +35,7 @@ READING = Reading(user_id="u", flow="session", session_id="s")
 async def everything(effects: Effects) -> list[Any]:
     """Call every operation there is once and gather what it gave."""
     await effects.locks.release("message", "key")
-    await effects.audit.append("audit", AUDITED)
+    await effects.audit.append("audit", an_audit_entry())
     hitl_id = await effects.human.open("ask", OpenQuestion(Form("Sure?", ())))
     return [
         await said(effects),
@@ -87,7 +78,7 @@ async def test_every_operation_gives_the_same_live_and_played() -> None:
     assert datetime(2026, 1, 1, tzinfo=UTC) in performed
     assert performed[-1] == [WorkerUpdate("reading"), WorkerUpdate(result=DISKS, at=1_000_000)]
     assert world.workers.calls == world.workers.ended == [WorkerCall("system", "disks")]
-    assert world.audit.entries == (AUDITED,)
+    assert world.audit.entries == (an_audit_entry(),)
 
 
 async def test_time_spent_in_nodes_is_summed_by_name_and_not_on_the_tape() -> None:
