@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -13,12 +14,41 @@ Risk = Literal["low", "medium", "high", "critical"]
 WorkerArgument = str | int | float | bool
 
 
+class AuditContext(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the audit log says of an instruction beside what came of it: `by` has approved it."""
+
+    entry_id: str
+    session_id: str
+    risk: Risk
+    by: str = ""
+
+    def executed(self, call: WorkerCall, result: WorkerResult, moment: datetime) -> AuditEntry:
+        """Build the entry of a call that was carried out; `moment` is aware."""
+        return AuditEntry(
+            entry_id=self.entry_id,
+            at=rfc3339(moment),
+            session_id=self.session_id,
+            event="executed",
+            worker=call.worker,
+            action=call.action,
+            args=call.args,
+            risk=self.risk,
+            by=self.by,
+            ok=result.ok,
+            code=result.code,
+        )
+
+
 class WorkerCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Arguments of `workers.run`: one instruction to one worker."""
+    """Arguments of `workers.run`: one instruction to one worker.
+
+    With an `audit` the live port appends to the log what came of it; workers do not see that.
+    """
 
     worker: str
     action: str
     args: dict[str, WorkerArgument] = {}
+    audit: AuditContext | None = None
 
 
 class WorkerResult(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,11 +64,15 @@ class WorkerResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WorkerUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One item of `workers.run`: a line of progress or, last, the result. `at` as in `Chunk`."""
+    """One item of `workers.run`: a line of progress or, last, the result. `at` as in `Chunk`.
+
+    A result that is `audited` is in the audit log already.
+    """
 
     progress: str = ""
     result: WorkerResult | None = None
     at: int = 0
+    audited: bool = False
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,6 +92,11 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str = ""
     ok: bool | None = None
     code: str = ""
+
+
+def rfc3339(moment: datetime) -> str:
+    """Write an aware time in UTC, to the millisecond."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Audited(msgspec.Struct, frozen=True):

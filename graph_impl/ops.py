@@ -296,7 +296,7 @@ async def _carry_out(
     """
     context, request, sink = runtime.context, runtime.context.request, runtime.context.sink
     async with (
-        _started(context, site, instruction) as (updates, worker),
+        _started(context, site, instruction, work["by"]) as (updates, worker),
         context.order.turn(work) as whole,
     ):
         if not whole:
@@ -304,23 +304,25 @@ async def _carry_out(
         await asyncio.sleep(0)  # those beside it have begun before the reader has an event
         if not instruction.risky:
             await sink.send(rules.step(work["iteration"], instruction))
-        result = None
-        if not instruction.refused:
-            result = rules.failed_result(request, instruction, rules.NO_RESULT)
-            while (update := await updates.get()) is not None:
-                if update.progress:
-                    await sink.push(OpsProgress(instruction.worker, update.progress))
-                result = update.result or result
-            await worker
-            await sink.drained()
-        outcome = await rules.conclude(request, context.effects, instruction, result, by=work["by"])
+        last = WorkerUpdate()
+        while (update := await updates.get()) is not None:
+            if update.progress:
+                await sink.push(OpsProgress(instruction.worker, update.progress))
+            last = update
+        await worker
+        await sink.drained()
+        if instruction.refused:
+            outcome = await rules.refuse(request, context.effects, instruction)
+        else:
+            by = work["by"]
+            outcome = await rules.conclude(request, context.effects, instruction, last, by=by)
         await sink.send(rules.result_event(outcome))
     return (outcome,)
 
 
 @asynccontextmanager
 async def _started(
-    context: OpsContext, site: str, instruction: Instruction
+    context: OpsContext, site: str, instruction: Instruction, by: str
 ) -> AsyncIterator[tuple[asyncio.Queue[WorkerUpdate | None], asyncio.Task[None]]]:
     """Start the worker of an instruction; yields the queue of its updates, ended by None."""
     updates: asyncio.Queue[WorkerUpdate | None] = asyncio.Queue()
@@ -328,8 +330,9 @@ async def _started(
     async def read() -> None:
         if instruction.refused:
             return
+        call = rules.worker_call(context.request, instruction, by=by)
         try:
-            async for update in context.effects.workers.run(site, instruction.call()):
+            async for update in context.effects.workers.run(site, call):
                 updates.put_nowait(update)
         except EffectFailed as failure:
             code = failure.fault.code

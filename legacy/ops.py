@@ -18,6 +18,7 @@ from contract.flow import Flow
 from contract.flows.ops import OpsDone, OpsEvent, OpsFinal, OpsProgress, failed
 from contract.ports import Effects
 from contract.stores import Turn
+from contract.workers import WorkerUpdate
 from legacy.templates import FOLDER, read_prompts
 from rules.ops import flow as rules
 from rules.ops.instructions import STAGES, Instruction, InstructionOutcome, Portion, StepDecision
@@ -237,21 +238,25 @@ async def _events(
     instruction: Instruction,
     taken: Callable[[], Awaitable[None]] = _nothing_waits,
 ) -> Events:
-    """Carry out one instruction; its result is recorded once its events so far are `taken`."""
-    request, effects, result = state.request, state.effects, None
+    """Carry out one instruction; its outcome is settled once its events so far are `taken`."""
+    request, effects, last = state.request, state.effects, WorkerUpdate()
     if not instruction.risky:
         yield rules.step(state.iteration, instruction)
     if not instruction.refused:
-        result = rules.failed_result(request, instruction, rules.NO_RESULT)
+        call = rules.worker_call(request, instruction, by=state.by)
         try:
-            async for update in effects.workers.run(site, instruction.call()):
+            async for update in effects.workers.run(site, call):
                 if update.progress:
                     yield OpsProgress(instruction.worker, update.progress)
-                result = update.result or result
+                last = update
         except EffectFailed as failure:
-            result = rules.failed_result(request, instruction, failure.fault.code)
+            code = failure.fault.code
+            last = WorkerUpdate(result=rules.failed_result(request, instruction, code))
     await taken()
-    outcome = await rules.conclude(request, effects, instruction, result, by=state.by)
+    if instruction.refused:
+        outcome = await rules.refuse(request, effects, instruction)
+    else:
+        outcome = await rules.conclude(request, effects, instruction, last, by=state.by)
     state.outcomes.append(outcome)
     yield rules.result_event(outcome)
 

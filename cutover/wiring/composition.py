@@ -56,6 +56,7 @@ from effects.tools import (
     names_taken,
     python_tools,
 )
+from effects.workers import AuditedWorkers
 from router.admin.audit import Change, now, write_audit
 from router.admin.pages import RecentExchanges
 from router.capture.writer import CaptureWriter
@@ -119,7 +120,7 @@ class LivePorts:
             clock=CLOCK,
             ids=IDS,
             human=NoHuman(),
-            workers=self.workers,
+            workers=AuditedWorkers(self.workers, self.audit, CLOCK),
             audit=self.audit,
             trace=NodeTimes(),
         )

@@ -19,7 +19,7 @@ from effects.stores import ProcessLocks
 from effects.stores.fake import MemoryConversations
 from effects.tape import Exchange, Journal, NodeTimes, Policy, Tape, TapeSession
 from effects.tools.fake import ScriptedTools
-from effects.workers import MemoryAudit, ScriptedWorkers
+from effects.workers import AuditedWorkers, MemoryAudit, ScriptedWorkers
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class World:
 
         `parts` replace ports for this exchange alone.
         """
-        ports: dict[str, object] = {
+        ports: dict[str, Any] = {
             "model": self.model,
             "tools": self.tools,
             "memory": self.memory,
@@ -99,6 +99,7 @@ class World:
             **self._parts,
             **parts,
         }
+        ports["workers"] = AuditedWorkers(ports["workers"], ports["audit"], ports["clock"])
         counted = {name: CountedPort(name, port, self.made) for name, port in ports.items()}
         return Effects(**cast("dict[str, Any]", counted), trace=NodeTimes())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC
 from typing import Any, Final, Literal
 
 import msgspec
@@ -22,7 +21,16 @@ from contract.human import Form, FormField, HumanAnswer, OpenQuestion, values
 from contract.model import AssistantMessage, Message, ModelCall, UserMessage
 from contract.ports import Effects
 from contract.stores import Turn
-from contract.workers import AuditEntry, WorkerAction, WorkerArgument, WorkerResult
+from contract.workers import (
+    AuditContext,
+    AuditEntry,
+    WorkerAction,
+    WorkerArgument,
+    WorkerCall,
+    WorkerResult,
+    WorkerUpdate,
+    rfc3339,
+)
 from rules.conversation import (
     acceptable_messages,
     check_model,
@@ -162,17 +170,16 @@ async def decide(
 async def audit(
     request: OpsTurn,
     effects: Effects,
-    event: Literal["requested", "approved", "rejected", "refused", "executed"],
+    event: Literal["requested", "approved", "rejected", "refused"],
     instruction: Instruction,
     *,
     by: str = "",
-    result: WorkerResult | None = None,
 ) -> None:
-    """Append to the audit log what became of an instruction; `by` decided on it."""
+    """Append to the audit log what becomes of an instruction; `by` decided on it."""
     now = await effects.clock.now("audit")
     entry = AuditEntry(
-        entry_id=await effects.ids.new("audit"),
-        at=now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        entry_id=_entry_id(instruction, event) or await effects.ids.new("audit"),
+        at=rfc3339(now),
         session_id=request.body.session_id,
         event=event,
         worker=instruction.worker,
@@ -180,10 +187,19 @@ async def audit(
         args=instruction.args,
         risk=instruction.risk,
         by=by,
-        ok=None if result is None else result.ok,
-        code=instruction.refused if result is None else result.code,
+        code=instruction.refused,
     )
     await effects.audit.append("audit", entry)
+
+
+def _entry_id(instruction: Instruction, event: str) -> str:
+    """Return the id of an entry; "" for one that was refused before anything was logged of it.
+
+    Those of one instruction begin alike. Whoever appends the same one knows its id.
+    """
+    if event == "requested" or not instruction.id:
+        return instruction.id
+    return f"{instruction.id}.{event}.{instruction.action}"
 
 
 async def check_safety(
@@ -193,11 +209,14 @@ async def check_safety(
 
     What is going to be carried out, or asked for, is in the audit log before.
     """
-    batch = next_batch(queue, serial=serial)
-    for instruction in batch.now:
+    batch, now = next_batch(queue, serial=serial), list[Instruction]()
+    for assessed in batch.now:
+        instruction = assessed
         if not instruction.refused:
+            instruction = replace(assessed, id=await effects.ids.new("audit"))
             await audit(request, effects, "requested", instruction)
-    return batch
+        now.append(instruction)
+    return replace(batch, now=tuple(now))
 
 
 def step(iteration: int, instruction: Instruction) -> OpsStep:
@@ -213,19 +232,38 @@ def result_event(outcome: InstructionOutcome) -> OpsResult:
     return OpsResult(instruction.worker, instruction.action, result.ok, result.message)
 
 
+def worker_call(request: OpsTurn, instruction: Instruction, *, by: str) -> WorkerCall:
+    """Build the call that carries out an instruction, which `by` approved."""
+    entry_id = _entry_id(instruction, "executed")
+    context = AuditContext(entry_id, request.body.session_id, instruction.risk, by)
+    return WorkerCall(instruction.worker, instruction.action, instruction.args, context)
+
+
+async def refuse(
+    request: OpsTurn, effects: Effects, instruction: Instruction
+) -> InstructionOutcome:
+    """Record that an instruction is not carried out; returns what came of it."""
+    await audit(request, effects, "refused", instruction)
+    return InstructionOutcome(instruction, refused_result(request, instruction))
+
+
 async def conclude(
     request: OpsTurn,
     effects: Effects,
     instruction: Instruction,
-    result: WorkerResult | None,
+    last: WorkerUpdate,
     *,
     by: str,
 ) -> InstructionOutcome:
-    """Record what came of an instruction; without a result it was refused, `by` approved it."""
-    if result is None:
-        await audit(request, effects, "refused", instruction)
-        return InstructionOutcome(instruction, refused_result(request, instruction))
-    await audit(request, effects, "executed", instruction, by=by, result=result)
+    """Return what came of an instruction that was carried out, by its `last` update.
+
+    The port has logged it, unless a kill or a fault has cost the result.
+    """
+    result = last.result or failed_result(request, instruction, NO_RESULT)
+    call = worker_call(request, instruction, by=by)
+    if not last.audited and call.audit is not None:
+        now = await effects.clock.now("audit")
+        await effects.audit.append("audit", call.audit.executed(call, result, now))
     return InstructionOutcome(instruction, result)
 
 

@@ -16,7 +16,6 @@ from contract.workers import (
     Risk,
     WorkerAction,
     WorkerArgument,
-    WorkerCall,
     WorkerResult,
     complete_arguments,
 )
@@ -89,13 +88,17 @@ _LONGEST_ARGUMENT: Final = 200
 
 
 class Instruction(msgspec.Struct, frozen=True):
-    """One thing to do; `refused` is the code by which it is not."""
+    """One thing to do; `refused` is the code by which it is not.
+
+    Once it is in the audit log, `id` is that of its first entry.
+    """
 
     worker: str
     action: str
     args: dict[str, WorkerArgument] = {}
     risk: Risk = "critical"
     refused: str = ""
+    id: str = ""
 
     @property
     def risky(self) -> bool:
@@ -106,10 +109,6 @@ class Instruction(msgspec.Struct, frozen=True):
     def deploys(self) -> bool:
         """Whether it is carried out stage by stage."""
         return (self.worker, self.action) == DEPLOYMENT and not self.refused
-
-    def call(self) -> WorkerCall:
-        """Build the call that carries it out."""
-        return WorkerCall(self.worker, self.action, self.args)
 
 
 class InstructionOutcome(msgspec.Struct, frozen=True):

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from contract.workers import WorkerCall, WorkerResult, WorkerUpdate
-from effects.workers import MemoryAudit
+from effects.local import SystemClock
+from effects.workers import AuditedWorkers, MemoryAudit
 from tests.e2e.ops import approval_of, react, resume, setup
 from tests.support.deployment import Answer, Deployment, deployed, until
 
@@ -41,7 +42,8 @@ def equipped(place: Deployment) -> tuple[Machine, MemoryAudit]:
     """Give a deployment workers and an audit log of the test's own."""
     machine, audit, router = Machine(), MemoryAudit(), place.services.router
     live = router.live
-    router.live = lambda flow, body: replace(live(flow, body), workers=machine, audit=audit)
+    workers = AuditedWorkers(machine, audit, SystemClock())
+    router.live = lambda flow, body: replace(live(flow, body), workers=workers, audit=audit)
     return machine, audit
 
 

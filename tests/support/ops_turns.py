@@ -79,18 +79,19 @@ FINAL = says('{"final":', '"all done"}')
 
 
 class FailingAudit(MemoryAudit):
-    """A log whose `fails_at`-th append fails, counted from 0."""
+    """A log that never takes its `fails_at`-th entry, counted from 0."""
 
     def __init__(self, fails_at: int | None = None) -> None:
         super().__init__()
-        self._left = fails_at
+        self._fails_at = fails_at
+        self._seen: list[str] = []
 
     async def append(self, site: str, entry: Any) -> None:
         """Append an entry."""
-        if self._left == 0:
-            self._left = None  # once
+        if entry.entry_id not in self._seen:
+            self._seen.append(entry.entry_id)
+        if self._seen.index(entry.entry_id) == self._fails_at:
             raise EffectFailed(Fault("audit_unavailable"))
-        self._left = None if self._left is None else self._left - 1
         await super().append(site, entry)
 
 

@@ -20,7 +20,8 @@ from contract.workers import (
     WorkerCall,
     WorkerResult,
 )
-from effects.workers import ScriptedWorkers, WorkerRegistry
+from effects.local import ManualClock
+from effects.workers import AuditedWorkers, MemoryAudit, ScriptedWorkers, WorkerRegistry
 from effects.workers.action import Action, ActionFailed, Arguments, ReportLine
 from effects.workers.progress import ProgressBounds, shown
 from tests.support.worker_calls import instruct
@@ -52,11 +53,15 @@ async def never() -> WorkerResult:
     return await future
 
 
-@pytest.fixture(params=["registry", "scripted"])
+@pytest.fixture(params=["registry", "scripted", "audited"])
 async def workers(request: pytest.FixtureRequest) -> AsyncIterator[Workers]:
     """Return workers that can do `system.disk`, in a second."""
+    scripted = ScriptedWorkers({"system.disk": ("one", "two", DONE)})
     if request.param == "scripted":
-        yield ScriptedWorkers({"system.disk": ("one", "two", DONE)})
+        yield scripted
+        return
+    if request.param == "audited":
+        yield AuditedWorkers(scripted, MemoryAudit(), ManualClock())
         return
     real = registry(told)
     yield real

@@ -103,7 +103,7 @@ async def test_what_follows_a_failure_in_a_risky_step_is_dropped(stack: str) -> 
 @pytest.mark.parametrize(("first", "second"), DIRECTIONS)
 async def test_a_log_that_fails_midway_ends_the_turn(first: str, second: str) -> None:
     """What runs beside is not shown any more, and nothing else begins."""
-    turn = shift("hm", steps(*logs(3)), FINAL, workers=slowly, house=House(audit=FailingAudit(4)))
+    turn = shift("hm", steps(*logs(3)), FINAL, workers=slowly, house=House(audit=FailingAudit(3)))
     played = await same_on_both(turn, first, second)
     assert played.wire.count("event: result") == 1
     assert played.wire.endswith(
