@@ -38,7 +38,7 @@ from tests.support.loopback_provider import (
 from tests.support.misbehaving_providers import Held, reset
 from tests.support.patience import PATIENCE_S
 
-pytestmark = pytest.mark.sockets
+pytestmark = [pytest.mark.sockets, pytest.mark.virtual]
 
 DONE = b"data: [DONE]\n\n"
 NEVER = 30.0

@@ -27,7 +27,7 @@ from tests.support.misbehaving_providers import (
 )
 from tests.support.patience import PATIENCE_S
 
-pytestmark = pytest.mark.sockets
+pytestmark = [pytest.mark.sockets, pytest.mark.virtual]
 
 
 async def leave(model: RescuingModel, reached: asyncio.Event) -> None:

@@ -1,6 +1,7 @@
 """The loop that jumps instead of waiting."""
 
 import asyncio
+import selectors
 import socket
 import threading
 
@@ -60,6 +61,29 @@ async def test_bytes_on_a_socket_go_before_the_clock() -> None:
         theirs.sendall(b"x")
         async with asyncio.timeout(1.0):
             assert await asyncio.get_running_loop().sock_recv(ours, 1) == b"x"
+
+
+@pytest.mark.virtual
+@pytest.mark.sockets
+async def test_bytes_that_arrive_a_little_later_go_before_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A busy kernel delivers on loopback when the loop has looked already."""
+    select = selectors.DefaultSelector.select
+    monkeypatch.setattr(
+        selectors.DefaultSelector,
+        "select",
+        lambda selector, seconds=None: select(selector, seconds) if seconds else [],
+    )
+    loop, there = asyncio.get_running_loop(), asyncio.Event()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        loop.add_reader(ours, there.set)
+        theirs.sendall(b"x")
+        async with asyncio.timeout(1.0):
+            await there.wait()
+        loop.remove_reader(ours)
+    assert loop.time() == 0.0
 
 
 @pytest.mark.virtual

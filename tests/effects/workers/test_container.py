@@ -15,7 +15,7 @@ from effects.workers.threads import WorkerThreads
 from tests.support.container_engine import ContainerEngine, FakeContainer
 from tests.support.worker_calls import instruct
 
-pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+pytestmark = [pytest.mark.sockets, pytest.mark.slow, pytest.mark.virtual]
 
 MOST = 200
 
@@ -45,7 +45,7 @@ async def workers(engine: ContainerEngine, socket_folder: Path) -> AsyncIterator
     """Return the worker, allowed all of them but the database."""
     threads = WorkerThreads()
     async with engine.serving(socket_folder) as address:
-        worker = ContainerWorker(threads, address, ["web*", "crash", "6*"], seconds=1.0, most=MOST)
+        worker = ContainerWorker(threads, address, ["web*", "crash", "6*"], most=MOST)
         yield WorkerRegistry(worker.actions())
         threads.close()
 
@@ -125,9 +125,10 @@ async def test_without_an_engine_the_code_says_so(
     _, result = await instruct(workers, "container.list")
     assert (result.ok, result.code) == (False, "no_engine")
     engine.answers = False
-    _, result = await instruct(workers, "container.list")
+    threads, silent = WorkerThreads(), f"unix://{socket_folder}/engine.sock"
+    hasty = ContainerWorker(threads, silent, ["*"], seconds=0.1)
+    _, result = await instruct(WorkerRegistry(hasty.actions()), "container.list")
     assert (result.ok, result.code) == (False, "no_engine")
-    threads = WorkerThreads()
     worker = ContainerWorker(threads, f"unix://{socket_folder}/none.sock", ["*"])
     _, result = await instruct(WorkerRegistry(worker.actions()), "container.list")
     assert (result.ok, result.code) == (False, "no_engine")

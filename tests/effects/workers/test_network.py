@@ -15,7 +15,7 @@ from effects.workers.action import ActionFailed
 from effects.workers.network import NetworkWorker
 from tests.support.worker_calls import instruct
 
-pytestmark = pytest.mark.sockets
+pytestmark = [pytest.mark.sockets, pytest.mark.virtual]
 
 
 @pytest.fixture
