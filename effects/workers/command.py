@@ -24,9 +24,11 @@ GRACE_SECONDS: Final = 2.0
 """From SIGTERM to SIGKILL."""
 _DRAIN_SECONDS: Final = 0.5
 """For what is left in the pipe once the process group is gone."""
-_SCANS: Final = 50
+_SCANS: Final = 250
+"""On a busy machine a killed process takes seconds to end."""
 _BETWEEN_SCANS: Final = 0.02
 _READ: Final = 65_536
+"""Bytes; what a pipe holds at most."""
 _LONGEST_LINE: Final = 4_096
 _MARK: Final = "CUTOVER_WORKER"
 """The variable by which processes are found that left the group of their command."""
@@ -129,11 +131,15 @@ async def run_command(
         finally:
             os.close(writing)
         tail, lines = Tail(most), _Lines(report)
-        reading = asyncio.create_task(_read(output, tail, lines), name=f"output of {argv[0]}")
+        reading = asyncio.create_task(
+            _read(output.reader, tail, lines), name=f"output of {argv[0]}"
+        )
         try:
             status = await process.wait()
             _signal_group(process, signal.SIGKILL)
             await asyncio.wait([reading], timeout=_DRAIN_SECONDS)
+            output.close()
+            await reading
         except asyncio.CancelledError:
             await ended(_kill(process, mark, grace))
             raise
@@ -144,9 +150,25 @@ async def run_command(
     return CommandEnd(status, plain(tail.bytes), tail.left_out)
 
 
+class _Output(NamedTuple):
+    """The end of a pipe that is read."""
+
+    reader: asyncio.StreamReader
+    transport: asyncio.ReadTransport
+    descriptor: int
+
+    def close(self) -> None:
+        """End the reader behind what the pipe holds, though a daemon may hold the pipe open."""
+        if not self.transport.is_closing():
+            with suppress(BlockingIOError):
+                if piece := os.read(self.descriptor, _READ):  # at the end none may be fed
+                    self.reader.feed_data(piece)
+            self.transport.close()
+
+
 @asynccontextmanager
-async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, int]]:
-    """Open a pipe: its reader, and the descriptor to write to, which the caller closes.
+async def _pipe() -> AsyncIterator[tuple[_Output, int]]:
+    """Open a pipe: its output, and the descriptor to write to, which the caller closes.
 
     The pipes that asyncio makes hold up `Process.wait` until the last process that has one ends.
     """
@@ -160,7 +182,7 @@ async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, int]]:
         os.close(writing)
         raise
     try:
-        yield reader, writing
+        yield _Output(reader, transport, reading), writing
     finally:
         transport.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effects.workers.command import CommandEnd, Tail, plain, run_command
+from effects.workers.command import CommandEnd, Tail, _pipe, plain, run_command
+from tests.support.deployment import until
 from tests.support.process_trees import python, running, tree
 
 MOST = 1_000
@@ -55,6 +57,15 @@ async def test_lines_are_reported_as_they_come_without_colours(tmp_path: Path) -
     end = await run(python(program), tmp_path, lines.append)
     assert lines == ["red", "10 %", "20 %", "last"]
     assert end.output.startswith("red\n10 %")
+
+
+async def test_what_a_pipe_holds_is_read_though_a_daemon_has_it_open() -> None:
+    """However late the loop comes to it."""
+    async with _pipe() as (output, writing):
+        os.write(writing, b"held")
+        output.close()
+        assert await output.reader.read() == b"held"
+        os.close(writing)
 
 
 @pytest.mark.slow
@@ -125,8 +136,8 @@ async def test_what_stays_in_the_group_ends_with_the_command(tmp_path: Path) -> 
     lines: list[str] = []
     end = await run(tree(then="sys.exit(0)"), tmp_path, lines.append)
     assert end.status == 0
-    (daemon,) = running(lines[0])
-    assert lines[0].endswith(f" {daemon}")
+    daemon = int(lines[0].split()[-1])
+    await until(lambda: running(lines[0]) == [daemon])
     psutil.Process(daemon).kill()
 
 
