@@ -13,6 +13,13 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
+def let_pass(seconds: float) -> None:
+    """Set the running loop's clock forward: limits that are over by then end at once."""
+    loop = asyncio.get_running_loop()
+    time = loop.time
+    loop.time = lambda: time() + seconds  # type: ignore[method-assign] # of a test's own loop
+
+
 @dataclass
 class Clock:
     """A wall clock one can move."""

@@ -20,15 +20,16 @@ from effects.workers import WorkerRegistry
 from effects.workers.deploy import Deployment, DeployWorker
 from effects.workers.releases import Releases
 from effects.workers.threads import WorkerThreads
+from tests.support.patience import PATIENCE_S
 from tests.support.process_trees import python, running, tree
-from tests.support.worker_calls import instruct
+from tests.support.worker_calls import instruct, instruct_overdue
 
 NOW = 1_790_000_000.0
 PASS = python(
     "import os, pathlib; assert pathlib.Path('version').read_text() == os.environ['RELEASE']"
 )
 BUILD = python("import os; open('version', 'w').write(os.environ['RELEASE']); print('built')")
-LEASE = 61.0
+LEASE = PATIENCE_S + 61.0
 
 
 @dataclass
@@ -89,7 +90,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     (source / "latest").symlink_to("static")
     threads = WorkerThreads()
     yield Place(
-        Deployment(root, source, BUILD, PASS, check_seconds=LEASE - 60.0, grace=0.05), threads
+        Deployment(root, source, BUILD, PASS, check_seconds=PATIENCE_S, grace=0.05), threads
     )
     threads.close()
 
@@ -138,11 +139,11 @@ async def test_after_a_check_that_fails_the_old_release_is_live(place: Place) ->
 async def test_a_check_that_hangs_is_ended_with_all_it_started(place: Place) -> None:
     """And the old release is live; `SIGTERM` does not impress it."""
     assert await place.deploy("a") == ""
-    place.configure(check=tree(), check_seconds=0.5)
+    place.configure(check=tree())
     assert await place.code("build", "b") == ""
     assert await place.code("release", "b") == ""
-    lines, code, _ = await place.do("verify", "b")
-    assert code == "worker_timeout"
+    lines, result = await instruct_overdue(place.workers, "deploy.verify", release="b")
+    assert result.code == "worker_timeout"
     assert place.live == "a"
     assert running(lines[0]) == []
 
@@ -293,10 +294,7 @@ async def test_a_build_that_fails_leaves_nothing(place: Place) -> None:
 async def test_a_build_that_hangs_is_ended_with_all_it_started(place: Place) -> None:
     """Nothing of it runs, nothing of it is there; what a killed build leaves goes with the next."""
     place.configure(build=tree())
-    key = "deploy", "build"
-    worker = DeployWorker(place.threads, place.deployment)
-    workers = WorkerRegistry(worker.actions(), limits={key: 0.5})
-    lines, result = await instruct(workers, "deploy.build", release="a")
+    lines, result = await instruct_overdue(place.workers, "deploy.build", release="a")
     assert result.code == "worker_timeout"
     assert running(lines[0]) == []
     assert place.built == []
@@ -370,15 +368,15 @@ async def answering(statuses: list[int]) -> AsyncIterator[str]:
 
 
 @pytest.mark.sockets
+@pytest.mark.virtual
 @pytest.mark.parametrize(("statuses", "code"), [([503, 302, 204], ""), ([500], "worker_timeout")])
 async def test_a_release_is_verified_by_its_own_answer(
-    place: Place, statuses: list[int], code: str, monkeypatch: pytest.MonkeyPatch
+    place: Place, statuses: list[int], code: str
 ) -> None:
     """A GET is repeated until it is answered with 2xx; redirects are not followed."""
-    monkeypatch.setattr("effects.workers.deploy.BETWEEN_REQUESTS", 0.01)
     first = statuses[0]
     async with answering(statuses) as url:
-        place.configure(check=(), check_url=url, check_seconds=0.4)
+        place.configure(build=(), check=(), check_url=url, check_seconds=1.2)
         assert await place.code("build", "a") == ""
         assert await place.code("release", "a") == ""
         lines, found, _ = await place.do("verify", "a")
