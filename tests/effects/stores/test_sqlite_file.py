@@ -12,17 +12,15 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Event
-from time import monotonic
 
 import pytest
 
 from contract.errors import EffectFailed
 from contract.stores import Turn
 from effects.stores import SqlConversations
-from effects.stores.sqlite import SqliteDatabase, transaction
+from effects.stores.sqlite import BUSY_MS, SqliteDatabase, transaction
 from effects.stores.tables import Schema
-
-BUSY_MS = 40
+from tests.support.clocks import Clock
 
 
 @pytest.fixture
@@ -56,17 +54,18 @@ def kept(path: Path) -> Iterator[list[str]]:
         yield [one for (one,) in connection.execute("SELECT message_id FROM turns ORDER BY seq")]
 
 
-async def test_calls_wait_for_another_writer_together(tmp_path: Path) -> None:
+async def test_calls_wait_for_another_writer_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who has waited behind one that did waits no second time: the hundredth would hang."""
-    go = Event()
+    clock, go = Clock(), Event()
+    monkeypatch.setattr("effects.stores.sqlite.monotonic", clock)
 
     def wait_long(_: sqlite3.Connection) -> None:
         go.wait()
-        begun = monotonic()
-        while monotonic() - begun < BUSY_MS / 1_000:
-            pass
+        clock.now += BUSY_MS / 1_000
 
-    async with SqliteDatabase.open(tmp_path / "own.db", Schema("own", ()), busy_ms=BUSY_MS) as file:
+    async with SqliteDatabase.open(tmp_path / "own.db", Schema("own", ())) as file:
         first = asyncio.create_task(file.run(wait_long))
         behind = [asyncio.create_task(file.run(patience)) for _ in range(3)]
         await asyncio.sleep(0)  # all are queued
