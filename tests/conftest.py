@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, Phase, settings
 from pytest_asyncio import is_async_test
 
 from effects.testing import VirtualLoop
+from tests.support.ports import own_port
 from tests.support.postgres import own_schema, pgvector_server
 from tests.support.project import PACKAGES, root_of
 
@@ -236,11 +237,10 @@ async def dsn(postgres_dsn: str) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-def unused_port() -> int:
-    """Return a port of loopback without a server."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def unused_port() -> Iterator[int]:
+    """Return a port of loopback without a server; no other process gets it meanwhile."""
+    with own_port() as port:
+        yield port
 
 
 @pytest.fixture(scope="session")

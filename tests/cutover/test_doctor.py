@@ -53,13 +53,6 @@ def doctor(
     return result.exit_code, result.output
 
 
-@pytest.fixture
-def port() -> int:
-    """Return a port on which no server listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 def test_a_sound_set_up_exits_0(tmp_path: Path) -> None:
     """Built-in stacks, a provider that is there, stores that can be written."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -105,7 +98,7 @@ def test_the_models_whose_tokens_are_counted_exactly_are_named(
     assert "tokens: estimated, also for gpt-4.1: the extra 'tokens' is not" in found[1][1]
 
 
-def test_what_is_missing_exits_1(tmp_path: Path, port: int) -> None:
+def test_what_is_missing_exits_1(tmp_path: Path, unused_port: int) -> None:
     """Each with its part and the reason."""
     more = """
 [server]
@@ -116,15 +109,16 @@ endpoint_env = "NOR_THIS"
 legacy = "http://127.0.0.1:{port}"
 graph = "nowhere:FLOWS"
 """
-    status, said = doctor(tmp_path, more, port=port)
+    status, said = doctor(tmp_path, more, port=unused_port)
     assert status == 1
-    nobody = f"no server listens at 127.0.0.1:{port}"
+    here = f"http://127.0.0.1:{unused_port}"
+    nobody = f"no server listens at 127.0.0.1:{unused_port}"
     for words in (
-        f"missing stacks.legacy: http://127.0.0.1:{port}/api/chat, ",
-        f"http://127.0.0.1:{port}/api/v1/chat, ",
-        f"http://127.0.0.1:{port}/chat/sse, http://127.0.0.1:{port}/ops/react: {nobody}",
+        f"missing stacks.legacy: {here}/api/chat, ",
+        f"{here}/api/v1/chat, ",
+        f"{here}/chat/sse, {here}/ops/react: {nobody}",
         "missing stacks.graph: stack 'graph' cannot be loaded from 'nowhere:FLOWS'",
-        f"missing providers.near: http://127.0.0.1:{port}/v1: {nobody}",
+        f"missing providers.near: {here}/v1: {nobody}",
         "missing server.qa_key_env: environment: NOT_SET_HERE: not set",
         "missing tracing.endpoint_env: environment: NOR_THIS: not set",
     ):

@@ -167,13 +167,11 @@ async def test_a_server_that_says_nothing_is_told(
     assert detail.startswith("takes connections and says nothing")
 
 
-async def test_no_server_is_reported() -> None:
+async def test_no_server_is_reported(unused_port: int) -> None:
     """With the place, and without the rest of the address."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
     for part, scheme in (("memory", "postgresql"), ("locks", "redis")):
-        _, detail = await check(part, f"{scheme}://u:{PASSWORD}@127.0.0.1:{port}/0")
-        assert detail == f"no server listens at 127.0.0.1:{port}"
+        _, detail = await check(part, f"{scheme}://u:{PASSWORD}@127.0.0.1:{unused_port}/0")
+        assert detail == f"no server listens at 127.0.0.1:{unused_port}"
 
 
 async def test_a_redis_is_asked(redis_url: str) -> None:

@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.support.ports import own_port
+
 _PROGRAM = "redis-server"
 
 
 class RedisServer:
-    """A server process on a free port of loopback that keeps nothing on disk."""
+    """A server process on a port of loopback that keeps nothing on disk."""
 
-    def __init__(self, program: str, folder: Path) -> None:
+    def __init__(self, program: str, folder: Path, port: int) -> None:
         self._program = program
         self._folder = folder
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self._port = probe.getsockname()[1]
+        self._port = port
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -61,9 +61,10 @@ async def own_redis(folder: Path) -> AsyncIterator[RedisServer]:
         if os.environ.get("CI") == "true":
             pytest.fail(f"{missing}, and CI=true asks for it")
         pytest.skip(missing)
-    server = RedisServer(program, folder)
-    await server.start()
-    try:
-        yield server
-    finally:
-        await server.kill()
+    with own_port() as port:
+        server = RedisServer(program, folder, port)
+        await server.start()
+        try:
+            yield server
+        finally:
+            await server.kill()

@@ -6,6 +6,8 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from tests.support.ports import own_port
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -13,12 +15,12 @@ if TYPE_CHECKING:
 class Relay:
     """Passes bytes on to a port of loopback, until it is cut."""
 
-    def __init__(self, port: int) -> None:
-        self._to = port
+    def __init__(self, port: int, to: int) -> None:
+        self._to = to
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._passing: set[asyncio.Task[None]] = set()
-        self.port = 0
+        self.port = port
         self.flows = asyncio.Event()
         """Cleared, nothing passes, without an error."""
         self.flows.set()
@@ -26,7 +28,6 @@ class Relay:
     async def mend(self) -> None:
         """Listen, on the same port as before."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def cut(self) -> None:
         """Refuse everybody and break what is open."""
@@ -61,9 +62,10 @@ class Relay:
 @asynccontextmanager
 async def relayed(port: int) -> AsyncIterator[Relay]:
     """Relay to a port for as long as the block lasts."""
-    relay = Relay(port)
-    await relay.mend()
-    try:
-        yield relay
-    finally:
-        await relay.cut()
+    with own_port() as own:
+        relay = Relay(own, port)
+        await relay.mend()
+        try:
+            yield relay
+        finally:
+            await relay.cut()

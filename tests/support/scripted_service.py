@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from ssl import SSLContext
 
+from tests.support.ports import own_port
+
 EVENTS, LINES = b"text/event-stream", b"application/x-ndjson"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ntransfer-encoding: chunked\r\n" % EVENTS
 
@@ -125,13 +127,13 @@ class Service:
 async def serving(answer: Answer, secured: SSLContext | None = None) -> AsyncIterator[Service]:
     """Start a service, over TLS where it is given what for."""
     service = Service(answer)
-    service.server = await asyncio.start_server(service.serve, "127.0.0.1", 0, ssl=secured)
-    host, port = service.server.sockets[0].getsockname()
-    service.url = f"{'https' if secured else 'http'}://{host}:{port}"
-    try:
-        yield service
-    finally:
-        await service.stop()
+    with own_port() as port:
+        service.server = await asyncio.start_server(service.serve, "127.0.0.1", port, ssl=secured)
+        service.url = f"{'https' if secured else 'http'}://127.0.0.1:{port}"
+        try:
+            yield service
+        finally:
+            await service.stop()
 
 
 def streams(*pieces: bytes, kind: bytes = EVENTS) -> Answer:
