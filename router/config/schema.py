@@ -382,6 +382,7 @@ class RedactionSettings(Section):
         'dotted; "*" is any one step',
         (
             "request.body.user_name",
+            "request.body.interlocutor.name",
             "tape.conversations.*.args.turn.user_name",
             "tape.conversations.*.items.*.turn.user_name",
             "tape.conversations.*.items.*.turns.*.user_name",

@@ -347,6 +347,16 @@ def test_a_short_exchange_is_redacted_at_once(paths: tuple[str, ...]) -> None:
     assert found[0].redacted is bool(paths)
 
 
+def test_names_of_both_people_are_redacted_by_default() -> None:
+    """Of the user and of whom the model speaks as, wherever a prompt repeats them."""
+    body = {"user_name": "Ada", "interlocutor": {"name": "Grace", "relation": "mother"}}
+    entry = ex.entry("model", "stream", {"messages": ["You are Grace, Ada's mother."]})
+    stored = ex.encoded(redacted(ex.run(entry, body=body)))
+    assert "Ada" not in stored
+    assert "Grace" not in stored
+    assert "mother" in stored
+
+
 @pytest.mark.parametrize(
     ("text", "path"),
     [
