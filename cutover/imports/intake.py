@@ -197,15 +197,19 @@ async def open_memories(
         store = await stack.enter_async_context(open_entries(place, embedder))
 
         async def put(entries: Sequence[MemoryEntry]) -> Stored:
-            new = (await store.add(entries)).new
-            if not new or store.embedder is None:
-                return Stored(len(new))
-            try:
-                await store.keep(new, await store.embedder.embed([one.text for one in new]))
-            except EffectFailed:
-                # They wait, as after a failure in a router, and routers make them.
-                return Stored(len(new), without_vectors=len(new))
-            return Stored(len(new))
+            new, taken = await store.add_imported(entries)
+            refused = {
+                at: f"memory_id: {entries[at].memory_id!r} belongs to another memory"
+                for at in taken
+            }
+            without = 0
+            if new and store.embedder is not None:
+                try:
+                    await store.keep(new, await store.embedder.embed([one.text for one in new]))
+                except EffectFailed:
+                    # They wait, as after a failure in a router, and routers make them.
+                    without = len(new)
+            return Stored(len(new), refused, without)
 
         yield put
 

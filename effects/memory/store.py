@@ -88,6 +88,13 @@ class AddedEntries(NamedTuple):
     repeated: int
 
 
+class ImportedEntries(NamedTuple):
+    """The entries that are new, and the numbers of those whose id their user has already."""
+
+    new: list[StoredEntry]
+    taken: list[int]
+
+
 class RecallResult(NamedTuple):
     """Entries, best first; `waiting` means that some of the user's have no vector yet."""
 
@@ -226,6 +233,7 @@ MEMORIES: Final = Table(
     # As `,"id","id"`: each id stands between unescaped quotes.
     *texts("changed_in", nullable=True),
     Index("memories_of_a_session", "session_id"),
+    Index("memories_by_id", "user_id", "memory_id"),
 )
 _IS_CHANGED: Final[Any] = MEMORIES.c.changed_in.is_not(None)
 # Of the rows alone: twenty ids may be longer than what an index can hold.
@@ -259,6 +267,7 @@ TYPED: Final = (
     "ALTER TABLE memories ADD COLUMN at BIGINT",
     "ALTER TABLE memories ADD COLUMN changed_in TEXT",
     "CREATE INDEX changed_memories ON memories (seq) WHERE changed_in IS NOT NULL",
+    "CREATE INDEX memories_by_id ON memories (user_id, memory_id)",
 )
 """What gives stored entries the columns of their type, their time and their changes."""
 VECTORS: Final = table(
@@ -328,6 +337,15 @@ _REPEATED: Final = Statement(
             _M.user_id == _USER,
             _M.text == bindparam("text", type_=Text),
             _M.memory_id == bindparam("memory_id", type_=Text),
+        )
+    )
+)
+_TAKEN: Final = Statement(
+    select(
+        exists().where(
+            _M.user_id == _USER,
+            _M.memory_id == bindparam("memory_id", type_=Text),
+            _M.text != bindparam("text", type_=Text),
         )
     )
 )
@@ -426,6 +444,10 @@ class EntryStore(DatabaseStore, ABC):
         One that is stored under its own id was stored by this write before.
         """
         return await self._database.transact(self._add(entries, revision))
+
+    async def add_imported(self, entries: Sequence[MemoryEntry]) -> ImportedEntries:
+        """Store all entries or none, but for those with the id of another text of their user."""
+        return await self._database.transact(self._add_imported(entries))
 
     async def progress(self, reading: Reading) -> str | None:
         """Return the message up to which a conversation has been read."""
@@ -559,6 +581,18 @@ class EntryStore(DatabaseStore, ABC):
             )
             repeated += bool(rows[0][0])
         return AddedEntries(new, repeated)
+
+    def _add_imported(self, entries: Sequence[MemoryEntry]) -> Transaction[ImportedEntries]:
+        result = ImportedEntries([], [])
+        for number, entry in enumerate(entries):
+            rows, _ = yield _TAKEN(
+                user_id=entry.user_id, text=entry.text, memory_id=entry.memory_id
+            )
+            if rows[0][0]:
+                result.taken.append(number)
+            else:
+                result.new.extend((yield from self._add([entry], None)).new)
+        return result
 
     def _keep(self, stored: Sequence[StoredEntry], vectors: Vectors) -> Transaction[None]:
         for one, vector in zip(stored, vectors, strict=True):

@@ -108,6 +108,31 @@ def test_what_is_imported_is_forgotten(target: Target) -> None:
     )
 
 
+def test_an_id_of_another_memory_is_reported(target: Target) -> None:
+    """Of the same user; one deletion would drop both."""
+    target.configure()
+    facts = [{"memory_id": "1", "user_id": "u", "text": "likes tea"}]
+    more = [
+        *facts,
+        {"memory_id": "1", "user_id": "u", "text": "likes milk"},
+        {"memory_id": "1", "user_id": "v", "text": "likes milk"},
+    ]
+    path = target.folder / "facts.jsonl"
+    assert target.type("import memories", lines(path, facts))[0] == 0
+    for new in (1, 0):
+        status, output = target.type("import memories", lines(path, more))
+        assert (status, output.splitlines()) == (
+            1,
+            [
+                f"memories: {new} new, {2 - new} there already",
+                "not stored: 1",
+                "  2: memory_id: '1' belongs to another memory",
+            ],
+        )
+    stored = [("1", "u", "likes tea"), ("1", "v", "likes milk")]
+    assert target.rows("memory_id, user_id, text", "memories") == stored
+
+
 @pytest.mark.slow
 @pytest.mark.sockets
 async def test_memories_have_vectors_of_the_configured_embeddings(target: Target) -> None:
@@ -185,6 +210,23 @@ def test_of_a_file_that_is_cut_off_the_beginning_is_stored(file: Target) -> None
     assert re.match(rf"turns of chat: {BATCH * 3} new, .*\nerror: .* cannot be read: Comp", output)
     path.write_bytes(whole)
     assert file.type(*command) == (0, "turns of chat: 464 new, 1536 there already\n")
+
+
+def test_of_a_query_that_fails_the_beginning_is_stored(file: Target) -> None:
+    """With a sentence, and the status of a part."""
+    query = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 9999) SELECT "
+        "'c' AS chat_id, 'user' AS role, json(CASE i WHEN 3000 THEN '{' ELSE i END) AS content "
+        "FROM n"
+    )
+    status, output = file.type("import turns sqlite:// --flow chat --query", query)
+    assert (status, output.splitlines()) == (
+        1,
+        [
+            f"turns of chat: {BATCH * 5} new, 0 there already",
+            "error: 'sqlite://' cannot be read: malformed JSON",
+        ],
+    )
 
 
 def test_a_dry_run_shows_rows_and_makes_nothing(file: Target) -> None:

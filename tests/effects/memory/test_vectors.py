@@ -189,7 +189,8 @@ async def test_a_file_of_the_first_version_gets_vectors(tmp_path: Path) -> None:
             file.execute(f"DROP TABLE memory_{table}")
         file.execute("DROP TABLE memory_progress")
         file.execute("DROP INDEX memories_of_a_session")
-        file.execute("DROP INDEX changed_memories")
+        for index in ("changed_memories", "memories_by_id"):
+            file.execute(f"DROP INDEX {index}")
         for column in ("kind", "at", "changed_in"):
             file.execute(f"ALTER TABLE memories DROP COLUMN {column}")
         file.execute("UPDATE schema_versions SET version = 1 WHERE store = 'memory'")
