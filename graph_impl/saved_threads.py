@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
@@ -107,11 +107,15 @@ def _message(message: Any) -> SavedMessage:
             return SavedMessage("user", message.content, message.id)
         case AIMessage():
             return SavedMessage("assistant", message.content, message.id)
+        case ChatMessage():
+            return SavedMessage(message.role, message.content, message.id)
         case BaseMessage():
             return SavedMessage(message.type, message.content, message.id)
         case dict():
             role = message.get("role") or message.get("type")
-            return SavedMessage(str(role), message.get("content"), message.get("id"))
+            inner: Any = message.get("data")  # as `messages_to_dict` writes them
+            found = inner if isinstance(inner, dict) else message
+            return SavedMessage(str(role), found.get("content"), found.get("id"))
         case [str(role), content]:
             return SavedMessage(role, content)
         case _:
@@ -130,7 +134,9 @@ def _sqlite_saver(path: Path) -> Iterator[Saver]:
         def page(after: str) -> Sequence[str]:
             return [thread for (thread,) in connection.execute(_PAGE, (after, IDS_AT_ONCE))]
 
-        yield Saver(SqliteSaver(connection, serde=plain_values()), page, sqlite3.Error)
+        saver = SqliteSaver(connection, serde=plain_values())
+        saver.is_setup = True  # its tables are there, or the file is none of its
+        yield Saver(saver, page, sqlite3.Error)
 
 
 _PAGE: Final = (

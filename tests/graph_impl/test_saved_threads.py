@@ -11,10 +11,12 @@ import pytest
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
+    ChatMessage,
     HumanMessage,
     RemoveMessage,
     SystemMessage,
     ToolMessage,
+    messages_to_dict,
 )
 
 from graph_impl.saved_threads import IDS_AT_ONCE
@@ -121,6 +123,40 @@ async def test_a_thread_that_cannot_be_read_costs_no_other(old: str, target: Tar
     status, output = await typed(target, old)
     assert (status, output.splitlines()[0]) == (1, "turns of session: 2 new, 0 there already")
     assert "  b: its state cannot be decoded (NotImplementedError)" in output
+
+
+async def test_messages_of_every_form_have_their_role(tmp_path: Path, target: Target) -> None:
+    """Those that name it themselves, and those of `messages_to_dict`."""
+    said: list[Any] = [
+        ChatMessage(content="one", role="user", id="h-1"),
+        ChatMessage(content="two", role="assistant"),
+        *messages_to_dict([HumanMessage("three", id="h-2"), AIMessage("four")]),
+        ChatMessage(content="five", role="critic"),
+    ]
+    async with agent(Appended, f"sqlite:///{tmp_path}/old.db") as run:
+        await run("t", messages=said)
+    status, output = await typed(target, f"sqlite:///{tmp_path}/old.db")
+    assert (status, output.splitlines()[-1]) == (1, f"  t: role: 'critic' is none of {ROLES}")
+    assert target.rows("role, content") == [
+        ("user", "one"),
+        ("assistant", "two"),
+        ("user", "three"),
+        ("assistant", "four"),
+    ]
+    assert {"h-1", "h-2"} < {one for (one,) in target.rows("message_id")}
+
+
+async def test_a_copy_of_a_file_is_read(tmp_path: Path, target: Target) -> None:
+    """Copies have no write-ahead log, which a saver that may write would begin."""
+    async with agent(Appended, f"sqlite:///{tmp_path}/old.db") as run:
+        await run("t", messages=[HumanMessage("hi")])
+    execute(f"sqlite:///{tmp_path}/old.db", f"VACUUM INTO '{tmp_path}/copy.db'")
+    before = (tmp_path / "copy.db").read_bytes()
+    assert await typed(target, f"sqlite:///{tmp_path}/copy.db") == (
+        0,
+        "turns of session: 1 new, 0 there already\n",
+    )
+    assert (tmp_path / "copy.db").read_bytes() == before
 
 
 async def test_threads_are_read_a_page_at_a_time(tmp_path: Path, target: Target) -> None:
