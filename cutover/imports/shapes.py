@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from difflib import get_close_matches
 from hashlib import blake2b
@@ -19,14 +19,18 @@ from contract.flows.chat import Identifier
 from contract.stores import MemoryEntry, Turn, encode_data, storable
 from contract.threads import SavedThread
 from cutover.imports.source import Rows, SourceRow
+from rules.extraction.lessons import KINDS
 
 Value = TypeVar("Value", Turn, MemoryEntry)
 
 IDS: Final = frozenset({"message_id", "chat_id", "user_id", "reply_to", "memory_id", "session_id"})
 _ROLES: Final = {"user": "user", "human": "user", "assistant": "assistant", "ai": "assistant"}
 _NO_TURNS: Final = frozenset({"system", "developer", "tool", "function"})
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_COMPACT: Final = {8: "%Y%m%d", 14: "%Y%m%d%H%M%S"}
+"""Times without separators, by how many digits they have."""
 _MILLISECONDS: Final = 10**11
-"""Seconds from here on are milliseconds: as seconds they are beyond the year 5000."""
+"""Seconds from here on are milli-, micro- or nanoseconds: as seconds they are after 5000."""
 _CHATS: Final = 10_000
 """Chats whose last message is known, for the reply to it."""
 
@@ -69,6 +73,13 @@ class ColumnMissing(CutoverError):
         )
 
 
+class ColumnRepeated(CutoverError):
+    """A source has several columns of one name, as a join of tables does."""
+
+    def __init__(self, name: str, column: str) -> None:
+        super().__init__(f"{name!r} has several columns {column!r}: name one of them otherwise")
+
+
 class _NotThis(CutoverError):
     """A value cannot be stored as a field."""
 
@@ -92,7 +103,7 @@ def turns_of_rows(
 ) -> Iterator[tuple[Place, Shaped[Turn]]]:
     """Shape rows as turns of conversations, which come in their order.
 
-    Raises `BadMapping` and `ColumnMissing`.
+    Raises `BadMapping`, `ColumnMissing` and `ColumnRepeated`.
     """
     columns = _columns(Turn, ("chat_id", "role", "content"), rows, assignments)
     return _each(rows.rows, _TurnShape(columns, redact))
@@ -101,14 +112,14 @@ def turns_of_rows(
 def entries_of_rows(
     rows: Rows, assignments: Sequence[str], redact: Redact[MemoryEntry]
 ) -> Iterator[tuple[Place, Shaped[MemoryEntry]]]:
-    """Shape rows as memories; raises `BadMapping` and `ColumnMissing`."""
+    """Shape rows as memories; raises what `turns_of_rows` does."""
     columns = _columns(MemoryEntry, ("user_id", "text"), rows, assignments)
 
     def shape(row: SourceRow) -> MemoryEntry | LeftOut:
         fields = _fields(columns, ("user_id",), row)
         if not str(fields.get("text", "")).strip():
             return LeftOut("without text")
-        entry = redact(_converted(MemoryEntry, {"memory_id": "", **fields}))
+        entry = redact(_checked(_converted(MemoryEntry, {"memory_id": "", **fields})))
         # An entry equal in user and text is stored once: that is its place, too.
         made = entry.memory_id or _id_of(entry.user_id, entry.text)
         return replace(entry, memory_id=made)
@@ -212,13 +223,18 @@ def _columns(
     rows: Rows,
     assignments: Sequence[str],
 ) -> dict[str, str]:
-    """Return the column of each field; raises `BadMapping` and `ColumnMissing`."""
+    """Return the column of each field; raises what `turns_of_rows` does."""
     named = mapped(kind.__struct_fields__, assignments)
     columns = {name: named.get(name, name) for name in kind.__struct_fields__}
+    if rows.columns is None:
+        return columns
     for ours, theirs in columns.items():
-        missing = rows.columns is not None and theirs not in rows.columns
-        if missing and (ours in required or ours in named):
-            raise ColumnMissing(rows.name, theirs, ours, rows.columns or ())
+        # A database may return objects.
+        found = {theirs, theirs.partition(".")[0]}.intersection(rows.columns)
+        if not found and (ours in required or ours in named):
+            raise ColumnMissing(rows.name, theirs, ours, rows.columns)
+        if repeated := next((one for one in found if rows.columns.count(one) > 1), None):
+            raise ColumnRepeated(rows.name, repeated)
     return columns
 
 
@@ -264,21 +280,34 @@ def _id(name: str, value: Any) -> str:
 def _seconds(value: Any) -> int:
     """Return a time in seconds since the Unix epoch; one without a zone is UTC."""
     try:
-        if isinstance(value, str):
-            try:
-                value = float(value)
-            except ValueError:
-                value = datetime.fromisoformat(value)
-        if isinstance(value, datetime):
-            aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-            return int(aware.timestamp())
-        if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
-            seconds = float(value)
-            return int(seconds / 1_000 if abs(seconds) >= _MILLISECONDS else seconds)
-    except (ValueError, OverflowError):
-        pass
-    why = f"{value!r} is no time, such as 1767323045 or 2026-01-02T03:04:05Z"
-    raise _NotThis(field="at", why=why)
+        moment = _moment(value)
+        seconds = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    except (TypeError, ValueError, OverflowError):
+        seconds = -1
+    if seconds < 0:
+        why = f"{value!r} is no time since 1970, such as 1767323045 or 2026-01-02T03:04:05Z"
+        raise _NotThis(field="at", why=why)
+    return seconds
+
+
+def _moment(value: Any) -> datetime:
+    """Read a time in any of its forms; raises `TypeError`, `ValueError` or `OverflowError`."""
+    if isinstance(value, datetime):
+        return value
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    if isinstance(value, bool) or not isinstance(value, (str, int, float, Decimal)):
+        raise TypeError
+    text = str(value)
+    if text.isdecimal() and len(text) in _COMPACT:
+        return datetime.strptime(text, _COMPACT[len(text)]).replace(tzinfo=UTC)
+    try:
+        number = float(value)
+    except ValueError:
+        return datetime.fromisoformat(text)
+    for _ in range(3):
+        number = number / 1_000 if number >= _MILLISECONDS else number
+    return _EPOCH + timedelta(seconds=number)
 
 
 def _json(text: str) -> Any:
@@ -286,6 +315,14 @@ def _json(text: str) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise _NotThis(field="data", why="no JSON object") from error
+
+
+def _checked(entry: MemoryEntry) -> MemoryEntry:
+    if entry.confidence is not None and not 0 <= entry.confidence <= 1:
+        raise _NotThis(field="confidence", why=f"{entry.confidence} is not from 0 to 1")
+    if entry.kind not in {None, *KINDS}:
+        raise _NotThis(field="kind", why=f"{entry.kind!r} is none of {', '.join(KINDS)}")
+    return entry
 
 
 def _check_data(data: dict[str, Any]) -> None:

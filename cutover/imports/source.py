@@ -22,10 +22,11 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from compare.input.batches import decompressed
 from compare.input.damage import Damage
 from contract.errors import CutoverError
+from contract.stores import storable
 
 _PIECE: Final = 1 << 18
-_FIELD: Final = 1 << 24
-"""Characters of one CSV field: beyond, its closing quote is missing."""
+_LONGEST: Final = 1 << 24
+"""Bytes of a line, and characters of a CSV field, whose closing quote is missing beyond."""
 _FETCHED: Final = 1_000
 _DELIMITERS: Final = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES: Final = frozenset({".jsonl", ".ndjson"})
@@ -70,7 +71,7 @@ class SourceUnreadable(CutoverError):
 def open_rows(source: str, query: str | None = None) -> Iterator[Rows]:
     """Open a file (a path or fsspec URL), or a database (an SQLAlchemy URL) for a query.
 
-    Reading raises `SourceUnreadable` where something is cut off, and `OSError`.
+    Reading raises `SourceUnreadable` where something is cut off or fails, and `OSError`.
     """
     if query is not None:
         with _result(source, query) as rows:
@@ -129,39 +130,53 @@ def _plain(file: IO[bytes], compression: str, name: str) -> Iterator[bytes]:
             yield from pieces
 
 
-def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
-    """Yield lines with their ends; bytes that are no UTF-8 become lone surrogates."""
-    rest, mark = b"", codecs.BOM_UTF8
+def _lines(pieces: Iterable[bytes]) -> Iterator[str | None]:
+    """Yield lines with their ends, None for one of more than `_LONGEST` bytes.
+
+    Bytes that are no UTF-8 become lone surrogates.
+    """
+    held, mark = b"", codecs.BOM_UTF8
     for piece in pieces:
-        *whole, rest = (rest + piece).split(b"\n")
-        for line in whole:
-            yield (line.removeprefix(mark) + b"\n").decode("utf-8", "surrogateescape")
-            mark = b""
-    if rest:
-        yield rest.removeprefix(mark).decode("utf-8", "surrogateescape")
+        first, *others = piece.split(b"\n")
+        if len(held) <= _LONGEST:  # of a longer line the rest is passed over
+            held += first
+        for line in others:
+            yield _decoded(held.removeprefix(mark) + b"\n")
+            held, mark = line, b""
+    if held:
+        yield _decoded(held.removeprefix(mark))
 
 
-def _from_json(lines: Iterator[str]) -> Iterator[SourceRow]:
+def _decoded(line: bytes) -> str | None:
+    return line.decode("utf-8", "surrogateescape") if len(line) <= _LONGEST else None
+
+
+def _from_json(lines: Iterator[str | None]) -> Iterator[SourceRow]:
     for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            yield SourceRow(number, _object.decode(line))
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            yield SourceRow(number, {}, "no JSON object in UTF-8")
+        if line is None:
+            yield SourceRow(number, {}, f"longer than {_LONGEST} bytes")
+        elif line.strip():
+            try:
+                yield SourceRow(number, _object.decode(line))
+            except (msgspec.MsgspecError, UnicodeError, RecursionError):
+                yield SourceRow(number, {}, "no JSON object in UTF-8")
 
 
 def _from_csv(
-    lines: Iterator[str], name: str, delimiter: str
+    lines: Iterator[str | None], name: str, delimiter: str
 ) -> tuple[tuple[str, ...], Iterator[SourceRow]]:
-    csv.field_size_limit(_FIELD)
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    csv.field_size_limit(_LONGEST)
+    # What stands for a line that is too long is refused, in quotes and outside.
+    known = ("x" * (_LONGEST + 1) if line is None else line for line in lines)
+    reader = csv.reader(known, delimiter=delimiter, strict=True)
     try:
         header = next(reader, None)
     except csv.Error as error:
         raise SourceUnreadable(name, f"line 1: {error}") from error
     if not header:
         raise SourceUnreadable(name, "line 1: no columns; the first line names them")
+    if not all(map(storable, header)):
+        raise SourceUnreadable(name, "line 1 is no UTF-8: convert the file, with iconv, say")
 
     def rows() -> Iterator[SourceRow]:
         while True:
@@ -169,7 +184,9 @@ def _from_csv(
             try:
                 fields = next(reader, None)
             except csv.Error as error:
-                yield SourceRow(line, {}, str(error))
+                last = reader.line_num
+                extent = f", in one row of the lines {line} to {last}" if last > line else ""
+                yield SourceRow(line, {}, f"{error}{extent}")
                 continue
             if fields is None:
                 return
@@ -194,18 +211,22 @@ def _result(address: str, query: str) -> Iterator[Rows]:
     with _translated(name), ExitStack() as stack:
         stack.callback(engine.dispose)
         connection = stack.enter_context(engine.connect())
+        if engine.name == "sqlite":  # one text that is no UTF-8 would end the result
+            driver: Any = connection.connection.driver_connection
+            driver.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
         # A colon or a percent sign in the query is meant as it stands.
         streamed = connection.execution_options(yield_per=_FETCHED, no_parameters=True)
         result = stack.enter_context(streamed.exec_driver_sql(query))
         if not result.returns_rows:
             raise SourceUnreadable(name, "the query returns no rows")
         columns = tuple(result.keys())
-        found = enumerate(result, 1)
-        yield Rows(
-            name,
-            columns,
-            (SourceRow(at, dict(zip(columns, row, strict=True))) for at, row in found),
-        )
+
+        def found() -> Iterator[SourceRow]:
+            with _translated(name):
+                for at, row in enumerate(result, 1):
+                    yield SourceRow(at, dict(zip(columns, row, strict=True)))
+
+        yield Rows(name, columns, found())
 
 
 def _for_reading(url: URL) -> URL:

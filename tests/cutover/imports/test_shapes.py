@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +18,13 @@ from hypothesis import strategies as st
 
 from contract.stores import MemoryEntry, Turn
 from cutover.imports import Rows, Shaped, entries_of_rows, open_rows, turns_of_rows
-from cutover.imports.shapes import BadMapping, ColumnMissing, LeftOut, Rejected
+from cutover.imports.shapes import (
+    BadMapping,
+    ColumnMissing,
+    ColumnRepeated,
+    LeftOut,
+    Rejected,
+)
 from cutover.imports.source import SourceRow
 
 AT = 1_767_323_045
@@ -58,6 +64,11 @@ TURN = Turn(message_id="m1", chat_id="c1", role="user", content="hi")
         ({"at": "2026-01-02 03:04:05"}, {"at": AT}),
         ({"at": datetime(2026, 1, 2, 3, 4, 5)}, {"at": AT}),  # noqa: DTZ001 - as databases return
         ({"at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)}, {"at": AT}),
+        ({"at": date(2026, 1, 2)}, {"at": AT - 11_045}),
+        ({"at": "20260102"}, {"at": AT - 11_045}),
+        ({"at": 20260102030405}, {"at": AT}),
+        ({"at": AT * 10**6}, {"at": AT}),
+        ({"at": str(AT * 10**9)}, {"at": AT}),
         ({"role": "system"}, LeftOut("system message")),
         ({"content": " \n"}, LeftOut("without text")),
         ({"content": None}, LeftOut("without text")),
@@ -71,9 +82,14 @@ TURN = Turn(message_id="m1", chat_id="c1", role="user", content="hi")
         ({"content": "a\0b"}, "content: a NUL, or bytes that are no UTF-8"),
         ({"content": "a\udcffb"}, "content: a NUL, or bytes that are no UTF-8"),
         ({"user_name": 5}, "row: Expected `str | null`, got `int` - at `$.user_name`"),
-        ({"at": "yesterday"}, "at: 'yesterday' is no time, such as 1767323045 or"),
+        ({"at": "yesterday"}, "at: 'yesterday' is no time since 1970, such as 1767323045 or"),
         ({"at": float("nan")}, "at: nan is no time"),
         ({"at": True}, "at: True is no time"),
+        ({"at": "99999999"}, "at: '99999999' is no time since 1970"),
+        ({"at": "0001-01-01"}, "at: '0001-01-01' is no time since 1970"),
+        ({"at": "inf"}, "at: 'inf' is no time"),
+        ({"at": 10**30}, "at: 1000000000000000000000000000000 is no time"),
+        ({"at": -(2**64)}, "at: -18446744073709551616 is no time"),
         ({"data": "[1"}, Rejected("data: no JSON object")),
         ({"data": [1]}, "row: Expected `object | null`, got `array`"),
         ({"data": {"a": "x" * 65_536}}, Rejected("data: data_too_large")),
@@ -107,6 +123,11 @@ def test_columns_are_named() -> None:
         turns_of_rows(rows((), there), ("chat_id=sesion",), lambda turn: turn)
     with pytest.raises(ColumnMissing, match="no column 'when' for 'at'"):
         turns_of_rows(rows((), there), ("chat_id=session", "at=when"), lambda turn: turn)
+    rows_of_a_database = rows([value | {"chat_id": "c1"}], ("who", *SAID))
+    (one,) = turns_of_rows(rows_of_a_database, ("user_id=who.id",), lambda turn: turn)
+    assert one[1] == found
+    with pytest.raises(ColumnRepeated, match=r"^'old.csv' has several columns 'id': name one"):
+        turns_of_rows(rows((), ("id", *there)), ("chat_id=id",), lambda turn: turn)
     for wrong in ("chat=session", "chat_id", "chat_id=", "=x"):
         with pytest.raises(BadMapping, match="OURS is of: message_id, role, content, chat_id"):
             turns_of_rows(rows((), there), (wrong,), lambda turn: turn)
@@ -163,14 +184,25 @@ def test_a_row_becomes_a_memory_or_says_why_not() -> None:
     """All fields of an entry can be named."""
     row = {"id": 5, "owner": "u", "fact": "likes tea", "score": "0.5", "session_id": "s"}
     names = ("memory_id=id", "user_id=owner", "text=fact", "confidence=score")
-    found = entries(
-        row, row | {"fact": " "}, row | {"owner": None}, row | {"score": "x"}, names=names
+    (found,) = entries(row | {"kind": "plan"}, names=names)
+    assert found == MemoryEntry(
+        memory_id="5", user_id="u", text="likes tea", session_id="s", confidence=0.5, kind="plan"
     )
-    entry = MemoryEntry(
-        memory_id="5", user_id="u", text="likes tea", session_id="s", confidence=0.5
-    )
-    assert found[:3] == [entry, LeftOut("without text"), Rejected("user_id: no value in 'owner'")]
-    assert isinstance(found[3], Rejected)
+    for more, expected in (
+        ({"fact": " "}, LeftOut("without text")),
+        ({"owner": None}, Rejected("user_id: no value in 'owner'")),
+        ({"score": "x"}, "row: Expected `float | null`, got `str`"),
+        ({"score": "1.5"}, Rejected("confidence: 1.5 is not from 0 to 1")),
+        ({"score": -1}, Rejected("confidence: -1.0 is not from 0 to 1")),
+        ({"score": float("nan")}, Rejected("confidence: nan is not from 0 to 1")),
+        ({"kind": "taste"}, "kind: 'taste' is none of identity, preference, plan, relation"),
+    ):
+        (found,) = entries(row | more, names=names)
+        if isinstance(expected, str):
+            assert isinstance(found, Rejected)
+            assert found.reason.startswith(expected)
+        else:
+            assert found == expected
 
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
@@ -185,7 +217,7 @@ TURNS = st.builds(
     user_name=st.none() | WORDS,
     reply_to=st.none() | IDS,
     data=st.none() | st.dictionaries(WORDS, st.integers(-9, 9) | WORDS),
-    at=st.none() | st.integers(0, 2**32),
+    at=st.none() | st.integers(10**8, 2**32),  # of eight digits it is a date
 )
 
 

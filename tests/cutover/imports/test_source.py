@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import sqlite3
+import tracemalloc
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from cutover.imports import source
 from cutover.imports.source import SourceRow, SourceUnreadable, open_rows
 from tests.support.postgres import execute, own_schema
 
@@ -55,8 +57,8 @@ def test_files_of_every_kind_hold_the_same_rows(tmp_path: Path, kind: str, packi
     """Each with the line where it begins; the position ends at the size."""
     path = tmp_path / f"rows{kind}{packing}"
     path.write_bytes(PACKED[packing](written(kind)))
-    for source in (str(path), path.as_uri()):
-        with open_rows(source) as rows:
+    for place in (str(path), path.as_uri()):
+        with open_rows(place) as rows:
             assert list(rows.rows) == list(map(SourceRow, LINES[kind], VALUES))
             assert rows.position() == rows.size == path.stat().st_size
 
@@ -65,7 +67,11 @@ def test_files_of_every_kind_hold_the_same_rows(tmp_path: Path, kind: str, packi
     ("name", "content", "faults"),
     [
         ("a.csv", b"a,b\n1,2\n3\n\n4,5,6\n", {3: "1 fields where", 5: "3 fields where"}),
-        ("a.csv", b'a,b\n1,"2\n3,4\n', {2: "unexpected end of data"}),
+        (
+            "a.csv",
+            b'a,b\n1,"2\n3,4\n',
+            {2: "unexpected end of data, in one row of the lines 2"},
+        ),
         ("a.csv", b'a,b\n"1"x,2\n3,4\n', {2: "',' expected after"}),
         ("a.jsonl", b'{"a":1}\n[2]\n\n{"a":\n', {2: "no JSON object", 4: "no JSON object"}),
         ("a.jsonl", b'{"a":"\xff"}\n{"a":1}\n', {1: "no JSON object in UTF-8"}),
@@ -83,10 +89,40 @@ def test_a_row_that_cannot_be_read_is_named_by_its_line(
 
 
 @pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("a.jsonl", b'{"a":"', b'"}\n{"a":"x"}\n'),
+        ("a.jsonl.gz", b'{"a":"', b'"}\n{"a":"x"}\n'),
+        ("a.csv", b"a\n", b"\nx\n"),
+        ("a.csv", b'a\n"', b"\nx\n"),
+        ("a.csv", b'a\n"' + b"x\n" * 9, b'"\nx\n'),
+    ],
+)
+def test_a_line_that_is_too_long_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, before: bytes, after: bytes
+) -> None:
+    """It is never in memory whole, and the rows after it are read."""
+    monkeypatch.setattr(source, "_LONGEST", 1 << 18)
+    content = before + b"y" * (1 << 24) + after
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content, 1) if name.endswith(".gz") else content)
+    tracemalloc.start()
+    try:
+        with open_rows(str(path)) as rows:
+            found = [(bool(row.fault), dict(row.values)) for row in rows.rows]
+        assert tracemalloc.get_traced_memory()[1] < 1 << 23
+    finally:
+        tracemalloc.stop()
+    assert found == [(True, {}), (False, {"a": "x"})]
+
+
+@pytest.mark.parametrize(
     ("name", "content", "why"),
     [
         ("a.xlsx", b"", "known are .csv, .tsv, .jsonl, .ndjson, each also .gz or .zst"),
         ("a.csv", b"", "line 1: no columns"),
+        ("a.csv", "a,b\n".encode("utf-16"), "line 1 is no UTF-8: convert the file"),
+        ("a.csv", "编号\n".encode("gbk"), "line 1 is no UTF-8: convert the file"),
         ("a.csv.gz", gzip.compress(written(".csv"))[:-9], "Compressed file ended"),
         ("a.csv.gz", b"no gzip", "Not a gzipped file"),
         ("a.csv.zst", zstandard.compress(written(".csv"))[:-3], "it does not end"),
@@ -130,6 +166,25 @@ def test_a_query_of_an_sqlite_file_returns_rows(tmp_path: Path) -> None:
         pass
     with closing(sqlite3.connect(tmp_path / "old ones.db")) as file:
         assert file.execute("SELECT count(*) FROM said").fetchone() == (3,)
+
+
+def test_a_text_of_an_sqlite_file_that_is_no_utf8_costs_its_row() -> None:
+    """And not those after it."""
+    query = "SELECT CAST(x'6162ff' AS TEXT) AS text UNION ALL SELECT 'x'"
+    with open_rows("sqlite://", query) as rows:
+        assert [row.values["text"] for row in rows.rows] == ["ab\udcff", "x"]
+
+
+def test_a_query_that_fails_between_its_rows_ends_them() -> None:
+    """As a file that is cut off does: with a reason."""
+    query = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 9999) "
+        "SELECT json(CASE i WHEN 3000 THEN '{' ELSE i END) AS text FROM n"
+    )
+    with open_rows("sqlite://", query) as rows:
+        assert next(rows.rows).values == {"text": "1"}
+        with pytest.raises(SourceUnreadable, match="'sqlite://' cannot be read: malformed JSON"):
+            list(rows.rows)
 
 
 @pytest.mark.sockets
