@@ -18,6 +18,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f]*
 # Some providers refuse a message that is blank, others answer it with anything.
 Text = Annotated[str, Meta(min_length=1, max_length=65_536, pattern=r"^\s*[^\s\x00][^\x00]*\Z")]
 PromptValue = Annotated[str, Meta(max_length=8_192, pattern=r"^[^\x00]*\Z")] | int | float | None
+Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 ToolStatus = Literal["running", "done", "error"]

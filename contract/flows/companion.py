@@ -15,7 +15,7 @@ from contract.flow import (
     Pausing,
     always_recorded,
 )
-from contract.flows.chat import Identifier, Text, check_options
+from contract.flows.chat import Identifier, Share, Text, check_options
 from contract.flows.session import LEARNS_WITHIN
 from contract.grammar import Grammar, many, maybe, one
 from contract.human import Form, FormValue, HumanAnswer
@@ -24,7 +24,6 @@ from contract.wire.sse import NamedEventEncoder
 
 Feeling = Literal["neutral", "joy", "affection", "sadness", "anger", "fear", "surprise", "disgust"]
 Status = Literal["completed", "suspended", "failed"]
-Share = Annotated[float, Meta(ge=0, le=1)]
 
 MOST_OF_AN_IMAGE = 8 << 20
 """Bytes of an image, decoded."""
@@ -80,8 +79,8 @@ class CompanionOptions(
     `lock_ttl` in seconds, `history_tokens` in estimated tokens; 0 `max_tokens` means the model's
     own limit. Facts read in a picture are proposed as memories from `least_confidence` on.
     Conversations of `extract_from` messages and more are read for memories as those of `session`
-    are; 0 turns that off. The
-    `summary` is that of the working memory. `texts` overrides the fixed texts by their names.
+    are; 0 turns that off. The `summary` is that of the working memory. `texts` overrides the fixed
+    texts by their names.
     """
 
     model_id: str = "gpt-4.1"

@@ -17,9 +17,9 @@ from contract.flow import (
     StoreEndpoint,
 )
 from contract.flows.chat import Identifier, Text, check_texts
-from contract.flows.session import StoredMessage, unknown_session
+from contract.flows.session import StoredMessage, stored_messages, unknown_session
 from contract.grammar import Grammar, many, maybe, one
-from contract.human import HumanAnswer
+from contract.human import HumanAnswer, PendingQuestion
 from contract.wire import Dialect
 from contract.wire.sse import NamedEventEncoder
 from contract.workers import Risk, WorkerArgument
@@ -55,8 +55,8 @@ class OpsOptions(
 ):
     """Options of the ops flow.
 
-    `max_iterations` where the request names none. `approvals`: risky instructions are asked for, or
-    refused where nobody can approve. `history_tokens` in estimated tokens, `lock_ttl` in seconds; 0
+    `max_iterations` where the request names none. `approvals`: risky instructions are asked for,
+    or refused without an approver. `history_tokens` in estimated tokens, `lock_ttl` in seconds; 0
     `max_tokens` means the model's own limit. `texts` overrides the fixed texts by their names.
     """
 
@@ -195,20 +195,20 @@ async def session(sessions: SessionStore, arguments: Mapping[str, str]) -> OpsSe
     iteration = next((_iteration(turn.data) for turn in reversed(turns) if turn.data), 0)
     pending: PendingApproval | UnsetType = UNSET
     for question in questions:
-        asked = {field.name: field.value for field in question.form.fields}
-        iteration = int(str(asked["iteration"]))
-        pending = PendingApproval(
-            question.hitl_id,
-            str(asked["worker"]),
-            str(asked["action"]),
-            msgspec.json.decode(str(asked["args"]), type=dict[str, WorkerArgument]),
-            msgspec.convert(asked["risk"], Risk),
-        )
-    messages = (
-        StoredMessage(turn.message_id, turn.role, turn.content, turn.reply_to or UNSET)
-        for turn in turns
+        iteration, pending = pending_approval(question)
+    return OpsSession(name, iteration, stored_messages(turns), pending)
+
+
+def pending_approval(question: PendingQuestion) -> tuple[int, PendingApproval]:
+    """Read the instruction, and its iteration, from the form that asks for its approval."""
+    shown = {field.name: str(field.value) for field in question.form.fields}
+    return int(shown["iteration"]), PendingApproval(
+        question.hitl_id,
+        shown["worker"],
+        shown["action"],
+        msgspec.json.decode(shown["args"], type=dict[str, WorkerArgument]),
+        msgspec.convert(shown["risk"], Risk),
     )
-    return OpsSession(name, iteration, tuple(messages), pending)
 
 
 def _iteration(data: Mapping[str, object]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 import msgspec
@@ -10,9 +10,10 @@ from msgspec import UNSET, Meta, UnsetType
 
 from contract.errors import Refused
 from contract.flow import Event, FlowSpec, SessionStore, StoreEndpoint, always_recorded
-from contract.flows.chat import Identifier, Text
+from contract.flows.chat import Identifier, Share, Text
 from contract.grammar import Grammar, many, maybe, one
 from contract.model import Usage
+from contract.stores import Turn
 from contract.wire import Dialect, ErrorPaths, EventNames, TextPaths
 from contract.wire.sse import data_frame
 
@@ -56,9 +57,9 @@ class SessionOptions(
     recall_limit: Annotated[int, Meta(ge=0, le=20)] = 5
     extract_from: Annotated[int, Meta(ge=0)] = 4
     extraction: Literal["changes", "facts"] = always_recorded("changes")
-    least_confidence: Annotated[float, Meta(ge=0, le=1)] = 0.3
-    near_similarity: Annotated[float, Meta(ge=0, le=1)] = 0.65
-    same_similarity: Annotated[float, Meta(ge=0, le=1)] = 0.9
+    least_confidence: Share = 0.3
+    near_similarity: Share = 0.65
+    same_similarity: Share = 0.9
     unknown_session: Literal["create", "refuse"] = always_recorded("create")
     lock_ttl: Annotated[float, Meta(gt=0)] = 60.0
 
@@ -164,6 +165,14 @@ class StoredMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     reply_to: str | UnsetType = UNSET
 
 
+def stored_messages(turns: Iterable[Turn]) -> tuple[StoredMessage, ...]:
+    """Return turns as clients read them."""
+    return tuple(
+        StoredMessage(turn.message_id, turn.role, turn.content, turn.reply_to or UNSET)
+        for turn in turns
+    )
+
+
 class SessionMessages(msgspec.Struct, frozen=True):
     """Every message of a session, oldest first."""
 
@@ -187,11 +196,7 @@ async def messages(sessions: SessionStore, arguments: Mapping[str, str]) -> Sess
     turns = await sessions.turns(session)
     if not turns:
         raise unknown_session()
-    stored = (
-        StoredMessage(turn.message_id, turn.role, turn.content, turn.reply_to or UNSET)
-        for turn in turns
-    )
-    return SessionMessages(session, tuple(stored))
+    return SessionMessages(session, stored_messages(turns))
 
 
 async def delete(sessions: SessionStore, arguments: Mapping[str, str]) -> None:

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from contract.errors import CutoverError, Refused, visible
-from contract.flows.ops import MOST_ITERATIONS, OPS, OpsRequest
-from contract.human import Form, HumanAnswer
+from contract.flows.ops import MOST_ITERATIONS, OPS, OpsRequest, pending_approval
+from contract.human import HumanAnswer, PendingQuestion
 from contract.wire import WireReader
 from cutover.cli.terminal import refusals, tables
 from cutover.flows import DEFAULT_CONFIG, settings_at
@@ -151,8 +151,8 @@ class TerminalTurn:
         pause = await self.pauses.get(approval_id)
         if pause is None or pause.flow != OPS.name or pause.question is None:
             raise UnknownApproval(approval_id)
-        asked = _asked(pause.question.form)
-        self._print(f"{asked['worker']}.{asked['action']} {asked['args']}", asked["risk"])
+        question = PendingQuestion(approval_id, pause.question.form)
+        self._print_instruction(msgspec.to_builtins(pending_approval(question)[1]))
         return await self._decide(approval_id)
 
     async def _decide(self, approval_id: str) -> str:
@@ -191,8 +191,7 @@ class TerminalTurn:
     def _print_event(self, name: str, data: dict[str, Any]) -> None:
         match name:
             case "step":
-                args = msgspec.json.encode(data["args"]).decode() if data["args"] else ""
-                self._print(f"{data['worker']}.{data['action']} {args}".rstrip(), data["risk"])
+                self._print_instruction(data)
             case "progress":
                 self.console.print(f"  [dim]{_shown(data['message'])}[/]", highlight=False)
             case "result":
@@ -208,13 +207,12 @@ class TerminalTurn:
             case _:
                 pass
 
-    def _print(self, instruction: str, risk: str) -> None:
-        colour = _COLOURS[risk]
-        self.console.print(f"{_shown(instruction)} [{colour}]{risk}[/]", highlight=False)
-
-
-def _asked(form: Form) -> dict[str, str]:
-    return {field.name: str(field.value) for field in form.fields}
+    def _print_instruction(self, data: dict[str, Any]) -> None:
+        risk, args = data["risk"], data["args"]
+        instruction = f"{data['worker']}.{data['action']}"
+        if args:
+            instruction += f" {msgspec.json.encode(args).decode()}"
+        self.console.print(f"{_shown(instruction)} [{_COLOURS[risk]}]{risk}[/]", highlight=False)
 
 
 def _shown(text: str) -> str:
