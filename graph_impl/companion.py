@@ -191,11 +191,8 @@ async def _human(state: MessageState, runtime: Companion) -> MessageState:
 async def _learning(state: MessageState, runtime: Companion) -> MessageState:
     """Learn from the conversation; what fails is not learnt."""
     context, reply = runtime.context, msgspec.convert(state["reply"], Turn)
-    try:
-        turns = (*context.earlier, context.turn)
-        await rules.learn(context.request, context.effects, turns, reply)
-    except EffectFailed as failure:
-        log.warning("nothing is learnt: %s", failure.fault.code)
+    turns = (*context.earlier, context.turn)
+    await rounds.attempt_learning(rules.learn(context.request, context.effects, turns, reply))
     return {}
 
 

@@ -152,3 +152,11 @@ async def recalled(effects: Effects, query: Recall | None) -> tuple[MemoryEntry,
     except EffectFailed as failure:
         log.warning("nothing is recalled: %s", failure.fault.code)
         return ()
+
+
+async def attempt_learning(learning: Awaitable[None]) -> None:
+    """Await what learns from a conversation; what fails is not learnt."""
+    try:
+        await learning
+    except EffectFailed as failure:
+        log.warning("nothing is learnt: %s", failure.fault.code)

@@ -7,7 +7,6 @@ thread is stored once the answer is whole, before `extract_memory` ends the stre
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from contract.errors import EffectFailed
 from contract.flow import Event, Flow
 from contract.flows.session import (
     SessionCreated,
@@ -41,10 +39,9 @@ from graph_impl.templates import FOLDER, read_prompt
 from graph_impl.threads import Threads
 from rules import session as rules
 from rules.conversation import end_session_turn, tool_answer
+from rules.memories import as_paragraph
 from rules.prompts import Render
 from rules.session import SESSION_PROMPT, SessionTurnRequest
-
-log = logging.getLogger(__name__)
 
 
 class SessionState(RoundState, total=False):
@@ -80,7 +77,7 @@ async def _recall_memory(_: SessionState, runtime: Session) -> SessionState:
         await context.sink.push(SessionCreated(SessionData(session)))
     await context.sink.send(Thinking())
     query = rules.recall(context.request, new=context.new)
-    return {"memories": rules.memories_text(await rounds.recalled(context.effects, query))}
+    return {"memories": as_paragraph(await rounds.recalled(context.effects, query))}
 
 
 async def _process(
@@ -119,17 +116,12 @@ async def _tools(state: SessionState, runtime: Session) -> SessionState:
 
 
 async def _extract_memory(state: SessionState, runtime: Session) -> SessionState:
-    """End the stream, then draw facts from the conversation and remember them.
-
-    What fails is not learnt; nor is anything of a session that was deleted meanwhile.
-    """
-    context, effects = runtime.context, runtime.context.effects
+    """End the stream, then learn from the conversation."""
+    context = runtime.context
     reply = msgspec.convert(state["reply"], Turn)
     await context.sink.send(rules.done(reply, msgspec.convert(state["usage"], Usage)))
-    try:
-        await rules.learn(context.request, effects, (*context.earlier, context.turn), reply)
-    except EffectFailed as failure:
-        log.warning("nothing is learnt: %s", failure.fault.code)
+    turns = (*context.earlier, context.turn)
+    await rounds.attempt_learning(rules.learn(context.request, context.effects, turns, reply))
     return {}
 
 

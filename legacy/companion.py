@@ -166,10 +166,9 @@ async def _message(reply: Reply) -> Events:
                 messages += _answers(todo, results)
     if reply.stored is not None and options.extract_from:
         with node("memory_extraction"):
-            try:
-                await rules.learn(reply.request, effects, reply.turns, reply.stored)
-            except EffectFailed as failure:
-                log.warning("nothing is learnt: %s", failure.fault.code)
+            await rounds.attempt_learning(
+                rules.learn(reply.request, effects, reply.turns, reply.stored)
+            )
 
 
 def _answers(todo: questions.Round, results: Mapping[str, ToolResult]) -> tuple[Message, ...]:

@@ -1,4 +1,4 @@
-"""What the flows share: a round of tools, and memories recalled where that works.
+"""What the flows share: a round of tools, and memories recalled and learnt where that works.
 
 The rules start no task and write no log: each stack has this of its own.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 
 from contract.errors import EffectFailed
@@ -41,3 +41,11 @@ async def recalled(effects: Effects, query: Recall | None) -> tuple[MemoryEntry,
     except EffectFailed as failure:
         log.warning("nothing is recalled: %s", failure.fault.code)
         return ()
+
+
+async def attempt_learning(learning: Awaitable[None]) -> None:
+    """Await what learns from a conversation; what fails is not learnt."""
+    try:
+        await learning
+    except EffectFailed as failure:
+        log.warning("nothing is learnt: %s", failure.fault.code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -23,9 +22,8 @@ from legacy import rounds
 from legacy.templates import FOLDER, read_prompt
 from rules import session as rules
 from rules.conversation import ModelAnswer, end_session_turn, question, tool_answer, tool_round
+from rules.memories import as_paragraph
 from rules.session import SESSION_PROMPT, SessionTurnRequest
-
-log = logging.getLogger(__name__)
 
 DIAGRAM = """graph TD;
 	__start__ --> recall_memory;
@@ -53,7 +51,7 @@ def session(prompts: Path = FOLDER) -> Flow:
                     yield SessionCreated(SessionData(session_id))
                 yield Thinking()
                 found = await rounds.recalled(effects, rules.recall(request, new=new))
-                memories = rules.memories_text(found)
+                memories = as_paragraph(found)
             messages: tuple[Message, ...] = ()
             tools: tuple[ToolSpec, ...] = ()
             for round_number in range(options.max_tool_iterations + 1):
@@ -83,9 +81,6 @@ def session(prompts: Path = FOLDER) -> Flow:
             return
         with node("extract_memory"):
             yield rules.done(reply, usage)
-            try:
-                await rules.learn(request, effects, turns, reply)
-            except EffectFailed as failure:
-                log.warning("nothing is learnt: %s", failure.fault.code)
+            await rounds.attempt_learning(rules.learn(request, effects, turns, reply))
 
     return flow

@@ -22,9 +22,9 @@ _FENCED = re.compile(r"```(?:json)?(.*?)```", re.DOTALL)
 _KEYS = ("memories", "facts", "items", "operations")
 _TEXTS = ("text", "content", "fact", "memory")
 
-
 KIND: Final = "memory_confirm"
 """Kind of the question that confirms memories."""
+_HEADING: Final = "\n\n相关记忆：\n"
 
 
 class Fact(msgspec.Struct, frozen=True):
@@ -73,6 +73,12 @@ async def remember(
 def as_list(memories: Iterable[MemoryEntry]) -> str:
     """Return memories as a list, each on one line."""
     return "\n".join(f"- {' '.join(memory.text.split())}" for memory in memories)
+
+
+def as_paragraph(memories: Iterable[MemoryEntry]) -> str:
+    """Return memories as the paragraph that ends a system prompt; "" without any."""
+    listed = as_list(memories)
+    return _HEADING + listed if listed else ""
 
 
 def items(answer: str) -> list[Any]:

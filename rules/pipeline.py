@@ -32,8 +32,8 @@ from rules.conversation import (
     prompt_messages,
     read_text,
 )
+from rules.memories import as_paragraph
 from rules.prompts import Render, with_history
-from rules.session import memories_text
 
 PipelineTurn = Request[PipelineRequest, PipelineOptions]
 """The request of one turn."""
@@ -227,7 +227,7 @@ def prompt(request: PipelineTurn, memories: Iterable[MemoryEntry]) -> dict[str, 
     return {
         "system_prompt": request.options.system_prompt,
         "speakers": "\n\n" + "".join(speakers) if speakers else "",
-        "memories": memories_text(memories),
+        "memories": as_paragraph(memories),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from contract.flow import Request
@@ -17,7 +17,7 @@ from contract.flows.session import (
 )
 from contract.model import ModelCall, SystemMessage, Usage, UserMessage
 from contract.ports import Effects
-from contract.stores import MemoryEntry, Reading, Recall, Turn
+from contract.stores import Reading, Recall, Turn
 from rules.conversation import (
     Layout,
     check_model,
@@ -27,7 +27,7 @@ from rules.conversation import (
     window,
 )
 from rules.extraction import lessons as extraction
-from rules.memories import as_list, confident_facts, remember
+from rules.memories import confident_facts, remember
 from rules.prompts import Render
 
 SessionTurnRequest = Request[SessionRequest, SessionOptions]
@@ -35,7 +35,6 @@ SessionTurnRequest = Request[SessionRequest, SessionOptions]
 
 SESSION_PROMPT: Final = "{system_prompt}{memories}"
 """Stands in for a missing prompt file; in `str.format` syntax."""
-MEMORIES_HEADING: Final = "\n\n相关记忆：\n"
 EXTRACTION_PROMPT: Final = (
     "从下面的对话中提取关于用户、值得长期记住的事实（身份、偏好、计划、关系）。\n"
     '只输出 JSON：{"facts": ["…"]}；没有就输出 {"facts": []}。不要输出对话里没有的内容。'
@@ -103,12 +102,6 @@ async def lay_out(
     system = render({"system_prompt": options.system_prompt, "memories": memories})
     messages = prompt_messages(system, window(earlier, options.history_tokens), turn)
     return messages, await effects.tools.list("offer") if options.enable_tools else ()
-
-
-def memories_text(memories: Iterable[MemoryEntry]) -> str:
-    """Return memories as they end the system prompt; "" without any."""
-    listed = as_list(memories)
-    return MEMORIES_HEADING + listed if listed else ""
 
 
 def done(stored: Turn, usage: Usage) -> SessionDone:
