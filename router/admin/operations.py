@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
 import msgspec
@@ -117,14 +118,14 @@ class Operations:
             raise Problem(422, "invalid_request", f"{key}: {error}") from error
         if share.enable is not None:
             values["enable_langgraph"] = share.enable
-        return await self._edit(who, what, flow, values)
+        return await self._edit_flow(who, what, flow, values)
 
     async def rollback(self, who: str, flow: str) -> FlowPage:
         """Send everything of a flow to legacy; 409 where legacy is not part of this deployment."""
         self.flow(flow)
         if "legacy" not in self.router.stacks:
             raise Problem(409, "no_legacy_stack", "there is no stack to roll back to")
-        return await self._edit(who, "rollback", flow, {"enable_langgraph": False})
+        return await self._edit_flow(who, "rollback", flow, {"enable_langgraph": False})
 
     async def reset(self, who: str, flow: str, stack: str) -> FlowPage:
         """Close a breaker, here and, with the next synchronisation, in routers that share it."""
@@ -162,7 +163,6 @@ class Operations:
         tables: dict[tuple[str, str], dict[str, Any] | None] = {("models", new.id): table}
         if provider is not None:
             tables["providers", provider.name] = _table(provider, "name")
-
         return await self._edit_models(who, new.id, lambda _: tables)
 
     async def remove_model(self, who: str, model_id: str) -> ModelsPage:
@@ -190,24 +190,9 @@ class Operations:
     async def _edit_models(
         self, who: str, model_id: str, plan: Callable[[Settings], Tables]
     ) -> ModelsPage:
-        async with self._editing:
-            try:
-                edited = await asyncio.to_thread(self._write_models, who, model_id, plan)
-            except EditRefused as refused:
-                raise Problem(422, "invalid_request", str(refused)) from refused
-            except (ConfigRefused, NotWritten) as error:
-                raise Problem(409, "not_written", str(error)) from error
-            if edited.changed:
-                self.watched.adopt(edited.text)
-        return self.registry()
-
-    def _write_models(self, who: str, model_id: str, plan: Callable[[Settings], Tables]) -> Edited:
-        """Edit the file and record it, in a thread: the caller may disconnect in between."""
-        known = set(self.models.entries)
-
         def check(new: Settings) -> None:
             for key, name in default_models(new):
-                if name in known and name not in new.models:
+                if name in self.models.entries and name not in new.models:
                     why = f"{key} = {name!r} would be none of the models: add that one first"
                     raise EditRefused(why)
             try:
@@ -215,37 +200,45 @@ class Operations:
             except CutoverError as error:
                 raise EditRefused(error) from error
 
-        edited = edit_tables(self.watched.path, self.router.flows, plan, check)
-        if edited.changed:
-            key, what = f"models.{model_id}.provider", "model changed"
-            if key in edited.after and edited.before[key] is None:
-                what = "model added"
-            elif key in edited.after and edited.after[key] is None:
-                what = "model removed"
-            self._record(_change(who, what, "", edited.before, edited.after), edited)
-        return edited
+        edit = partial(edit_tables, self.watched.path, self.router.flows, plan, check)
+        await self._edit(who, edit, partial(_model_change, model_id))
+        return self.registry()
 
-    async def _edit(self, who: str, what: str, flow: str, values: Mapping[str, Value]) -> FlowPage:
+    async def _edit_flow(
+        self, who: str, what: str, flow: str, values: Mapping[str, Value]
+    ) -> FlowPage:
+        edit = partial(edit_flow, self.watched.path, self.router.flows, flow, values)
+        await self._edit(who, edit, lambda _: what, flow)
+        return flow_page(self.router, flow)
+
+    async def _edit(
+        self,
+        who: str,
+        edit: Callable[[], Edited],
+        describe: Callable[[Edited], str],
+        flow: str = "",
+    ) -> None:
+        """Edit the file, and put what it holds in force; `describe` says what was changed."""
+
+        def edit_on_record() -> Edited:
+            edited = edit()
+            if edited.changed:
+                change = _change(who, describe(edited), flow, edited.before, edited.after)
+                self.audit(change)
+                if self.edited is not None:
+                    self.edited(change, edited.settings.version)
+            return edited
+
         async with self._editing:
             try:
-                edited = await asyncio.to_thread(self._write, who, what, flow, values)
+                # In one thread: the caller may disconnect in between.
+                edited = await asyncio.to_thread(edit_on_record)
+            except EditRefused as refused:
+                raise Problem(422, "invalid_request", str(refused)) from refused
             except (ConfigRefused, NotWritten) as error:
                 raise Problem(409, "not_written", str(error)) from error
             if edited.changed:
                 self.watched.adopt(edited.text)
-        return flow_page(self.router, flow)
-
-    def _write(self, who: str, what: str, flow: str, values: Mapping[str, Value]) -> Edited:
-        """Edit the file and record it, in a thread: the caller may disconnect in between."""
-        edited = edit_flow(self.watched.path, self.router.flows, flow, values)
-        if edited.changed:
-            self._record(_change(who, what, flow, edited.before, edited.after), edited)
-        return edited
-
-    def _record(self, change: Change, edited: Edited) -> None:
-        self.audit(change)
-        if self.edited is not None:
-            self.edited(change, edited.settings.version)
 
     def flow(self, flow: str) -> FlowPage:
         """Return a flow that is served here."""
@@ -285,6 +278,16 @@ def _table(page: msgspec.Struct, *without: str) -> dict[str, Any]:
     """Return a body as a table of the file, without what it leaves to defaults."""
     values = {name: getattr(page, name) for name in page.__struct_fields__ if name not in without}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _model_change(model_id: str, edited: Edited) -> str:
+    """Describe an edit of a model, by what became of its provider."""
+    provider = f"models.{model_id}.provider"
+    if provider in edited.after and edited.before[provider] is None:
+        return "model added"
+    if provider in edited.after and edited.after[provider] is None:
+        return "model removed"
+    return "model changed"
 
 
 def _change(
