@@ -109,6 +109,10 @@ class Operation:
         call = msgspec.json.decode(args, type=self.arguments)
         return ".".join(getattr(call, name) for name in self.names)
 
+    def call_name(self, args: bytes) -> str:
+        """Name a call: the label and, where it has one, its subject."""
+        return f"{self.label} {self.subject(args)}".rstrip()
+
 
 MODEL_STREAM: Final = Operation(
     "model", "stream", ModelCall, Chunk, "read", streams=True, whole=True

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -37,13 +37,13 @@ from router.routing.assignment import Assigner, Decision
 from router.serving.run import Run
 from router.serving.stack import Stack
 from router.serving.stream import CLAIM_LOST, STOP_SECONDS, STOPPING, ServedStream
+from router.serving.write_patience import WritePatience
 from router.shadow.sessions import IdleGate
 from router.shadow.shadows import Ledger, Shadows
 from router.stack import IncomingRequest, StackName
 
 log = logging.getLogger(__name__)
 
-_SLICE_SECONDS = 0.25
 _UNKNOWN = "no such exchange was served; its id is the response header x-cutover-exchange"
 _TEXT_FRAMES = 1_000
 """Frames in which the first text is looked for."""
@@ -79,6 +79,7 @@ class Router:
     traces: Traces = field(default_factory=Traces)
     write_journal: WriteJournal | None = None
     draining: bool = field(default=False, init=False)
+    write_patience: WritePatience = field(init=False)
     counts: RouterCounts = field(init=False)
     """What was done since the start."""
     _budget: Budget = field(init=False)
@@ -87,10 +88,10 @@ class Router:
     _writes: dict[str, ExchangeWrites] = field(default_factory=dict, init=False)
     _remainders: Remainders | None = field(default=None, init=False)
     _closing: set[asyncio.Task[None]] = field(default_factory=set, init=False)
-    _write_patience: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.counts = self.assigner.counts
+        self.write_patience = WritePatience(lambda: self.settings().server.drain_write_seconds)
         self._budget = Budget(self.settings().limits.total_bytes)
         self.ledger.on_settled = self._settled
 
@@ -245,12 +246,8 @@ class Router:
             for one in self._open.values():
                 if not one.stream.exchange.writes:
                     one.stream.abort(STOPPING)
-            await self._wait(asyncio.sleep, left)
+            await self.write_patience.wait(asyncio.sleep, left)
         self.cut()
-
-    def abandon_writes(self) -> None:
-        """Wait no longer for writes than for anything else."""
-        self._write_patience = 0.0
 
     async def aclose(self, seconds: float) -> None:
         """Finish what has begun, shadows included, within so many seconds; writes may take more.
@@ -265,7 +262,7 @@ class Router:
         left = max(seconds, 2 * STOP_SECONDS)
         await asyncio.sleep(0)  # senders have been cancelled, and need a turn to close
         while self._closing and (most := max(left, self._write_seconds_left())) > 0:
-            left -= await self._wait(self._one_closed, most)
+            left -= await self.write_patience.wait(self._one_closed, most)
         for one in self._unsettled.values():
             for write in one.stream.exchange.writes:
                 _log_cut_write(one.stream, write)
@@ -274,35 +271,10 @@ class Router:
     async def _one_closed(self, seconds: float) -> None:
         await asyncio.wait(set(self._closing), timeout=seconds)
 
-    async def _wait(self, wait: Callable[[float], Awaitable[object]], seconds: float) -> float:
-        """Wait for a slice of so many seconds; return what of it was spent.
-
-        In slices, so that a suspended machine does not use up the shutdown budget.
-        """
-        loop = asyncio.get_running_loop()
-        most, began = min(seconds, _SLICE_SECONDS), loop.time()
-        await wait(most)
-        spent = min(loop.time() - began, most)
-        if self._write_patience is not None:
-            self._write_patience -= spent
-        return spent
-
     def _write_seconds_left(self) -> float:
-        """Return for how long a router that stops still waits for writes; 0 where none is made.
-
-        The patience is that for the writes under way when it is first asked for: flows that begin
-        others meanwhile do not add to it.
-        """
-        exchanges = [one.stream.exchange for one in self._unsettled.values()]
-        left = max((one.write_seconds_left for one in exchanges), default=0.0)
-        if left <= 0:
-            return 0.0
-        left += STOP_SECONDS  # at its deadline a write needs a moment to end
-        if self._write_patience is None:
-            self._write_patience = min(left, self.settings().server.drain_write_seconds or left)
-            count = sum(len(one.writes) for one in exchanges)
-            log.info("waiting for %d writes, at most %.1f s", count, self._write_patience)
-        return min(left, self._write_patience)
+        return self.write_patience.seconds_left(
+            [one.stream.exchange for one in self._unsettled.values()]
+        )
 
     def _pauses(self) -> Pauses:
         if self.pauses is None:
@@ -488,7 +460,7 @@ def _log_cut_write(stream: ServedStream, write: Entry) -> None:
         "cut off: flow=%s exchange=%s write=%s begun %.1f s ago; its outcome is unknown",
         context.spec.name,
         context.exchange,
-        f"{operation.label} {operation.subject(write.args)}".rstrip(),
+        operation.call_name(write.args),
         (stream.exchange.stamp() - write.at) / 1_000_000,
     )
 

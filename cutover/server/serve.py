@@ -95,7 +95,7 @@ class Server(uvicorn.Server):
             await super().shutdown(sockets)
         finally:
             if self.force_exit and not ending.done():  # a second signal
-                self._router.abandon_writes()
+                self._router.write_patience.end()
             ending.cancel()
 
     async def _end_streams(self) -> None:

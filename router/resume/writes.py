@@ -45,9 +45,8 @@ class ExchangeWrites:
             return await claim.begin(entry)
         if entry.operation in _UNWRITTEN:
             return True
-        operation, began = entry.operation, self.wall()
-        what = f"{operation.label} {operation.subject(entry.args)}".rstrip()
-        until = began + self.limits.of(operation, entry.args) + _MARGIN_SECONDS
+        began, what = self.wall(), entry.operation.call_name(entry.args)
+        until = began + self.limits.of(entry.operation, entry.args) + _MARGIN_SECONDS
         self._any = True
         try:
             await self.store.begin(

@@ -172,7 +172,7 @@ async def test_a_router_waits_for_writes_as_long_as_it_may(
     asking = asyncio.create_task(made.client(CASE.body, leaves_after=1, lingers=1.0))
     await asyncio.sleep(1.0)
     if most < 0:
-        made.router.abandon_writes()
+        made.router.write_patience.end()
     await made.router.aclose(0.1)
     assert now() == pytest.approx(ended, abs=0.3)
     cut = [one.getMessage() for one in caplog.records if "cut off" in one.getMessage()]
