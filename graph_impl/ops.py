@@ -427,8 +427,8 @@ def ops(prompts: Path = FOLDER) -> Flow:
             effects=effects, request=request, system=system, turn=turn, earlier=earlier
         )
         state: OpsState = {"iteration": 0, "left": [], "outcomes": [], "messages": []}
-        # five supersteps for each instruction, that one by one; some to spare
-        steps = 5 * MOST_INSTRUCTIONS * MOST_ITERATIONS + 10
+        # five supersteps for each instruction, one by one, to the first refused one; some to spare
+        steps = 5 * (MOST_INSTRUCTIONS + 1) * MOST_ITERATIONS + 10
         async with aclosing(run(graph, state, context, steps=steps)) as events:
             async for event in events:
                 yield event

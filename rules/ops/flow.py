@@ -63,6 +63,8 @@ NO_RESULT: Final = "no_result"
 """Code of an instruction whose worker ended without one."""
 TOO_MANY: Final = "too_many_iterations"
 """Code of a turn that took all of its iterations."""
+_DROPPED: Final = WorkerResult(ok=False, message="", code="dropped")
+"""Stands for the result of an instruction that a failure before it in its step has dropped."""
 _LONGEST_OBSERVATION: Final = 8_000
 """Characters of a result that a model reads."""
 
@@ -362,12 +364,20 @@ async def accept(
 # What follows from it
 
 
-def observed(answer: str, outcomes: Sequence[InstructionOutcome]) -> tuple[Message, ...]:
-    """Build the messages that let the model know what came of its step."""
+def observed(
+    decision: StepDecision,
+    outcomes: Sequence[InstructionOutcome],
+    dropped: Sequence[Instruction] = (),
+) -> tuple[Message, ...]:
+    """Build the messages that let the model know what came of its step, and what was dropped."""
     if not outcomes:
-        return AssistantMessage(answer), UserMessage("Error: no instruction and no final")
-    asked = answer or msgspec.json.encode({"instructions": [*map(_shown, outcomes)]}).decode()
-    return AssistantMessage(asked), UserMessage("\n".join(map(_observation, outcomes)))
+        return AssistantMessage(decision.answer), UserMessage(f"Error: {decision.unclear}")
+    whole = [*outcomes, *(InstructionOutcome(one, _DROPPED) for one in dropped)]
+    asked = msgspec.json.encode({"instructions": [*map(_shown, whole)]}).decode()
+    return (
+        AssistantMessage(decision.answer or asked),
+        UserMessage("\n".join(map(_observation, whole))),
+    )
 
 
 def _shown(outcome: InstructionOutcome) -> dict[str, Any]:
@@ -419,8 +429,8 @@ def check(
     """Decide what follows a step; `outcomes` are those of the step, `left` its instructions.
 
     `failed` is the code of an effect that failed. After an instruction that did not go well the
-    rest of a step is dropped. A step of which the rules were certain needs no reply of the model if
-    it went well.
+    rest of a step is dropped, and the model learns it. A step of which the rules were certain needs
+    no reply of the model if it went well.
     """
     if failed:
         return Checked("error", code=failed)
@@ -434,7 +444,7 @@ def check(
         return Checked("end", final="\n".join(messages) or text(request, "completed"))
     if iteration >= limit(request):
         return Checked("error", code=TOO_MANY)
-    return Checked("reason", observed=observed(decision.answer, outcomes))
+    return Checked("reason", observed=observed(decision, outcomes, left))
 
 
 async def finish(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -22,7 +22,11 @@ from contract.workers import (
 from rules.memories import json_values
 
 MOST_INSTRUCTIONS: Final = 10
-"""Instructions of one step; the model reads no result of those beyond."""
+"""Instructions of one step; those beyond are refused."""
+TOO_MANY: Final = "too_many_instructions"
+"""Code of those beyond."""
+MOST_READ: Final = 50
+"""Instructions that are read from one answer; with more of them it is unclear."""
 
 DEPLOYMENT: Final = ("deploy", "run")
 """The instruction that is carried out stage by stage."""
@@ -193,7 +197,7 @@ def next_batch(queue: Sequence[Instruction], *, serial: bool) -> Portion:
 
 
 class StepDecision(msgspec.Struct, frozen=True):
-    """What to do next: instructions, or the reply that ends the turn; neither if unclear.
+    """What to do next: instructions, or the reply that ends the turn; or why it is `unclear`.
 
     `answer` is what the model wrote; it wrote none where the rules were `certain`.
     """
@@ -202,6 +206,7 @@ class StepDecision(msgspec.Struct, frozen=True):
     instructions: tuple[Instruction, ...] = ()
     final: str = ""
     certain: bool = False
+    unclear: str = ""
 
 
 def read_decision(answer: str) -> StepDecision:
@@ -210,32 +215,39 @@ def read_decision(answer: str) -> StepDecision:
     Instructions are a list under a usual name, one object, or a list; they come before a `final`.
     """
     for value in json_values(answer):
-        found = tuple(_read(value))[:MOST_INSTRUCTIONS]
+        found = _listed(value)
+        if len(found) > MOST_READ:
+            return StepDecision(answer, unclear=f"more than {MOST_INSTRUCTIONS} instructions")
         if found:
-            return StepDecision(answer, found)
+            within, beyond = found[:MOST_INSTRUCTIONS], found[MOST_INSTRUCTIONS:]
+            refused = [replace(_instruction(one), refused=TOO_MANY) for one in beyond]
+            return StepDecision(answer, (*map(_instruction, within), *refused))
         final = value.get("final") if isinstance(value, dict) else None
         if isinstance(final, str) and final.strip():
             return StepDecision(answer, final=final)
-    return StepDecision(answer)
+    return StepDecision(answer, unclear="no instruction and no final")
 
 
-def _read(value: Any) -> Iterator[Instruction]:
+def _listed(value: Any) -> list[Any]:
+    """Return what is instructed; [] where nothing there names a worker."""
     if isinstance(value, dict):
-        value = next((value[key] for key in ("instructions", "steps") if key in value), [value])
-    for one in value if isinstance(value, list) else ():
-        if not isinstance(one, dict) or not isinstance(one.get("worker"), str):
-            continue
-        args, action = one.get("args", {}), one.get("action", "")
-        given = args if isinstance(args, dict) else {"args": args}
-        plain = {name: value for name, value in given.items() if value is not None}
-        nested = any(isinstance(value, dict | list) for value in plain.values())
-        wrong = nested or not isinstance(args, dict) or not isinstance(action, str)
-        yield Instruction(
-            one["worker"],
-            str(action),
-            {
-                name: str(value) if isinstance(value, dict | list) else value
-                for name, value in plain.items()
-            },
-            refused="bad_arguments" if wrong else "",
-        )
+        value = next((value[key] for key in ("instructions", "steps") if key in value), value)
+    listed = value if isinstance(value, list) else [value]
+    named = (isinstance(one, dict) and isinstance(one.get("worker"), str) for one in listed)
+    return listed if any(named) else []
+
+
+def _instruction(one: Any) -> Instruction:
+    """Read one instruction; what is none is refused, so that the model learns of it."""
+    fields = one if isinstance(one, dict) else {}
+    worker, action, args = fields.get("worker"), fields.get("action"), fields.get("args") or {}
+    given = args if isinstance(args, dict) else {"args": args}
+    plain = {name: value for name, value in given.items() if value is not None}
+    nested = [name for name, value in plain.items() if isinstance(value, dict | list)]
+    named = isinstance(worker, str) and isinstance(action, str | None)
+    return Instruction(
+        str(worker or ""),
+        str(action or ""),
+        plain | {name: str(plain[name]) for name in nested},
+        refused="" if named and given is args and not nested else "bad_arguments",
+    )

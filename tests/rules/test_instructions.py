@@ -12,8 +12,10 @@ from rules.ops.instructions import (
     DEPLOYMENT,
     INSTRUCTIONS,
     MOST_INSTRUCTIONS,
+    MOST_READ,
     RISKS,
     RISKY,
+    TOO_MANY,
     Instruction,
     StepDecision,
     assessed,
@@ -56,6 +58,8 @@ def test_instructions_are_read_however_they_are_wrapped(answer: str) -> None:
         ('{"final":"later","worker":"system","action":"disk"}', StepDecision(instructions=(DISK,))),
         ('{"final":" "}', StepDecision()),
         ('{"instructions":[{"action":"disk"},7]}', StepDecision()),
+        ('{"instructions":{"worker":"system","action":"disk"}}', StepDecision("", (DISK,))),
+        ('{"worker":"system","action":"disk","args":null}', StepDecision("", (DISK,))),
         ("two disks are full", StepDecision()),
         ("", StepDecision()),
         ("{" * 9_999, StepDecision()),
@@ -65,13 +69,31 @@ def test_an_answer_instructs_or_finishes_or_is_unclear(answer: str, expected: St
     """Instructions come before a final reply."""
     found = read_decision(answer)
     assert (found.instructions, found.final) == (expected.instructions, expected.final)
+    assert bool(found.unclear) == (expected == StepDecision())
+
+
+def listed(count: int) -> str:
+    """List the same instruction several times."""
+    one = '{"worker":"system","action":"disk"}'
+    return f"[{','.join([one] * count)}]"
 
 
 def test_a_step_has_only_so_many_instructions() -> None:
-    """Those beyond are not carried out."""
-    listed = '{"worker":"system","action":"disk"}'
-    answer = f"[{','.join([listed] * (MOST_INSTRUCTIONS + 1))}]"
-    assert read_decision(answer).instructions == (DISK,) * MOST_INSTRUCTIONS
+    """Those beyond are refused; an answer with very many is none."""
+    found = read_decision(listed(MOST_READ)).instructions
+    assert found[:MOST_INSTRUCTIONS] == (DISK,) * MOST_INSTRUCTIONS
+    assert {one.refused for one in found[MOST_INSTRUCTIONS:]} == {TOO_MANY}
+    assert len(found) == MOST_READ
+    flood = read_decision(listed(MOST_READ + 1))
+    assert (flood.instructions, flood.unclear) == ((), "more than 10 instructions")
+
+
+@pytest.mark.parametrize("other", ['{"action":"disk"}', "7", '"disk"', '{"worker":7}', "null"])
+def test_what_is_no_instruction_among_others_is_refused(other: str) -> None:
+    """The model took it for one, and learns that nothing was done."""
+    first, second = read_decision(f'[{{"worker":"system","action":"disk"}},{other}]').instructions
+    assert first == DISK
+    assert assessed(second).refused == "bad_arguments"
 
 
 @pytest.mark.parametrize(

@@ -58,21 +58,23 @@ def test_what_follows_a_step(
 
 
 def test_the_model_reads_what_came_of_its_step() -> None:
-    """Line by line, within bounds; after an unclear answer, that it was unclear."""
-    asked, told = ops.observed('{"worker":"system"}', (WELL, UNWELL))
+    """Line by line, within bounds; what was dropped, and why an answer was unclear."""
+    asked, told = ops.observed(StepDecision('{"worker":"system"}'), (WELL, UNWELL), (DISK,))
     assert asked == AssistantMessage('{"worker":"system"}')
     assert isinstance(told, UserMessage)
     assert told.content == (
         '{"worker":"system","action":"disk","args":{},"ok":true,"message":"two disks","data":[1]}\n'
         '{"worker":"system","action":"disk","args":{},"ok":false,"message":"no disks",'
-        '"code":"worker_timeout"}'
+        '"code":"worker_timeout"}\n'
+        '{"worker":"system","action":"disk","args":{},"ok":false,"message":"","code":"dropped"}'
     )
-    asked, told = ops.observed("", (WELL,))
+    asked, told = ops.observed(StepDecision(), (WELL,), (DISK,))
     assert isinstance(asked, AssistantMessage)
-    assert str(asked.content).startswith('{"instructions":[{"worker":"system"')
+    assert str(asked.content).count('"worker":"system"') == 2
     long = InstructionOutcome(DISK, WorkerResult(ok=True, message="x" * 99_999))
-    assert len(str(ops.observed("", (long,))[1].content)) < 9_000
-    assert "Error" in str(ops.observed("what", ())[1].content)
+    assert len(str(ops.observed(StepDecision(), (long,))[1].content)) < 9_000
+    unclear = StepDecision("what", unclear="no instruction and no final")
+    assert ops.observed(unclear, ())[1].content == "Error: no instruction and no final"
 
 
 def test_a_deployment_goes_from_stage_to_stage() -> None:

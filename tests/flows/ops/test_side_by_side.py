@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from contract.errors import Fault
@@ -90,13 +91,29 @@ async def test_a_step_with_a_risky_instruction_runs_one_by_one(stack: str) -> No
     ]
 
 
+@pytest.mark.parametrize(("first", "second"), DIRECTIONS)
+async def test_instructions_beyond_the_most_of_a_step_are_refused(first: str, second: str) -> None:
+    """Events, log and model say so of each."""
+    turn = shift("hm", steps(*[DISK] * 13), FINAL)
+    played = await same_on_both(turn, first, second)
+    assert len(played.world.workers.calls) == 10
+    assert played.wire.count("没有执行 system.disk：too_many_instructions") == 3
+    refused = [one.code for one in turn.house.audit.entries if one.event == "refused"]
+    assert refused == ["too_many_instructions"] * 3
+    assert str(played.asked[-1].messages[-1].content).count('"too_many_instructions"') == 3
+
+
 async def test_what_follows_a_failure_in_a_risky_step_is_dropped(stack: str) -> None:
     """The model is told, and decides anew."""
     unwell = {"system.disk": (Fail(Fault("worker_unavailable")),)}
     turn = shift("hm", steps(DISK, RESTART), FINAL, workers=unwell, human=(YES,))
     played = await play(stack, turn)
     assert [call.action for call in played.world.workers.calls] == ["disk"]
-    assert "worker_unavailable" in str(played.asked[-1].messages[-1].content)
+    told = str(played.asked[-1].messages[-1].content).splitlines()
+    assert "worker_unavailable" in told[0]
+    assert [msgspec.json.decode(told[1])[key] for key in ("action", "code")] == [
+        *("restart", "dropped"),
+    ]
     assert played.wire.endswith('"completed"}\n\n')
 
 
