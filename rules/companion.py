@@ -34,6 +34,7 @@ from rules import questions
 from rules.conversation import (
     Layout,
     check_model,
+    fixed_text,
     full_summary,
     lock_session,
     parameters,
@@ -41,6 +42,7 @@ from rules.conversation import (
     read_text,
     summary,
     tool_answer,
+    user_turn,
     window,
 )
 from rules.emotion import snippet
@@ -83,10 +85,7 @@ TEXTS: Mapping[str, str] = {
 
 def text(request: CompanionRequest, name: str, **values: object) -> str:
     """Return a fixed text with `{name}` of each value filled in."""
-    found = request.options.texts.get(name, TEXTS[name])
-    for key, value in values.items():
-        found = found.replace(f"{{{key}}}", str(value))
-    return found
+    return fixed_text(TEXTS, request.options.texts, name, **values)
 
 
 def owner(body: MessageTurn | ImageTurn) -> str:
@@ -108,13 +107,8 @@ async def admit(request: CompanionRequest, effects: Effects) -> tuple[Turn, tupl
     first_model = options.vision_model_id if pictured else options.model_id
     await check_model(effects, first_model, options.max_tokens)
     await lock_session(effects, session, options.lock_ttl)
-    turn = Turn(
-        message_id=await effects.ids.new("message"),
-        role="user",
-        content=text(request, "picture") if pictured else body.message,
-        chat_id=session,
-        user_id=body.user_id,
-    )
+    content = text(request, "picture") if pictured else body.message
+    turn = await user_turn(effects, session, content, body.user_id)
     earlier: tuple[Turn, ...] = ()
     if not pictured and options.history_limit > 0:
         earlier = await effects.conversations.history(

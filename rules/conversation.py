@@ -1,4 +1,4 @@
-"""Conversations with a model: prompts, turns and messages, calls and their answers.
+"""Conversations with a model: prompts, fixed texts, turns and messages, calls and their answers.
 
 Messages are such as providers accept; an answer is put together as it streams in.
 """
@@ -43,6 +43,7 @@ EARLY_ENDINGS: Final = frozenset({"content_filter", "length"})
 """Finish reasons after which a round's tool calls, cut short, are not run."""
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_VALUE: Final = re.compile(r"\{(\w+)\}")
 
 _ASCII_PER_TOKEN = 4
 NOTHING: Final = "这是本次对话的开始。"
@@ -64,6 +65,17 @@ def parameters(
         "current_time": local.strftime("%H:%M:%S"),
         **(overrides or {}),
     }
+
+
+def fixed_text(
+    texts: Mapping[str, str], overrides: Mapping[str, str], name: str, /, **values: object
+) -> str:
+    """Return a flow's fixed text with `{name}` of each value filled in."""
+
+    def value_of(found: re.Match[str]) -> str:
+        return str(values.get(found[1], found[0]))
+
+    return _VALUE.sub(value_of, overrides.get(name, texts[name]))
 
 
 def message_of(turn: Turn) -> Message:
@@ -249,6 +261,19 @@ def window(turns: Sequence[Turn], budget: int) -> tuple[Turn, ...]:
             break
         kept.append(turn)
     return tuple(reversed(kept))
+
+
+async def user_turn(
+    effects: Effects, session: str, content: str, user_id: str | None = None
+) -> Turn:
+    """Make the turn of a user's message to a session, under a fresh id; it is not stored yet."""
+    return Turn(
+        message_id=await effects.ids.new("message"),
+        role="user",
+        content=content,
+        chat_id=session,
+        user_id=user_id,
+    )
 
 
 async def store_reply(

@@ -31,6 +31,7 @@ from rules.conversation import (
     lock_session,
     prompt_messages,
     read_text,
+    user_turn,
 )
 from rules.memories import as_paragraph
 from rules.prompts import Render, with_history
@@ -103,13 +104,7 @@ async def admit(request: PipelineTurn, effects: Effects) -> Turn:
     body, options = request.body, request.options
     await check_model(effects, options.model_id, options.max_tokens)
     await lock_session(effects, body.session_id, options.lock_ttl)
-    return Turn(
-        message_id=await effects.ids.new("message"),
-        role="user",
-        content=body.message,
-        chat_id=body.session_id,
-        user_id=body.user_id,
-    )
+    return await user_turn(effects, body.session_id, body.message, body.user_id)
 
 
 def trim(turn: Turn) -> Turn:

@@ -24,6 +24,7 @@ from rules.conversation import (
     lock_session,
     prompt_messages,
     read_text,
+    user_turn,
     window,
 )
 from rules.extraction import lessons as extraction
@@ -57,20 +58,13 @@ async def admit(
     options, session = request.options, session_of(request)
     await check_model(effects, options.model_id, options.max_tokens)
     await lock_session(effects, session, options.lock_ttl)
-    message_id = await effects.ids.new("message")
+    turn = await user_turn(effects, session, request.body.message, request.body.user_id)
     earlier = await effects.conversations.history(
-        "history", session, before=message_id, limit=options.history_limit
+        "history", session, before=turn.message_id, limit=options.history_limit
     )
     begins = request.body.session_id is None
     if not (begins or earlier) and options.unknown_session == "refuse":
         raise unknown_session()
-    turn = Turn(
-        message_id=message_id,
-        role="user",
-        content=request.body.message,
-        chat_id=session,
-        user_id=request.body.user_id,
-    )
     await effects.conversations.put("message", turn)
     return turn, earlier, begins or not earlier
 

@@ -35,9 +35,11 @@ from rules.conversation import (
     acceptable_messages,
     check_model,
     end_session_turn,
+    fixed_text,
     lock_session,
     prompt_messages,
     read_text,
+    user_turn,
     window,
 )
 from rules.ops.instructions import (
@@ -89,10 +91,7 @@ TEXTS: Mapping[str, str] = {
 
 def text(request: OpsTurn, which: str, **values: str) -> str:
     """Return a fixed text with `{name}` of each value filled in."""
-    found = request.options.texts.get(which, TEXTS[which])
-    for key, value in values.items():
-        found = found.replace(f"{{{key}}}", value)
-    return found
+    return fixed_text(TEXTS, request.options.texts, which, **values)
 
 
 # The model
@@ -106,12 +105,7 @@ async def admit(request: OpsTurn, effects: Effects) -> tuple[Turn, tuple[Turn, .
     body, options, session = request.body, request.options, request.body.session_id
     await check_model(effects, options.model_id, options.max_tokens)
     await lock_session(effects, session, options.lock_ttl)
-    turn = Turn(
-        message_id=await effects.ids.new("message"),
-        role="user",
-        content=body.input,
-        chat_id=session,
-    )
+    turn = await user_turn(effects, session, body.input)
     earlier = await effects.conversations.history(
         "history", session, before=turn.message_id, limit=options.history_limit
     )

@@ -1,4 +1,4 @@
-"""Conversations: the newest turns that fit, and the estimate of their tokens."""
+"""Conversations: the newest turns that fit, the estimate of their tokens, fixed texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.stores import Turn
-from rules.conversation import estimate, window
+from rules.conversation import estimate, fixed_text, window
 
 
 def turns(*texts: str) -> tuple[Turn, ...]:
@@ -79,3 +79,18 @@ def test_the_estimate_is_what_its_sentence_says(text: str) -> None:
 def test_more_text_is_never_fewer_tokens(text: str, more: str) -> None:
     """A window that fits still fits when a turn is left out."""
     assert estimate(text) <= estimate(text + more) <= estimate(text) + estimate(more)
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{worker}: {code}", "{code}: {worker}"),
+        ("{x} {{code}} {worker", "{x} {{worker}} {worker"),
+        ("", ""),
+    ],
+)
+def test_values_of_a_fixed_text_are_filled_in_once(template: str, expected: str) -> None:
+    """What a value says is no place for another one: a model may have written it."""
+    overrides = {"refused": template}
+    found = fixed_text({"refused": "…"}, overrides, "refused", worker="{code}", code="{worker}")
+    assert found == expected
