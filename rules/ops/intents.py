@@ -23,12 +23,17 @@ _ENGLISH_ORDINALS: Final = (
     *("sixth", "seventh", "eighth", "ninth", "tenth"),
 )
 _CHINESE_NUMBERS: Final = "一二三四五六七八九十"
-_KIND: Final = r"(?: (?:one|container|file|process|disk))?\b"
+# "the last hour" and "the first time" refer to no result.
+_KIND: Final = (
+    r"(?: (?:one|container|file|process|disk)\b"
+    r"|(?=\s*(?:[,.;:!?'，。；：！？、)]|\Z)|\s(?:and|or|too|please|now|again)\b))"
+)
+_OTHER_KINDS: Final = r"(?!小时|钟头|月|星期|礼拜|季度|工作日|年|问题|步骤)"
 _REFERENCE: Final = re.compile(
     rf"\bthe (?P<word>{'|'.join(_ENGLISH_ORDINALS)}|last){_KIND}"
-    rf"|\bthe (?P<number>\d{{1,3}})(?:st|nd|rd|th){_KIND}"
-    r"|(?:容器|文件)?(?:第(?P<chinese>[一二三四五六七八九十]|\d{1,3})|(?P<last>最后一))"
-    r"(?:个|条|项)(?:容器|文件|进程|磁盘)?",
+    rf"|\bthe (?P<number>[1-9]\d{{0,2}})(?:st|nd|rd|th){_KIND}"
+    r"|(?:容器|文件)?(?:第(?P<chinese>[一二三四五六七八九十]|[1-9]\d{0,2})|(?P<last>最后一))"
+    rf"(?:个|条|项){_OTHER_KINDS}(?:容器|文件|进程|磁盘)?",
     re.IGNORECASE,
 )
 _POLITE: Final = re.compile(
@@ -41,7 +46,9 @@ _END: Final = re.compile(r"[\s.。!！?？]+\Z")
 
 _LOOK: Final = r"(?:(?:check|show|list|get|how (?:is|are))(?: me)?(?: all)?(?: the)? )?"
 _SEE: Final = r"(?:检查|查看|看看|看一下|查一下|列出|显示)?(?:一下)?(?:所有|全部)?的?"
-_NAME: Final = r"(?P<name>[A-Za-z0-9][\w.-]*)"
+# What "it" is, only the model can tell.
+_NO_NAME: Final = r"(?!(?:it|this|that|them|all|everything|last|machine|server|host)(?![\w.-]))"
+_NAME: Final = rf"(?P<name>{_NO_NAME}[A-Za-z0-9][\w.-]*)"
 _ADDRESS: Final = r"(?P<host>[A-Za-z0-9][\w.-]*):(?P<port>\d{1,5})"
 
 
