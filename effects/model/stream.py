@@ -199,9 +199,13 @@ class StreamAssembler:
         if error or (wire.choices is None and is_error(event.data)):
             self.fault = in_band_fault(error if isinstance(error, dict) else error_in(event.data))
             return None
-        if choice is not None and choice.finish_reason in INTERRUPTED:
-            facts = {"type": "finish_reason", "finish_reason": choice.finish_reason}
-            self.fault = Fault("model_error", retryable=True, data=facts)
+        reason = None if choice is None else choice.finish_reason
+        if isinstance(reason, str) and reason in INTERRUPTED:
+            self.fault = Fault(
+                "model_error",
+                retryable=True,
+                data={"type": "finish_reason", "finish_reason": reason},
+            )
             return None
         try:
             chunk = chunk_of(wire, choice, self._calls, self._model)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -345,3 +348,56 @@ def test_a_fault_names_its_limit() -> None:
     """In seconds; asking again could help."""
     fault = since(0).next().fault
     assert fault == Fault("model_timeout_first_byte", retryable=True, data={"seconds": 3})
+
+
+FULL: dict[str, Any] = {
+    "model": "loop-1",
+    "choices": [
+        {
+            "index": 0,
+            "finish_reason": "stop",
+            "delta": {
+                "role": "assistant",
+                "content": "Hi",
+                "reasoning_content": "Hm",
+                "reasoning": "Hm",
+                "refusal": "No",
+                "tool_calls": [
+                    {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
+                ],
+            },
+        }
+    ],
+    "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+    "x_groq": {"usage": {"prompt_tokens": 1}},
+}
+ODD: tuple[object, ...] = (None, True, -1, 1.5, "x", [], [1], ["x"], [{}], {}, {"x": [1]})
+
+
+def places(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """List the places of all values in one."""
+    if at:
+        yield at
+    keys = range(len(value)) if isinstance(value, list) else value
+    for key in keys if isinstance(value, dict | list) else ():
+        yield from places(value[key], (*at, key))
+
+
+@pytest.mark.parametrize("at", list(places(FULL)), ids=lambda at: ".".join(map(str, at)))
+@pytest.mark.parametrize("held", ["content", "nothing"])
+def test_a_value_of_any_type_anywhere_is_read_or_passed_over(
+    at: tuple[str | int, ...], held: str
+) -> None:
+    """A finish reason that is an object ended the exchange with an exception."""
+    for odd in ODD:
+        event = copy.deepcopy(FULL)
+        if held == "nothing":
+            event["choices"][0]["delta"] |= {"content": "", "reasoning_content": None}
+        holder: Any = event
+        for key in at[:-1]:
+            holder = holder[key]
+        holder[at[-1]] = odd
+        body = stream(event, delta(content="!"), finish(), DONE)
+        for assembler in (StreamAssembler(), RawAssembler()):
+            assembler.feed(body)
+            assert isinstance(assembler.end(), Fault | None)
