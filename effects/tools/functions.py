@@ -218,11 +218,21 @@ def _fields(function: Callable[..., object]) -> tuple[list[Any], list[str]]:
             raise ToolUnusable(
                 why=f"parameter {one.name!r} has no type: write {one.name}: str, say"
             )
-        if hints[one.name] is ToolContext:
+        hint = hints[one.name]
+        kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+        if ToolContext in (kind, *get_args(kind)):  # optional or not, it is never the model's
             context.append(one.name)
             continue
+        field = _described(hint)
+        if one.default is None:
+            field = field | None  # models send what is declared as the default
+        try:
+            msgspec.json.schema(field)
+        except (TypeError, ValueError) as failure:
+            why = "use a dataclass, say, or make it a LangChain tool"
+            raise ToolUnusable(why=f"parameter {str(one)!r} has no schema: {why}") from failure
         default = () if one.default is inspect.Parameter.empty else (one.default,)
-        fields.append((one.name, _described(hints[one.name]), *default))
+        fields.append((one.name, field, *default))
     return fields, context
 
 

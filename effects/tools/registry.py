@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -32,6 +32,13 @@ class DuplicateTool(CutoverError):
 
     def __init__(self, name: str, first: str, second: str) -> None:
         super().__init__(f"two tools are named {name!r}: {first} and {second}; rename one")
+
+
+class AnswerNotJson(CutoverError):
+    """What a tool has returned is no text, and JSON cannot be made of it."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"a {kind} where text or what becomes JSON is due")
 
 
 class ToolSource(Protocol):
@@ -142,20 +149,58 @@ class ToolRegistry:
         return one
 
     async def _perform(self, one: Tool, arguments: object) -> object:
-        if inspect.iscoroutinefunction(one.call):
-            return await one.call(arguments, self.context)
-        loop = asyncio.get_running_loop()
-        answer = await loop.run_in_executor(self._threads, one.call, arguments, self.context)
-        return await answer if inspect.isawaitable(answer) else answer
+        try:
+            if inspect.iscoroutinefunction(one.call):
+                return await one.call(arguments, self.context)
+            loop = asyncio.get_running_loop()
+            answer = await loop.run_in_executor(
+                self._threads, _called, one, arguments, self.context
+            )
+            return await answer if inspect.isawaitable(answer) else answer
+        except asyncio.CancelledError as cancelled:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise _failure(cancelled) from cancelled  # something of the tool's own was cancelled
+
+
+def _called(one: Tool, arguments: object, context: ToolContext) -> object:
+    """Call a plain function in its thread."""
+    try:
+        return one.call(arguments, context)
+    except StopIteration as failure:  # which no future can hold
+        raise _failure(failure) from failure
+
+
+def _failure(raised: BaseException) -> RuntimeError:
+    """Return an error in the place of one that would be taken for something else."""
+    return RuntimeError(type(raised).__name__).with_traceback(raised.__traceback__)
 
 
 def _text(answer: object, most: int) -> str:
-    """Make text of an answer: as it is, or compact JSON; what UTF-8 cannot encode becomes `?`."""
-    text = answer if isinstance(answer, str) else msgspec.json.encode(answer).decode()
+    """Make text of an answer: as it is, or compact JSON; what UTF-8 cannot encode becomes `?`.
+
+    Raises `AnswerNotJson`.
+    """
+    try:
+        text = answer if isinstance(answer, str) else _encode(answer)
+    except (TypeError, ValueError, OverflowError, RecursionError) as failure:
+        raise AnswerNotJson(type(answer).__name__) from failure
     over = len(text) - most
     if over > 0:
         text = f"{text[:most]}\n[{over} characters left out]"
     return text.encode("utf-8", "replace").decode()
+
+
+def _encode(answer: object) -> str:
+    return msgspec.json.encode(answer, enc_hook=_plain).decode()
+
+
+def _plain(value: Any) -> object:
+    """Return a pydantic model, as LangChain's are, as JSON has it."""
+    if not hasattr(value, "model_dump"):
+        raise TypeError
+    return value.model_dump(mode="json")
 
 
 def _log_failure(one: Tool, code: ToolErrorCode, failure: BaseException) -> None:

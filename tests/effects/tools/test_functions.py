@@ -49,6 +49,17 @@ async def thread() -> str:
     '''Name the thread of a coroutine.'''
     return threading.current_thread().name
 
+@function_tool
+def lenient(
+    user: ToolContext | None = None,
+    known: Annotated[ToolContext, "the user"] = ToolContext(),
+    n: int = None,
+    words: list[str] = [],
+) -> str:
+    '''Have defaults.'''
+    words.append("w")
+    return f"{user.user_id} {known.user_id} {n} {words}"
+
 @function_tool(name="pool-thread")
 def pool() -> str:
     '''Name the thread of a function.'''
@@ -70,8 +81,11 @@ def no_tool(x): ...
 """
 
 LANGCHAIN = """
+from typing import Annotated
+
+from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
-from langchain_core.tools import BaseTool, Tool, tool
+from langchain_core.tools import BaseTool, InjectedToolArg, Tool, tool
 from pydantic import BaseModel, Field, ValidationError
 
 class Point(BaseModel):
@@ -101,6 +115,16 @@ class Twice(BaseTool):
 
     async def _arun(self, n: int) -> int:
         return self._run(n)
+
+@tool(response_format="content_and_artifact")
+def drawn(x: int) -> tuple[str, Point]:
+    '''Draw a point.'''
+    return f"drawn at {x}", Point(x=x)
+
+@tool
+def point(x: int, owner: Annotated[str, InjectedToolArg] = "nobody") -> object:
+    '''Return a point, or whose it is.'''
+    return Point(x=x) if x else ToolMessage(owner, tool_call_id="c")
 
 twice = Twice(metadata={"read_only": True, "idempotent": True, "timeout": 2})
 loud = Tool(name="loud", description="Write a text in capitals.", func=str.upper)
@@ -141,7 +165,8 @@ def test_a_function_is_what_its_signature_says(write: Write) -> None:
     """Its name, its docstring, a schema without the user, and where it is from."""
     write(own_tools=OWN)
     tools = {one.spec.name: one for one in python_tools(["own_tools"])}
-    assert list(tools) == ["where", "thread", "pool-thread", "picky", "made"]
+    assert list(tools) == ["where", "thread", "lenient", "pool-thread", "picky", "made"]
+    assert list(schema(tools["lenient"])["properties"]) == ["n", "words"]
     where = tools["where"]
     assert where.spec.description == ("Look up the weather.\n\nFor today and the days after it.")
     assert (where.read_only, where.timeout, where.idempotent) == (True, 3, True)
@@ -180,6 +205,8 @@ def test_a_function_is_what_its_signature_says(write: Write) -> None:
         ("where", '{"place":{"city":"苏州"},"days":0}', ToolResult(error="bad_arguments")),
         ("where", '{"place":{"city":"苏州"},"user":"ben"}', ToolResult(error="bad_arguments")),
         ("thread", "", ToolResult("MainThread")),
+        ("lenient", '{"n":null}', ToolResult("ann ann None ['w']")),
+        ("lenient", '{"user":{"user_id":"ben"}}', ToolResult(error="bad_arguments")),
         ("pool-thread", "", ToolResult("tool")),
         ("picky", '{"x":"a"}', ToolResult(error="bad_arguments")),
         ("made", "", ToolResult("made")),
@@ -197,7 +224,7 @@ def test_langchain_tools_are_taken_as_they_are(write: Write) -> None:
     """Names, descriptions and schemas are LangChain's, and what a tool declares is metadata."""
     write(chain_tools=LANGCHAIN)
     tools = {one.spec.name: one for one in python_tools(["chain_tools"])}
-    assert list(tools) == ["plot", "whose", "broken", "twice", "loud"]
+    assert list(tools) == ["plot", "whose", "broken", "drawn", "point", "twice", "loud"]
     assert tools["plot"].spec.description == "Plot a point."
     point = schema(tools["plot"])["properties"]["point"]
     assert point["properties"]["x"]["minimum"] == 0
@@ -218,6 +245,10 @@ def test_langchain_tools_are_taken_as_they_are(write: Write) -> None:
         ("broken", "", ToolResult(error="tool_failed")),
         ("twice", '{"n":4}', ToolResult("8")),
         ("loud", '{"__arg1":"hi"}', ToolResult("HI")),
+        ("loud", "", ToolResult(error="bad_arguments")),
+        ("drawn", '{"x":1}', ToolResult("drawn at 1")),
+        ("point", '{"x":1}', ToolResult('{"x":1}')),
+        ("point", '{"x":0,"owner":"ben"}', ToolResult("nobody")),
     ],
 )
 async def test_a_langchain_tool_is_called(
@@ -249,7 +280,20 @@ REFUSED = {
     "unknown type": ({"m": HEAD + "def f(x: 'Y'): 'd'\n"}, "its types cannot be read: .*'Y'"),
     "type without a schema": (
         {"m": "import threading\n" + HEAD + "def f(x: threading.Thread): 'd'\n"},
+        "'m.f': parameter 'x: threading.Thread' has no schema: use a dataclass, say",
+    ),
+    "default without a schema": (
+        {"m": HEAD + "def f(x: str = object()): 'd'\n"},
         "'m.f': no schema can be made of its parameters",
+    ),
+    "metadata of another kind": (
+        {
+            "m": """
+            from langchain_core.tools import Tool
+            f = Tool("f", str.upper, "d", metadata={"read_only": "no"})
+            """
+        },
+        "'m.f': its metadata: Expected `bool`, got `str` - at `\\$.read_only`",
     ),
     "any arguments": ({"m": HEAD + "def f(**x: int): 'd'\n"}, "the model names each argument"),
     "by place": ({"m": HEAD + "def f(x: int, /): 'd'\n"}, "the model names each argument"),

@@ -260,11 +260,34 @@ async def test_a_tool_cannot_end_the_process(registry: ToolRegistry) -> None:
         assert await registry.run("tools", call(name)) == ToolResult(error="tool_failed")
 
 
-async def test_a_result_json_cannot_say_is_a_failure(registry: ToolRegistry) -> None:
+async def test_errors_that_mean_something_else_are_failures_of_the_tool(
+    registry: ToolRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end of an iterator, which no future holds, and a cancellation of the tool's own task."""
+
+    def exhausted(_: Nothing, __: ToolContext) -> object:
+        return next(iter([]))
+
+    async def cancelled(_: Nothing, __: ToolContext) -> None:
+        inner = asyncio.create_task(asyncio.sleep(9))
+        inner.cancel()
+        await inner
+
+    for one in (exhausted, cancelled):
+        registry.register(tool(one.__name__, "?", Nothing, read_only=True)(one))
+        result = await registry.run("tools", call(one.__name__))
+        assert result == ToolResult(error="tool_failed")
+    assert f"'exhausted': tool_failed, RuntimeError at {__file__}" in caplog.text
+
+
+async def test_a_result_json_cannot_say_is_a_failure(
+    registry: ToolRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
     """So is one of a kind that cannot be encoded; half a character becomes a question mark."""
     registry.register(tool("object", "?", Nothing, read_only=True)(lambda _, __: object()))
     registry.register(tool("half", "?", Nothing, read_only=True)(lambda _, __: "a\ud800b"))
     assert (await registry.run("tools", call("object"))).error == "tool_failed"
+    assert "'object': tool_failed, AnswerNotJson" in caplog.text
     assert await registry.run("tools", call("half")) == ToolResult("a?b")
 
 
