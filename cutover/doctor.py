@@ -164,6 +164,7 @@ async def _stack(name: StackName, place: str | RemoteStackSettings, settings: Se
 
 def _stores(settings: Settings) -> dict[str, str]:
     stores = settings.stores
+    audit = stores.pauses if stores.audit == AUTO else stores.audit
     checkpoints = stores.checkpoints
     if checkpoints == AUTO:
         # Beside a variable's store is where the variable says.
@@ -171,7 +172,7 @@ def _stores(settings: Settings) -> dict[str, str]:
         checkpoints = (
             stores.conversations if named else checkpoints_address(stores.conversations, AUTO)
         )
-    return stores.model_dump() | {"checkpoints": checkpoints}
+    return stores.model_dump() | {"audit": audit, "checkpoints": checkpoints}
 
 
 async def _store(what: str, place: str, environ: Mapping[str, str], settings: Settings) -> str:
@@ -300,7 +301,7 @@ async def _tool_limits(settings: Settings, taken: Mapping[str, str]) -> str:
 def _names_taken(settings: Settings) -> Mapping[str, str]:
     try:
         return names_taken(python_tools(settings.tools.python.modules))
-    except CutoverError:  # said of these tools themselves
+    except CutoverError:  # `_own_tools` reports it
         return names_taken(())
 
 

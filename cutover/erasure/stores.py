@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from contract.errors import CutoverError, EffectFailed
 from contract.stores import ChatKey, DataSubject
-from cutover.wiring.addresses import checkpoints_address
+from cutover.wiring.addresses import audit_address, checkpoints_address
 from cutover.wiring.stacks import open_stored_flows
 from effects.memory import open_memory
 from effects.stores import SqlAudit, SqlConversations, SqlPauses, sqlite_file
 from effects.stores.conversations import ErasedTurns
-from router.config.addresses import AUTO, resolve_address
+from router.config.addresses import resolve_address
 
 if TYPE_CHECKING:
     from router.config.schema import Settings, StoreSettings
@@ -69,9 +69,10 @@ async def erase_rows(
         nothing: Erased,
     ) -> Erased | None:
         try:
-            place = resolve_address(getattr(stores, name), environ)
-            if name == "audit" and place == AUTO:
-                place = resolve_address(stores.pauses, environ)
+            if name == "audit":
+                place = audit_address(stores, environ)
+            else:
+                place = resolve_address(getattr(stores, name), environ)
             if place.startswith(("http://", "https://")):
                 raise StoredByService
             if not _exists(place):

@@ -51,11 +51,10 @@ def resolve_stores(
         NotShared: a store cannot be shared by several workers.
         ConfigRefused: a variable is not set.
     """
-    names = (*_STORES, _AUDIT, *_COORDINATION, _SHARED_STATE, _CHECKPOINTS)
+    names = (*_STORES, *_COORDINATION, _SHARED_STATE, _CHECKPOINTS)
     found = {name: resolve_address(getattr(stores, name), environ) for name in names}
     found[_CHECKPOINTS] = checkpoints_address(found["conversations"], found[_CHECKPOINTS])
-    if found[_AUDIT] == AUTO:
-        found[_AUDIT] = found["pauses"]
+    found[_AUDIT] = audit_address(stores, environ)
     common = PROCESS
     if workers > 1:
         for name in (*_STORES, _AUDIT, _CHECKPOINTS):
@@ -72,6 +71,12 @@ def resolve_stores(
     if found[_SHARED_STATE] == AUTO:
         found[_SHARED_STATE] = found["locks"]
     return stores.model_copy(update=found)
+
+
+def audit_address(stores: StoreSettings, environ: Mapping[str, str]) -> str:
+    """Return where the audit log is; `auto`: where the pauses are; raises `ConfigRefused`."""
+    address = resolve_address(stores.audit, environ)
+    return resolve_address(stores.pauses, environ) if address == AUTO else address
 
 
 def checkpoints_address(conversations: str, checkpoints: str) -> str:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _LIBRARY = "effects.tools.mcp"
 _EXTRA = "mcp"
-_HERE = "configuration"
+_WHERE = "configuration"
 NO_NAMES: Mapping[str, str] = {}
 
 
@@ -96,7 +96,7 @@ def refuse_unknown_tools(settings: Settings, known: Mapping[str, str]) -> None:
     prefixes = tuple(one.prefix or "" for one in settings.tools.mcp.values())
     for name in settings.limits.tools:
         if name not in known and not name.startswith(prefixes):
-            raise unknown_name(_HERE, "limits.tools", known, "tool", name)
+            raise unknown_name(_WHERE, "limits.tools", known, "tool", name)
 
 
 Declared: TypeAlias = bool | tuple[str, ...] | str

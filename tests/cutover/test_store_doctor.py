@@ -81,6 +81,19 @@ async def test_a_file_a_router_has_open_is_looked_into(tmp_path: Path) -> None:
         assert names(tmp_path) == before
 
 
+async def test_the_audit_is_looked_for_where_the_pauses_are(tmp_path: Path) -> None:
+    """Unless it is configured."""
+    where = f"sqlite:///{tmp_path}/pauses.sqlite"
+    for audit, shown in ((None, where), ("memory://", "memory://: for the life of one process")):
+        stores = f'[stores]\nhistory = ""\npauses = "{where}"\n'
+        if audit is not None:
+            stores += f'audit = "{audit}"'
+        settings = parse_settings(stores, "cutover.toml", SPECS)
+        examined = await examine(settings, {"OPENAI_API_KEY": "none"})
+        (found,) = [one for one in examined if one.part == "stores.audit"]
+        assert (found.ok, found.detail) == (True, shown)
+
+
 async def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
     """Something else stands there, or nothing that can be opened."""
     path = tmp_path / "store.sqlite"
