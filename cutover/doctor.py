@@ -36,7 +36,7 @@ from effects.memory.store import VectorCounts
 from effects.model.tokens import encoding_of, tokenizers_installed
 from effects.stores import HealthCheck, HttpConversations, Plaintext
 from effects.stores.http import NO_MESSAGE
-from effects.tools import names_taken, python_tools
+from effects.tools import python_tools, reserved_names
 from router.config.addresses import AUTO, read_secret, resolve_address
 from router.config.capabilities import powers_of
 from router.config.schema import (
@@ -84,7 +84,7 @@ async def examine(settings: Settings, environ: Mapping[str, str]) -> list[PartCh
         "conversations.token_env": settings.conversations.token_env,
     }
     local = any(powers.taped for powers in powers_of(settings.stacks).values())
-    taken = _names_taken(settings)
+    reserved = _reserved_names(settings)
     checks = {
         **{
             f"stacks.{name}": _stack(name, at, settings)
@@ -100,9 +100,9 @@ async def examine(settings: Settings, environ: Mapping[str, str]) -> list[PartCh
             for name, one in settings.providers.items()
         },
         **({"tools.python": _own_tools(settings)} if settings.tools.python.modules else {}),
-        **({"limits.tools": _tool_limits(settings, taken)} if settings.limits.tools else {}),
+        **({"limits.tools": _tool_limits(settings, reserved)} if settings.limits.tools else {}),
         **{
-            f"tools.mcp.{name}": _tool_server(name, one, environ, taken)
+            f"tools.mcp.{name}": _tool_server(name, one, environ, reserved)
             for name, one in settings.tools.mcp.items()
         },
         **({"models": _models(settings, environ)} if local or settings.gateway.enabled else {}),
@@ -292,17 +292,17 @@ async def _own_tools(settings: Settings) -> str:
     return f"{len(tools)} tools; {sorts}"
 
 
-async def _tool_limits(settings: Settings, taken: Mapping[str, str]) -> str:
+async def _tool_limits(settings: Settings, reserved: Mapping[str, str]) -> str:
     """List the tools with limits of their own."""
-    refuse_unknown_tools(settings, taken)
+    refuse_unknown_tools(settings, reserved)
     return ", ".join(f"{name} {limit:g} s" for name, limit in settings.limits.tools.items())
 
 
-def _names_taken(settings: Settings) -> Mapping[str, str]:
+def _reserved_names(settings: Settings) -> Mapping[str, str]:
     try:
-        return names_taken(python_tools(settings.tools.python.modules))
+        return reserved_names(python_tools(settings.tools.python.modules))
     except CutoverError:  # `_own_tools` reports it
-        return names_taken(())
+        return reserved_names(())
 
 
 def _by_writing(tools: Iterable[tuple[str, bool]]) -> str:
@@ -319,11 +319,11 @@ async def _tool_server(
     name: str,
     section: McpServerSettings,
     environ: Mapping[str, str],
-    taken: Mapping[str, str],
+    reserved: Mapping[str, str],
 ) -> str:
     """Connect to a server, starting it if need be, and list its tools; none is called."""
     place = section.command[0] if section.command else section.url.partition("?")[0]
-    server, library = tool_server(name, section, environ, taken), mcp()
+    server, library = tool_server(name, section, environ, reserved), mcp()
     try:
         async with (
             asyncio.timeout(server.connect),

@@ -40,7 +40,7 @@ from cutover.wiring.router import assemble_router
 from cutover.wiring.sessions import StoredSessions
 from cutover.wiring.stacks import open_stacks, prompt_folders, refuse_missing_flows
 from cutover.wiring.telemetry import Metrics, open_metrics, open_tracing
-from cutover.wiring.tools import open_tool_servers, open_workers, refuse_unknown_tools, tool_servers
+from cutover.wiring.tools import ConfiguredTools, configured_tools, open_tool_servers, open_workers
 from effects.local import NoAudit, NoHuman, NoWorkers, RandomIds, SystemClock
 from effects.loop_time import counted_loop_time
 from effects.memory.embeddings import Embedder
@@ -48,14 +48,7 @@ from effects.model import ModelEntry, ModelRegistry, RescuingModel
 from effects.stores import ConversationStore, StoredWrite
 from effects.stores.shadow_replies import ShadowReplies
 from effects.tape import NodeTimes
-from effects.tools import (
-    Tool,
-    ToolRegistry,
-    ToolSource,
-    builtin_tools,
-    names_taken,
-    python_tools,
-)
+from effects.tools import ToolRegistry, builtin_tools
 from effects.workers import AuditedWorkers
 from router.admin.audit import Change, now, write_audit
 from router.admin.pages import RecentExchanges
@@ -141,14 +134,11 @@ async def open_services(
     stores = resolve_stores(first.stores, environ, workers.workers)
     # Errors of the configuration come before anything is created on disk.
     entries = model_entries(first, environ)
-    tools = python_tools(first.tools.python.modules)
-    taken = names_taken(tools)
-    refuse_unknown_tools(first, taken)
-    servers = tool_servers(first.tools, environ, taken)
+    tools = configured_tools(first, environ)
     token = conversations_token(first.conversations, environ)
     async with AsyncExitStack() as stack:
         stack.enter_context(counted_loop_time())
-        instructed = open_workers(first.workers, environ, stack)
+        ops_workers = open_workers(first.workers, environ, stack)
         observers = open_tracing(first.tracing, environ, stack)
         known = stacks or await open_stacks(
             first.stacks, stack, stores.checkpoints, prompt_folders(first)
@@ -162,10 +152,8 @@ async def open_services(
         stack.push_async_callback(shadow_model.registry.aclose)
         model = RescuingModel(models, policy)
         embedder = await open_embedder(first.embeddings, environ, stack)
-        sources = open_tool_servers(servers, stack)
-        conversations = await open_conversations(stores.conversations, stack, token)
         live = await _open_live_ports(
-            first, stores, model, embedder, tools, sources, conversations, instructed, stack
+            first, stores, model, embedder, tools, token, ops_workers, stack
         )
         sealing = pause_encryption(first.pauses, environ)
         pauses = await open_pauses(stores.pauses, stack, sealing)
@@ -234,21 +222,25 @@ async def _open_live_ports(
     stores: StoreSettings,
     model: Model,
     embedder: Embedder | None,
-    own_tools: Sequence[Tool],
-    sources: Sequence[ToolSource],
-    conversations: ConversationStore,
+    configured: ConfiguredTools,
+    token: str,
     workers: Workers,
     stack: AsyncExitStack,
 ) -> LivePorts:
-    """Open the stores and tools that stacks reach; `stores` are their addresses, looked up."""
+    """Open the stores and tools that stacks reach; `stores` are their addresses, looked up.
+
+    `token` is that of a service that stores conversations.
+    """
+    servers = open_tool_servers(configured.servers, stack)
+    conversations = await open_conversations(stores.conversations, stack, token)
     least = settings.embeddings.least_similarity
     memory = await open_memory(stores.memory, stack, embedder, least)
     tools = ToolRegistry(
-        [*builtin_tools(CLOCK, memory), *own_tools],
+        [*builtin_tools(CLOCK, memory), *configured.own],
         longest=settings.limits.tool_seconds,
         limits=settings.limits.tools,
         characters=settings.limits.tool_characters,
-        sources=sources,
+        sources=servers,
     )
     stack.push_async_callback(tools.aclose)
     locks = await open_locks(stores.locks, stack)

@@ -1,4 +1,4 @@
-"""Tool servers (MCP) and workers from settings; `effects.tools` reads tools of a team's modules."""
+"""Tools and workers from settings: of a team's modules, of servers (MCP), of this machine."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from contract.errors import MissingExtra
 from effects.model import Secret
+from effects.tools import python_tools, reserved_names
 from effects.workers import WorkerRegistry
 from effects.workers.action import Action
 from effects.workers.container import ContainerWorker
@@ -26,29 +28,39 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AsyncExitStack
 
+    from effects.tools import Tool
     from effects.tools.mcp import McpConnection, McpServer
     from router.config.schema import (
         DeploySettings,
         McpServerSettings,
         Settings,
-        ToolSettings,
         WorkerSettings,
     )
 
 _LIBRARY = "effects.tools.mcp"
 _EXTRA = "mcp"
 _WHERE = "configuration"
-NO_NAMES: Mapping[str, str] = {}
 
 
-def tool_servers(
-    tools: ToolSettings, environ: Mapping[str, str], taken: Mapping[str, str] = NO_NAMES
-) -> Sequence[McpServer]:
-    """Return the servers; raises `MissingExtra`, `ConfigRefused` for a variable that is not set.
+@dataclass(frozen=True, slots=True)
+class ConfiguredTools:
+    """The tools of settings beside those built in: of a team's own modules, and of servers."""
 
-    `taken` are the names of other tools, and where each is from.
+    own: Sequence[Tool]
+    servers: Sequence[McpServer]
+
+
+def configured_tools(settings: Settings, environ: Mapping[str, str]) -> ConfiguredTools:
+    """Read the tools from settings; nothing is opened.
+
+    Raises `ToolModuleRefused`, `DuplicateTool`, `MissingExtra` and, for a variable that is not set
+    or the limit of an unknown tool, `ConfigRefused`.
     """
-    return [tool_server(name, section, environ, taken) for name, section in tools.mcp.items()]
+    own = python_tools(settings.tools.python.modules)
+    reserved = reserved_names(own)
+    refuse_unknown_tools(settings, reserved)
+    servers = settings.tools.mcp.items()
+    return ConfiguredTools(own, [tool_server(*one, environ, reserved) for one in servers])
 
 
 def open_tool_servers(
@@ -70,9 +82,12 @@ def tool_server(
     name: str,
     section: McpServerSettings,
     environ: Mapping[str, str],
-    taken: Mapping[str, str] = NO_NAMES,
+    reserved: Mapping[str, str],
 ) -> McpServer:
-    """Return one server; raises `MissingExtra`, `ConfigRefused`."""
+    """Return one server; raises `MissingExtra`, `ConfigRefused`.
+
+    `reserved` are the names of other tools, and where each is from.
+    """
     server: McpServer = mcp().McpServer(
         name=name,
         prefix=section.prefix or "",
@@ -86,7 +101,7 @@ def tool_server(
         deny=frozenset(section.deny),
         read_only=_declared(section.read_only),
         idempotent=_declared(section.idempotent),
-        taken=taken,
+        reserved=reserved,
     )
     return server
 

@@ -2,7 +2,7 @@
 
 from effects.tools.builtin import builtin_tools
 from effects.tools.fake import ScriptedTools
-from effects.tools.functions import ToolModuleRefused, function_tool, names_taken, python_tools
+from effects.tools.functions import ToolModuleRefused, function_tool, python_tools, reserved_names
 from effects.tools.registry import DuplicateTool, ToolRegistry, ToolSource
 from effects.tools.tool import BadArguments, Tool, ToolContext, schema_tool, tool
 
@@ -17,8 +17,8 @@ __all__ = [
     "ToolSource",
     "builtin_tools",
     "function_tool",
-    "names_taken",
     "python_tools",
+    "reserved_names",
     "schema_tool",
     "tool",
 ]

@@ -104,7 +104,7 @@ def python_tools(modules: Iterable[str]) -> list[Tool]:
     `BaseTool`. Raises `ToolModuleRefused`, and `DuplicateTool` where one has the name of
     another, or of a built-in one.
     """
-    taken = dict.fromkeys(BUILT_IN, "built in")
+    reserved = dict(reserved_names(()))
     found: dict[int, Tool] = {}
     for name in modules:
         objects = list(_candidates(_imported(name)))
@@ -115,9 +115,9 @@ def python_tools(modules: Iterable[str]) -> list[Tool]:
             if id(one) in found:
                 continue  # imported from another of the modules
             made = _tool(one, f"{name}.{attribute}")
-            if made.spec.name in taken:
-                raise DuplicateTool(made.spec.name, taken[made.spec.name], made.source)
-            taken[made.spec.name] = made.source
+            if made.spec.name in reserved:
+                raise DuplicateTool(made.spec.name, reserved[made.spec.name], made.source)
+            reserved[made.spec.name] = made.source
             found[id(one)] = made
     return list(found.values())
 
@@ -249,6 +249,6 @@ def _described(hint: Any) -> Any:
     return kind
 
 
-def names_taken(tools: Iterable[Tool]) -> Mapping[str, str]:
+def reserved_names(tools: Iterable[Tool]) -> Mapping[str, str]:
     """Return the names that no other tool may have, and where each of them is from."""
     return dict.fromkeys(BUILT_IN, "built in") | {one.spec.name: one.source for one in tools}

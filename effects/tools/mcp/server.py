@@ -27,9 +27,9 @@ class McpServer:
     bearer token. `allow` (None: all) and `deny` hold the server's own names of tools; what they
     let through is offered with `prefix` in front. `read_only` says which change nothing: all, none,
     those named, or (None) those the server itself declares so; `idempotent` likewise which may be
-    called again where a result was lost. `timeout` is what one call may
-    take, `connect` what the server may take to start and to list its tools; seconds. `taken` are
-    the names of tools from elsewhere, and where each is from.
+    called again where a result was lost. `timeout` is what one call may take, `connect` what the
+    server may take to start and to list its tools; seconds. `reserved` are the names of tools from
+    elsewhere, and where each is from.
     """
 
     name: str
@@ -44,7 +44,7 @@ class McpServer:
     deny: frozenset[str] = frozenset()
     read_only: bool | frozenset[str] | None = None
     idempotent: bool | frozenset[str] | None = None
-    taken: Mapping[str, str] = field(default_factory=dict)
+    reserved: Mapping[str, str] = field(default_factory=dict)
 
 
 class SchemaUnusable(CutoverError):
@@ -123,8 +123,8 @@ def offer_tools(server: McpServer, listed: Iterable[ListedTool]) -> Offering:
     offers, faults = [], [*_unknown_names(server, there)]
     for one in wanted[:MAX_TOOLS]:
         name = offered_name(server.prefix, one.name)
-        if name in server.taken:
-            other = f"{name!r} is the name of another tool ({server.taken[name]})"
+        if name in server.reserved:
+            other = f"{name!r} is the name of another tool ({server.reserved[name]})"
             faults.append(f"{one.name!r} is not offered: {other}; set another prefix, or deny it")
             continue
         try:

@@ -19,7 +19,7 @@ from cutover.doctor import PartCheck, examine
 from cutover.flows import SPECS
 from cutover.server.logging import log_formatter
 from cutover.wiring.composition import open_services
-from cutover.wiring.tools import refuse_unknown_tools, tool_server, tool_servers
+from cutover.wiring.tools import configured_tools, refuse_unknown_tools, tool_server
 from effects.model import Secret
 from effects.tools import ToolModuleRefused
 from router.config.errors import ConfigRefused
@@ -55,7 +55,7 @@ def test_a_section_becomes_a_server() -> None:
         '[tools.mcp.a]\nurl = "http://127.0.0.1:1/mcp"\ntoken_env = "TOKEN"\nread_only = ["x"]\n'
         '[tools.mcp.b]\ncommand = ["b"]\nenv = ["GIVEN"]\nread_only = false\n'
     )
-    a, b = (tool_server(name, one, ENVIRON) for name, one in settings.tools.mcp.items())
+    a, b = (tool_server(name, one, ENVIRON, {}) for name, one in settings.tools.mcp.items())
     assert (a.prefix, a.token, a.read_only, a.allow) == (
         "a__",
         Secret("open-sesame"),
@@ -73,7 +73,7 @@ def test_a_variable_that_is_not_set_is_refused() -> None:
     """Before anything is connected."""
     settings = read('[tools.mcp.a]\ncommand = ["b"]\nenv = ["NOT_SET_HERE"]\n')
     with pytest.raises(ConfigRefused, match="NOT_SET_HERE"):
-        tool_servers(settings.tools, {})
+        configured_tools(settings, {})
 
 
 async def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,9 +82,9 @@ async def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcp", None)
     settings = read('[tools.mcp.a]\ncommand = ["b"]\n')
-    assert tool_servers(read("").tools, {}) == []
+    assert configured_tools(read(""), {}).servers == []
     with pytest.raises(MissingExtra, match="'mcp'"):
-        tool_servers(settings.tools, {})
+        configured_tools(settings, {})
     (found,) = [one for one in await examine(settings, {}) if one.part == "tools.mcp.a"]
     assert found.detail.endswith("pip install 'cutover[mcp]'")
 

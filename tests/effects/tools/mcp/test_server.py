@@ -71,9 +71,9 @@ def test_what_is_read_only_is_the_server_s_hint_or_the_configuration_s_word(
     assert [one.read_only for one in found] == expected
 
 
-def test_a_name_that_is_taken_is_not_offered() -> None:
+def test_a_reserved_name_is_not_offered() -> None:
     """By a built-in tool, or by one of a team's own; both are named, and what can be done."""
-    server = McpServer("s", "a_", taken={"a_write": "app.tools.a_write", "read": "built in"})
+    server = McpServer("s", "a_", reserved={"a_write": "app.tools.a_write", "read": "built in"})
     found = offer_tools(server, THREE)
     assert [one.spec.name for one in found.offers] == ["a_read", "a_drop"]
     (fault,) = found.faults
