@@ -237,6 +237,18 @@ async def dsn(postgres_dsn: str) -> AsyncIterator[str]:
 
 
 @pytest.fixture
+def module_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return an empty folder to import modules from; they are forgotten afterwards."""
+    monkeypatch.syspath_prepend(tmp_path)
+    known = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        path = tmp_path.joinpath(*name.split("."))
+        if path.is_dir() or path.with_suffix(".py").exists():
+            del sys.modules[name]
+
+
+@pytest.fixture
 def unused_port() -> Iterator[int]:
     """Return a port of loopback without a server; no other process gets it meanwhile."""
     with own_port() as port:

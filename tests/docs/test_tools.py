@@ -19,15 +19,12 @@ STORES = '[stores]\nconversations = "memory://"\nmemory = "memory://"\npauses = 
 
 
 @pytest.mark.untraced
-async def test_the_module_of_the_page_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_module_of_the_page_works(module_folder: Path) -> None:
     """With the page's configuration; the doctor says what the page shows."""
     (example,) = re.findall(r"```python\n# app/tools.py\n(.*?)```", PAGE, re.DOTALL)
     toml = next(iter(re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)))
-    (tmp_path / "app").mkdir()
-    (tmp_path / "app" / "tools.py").write_text(example, "utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    (module_folder / "app").mkdir()
+    (module_folder / "app" / "tools.py").write_text(example, "utf-8")
     settings = parse_settings(STORES + toml, "cutover.toml", SPECS)
     (part,) = [one for one in await examine(settings, {}) if one.part == "tools.python"]
     (shown,) = re.findall(r"good    tools\.python: (.*)\n", PAGE)

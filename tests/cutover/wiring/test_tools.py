@@ -138,17 +138,15 @@ async def test_the_doctor_tells_what_a_server_offers() -> None:
 
 
 @pytest.mark.sockets
-async def test_two_tools_of_one_name_are_found_before_they_meet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_two_tools_of_one_name_are_found_before_they_meet(module_folder: Path) -> None:
     """A server's tool is not offered where a built-in one or one of a team's own has the name."""
-    (tmp_path / "clashing_tools.py").write_text(OWN_TOOL.replace("no_such_tool", "echo"), "utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    own_tool = OWN_TOOL.replace("no_such_tool", "echo")
+    (module_folder / "own_tools.py").write_text(own_tool, "utf-8")
     server = tools_server()
     app = server.streamable_http_app()
     async with server.session_manager.run(), served(app) as url:
         settings = read(
-            '[tools.python]\nmodules = ["clashing_tools"]\n'
+            '[tools.python]\nmodules = ["own_tools"]\n'
             f'[tools.mcp.web]\nurl = "{url}/mcp"\nprefix = ""\nallow = ["echo", "write"]\n'
         )
         own, web = of_tools(await examine(settings, ENVIRON))
@@ -156,7 +154,7 @@ async def test_two_tools_of_one_name_are_found_before_they_meet(
     assert not web.ok
     assert web.detail.endswith(
         "not read-only write; 'echo' is not offered: 'echo' is the name of another tool "
-        "(clashing_tools.echo); set another prefix, or deny it"
+        "(own_tools.echo); set another prefix, or deny it"
     )
 
 
@@ -179,15 +177,11 @@ def test_own_tools_that_are_no_tools_are_found() -> None:
 @pytest.mark.sockets
 @pytest.mark.slow
 @pytest.mark.parametrize("stack", ["legacy", "graph"])
-async def test_a_deployment_calls_a_team_s_own_tool(
-    tmp_path: Path, stack: StackName, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_deployment_calls_a_team_s_own_tool(module_folder: Path, stack: StackName) -> None:
     """A function of a module: offered to the model, called for it, and on the tape."""
-    (tmp_path / "own_tools.py").write_text(OWN_TOOL, "utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "own_tools", raising=False)
+    (module_folder / "own_tools.py").write_text(OWN_TOOL, "utf-8")
     more = '[tools.python]\nmodules = ["own_tools"]\n'
-    async with deployed(tmp_path, Setup(stack=stack, more=more)) as place:
+    async with deployed(module_folder, Setup(stack=stack, more=more)) as place:
         answer = await place.ask({"message_id": "m", "content": "no such tool"})
         assert answer.steps[-2:] == ["SUCCESS", "END"]
         run = await place.run()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -132,19 +132,14 @@ loud = Tool(name="loud", description="Write a text in capitals.", func=str.upper
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Return what writes modules into a folder of packages, forgotten afterwards."""
-    monkeypatch.syspath_prepend(tmp_path)
-    known = set(sys.modules)
+def write(module_folder: Path) -> Write:
+    """Return what writes modules that can be imported."""
 
-    def written(**modules: str) -> None:
+    def write_all(**modules: str) -> None:
         for name, text in modules.items():
-            (tmp_path / f"{name}.py").write_text(dedent(text), "utf-8")
+            (module_folder / f"{name}.py").write_text(dedent(text), "utf-8")
 
-    yield written
-    for name in set(sys.modules) - known:
-        if (tmp_path / f"{name}.py").exists():
-            del sys.modules[name]
+    return write_all
 
 
 async def run(tools: list[Tool], name: str, arguments: str = "{}") -> ToolResult:
