@@ -30,6 +30,8 @@ _BETWEEN_SCANS: Final = 0.02
 _READ: Final = 65_536
 """Bytes; what a pipe holds at most."""
 _LONGEST_LINE: Final = 4_096
+_LINES_OF_A_PIECE: Final = 20
+"""Are reported, the others only counted: no program can keep the loop busy with short lines."""
 _MARK: Final = "CUTOVER_WORKER"
 """The variable by which processes are found that left the group of their command."""
 _LINE_END: Final = re.compile(rb"[\r\n]+")
@@ -82,10 +84,13 @@ class _Lines:
         self._begun = b""
 
     def feed(self, piece: bytes) -> None:
-        *lines, begun = _LINE_END.split(self._begun + piece)
+        *lines, rest = _LINE_END.split(self._begun + piece, _LINES_OF_A_PIECE)
         for line in lines:
             self._tell(line)
-        self._begun = begun[:_LONGEST_LINE]
+        if left_out := max(rest.count(b"\n"), rest.count(b"\r")):
+            self._report("", left_out)
+        begins = 1 + max(rest.rfind(b"\n"), rest.rfind(b"\r"))
+        self._begun = rest[begins : begins + _LONGEST_LINE]
 
     def flush(self) -> None:
         self._tell(self._begun)

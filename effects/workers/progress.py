@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,21 +32,25 @@ class ProgressLines:
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._lock = threading.Lock()
         self._allowed = float(bounds.burst)
         self._since = self._loop.time()
         self._left = bounds.lines
         self._skipped = 0
 
-    def report(self, line: str) -> None:
-        """Add a line, from any thread."""
-        try:
-            here = asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            here = False
-        if here:
-            self._add(line)
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._add, line)
+    def report(self, line: str, left_out: int = 0, /) -> None:
+        """Add a line, from any thread, before which `left_out` others came."""
+        # What is left out costs the loop nothing: a thread may report a million lines.
+        with self._lock:
+            self._skipped += left_out
+            if not line or not self._passes():
+                self._skipped += bool(line)
+                return
+            skipped, self._skipped = self._skipped, 0
+        lines = [_left_out(skipped)] if skipped else []
+        lines.append(shown(line.replace("\n", " "), self._bounds.characters))
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._add, lines)
 
     async def until(self, task: asyncio.Task[Any]) -> AsyncIterator[str]:
         """Yield the lines as they come, until the task that reports them has ended."""
@@ -54,19 +60,19 @@ class ProgressLines:
         if self._skipped:
             yield _left_out(self._skipped)
 
-    def _add(self, line: str) -> None:
+    def _add(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._lines.put_nowait(line)
+
+    def _passes(self) -> bool:
         now, bounds = self._loop.time(), self._bounds
         earned = (now - self._since) * bounds.per_second
         self._allowed, self._since = min(self._allowed + earned, float(bounds.burst)), now
         if self._allowed < 1.0 or not self._left:
-            self._skipped += 1
-            return
+            return False
         self._allowed -= 1.0
         self._left -= 1
-        if self._skipped:
-            self._lines.put_nowait(_left_out(self._skipped))
-            self._skipped = 0
-        self._lines.put_nowait(shown(line.replace("\n", " "), bounds.characters))
+        return True
 
 
 def _left_out(lines: int) -> str:

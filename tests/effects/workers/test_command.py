@@ -26,9 +26,14 @@ print("folder is", os.listdir() or "empty")
 
 
 async def run(
-    command: tuple[str, ...], folder: Path, report: Callable[[str], None] = lambda _: None
+    command: tuple[str, ...], folder: Path, tell: Callable[[str], None] = lambda _: None
 ) -> CommandEnd:
-    """Run a command in a folder."""
+    """Run a command in a folder, and tell each of its lines that is reported."""
+
+    def report(line: str, _left_out: int = 0, /) -> None:
+        if line:
+            tell(line)
+
     return await run_command(
         command, folder=folder, environ={}, most=MOST, report=report, grace=0.05
     )
@@ -83,6 +88,20 @@ async def test_an_output_of_100_mb_is_not_held_in_memory(tmp_path: Path) -> None
     assert (end.status, len(end.output), end.output[-4:]) == (3, MOST, "xend")
     assert end.left_out == 100 * mb + 3 - MOST
     assert grown < 20 * 1024  # KiB
+
+
+async def test_short_lines_are_counted_and_not_read_one_by_one(tmp_path: Path) -> None:
+    """A program that writes without end does not keep the loop from its other tasks."""
+    counted = reports = 0
+
+    def report(line: str, left_out: int = 0, /) -> None:
+        nonlocal counted, reports
+        counted, reports = counted + left_out + bool(line), reports + 1
+
+    program = python("import sys; sys.stdout.write('y\\n' * 1_000_000)")
+    await run_command(program, folder=tmp_path, environ={}, most=MOST, report=report)
+    assert counted == 1_000_000
+    assert reports < 100_000
 
 
 @given(st.lists(st.binary(max_size=30)), st.integers(min_value=1, max_value=40))

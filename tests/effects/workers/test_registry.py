@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -194,6 +195,36 @@ async def test_progress_is_bounded_in_rate_and_number() -> None:
     lines, result = await instruct(registry(flood, bounds), "system.disk")
     assert lines == ["a0", "a1", "a2", "[7 lines left out]", "b0", "[999 lines left out]"]
     assert result == DONE
+
+
+async def test_lines_that_are_left_out_cost_the_loop_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread may report a million of them: the loop hears of those that pass."""
+    loop, woken = asyncio.get_running_loop(), 0
+
+    async def flood(_: Arguments, report: ReportLine) -> WorkerResult:
+        def lines() -> None:
+            for number in range(1_000):
+                report(f"line {number}", 9)
+
+        await asyncio.to_thread(lines)
+        return DONE
+
+    call = loop.call_soon_threadsafe
+
+    def counted(*given: Any, **more: Any) -> asyncio.Handle:
+        nonlocal woken
+        woken += 1
+        return call(*given, **more)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+    lines, _ = await instruct(registry(flood, ProgressBounds(burst=2)), "system.disk")
+    assert lines == [
+        *("[9 lines left out]", "line 0", "[9 lines left out]", "line 1"),
+        "[9980 lines left out]",
+    ]
+    assert woken < 10
 
 
 async def test_lines_come_from_any_thread() -> None:
