@@ -1,4 +1,4 @@
-"""A command: an argument list, never a shell, in a process group that ends with it."""
+"""A command: an argument list, never a shell, that takes all it has started with it."""
 
 from __future__ import annotations
 
@@ -6,34 +6,31 @@ import asyncio
 import os
 import re
 import signal
-import time
-from asyncio.subprocess import DEVNULL, Process
+import socket
+import sys
+from asyncio.subprocess import Process
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from secrets import token_hex
 from typing import Final, NamedTuple
 
-import psutil
-
 from effects.tasks import ended
+from effects.workers import supervisor
 from effects.workers.action import ReportLine
 
 GRACE_SECONDS: Final = 2.0
 """From SIGTERM to SIGKILL."""
 _DRAIN_SECONDS: Final = 0.5
 """For what is left in the pipe once the process group is gone."""
-_SCANS: Final = 250
-"""On a busy machine a killed process takes seconds to end."""
-_BETWEEN_SCANS: Final = 0.02
 _READ: Final = 65_536
 """Bytes; what a pipe holds at most."""
 _LONGEST_LINE: Final = 4_096
 _LINES_OF_A_PIECE: Final = 20
 """Are reported, the others only counted: no program can keep the loop busy with short lines."""
-_MARK: Final = "CUTOVER_WORKER"
-"""The variable by which processes are found that left the group of their command."""
+_ANSWER: Final = 32
+_EXITED: Final = 1.0
+"""For the supervisor to end after what it supervises."""
 _LINE_END: Final = re.compile(rb"[\r\n]+")
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
@@ -117,42 +114,52 @@ async def run_command(
 ) -> CommandEnd:
     """Run a program to its end; the last `most` bytes of its output are stored, lines reported.
 
-    Cancelling it ends the program with its process group, by SIGTERM and after `grace` seconds by
-    SIGKILL, and with what left that group, as a daemon does. What stays in the group when the
-    program has ended is killed, too. Raises `OSError` where the program cannot be started.
+    Cancelling it ends the program with all it has started, by SIGTERM and after `grace` seconds by
+    SIGKILL; so does the end of this process, however it comes. When the program ends by itself, its
+    process group ends with it, and what has left that group, as a daemon does, goes on. Raises
+    `OSError` where the program cannot be started.
     """
-    mark = token_hex(16)
     async with _pipe() as (output, writing):
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=DEVNULL,
-                stdout=writing,
-                stderr=writing,
-                cwd=folder,
-                env={**environ, _MARK: mark},
-                start_new_session=True,
+        control, supervised = socket.socketpair()
+        with control:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-I", "-S", supervisor.__file__, str(grace), *argv),
+                    stdin=supervised.fileno(),
+                    stdout=writing,
+                    stderr=writing,
+                    cwd=folder,
+                    env=environ,
+                    start_new_session=True,
+                )
+            finally:
+                supervised.close()
+                os.close(writing)
+            tail, lines = Tail(most), _Lines(report)
+            reading = asyncio.create_task(
+                _read(output.reader, tail, lines), name=f"output of {argv[0]}"
             )
-        finally:
-            os.close(writing)
-        tail, lines = Tail(most), _Lines(report)
-        reading = asyncio.create_task(
-            _read(output.reader, tail, lines), name=f"output of {argv[0]}"
-        )
-        try:
-            status = await process.wait()
-            _signal_group(process, signal.SIGKILL)
-            await asyncio.wait([reading], timeout=_DRAIN_SECONDS)
-            output.close()
-            await reading
-        except asyncio.CancelledError:
-            await ended(_kill(process, mark, grace))
-            raise
-        finally:
-            reading.cancel()
-            await asyncio.wait([reading])
+            try:
+                with suppress(OSError):
+                    control.send(b"\n")
+                await process.wait()
+                _kill_group(process)
+                await asyncio.wait([reading], timeout=_DRAIN_SECONDS)
+                output.close()
+                await reading
+            except asyncio.CancelledError:
+                control.close()
+                await ended(_gone(process, grace))
+                raise
+            finally:
+                reading.cancel()
+                await asyncio.wait([reading])
+            answer = control.recv(_ANSWER).decode()
     lines.flush()
-    return CommandEnd(status, plain(tail.bytes), tail.left_out)
+    if answer.startswith("E"):
+        raise OSError(int(answer[1:]), os.strerror(int(answer[1:])), argv[0])
+    # Without an answer the supervisor itself was killed.
+    return CommandEnd(int(answer or process.returncode or 0), plain(tail.bytes), tail.left_out)
 
 
 class _Output(NamedTuple):
@@ -198,36 +205,16 @@ async def _read(output: asyncio.StreamReader, tail: Tail, lines: _Lines) -> None
         lines.feed(piece)
 
 
-async def _kill(process: Process, mark: str, grace: float) -> None:
-    _signal_group(process, signal.SIGTERM)
+async def _gone(process: Process, grace: float) -> None:
+    """Wait until the supervisor has ended everything."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(grace):
+        async with asyncio.timeout(grace + supervisor.KILL_SECONDS + _EXITED):
             await process.wait()
-    _signal_group(process, signal.SIGKILL)
+    _kill_group(process)
     await process.wait()
-    await asyncio.to_thread(_kill_marked, mark)
 
 
-def _signal_group(process: Process, number: signal.Signals) -> None:
+def _kill_group(process: Process) -> None:
     # Its session is its own: the group has the number of its first process.
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
-
-
-def _kill_marked(mark: str) -> None:
-    """Kill the processes that have the mark, until there is none: they may fork meanwhile."""
-    for _ in range(_SCANS):
-        marked = list(_marked(mark))
-        if not marked:
-            return
-        for one in marked:
-            with suppress(psutil.Error):
-                one.kill()
-        time.sleep(_BETWEEN_SCANS)
-
-
-def _marked(mark: str) -> Iterable[psutil.Process]:
-    for one in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            if one.environ().get(_MARK) == mark:
-                yield one
+        os.killpg(process.pid, signal.SIGKILL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,10 +48,9 @@ async def test_metacharacters_are_characters(tmp_path: Path) -> None:
 
 
 async def test_a_command_gets_the_environment_it_is_given(tmp_path: Path) -> None:
-    """No key of this process, only the mark by which its processes are found."""
+    """No variable of this process (Python itself names its encoding)."""
     end = await run(python("import os; print(sorted(os.environ))"), tmp_path)
-    assert "CUTOVER_WORKER" in end.output
-    assert "PATH" not in end.output
+    assert end.output == "['LC_CTYPE']\n"
 
 
 async def test_lines_are_reported_as_they_come_without_colours(tmp_path: Path) -> None:
@@ -147,6 +147,68 @@ async def test_being_cancelled_again_does_not_leave_a_process(tmp_path: Path) ->
     with pytest.raises(asyncio.CancelledError):
         await task
     assert running(line) == []
+
+
+DAEMON = """
+import os, signal, sys
+if os.fork():
+    signal.pause()
+os.setsid()
+if os.fork():
+    os._exit(0)
+os.dup2(os.open(os.devnull, os.O_RDWR), 2)
+here = "import os, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);"\\
+       "print('tree', os.getpid(), flush=True); os.close(1); signal.pause()"
+os.execve(sys.executable, [sys.executable, "-SEc", here], {})
+"""
+"""A daemon: of its own session, without a parent, environment or output, and deaf to SIGTERM."""
+
+
+@pytest.mark.slow
+async def test_a_daemon_does_not_get_away(tmp_path: Path) -> None:
+    """Nothing it has leads back to its command but who its parents were."""
+    pid = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(run(python(DAEMON), tmp_path, pid.set_result))
+    line = await pid
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert running(line) == []
+
+
+ROUTER = """
+import asyncio, sys
+from pathlib import Path
+from effects.workers.command import run_command
+def report(line, left_out=0, /):
+    print(line, flush=True)
+folder, *command = sys.argv[1:]
+asyncio.run(
+    run_command(command, folder=Path(folder), environ={}, most=1, report=report, grace=0.05)
+)
+"""
+
+
+@pytest.mark.slow
+async def test_a_command_does_not_outlive_a_process_that_is_killed(tmp_path: Path) -> None:
+    """By SIGKILL, which leaves it no time to end anything."""
+    router = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", ROUTER, str(tmp_path), *tree()), stdout=asyncio.subprocess.PIPE
+    )
+    assert router.stdout is not None
+    line = (await router.stdout.readline()).decode()
+    processes = [psutil.Process(pid) for pid in running(line)]
+    assert len(processes) == 3
+    router.kill()
+    await router.wait()
+    _, left = await asyncio.to_thread(psutil.wait_procs, processes, 10)
+    assert left == []
+
+
+async def test_a_command_whose_supervisor_is_killed_has_been_killed(tmp_path: Path) -> None:
+    """By its own command, even: the process group goes with it."""
+    end = await run(python("import os; os.killpg(0, 9)"), tmp_path)
+    assert end.status == -9
 
 
 @pytest.mark.slow
