@@ -11,13 +11,14 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from fnmatch import fnmatchcase
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from contract.workers import BadWorkerArguments, WorkerResult
 from effects.workers.action import Action, ActionFailed, Arguments, ReportLine
 from effects.workers.command import Tail, plain
-from effects.workers.threads import WorkerThreads
+from effects.workers.threads import Stopped, WorkerThreads
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -28,6 +29,8 @@ Value = TypeVar("Value")
 # Names go into addresses of the engine's API: nothing else may.
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}")
 _EXTRA: Final = "containers"
+_READ: Final = 65_536
+_HEADER: Final = 8
 
 
 class NoEngine(ActionFailed):
@@ -35,6 +38,40 @@ class NoEngine(ActionFailed):
 
     def __init__(self, reason: str) -> None:
         super().__init__("no_engine", f"there is no container engine: {reason}")
+
+
+class EngineFailed(ActionFailed):
+    """The engine refuses."""
+
+    def __init__(self, status: int | None) -> None:
+        super().__init__("engine_failed", f"the engine refuses with status {status}")
+
+
+class LogFrames:
+    """Takes the frames off the log of a container that has no terminal, whatever their size.
+
+    Each has a header: the stream in one byte, three of zero, and its length in four.
+    """
+
+    def __init__(self) -> None:
+        self._header = b""
+        self._left = 0
+
+    def feed(self, piece: bytes) -> bytes:
+        """Return what the container wrote of the next bytes."""
+        piece, at, written = self._header + piece, 0, list[bytes]()
+        while self._left or len(piece) - at >= _HEADER:
+            if not self._left:
+                self._left = int.from_bytes(piece[at + 4 : at + _HEADER])
+                at += _HEADER
+            part = piece[at : at + self._left]
+            if self._left and not part:
+                break
+            written.append(part)
+            at += len(part)
+            self._left -= len(part)
+        self._header = piece[at:]
+        return b"".join(written)
 
 
 class ContainerWorker:
@@ -67,7 +104,7 @@ class ContainerWorker:
     async def list(self, arguments: Arguments, report: ReportLine) -> WorkerResult:
         """List the containers, numbered from 1 by name."""
 
-        def work(engine: DockerClient) -> list[dict[str, Any]]:
+        def work(engine: DockerClient, _: Stopped) -> list[dict[str, Any]]:
             found = engine.api.containers(all=bool(arguments["all"]))
             rows = [
                 {
@@ -93,12 +130,9 @@ class ContainerWorker:
         """Read the last lines of a container's log."""
         lines = int(arguments["lines"])
 
-        def work(engine: DockerClient) -> tuple[str, Tail]:
+        def work(engine: DockerClient, stopped: Stopped) -> tuple[str, Tail]:
             container = self._container(engine, arguments)
-            tail = Tail(self._most)
-            for piece in container.logs(stream=True, follow=False, tail=lines):
-                tail.feed(piece)
-            return str(container.name), tail
+            return str(container.name), self._log(engine, container, lines, stopped)
 
         name, tail = await self._with_engine(work)
         text = plain(tail.bytes)
@@ -111,7 +145,7 @@ class ContainerWorker:
     async def restart(self, arguments: Arguments, report: ReportLine) -> WorkerResult:
         """Restart a container, and report the state it has then."""
 
-        def work(engine: DockerClient) -> tuple[str, str]:
+        def work(engine: DockerClient, _: Stopped) -> tuple[str, str]:
             container = self._container(engine, arguments)
             report(f"restarting {container.name}")
             container.restart(timeout=int(arguments["grace"]))
@@ -138,13 +172,34 @@ class ContainerWorker:
             )
         return container
 
+    def _log(
+        self, engine: DockerClient, container: Container, lines: int, stopped: Stopped
+    ) -> Tail:
+        """Read the end of a log.
+
+        The SDK reads a terminal's log byte by byte, any other by frames of the engine's size, and
+        waits for either without a limit.
+        """
+        api, tail = engine.api, Tail(self._most)
+        frames = None if container.attrs["Config"]["Tty"] else LogFrames()
+        url = f"{api.base_url}/v{api.api_version}/containers/{container.id}/logs"
+        asked = {"stdout": 1, "stderr": 1, "tail": lines}
+        with api.get(url, params=asked, stream=True, timeout=self._seconds) as response:
+            if not response.ok:
+                raise EngineFailed(response.status_code)
+            for piece in response.iter_content(_READ):
+                if stopped():
+                    break
+                tail.feed(piece if frames is None else frames.feed(piece))
+        return tail
+
     def _allowed(self, name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in self._names)
 
-    async def _with_engine(self, work: Callable[[DockerClient], Value]) -> Value:
-        return await self._threads.run(self._call, work)
+    async def _with_engine(self, work: Callable[[DockerClient, Stopped], Value]) -> Value:
+        return await self._threads.stoppable(partial(self._call, work))
 
-    def _call(self, work: Callable[[DockerClient], Value]) -> Value:
+    def _call(self, work: Callable[[DockerClient, Stopped], Value], stopped: Stopped) -> Value:
         try:
             sdk = import_module("docker")
         except ImportError as missing:
@@ -153,12 +208,11 @@ class ContainerWorker:
         errors, transport = sdk.errors, import_module("requests").exceptions
         try:
             with closing(sdk.DockerClient(self._address, timeout=self._seconds)) as engine:
-                return work(engine)
+                return work(engine, stopped)
         except errors.NotFound as failure:
             raise ActionFailed(code="not_found", message="there is no such container") from failure
         except errors.APIError as failure:
-            reason = f"the engine refuses with status {failure.status_code}"
-            raise ActionFailed(code="engine_failed", message=reason) from failure
+            raise EngineFailed(failure.status_code) from failure
         except (errors.DockerException, transport.RequestException, OSError) as failure:
             raise NoEngine(reason="it does not answer") from failure
 

@@ -19,11 +19,17 @@ FRAME = 16_384
 
 @dataclass
 class FakeContainer:
-    """A container; `log` is what it wrote."""
+    """A container; `log` is what it wrote, then `flood` bytes of a line without end.
+
+    With a `terminal` its log has no frames. One that `hangs` never ends.
+    """
 
     name: str
     state: str = "running"
     log: bytes = b""
+    flood: int = 0
+    terminal: bool = False
+    hangs: bool = False
     after_restart: str = "running"
 
 
@@ -93,7 +99,7 @@ class ContainerEngine:
             {
                 "Id": _id(one),
                 "Name": f"/{one.name}",
-                "Config": {"Tty": False},
+                "Config": {"Tty": one.terminal},
                 "State": {"Status": one.state},
             }
         )
@@ -106,7 +112,13 @@ class ContainerEngine:
         for line in lines:
             for at in range(0, len(line), FRAME):
                 piece = line[at : at + FRAME]
-                await response.write(struct.pack(">BxxxL", STDOUT, len(piece)) + piece)
+                await response.write(_header(one, len(piece)) + piece)
+        if one.flood:
+            await response.write(_header(one, one.flood))
+        for at in range(0, one.flood, FRAME):
+            await response.write(b"x" * min(FRAME, one.flood - at))
+        if one.hangs:
+            await asyncio.get_running_loop().create_future()
         return response
 
     async def _restart(self, request: web.Request) -> web.Response:
@@ -120,6 +132,10 @@ class ContainerEngine:
             if name == one.name or _id(one).startswith(name):
                 return one
         raise web.HTTPNotFound(text='{"message": "no such container"}')
+
+
+def _header(container: FakeContainer, length: int) -> bytes:
+    return b"" if container.terminal else struct.pack(">BxxxL", STDOUT, length)
 
 
 def _id(container: FakeContainer) -> str:

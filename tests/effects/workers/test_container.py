@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import resource
+import struct
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from effects.workers import WorkerRegistry
-from effects.workers.container import ContainerWorker
+from effects.workers.container import ContainerWorker, LogFrames
 from effects.workers.threads import WorkerThreads
 from tests.support.container_engine import ContainerEngine, FakeContainer
 from tests.support.worker_calls import instruct
@@ -82,6 +86,41 @@ async def test_a_long_log_is_cut_off(workers: WorkerRegistry, engine: ContainerE
     assert sum(map(len, result.data["lines"])) == MOST - 2
     assert result.data["lines"][-1] == "last"
     assert result.message.endswith(f"{1_000_006 - MOST} bytes are left out")
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+async def test_a_log_of_100_mb_is_not_held_in_memory(
+    workers: WorkerRegistry, engine: ContainerEngine, *, terminal: bool
+) -> None:
+    """Neither one frame of that size, nor what a terminal was sent."""
+    (web, *_), flood = engine.containers, 100 << 20
+    web.flood, web.terminal = flood, terminal
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    _, result = await instruct(workers, "container.logs", name="web", lines=1)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert result.data["lines"] == ["x" * MOST]
+    assert result.data["left_out"] == flood + len("\x1b[31mthree\x1b[0m\n") - MOST
+    assert grown < 20 * 1024  # KiB
+
+
+async def test_a_log_that_hangs_is_given_up(
+    workers: WorkerRegistry, engine: ContainerEngine
+) -> None:
+    """As is any other call: a thread that waits for ever would be lost."""
+    engine.containers[0].hangs = True
+    _, result = await instruct(workers, "container.logs", name="web")
+    assert (result.ok, result.code) == (False, "no_engine")
+
+
+@given(st.lists(st.binary(max_size=20)), st.lists(st.integers(min_value=1, max_value=9)))
+def test_frames_are_read_however_they_come(frames: list[bytes], cuts: list[int]) -> None:
+    """In pieces that end anywhere, also within a header."""
+    wire = b"".join(struct.pack(">BxxxL", 1, len(one)) + one for one in frames)
+    reader, read, at = LogFrames(), b"", 0
+    for cut in (*cuts, len(wire)):
+        read += reader.feed(wire[at : at + cut])
+        at += cut
+    assert read == b"".join(frames)
 
 
 async def test_a_container_is_restarted(workers: WorkerRegistry, engine: ContainerEngine) -> None:
