@@ -159,7 +159,7 @@ def open_workers(
         root=_folder(settings.root),
         temporary_root=_folder(settings.temporary_root),
     ).actions()
-    actions |= NetworkWorker(settings.hosts).actions()
+    actions |= NetworkWorker(threads, settings.hosts).actions()
     if settings.engine:
         actions |= ContainerWorker(
             threads,

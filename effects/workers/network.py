@@ -7,16 +7,17 @@ import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from functools import partial
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final, TypeAlias
 
 from contract.workers import BadWorkerArguments, WorkerResult
 from effects.loop_time import limit
 from effects.workers.action import Action, ActionFailed, Arguments, ReportLine
+from effects.workers.threads import WorkerThreads
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
-ANY: Final = "*"
 METADATA: Final = tuple(
     map(
         ip_network,
@@ -24,6 +25,7 @@ METADATA: Final = tuple(
             "169.254.0.0/16",  # link-local: where most clouds answer
             "fe80::/10",
             "fd00:ec2::/32",
+            "fd20:ce::254/128",
             "100.100.100.200/32",
             "168.63.129.16/32",
             "192.0.0.192/32",
@@ -31,7 +33,6 @@ METADATA: Final = tuple(
     )
 )
 """Where clouds hand out credentials; only reached where the configuration names them."""
-_NAT64: Final = IPv6Network("64:ff9b::/96")
 _LOW: Final = 0xFFFF_FFFF
 
 
@@ -39,10 +40,12 @@ class NetworkWorker:
     """Connects to hosts that are allowed: names (`*.internal`), addresses, networks, or `*`.
 
     A name that matches none may have an address in a network that is allowed. `*` allows any but
-    the addresses in `METADATA`. What was checked is what is connected to.
+    the addresses in `METADATA`. What was checked is what is connected to. Names are resolved in
+    `threads`: where that takes long, no other name of this process has to wait.
     """
 
-    def __init__(self, hosts: Sequence[str]) -> None:
+    def __init__(self, threads: WorkerThreads, hosts: Sequence[str]) -> None:
+        self._threads = threads
         self._names: list[str] = []
         self._networks = []
         for host in hosts:
@@ -68,7 +71,7 @@ class NetworkWorker:
         stage = "resolving it"
         try:
             async with limit(seconds):
-                addresses = self.allowed(host, await _resolved(host, port))
+                addresses = self.allowed(host, await self._resolved(host, port))
                 stage = f"connecting to port {port}"
                 for address in addresses:
                     report(f"connecting to {address}")
@@ -101,20 +104,19 @@ class NetworkWorker:
             )
         return allowed
 
-
-async def _resolved(host: str, port: int) -> list[Address]:
-    """Resolve a host in a thread; raises `ActionFailed`."""
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as failure:
-        raise ActionFailed(code="not_resolved", message=f"{host!r} does not resolve") from failure
-    except UnicodeError as failure:  # a label that is too long, or empty
-        raise BadWorkerArguments(
-            argument="host", reason="must be a name or an address"
-        ) from failure
-    addresses = map(ip_address, dict.fromkeys(str(entry[4][0]) for entry in found))
-    return [getattr(one, "ipv4_mapped", None) or one for one in addresses]
+    async def _resolved(self, host: str, port: int) -> list[Address]:
+        """Resolve a host; raises `ActionFailed`, `BadWorkerArguments`."""
+        resolve = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        try:
+            found = await self._threads.run(resolve)
+        except OSError as failure:
+            reason = f"{host!r} does not resolve"
+            raise ActionFailed(code="not_resolved", message=reason) from failure
+        except UnicodeError as failure:  # a label that is too long, or empty
+            reason = "must be a name or an address"
+            raise BadWorkerArguments(argument="host", reason=reason) from failure
+        addresses = map(ip_address, dict.fromkeys(str(entry[4][0]) for entry in found))
+        return [getattr(one, "ipv4_mapped", None) or one for one in addresses]
 
 
 async def _connects(address: Address, port: int) -> bool:
@@ -129,10 +131,10 @@ async def _connects(address: Address, port: int) -> bool:
 
 
 def _meanings(address: Address) -> list[Address]:
-    """Return an address, and the IPv4 address to which a gateway translates it."""
+    """Return an address, and the IPv4 addresses to which gateways and tunnels may translate it."""
     if isinstance(address, IPv4Address):
         return [address]
-    inner = address.sixtofour
-    if inner is None and address in _NAT64:
-        inner = IPv4Address(int(address) & _LOW)
-    return [address] if inner is None else [address, inner]
+    _, teredo = address.teredo or (None, None)
+    # NAT64 and others have them at the end, behind whatever prefix a network has chosen.
+    inner = IPv4Address(int(address) & _LOW), address.sixtofour, teredo
+    return [address, *(one for one in inner if one is not None)]
