@@ -144,6 +144,8 @@ BodyField = Annotated[
     ),
 ]
 Network = Annotated[str, AfterValidator(_check_network)]
+Host = Annotated[str, AfterValidator(lambda one: _check_network(one) if "/" in one else one)]
+"""A pattern of names, an address or a network."""
 Folder = Annotated[str, AfterValidator(_check_folder)]
 """A folder or an fsspec URL."""
 RequestAttribute = Annotated[

@@ -81,7 +81,7 @@ def parse_settings(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Sett
     flows = _flows(_subtable(table, "flows", where), where, specs)
     settings = convert_table({**table, "flows": flows}, Settings, where)
     _check_references(settings, where)
-    faults = (*_conflicts(settings), *_tool_faults(settings), *_deploy_faults(settings))
+    faults = (*_conflicts(settings), *_tool_faults(settings), *_worker_faults(settings))
     for key, why in (*faults, *stack_faults(settings)):
         raise ConfigRefused(where, key, why, _shown(table, key))
     meaning = settings.model_copy(update={"changed_by": "", "prompts": PromptSettings()})
@@ -376,8 +376,8 @@ def _tool_faults(settings: Settings) -> Iterator[tuple[str, str]]:
             )
 
 
-def _deploy_faults(settings: Settings) -> Iterator[tuple[str, str]]:
-    deploy = settings.workers.deploy
+def _worker_faults(settings: Settings) -> Iterator[tuple[str, str]]:
+    deploy, temporary = settings.workers.deploy, settings.workers.temporary_root
     if not deploy.root:
         return
     if not deploy.source:
@@ -387,3 +387,9 @@ def _deploy_faults(settings: Settings) -> Iterator[tuple[str, str]]:
     root, source = (Path(one).resolve() for one in (deploy.root, deploy.source))
     if root.is_relative_to(source) or source.is_relative_to(root):
         yield "workers.deploy.root", f"must not hold source, nor lie in it: {deploy.source!r}"
+    for key, folder in (("root", root), ("source", source)):
+        if temporary and folder.is_relative_to(Path(temporary).resolve()):
+            yield (
+                "workers.temporary_root",
+                f"must not hold workers.deploy.{key}: files are deleted there",
+            )

@@ -35,6 +35,7 @@ from router.config.addresses import (
     FlowPath,
     Folder,
     HistoryStore,
+    Host,
     LoopbackUrl,
     Network,
     OptionalEndpoint,
@@ -738,7 +739,7 @@ class WorkerSettings(Section):
     system: bool = _key("true: disks, memory and processes are shown", default=False)
     root: str = _key('folder in which large files are looked for; "": none', "")
     temporary_root: str = _key('the only folder in which files are deleted; "": none', "")
-    hosts: Texts = _key(
+    hosts: Annotated[tuple[Host, ...], Strict(strict=False)] = _key(
         'that may be connected to: names, "*.internal", networks; ["*"]: any but those of cloud '
         "metadata",
         (),

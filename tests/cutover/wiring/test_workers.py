@@ -125,3 +125,28 @@ def test_a_deployment_that_cannot_work_is_refused(section: str, key: str) -> Non
     with pytest.raises(ConfigRefused) as refusal:
         settings(f"[workers.deploy]\n{section}")
     assert refusal.value.key == f"workers.deploy.{key}"
+
+
+def test_files_are_deleted_neither_of_releases_nor_of_their_source() -> None:
+    """A pattern reaches every folder beneath the temporary root."""
+    text = """
+    [workers]
+    temporary_root = "{}"
+    [workers.deploy]
+    root = "a/releases"
+    source = "b/source"
+    check = ["true"]
+    """
+    for folder in ("a", "b", "b/source", "."):
+        with pytest.raises(ConfigRefused) as refusal:
+            settings(text.format(folder))
+        assert refusal.value.key == "workers.temporary_root"
+    assert settings(text.format("b/source/tmp")).workers.temporary_root == "b/source/tmp"
+
+
+def test_a_network_that_is_none_is_refused() -> None:
+    """It would never match; patterns of names are no networks."""
+    with pytest.raises(ConfigRefused, match=r"must be an address or a network"):
+        settings('[workers]\nhosts = ["db.internal", "10.0.0.5/8"]')
+    found = settings('[workers]\nhosts = ["*.internal", "10.0.0.0/8", "::1"]').workers.hosts
+    assert found == ("*.internal", "10.0.0.0/8", "::1")
