@@ -66,6 +66,9 @@ COMMANDS: Mapping[str, _Place] = {
         "Put both stacks under the same load, turn by turn, and report them side by side.",
     ),
     "ops": _Place("ops:ops", "Let workers do something, step by step, and approve what is risky."),
+    "ops audit": _Place(
+        "ops_audit:audit", "Show what was requested of workers, decided and done, newest first."
+    ),
     "rollback": _Place(
         "rollback:rollback",
         "Send everything of a flow to legacy: enable_langgraph = false, in force within a second.",
@@ -106,6 +109,15 @@ class _Commands(TyperGroup):
         """Print the commands' summaries without importing them."""
         self._summaries = True
         super().format_help(ctx, formatter)
+
+    def resolve_command(
+        self, ctx: Context, args: list[str]
+    ) -> tuple[str | None, Command | None, list[str]]:
+        """Find a command by its name, which may be two words: `ops` takes a message, too."""
+        name = " ".join(args[:2])
+        if " " in name and name in COMMANDS:
+            return name, self.get_command(ctx, name), args[2:]
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
         """Import a command; None for an unknown name that resembles none."""

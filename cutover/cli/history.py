@@ -10,17 +10,15 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from cutover.cli.terminal import UNFOLDED, refusals, tables
+from cutover.cli.terminal import print_rows, refusals, tables
 from cutover.flows import DEFAULT_CONFIG, settings_at
 from cutover.wiring.history import opening
 from router.admin.history import HistoryEntry
 from router.config.errors import unknown_name
 
 REFUSED = 2
+_TITLES = ("when (UTC)", "who", "what", "before", "after", "version")
 
 
 def history(
@@ -42,7 +40,7 @@ def history(
         for entry in found:
             typer.echo(msgspec.json.encode(entry).decode())
     elif found:
-        _show(found, tables())
+        print_rows(tables(), _TITLES, map(_cells, found), _lines)
     else:
         typer.echo("no change yet")
 
@@ -58,29 +56,6 @@ async def _read(config: Path, flow: str, limit: int) -> list[HistoryEntry]:
         return await stored.entries(flow, limit)
 
 
-def _show(entries: list[HistoryEntry], console: Console) -> None:
-    """Print a table if the console is wide enough, else two lines a change."""
-    table = _table(entries)
-    wide = console.options.update(width=UNFOLDED)
-    if console.measure(table, options=wide).maximum <= console.width:
-        console.print(table)
-        return
-    for entry in entries:
-        when, who, what, before, after, version = _cells(entry)
-        lines = f"{when}  {who}, version {version}\n    {what}: {before} → {after}"
-        console.print(Text(lines), soft_wrap=True)
-
-
-def _table(entries: list[HistoryEntry]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for title in ("when (UTC)", "who", "what", "before", "after", "version"):
-        table.add_column(title, no_wrap=True)
-    for entry in entries:
-        # As text: what people write into a file is no markup.
-        table.add_row(*map(Text, _cells(entry)))
-    return table
-
-
 def _cells(entry: HistoryEntry) -> tuple[str, ...]:
     return (
         _moment(entry.at),
@@ -90,6 +65,11 @@ def _cells(entry: HistoryEntry) -> tuple[str, ...]:
         bytes(entry.after).decode(),
         entry.version,
     )
+
+
+def _lines(cells: tuple[str, ...]) -> str:
+    when, who, what, before, after, version = cells
+    return f"{when}  {who}, version {version}\n    {what}: {before} → {after}"
 
 
 def _moment(at: int) -> str:

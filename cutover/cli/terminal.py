@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+from rich.table import Table
+from rich.text import Text
 
 from contract.errors import CutoverError, visible
 
@@ -36,6 +38,29 @@ def tables() -> Console:
     """Return a console for tables: a terminal folds them, a file or a pipe gets whole lines."""
     console = Console()
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=UNFOLDED)
+
+
+def print_rows(
+    console: Console,
+    titles: Iterable[str],
+    rows: Iterable[tuple[str, ...]],
+    folded: Callable[[tuple[str, ...]], str],
+) -> None:
+    """Print a table if the console is wide enough for it, else each row as it is `folded`.
+
+    Cells are text: what people or models write is no markup.
+    """
+    table, found = Table(box=None, pad_edge=False), list(rows)
+    for title in titles:
+        table.add_column(title, no_wrap=True)
+    for cells in found:
+        table.add_row(*map(Text, cells))
+    wide = console.options.update(width=UNFOLDED)
+    if console.measure(table, options=wide).maximum <= console.width:
+        console.print(table)
+        return
+    for cells in found:
+        console.print(Text(folded(cells)), soft_wrap=True)
 
 
 def bar(console: Console, *columns: ProgressColumn) -> Progress:
