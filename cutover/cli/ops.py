@@ -141,6 +141,8 @@ class TerminalTurn:
     ask: Ask
     _results: list[tuple[bool, str]] = field(default_factory=list, init=False)
     """Whether each instruction went well, and the message of its result."""
+    _decided: str = field(default="", init=False)
+    """The approval that was decided on last."""
 
     async def take(self, body: OpsRequest) -> str:
         """Take a turn, through any number of approvals; returns how it stands then."""
@@ -160,6 +162,7 @@ class TerminalTurn:
         if decision is None:
             self.console.print(f"It waits: cutover ops --resume {approval_id}", highlight=False)
             return "approval_required"
+        self._decided = approval_id
         answer = HumanAnswer("approve" if decision else "reject", by=self.by)
         await self.router.respond(OPS, approval_id, answer)
         return await self._show(await self.router.resume(OPS, approval_id))
@@ -181,12 +184,23 @@ class TerminalTurn:
                     approval_id = data.get("approval_id", approval_id)
                     status = data.get("status", status)
             await stream.close_in_grace()
+        except BaseException as error:
+            stream.disconnect()  # else the rest of a deployment would go on
+            if isinstance(error, asyncio.CancelledError):
+                self._print_interrupted()
+            raise
         finally:
             self.router.close(stream)
         if status == "approval_required":
             return await self._decide(approval_id)
         went_well = not self._results or self._results[-1][0]
         return status if went_well or status != "completed" else "failed"
+
+    def _print_interrupted(self) -> None:
+        self.console.print("interrupted: what has begun comes to its end, nothing more is done")
+        if self._decided:
+            hint = f"To go on: cutover ops --resume {self._decided}"
+            self.console.print(hint, highlight=False, soft_wrap=True)
 
     def _print_event(self, name: str, data: dict[str, Any]) -> None:
         match name:

@@ -108,6 +108,30 @@ async def test_a_decision_that_is_left_open_is_made_later() -> None:
 
 
 @pytest.mark.virtual
+async def test_an_interrupted_turn_does_nothing_more_until_it_is_resumed() -> None:
+    """The stage under way comes to its end; the rest of a deployment waits for its approval."""
+    terminal = Terminal(shift("deploy"), YES, YES)
+    turn = asyncio.create_task(terminal.turn.take(OpsRequest(input="deploy", session_id="s")))
+    await asyncio.sleep(10)  # half of the build
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    await asyncio.sleep(60)
+    calls = terminal.desk.world.workers
+    assert (
+        [call.action for call in calls.ended]
+        == ["plan", "build"]
+        == [call.action for call in calls.calls]
+    )
+    assert terminal.desk.audited[-1] == ("executed", "build", "ann")
+    assert terminal.lines[-2].startswith("interrupted")
+    hint, _, approval = terminal.lines[-1].rpartition(" ")
+    assert hint == "To go on: cutover ops --resume"
+    assert await terminal.turn.resume(approval) == "completed"
+    assert [call.action for call in calls.calls] == ["plan", "build", "release", "verify"]
+
+
+@pytest.mark.virtual
 async def test_a_turn_that_is_refused_says_why() -> None:
     """Before anything is done."""
     terminal = Terminal(shift("restart web", busy=True))
