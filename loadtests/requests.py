@@ -30,9 +30,7 @@ ID_LENGTH = 128
 FLOWS: Mapping[str, FlowSpec] = MappingProxyType(
     {
         spec.name: spec
-        for spec in (
-            *(chat.CHAT, companion.COMPANION, ops.OPS, pipeline.PIPELINE, session.SESSION),
-        )
+        for spec in (chat.CHAT, companion.COMPANION, ops.OPS, pipeline.PIPELINE, session.SESSION)
     }
 )
 """The built-in ones."""

@@ -101,7 +101,7 @@ class DemoStream:
 
     @property
     def status(self) -> str:
-        """How a companion's answer ended; empty where it broke off."""
+        """How a stream of companion or ops ended; "" where it broke off."""
         events = self.events
         return str(events[-1][1]["status"]) if events and events[-1][0] == "done" else ""
 
@@ -224,15 +224,16 @@ TEMPORARY = ("app.log", "old.log", "notes.txt")
 
 @dataclass(frozen=True, slots=True)
 class ApprovedInstruction:
-    """A risky instruction: the stream that asked for an approval, and the one that followed it.
+    """A risky instruction: the stream that asked for an approval, and the one that continued.
 
-    `kept` are the files that were there when the approval was asked for, `left` those at the end.
+    `before` are the files that were there when the approval was asked for, `after` those at the
+    end.
     """
 
-    asked: DemoStream
-    decided: DemoStream
-    kept: tuple[str, ...]
-    left: tuple[str, ...]
+    first: DemoStream
+    continued: DemoStream
+    before: tuple[str, ...]
+    after: tuple[str, ...]
 
 
 async def approve_instruction(url: str, temporary: Path) -> ApprovedInstruction:
@@ -242,15 +243,13 @@ async def approve_instruction(url: str, temporary: Path) -> ApprovedInstruction:
     """
     _write_files(temporary)
     async with aiohttp.ClientSession() as session:
-        told = {"session_id": "demo-approval", "input": INSTRUCTION}
-        asked = await send(session, f"{url}/ops/react", told)
-        kept = _files(temporary)
-        waiting = (
-            data["approval_id"] for name, data in asked.events if name == "approval_required"
-        )
-        decision = {"approval_id": next(waiting, ""), "approved": True, "by": APPROVER}
-        decided = await send(session, f"{url}/ops/resume", decision)
-    return ApprovedInstruction(asked, decided, kept, _files(temporary))
+        turn = {"session_id": "demo-approval", "input": INSTRUCTION}
+        first = await send(session, f"{url}/ops/react", turn)
+        before = _files(temporary)
+        ids = (data["approval_id"] for name, data in first.events if name == "approval_required")
+        decision = {"approval_id": next(ids, ""), "approved": True, "by": APPROVER}
+        continued = await send(session, f"{url}/ops/resume", decision)
+    return ApprovedInstruction(first, continued, before, _files(temporary))
 
 
 def _write_files(folder: Path) -> None:

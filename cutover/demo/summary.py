@@ -64,8 +64,8 @@ def _approved(outcome: DemoOutcome) -> bool:
     if approval is None:
         return False
     rest = tuple(name for name in TEMPORARY if not name.endswith(".log"))
-    ends = approval.asked.status, approval.decided.status
-    files = approval.kept, approval.left
+    ends = approval.first.status, approval.continued.status
+    files = approval.before, approval.after
     return (ends, files) == (("approval_required", "completed"), (tuple(sorted(TEMPORARY)), rest))
 
 
@@ -101,7 +101,7 @@ def _traffic(outcome: DemoOutcome) -> Table:
     streams = [*outcome.answers]
     streams += [outcome.crash] if outcome.crash else []
     streams += outcome.question.streams if outcome.question else []
-    streams += [outcome.approval.asked, outcome.approval.decided] if outcome.approval else []
+    streams += [outcome.approval.first, outcome.approval.continued] if outcome.approval else []
     pairs = Counter((stream.assigned, stream.served) for stream in streams)
     for (assigned, served), count in sorted(pairs.items()):
         table.add_row(f"assigned {assigned}, served by {served}", str(count))
@@ -152,10 +152,10 @@ def _print_approval(outcome: DemoOutcome, console: Console) -> None:
         "[bold]One instruction, one approval.[/] A worker was told to delete files; what is risky "
         "waits for a person:"
     )
-    _print_stream(approval.asked, console)
-    held = f"{len(approval.kept)} files are there, approved by {APPROVER}"
-    _line(f": {held}, then {len(approval.left)} is left", console)
-    _print_stream(approval.decided, console)
+    _print_stream(approval.first, console)
+    waited = f"{len(approval.before)} files are there, approved by {APPROVER}"
+    _line(f": {waited}, then {len(approval.after)} is left", console)
+    _print_stream(approval.continued, console)
     console.print()
 
 

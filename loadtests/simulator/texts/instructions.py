@@ -13,6 +13,7 @@ there, or one is a failure, the reply quotes their messages.
 """
 
 import re
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,31 +24,33 @@ MARKS = ('"instructions"', '"final"')
 """What the system prompt names."""
 NEXT_STEP = re.compile(r"\bthen\b|\bafter that\b|然后|接着", re.IGNORECASE)
 NAME = r"(?!the\b)([A-Za-z0-9][\w.-]*)"
-PATTERNS = (
-    (r"\bdis[ck]s?\b|磁盘|硬盘", "system", "disk", ()),
-    (r"\bmemory\b|内存", "system", "memory", ()),
-    (r"\bprocess(?:es)?\b|进程", "system", "processes", ()),
-    (r"\b(?:large|big)(?:st)? files\b|大文件", "system", "large_files", ()),
-    (
-        r"(?:temporary files?|临时文件)\s*([\w.-]*\*[\w.*-]*)",
-        *("system", "delete_temporary", ("pattern",)),
-    ),
-    (rf"{NAME}:(\d{{1,5}})", "network", "reach", ("host", "port")),
-    (r"\bcontainers\b|所有容器|容器列表|有哪些容器", "container", "list", ()),
-    (rf"logs? (?:of|from|for) {NAME}|{NAME}\s*的日志", "container", "logs", ("name", "name")),
-    (
-        rf"restart (?:container )?{NAME}|重启(?:容器)?\s*{NAME}",
-        "container",
-        "restart",
-        ("name",) * 2,
-    ),
-    (
-        rf"\bdeploy\b(?: release {NAME})?|部署(?:版本\s*{NAME})?",
-        "deploy",
-        "run",
-        ("release", "release"),
-    ),
-    (r"\broll ?back\b|回滚", "deploy", "rollback", ()),
+
+
+class Wording(NamedTuple):
+    """The words that ask for a worker's action; each group holds the argument of its name."""
+
+    words: str
+    worker: str
+    action: str
+    names: tuple[str, ...] = ()
+
+
+LOGS = rf"logs? (?:of|from|for) {NAME}|{NAME}\s*的日志"
+RESTART = rf"restart (?:container )?{NAME}|重启(?:容器)?\s*{NAME}"
+DEPLOY = rf"\bdeploy\b(?: release {NAME})?|部署(?:版本\s*{NAME})?"
+TEMPORARY = r"(?:temporary files?|临时文件)\s*([\w.-]*\*[\w.*-]*)"
+WORDINGS = (
+    Wording(r"\bdis[ck]s?\b|磁盘|硬盘", "system", "disk"),
+    Wording(r"\bmemory\b|内存", "system", "memory"),
+    Wording(r"\bprocess(?:es)?\b|进程", "system", "processes"),
+    Wording(r"\b(?:large|big)(?:st)? files\b|大文件", "system", "large_files"),
+    Wording(TEMPORARY, "system", "delete_temporary", ("pattern",)),
+    Wording(rf"{NAME}:(\d{{1,5}})", "network", "reach", ("host", "port")),
+    Wording(r"\bcontainers\b|所有容器|容器列表|有哪些容器", "container", "list"),
+    Wording(LOGS, "container", "logs", ("name", "name")),
+    Wording(RESTART, "container", "restart", ("name", "name")),
+    Wording(DEPLOY, "deploy", "run", ("release", "release")),
+    Wording(r"\broll ?back\b|回滚", "deploy", "rollback"),
 )
 
 
@@ -71,21 +74,22 @@ def wanted(messages: tuple[RequestMessage, ...]) -> bool:
 
 def next_step(messages: tuple[RequestMessage, ...], language: Language) -> str:
     """Return the JSON of the next step: instructions, or the reply once there is no more to do."""
-    asked, told = 0, []
-    for position, message in enumerate(messages):
+    request, done = "", list[list[ReportedWork]]()
+    for message in messages:
         if message.role != "user":
             continue
-        lines = reports(message.text)
-        if lines or message.text.startswith("Error:"):
-            told.append(lines)
+        results = reports(message.text)
+        if results or message.text.startswith("Error:"):
+            done.append(results)
         else:
-            asked, told = position, []
-    steps = [one for part in NEXT_STEP.split(messages[asked].text) if (one := instructions(part))]
-    if len(told) < len(steps) and all(one.ok for lines in told for one in lines):
-        return msgspec.json.encode({"instructions": steps[len(told)]}).decode()
-    said = [one.message for lines in told for one in lines]
+            request, done = message.text, []
+    steps = [one for part in NEXT_STEP.split(request) if (one := instructions(part))]
+    results = [one for step in done for one in step]
+    if len(done) < len(steps) and all(one.ok for one in results):
+        return msgspec.json.encode({"instructions": steps[len(done)]}).decode()
     nothing = "No worker is needed for that." if language == "en" else "这不需要执行任何操作。"
-    return msgspec.json.encode({"final": "\n".join(said) or nothing}).decode()
+    final = "\n".join(one.message for one in results) or nothing
+    return msgspec.json.encode({"final": final}).decode()
 
 
 def reports(text: str) -> list[ReportedWork]:
@@ -99,8 +103,8 @@ def reports(text: str) -> list[ReportedWork]:
 def instructions(text: str) -> list[dict[str, object]]:
     """Find what a text asks for, in the order of its words."""
     found: list[tuple[int, dict[str, object]]] = []
-    for pattern, worker, action, names in PATTERNS:
-        for hit in re.finditer(pattern, text, re.IGNORECASE):
+    for words, worker, action, names in WORDINGS:
+        for hit in re.finditer(words, text, re.IGNORECASE):
             args = {
                 name: int(value) if name == "port" else value
                 for name, value in zip(names, hit.groups(), strict=True)
