@@ -33,7 +33,7 @@ from effects.tasks import ANYTHING, CANCELLED, contain, ended, exchange_context
 log = logging.getLogger(__name__)
 
 DEFAULT_LIMITS: Final = WriteLimits()
-LEAVE_SECONDS: Final = 5.0
+CANCEL_SECONDS: Final = 5.0
 """What a write that was cancelled at its deadline has to end."""
 
 
@@ -199,7 +199,7 @@ class Exchange:
         """Cancel, and wait until the reads have ended; writes go on."""
         self.cancel()
         while self._reads:
-            await asyncio.wait(self._reads, timeout=LEAVE_SECONDS)
+            await asyncio.wait(self._reads, timeout=CANCEL_SECONDS)
 
     def close_if_idle(self) -> bool:
         """Close at once; False where calls or locks make `close` wait."""
@@ -222,7 +222,7 @@ class Exchange:
         self.cancel()
         while calls := (*self._reads, *self._writes):
             # Not for ever: one that is left behind is no longer among them.
-            await asyncio.wait(calls, timeout=LEAVE_SECONDS)
+            await asyncio.wait(calls, timeout=CANCEL_SECONDS)
         while self._locks:
             await self._release(self._locks.pop())
 
@@ -265,7 +265,7 @@ class Exchange:
         if (entry := pumps.pop(pump, None)) is not None:
             entry.close("cut", self.stamp())
 
-    def _leave(self, entry: Entry, seconds: float) -> None:
+    def _leave_behind(self, entry: Entry, seconds: float) -> None:
         """End the entry of a write that ignores its cancellation; nothing waits for it any more."""
         log.error("%s ignores its deadline, and is left behind", entry.operation.label)
         entry.close("error", self.stamp(), Fault("deadline", data={"seconds": seconds}))
@@ -284,8 +284,8 @@ class Exchange:
                 call = append(entry, arguments)
                 if operation.kind == "write":
                     seconds = self._limits.of(operation, entry.args)
-                    leave = partial(self._leave, entry, seconds)
-                    call = self._within_deadline(call, seconds, leave)
+                    leave_behind = partial(self._leave_behind, entry, seconds)
+                    call = self._within_deadline(call, seconds, leave_behind)
                 await call
         except CANCELLED:
             entry.close("cut", self.stamp())
@@ -309,7 +309,7 @@ class Exchange:
 
     async def _append_items(self, entry: Entry, arguments: Any) -> None:
         """Append items as they come; a write that streams ends with its result."""
-        operation, overflows = entry.operation, self.tape.usage
+        operation, usage = entry.operation, self.tape.usage
         last = operation.last
         method = getattr(getattr(self._live, operation.port), operation.name)
         stream = method(entry.site, arguments)
@@ -322,7 +322,7 @@ class Exchange:
                     return  # left behind
                 # A copy: an adapter may reuse the object, and records do not change.
                 entry.append(replace(item, at=self.stamp()))
-                if not overflows.overflowed:
+                if not usage.overflowed:
                     continue
                 if operation.kind == "write":
                     entry.drop_unread()
@@ -355,17 +355,20 @@ class Exchange:
     async def _within_deadline(
         self,
         call: Awaitable[Any],
-        seconds: float = 0.0,
-        leave: Callable[[], object] | None = None,
+        seconds: float | None = None,
+        leave_behind: Callable[[], object] | None = None,
     ) -> Any:
-        """Await a call up to its deadline; `leave` is called where it goes on for long after it."""
-        seconds = seconds or self._limits.seconds
+        """Await a call up to its deadline; `leave_behind` is called where it goes on after that.
+
+        Without `seconds` those of any write.
+        """
+        seconds = self._limits.seconds if seconds is None else seconds
         deadline = limit(seconds)
         watch = None
         try:
             async with deadline:
-                if leave is not None:
-                    watch = _DeadlineWatch(deadline, leave)
+                if leave_behind is not None:
+                    watch = _DeadlineWatch(deadline, leave_behind)
                 return await call
         except TimeoutError:
             if not deadline.expired():
@@ -377,24 +380,24 @@ class Exchange:
 
 
 class _DeadlineWatch:
-    """Calls `leave` where a call has not ended `LEAVE_SECONDS` after its deadline."""
+    """Calls `leave_behind` where a call has not ended `CANCEL_SECONDS` after its deadline."""
 
-    __slots__ = ("_deadline", "_leave", "handle")
+    __slots__ = ("_deadline", "_leave_behind", "handle")
 
-    def __init__(self, deadline: asyncio.Timeout, leave: Callable[[], object]) -> None:
+    def __init__(self, deadline: asyncio.Timeout, leave_behind: Callable[[], object]) -> None:
         self._deadline = deadline
-        self._leave = leave
+        self._leave_behind = leave_behind
         self._set()
 
     def _set(self) -> None:
         loop = asyncio.get_running_loop()
         when = self._deadline.when() or loop.time()
-        self.handle = loop.call_at(when + LEAVE_SECONDS, self._look)
+        self.handle = loop.call_at(when + CANCEL_SECONDS, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         # While the loop stood still the deadline has been moved.
         if self._deadline.expired():
-            self._leave()
+            self._leave_behind()
         else:
             self._set()
 
