@@ -80,13 +80,13 @@ class Throttle:
         return None
 
     def flush(self) -> str | None:
-        """Give the frame with what has not been sent, if anything has not."""
+        """Return the frame with what has not been sent, if anything has not."""
         if self.content == self.sent:
             return None
         return self._send(frame(step="SEND", content=self.content))
 
     def feedback(self, tool: str, status: str) -> str | None:
-        """Give the frame that says how a tool is doing, unless it was the last one sent."""
+        """Return the frame with a tool's status, unless it was the last one sent."""
         news = {"tool": tool, "status": status}
         return self._send(frame(step="SEND", content=self.content, tool_call_feedback=news))
 

@@ -138,7 +138,7 @@ async def _convert_units(value: float, from_unit: str, to_unit: str) -> str:
 
 
 async def _search_memory(query: str) -> str:
-    # Nobody has told the bench anything worth remembering.
+    # The bench holds no memories.
     return json.dumps([word for word in ("",) if query == word])
 
 

@@ -108,7 +108,7 @@ def ops(
 
 
 def refusing(settings: Settings) -> Settings:
-    """Return settings by which risky instructions are refused: nobody is there to approve them."""
+    """Return settings by which risky instructions are refused: there is no approver."""
     flow = settings.flows[OPS.name]
     options = msgspec.structs.replace(flow.options, approvals="refuse")
     changed = flow.model_copy(update={"options": options})

@@ -14,8 +14,8 @@ from compare.layers import prompt_sources
 from compare.layers.prompt_sources import Piece
 from cutover.prompts.template import (
     Caution,
-    Reading,
     StayReason,
+    TemplateReading,
     ValuePath,
     encodable,
     read_template,
@@ -149,7 +149,7 @@ def _built(branch: Any) -> object:
     return _Record(**{str(step): part for step, part in parts.items()})
 
 
-def _mismatch(environment: Environment, name: str, found: Reading) -> set[StayReason]:
+def _mismatch(environment: Environment, name: str, found: TemplateReading) -> set[StayReason]:
     """Compare the pieces with one rendering that has a mark for each value."""
     marks = {variable: f"\ue000{variable}\ue001" for variable in found.paths}
     try:

@@ -137,7 +137,7 @@ def reason(file: str, line: int, kind: StayKind, detail: str) -> StayReason:
 
 
 @dataclass(slots=True)
-class Reading:
+class TemplateReading:
     """What reading one template gave; `paths` maps each variable to where its value comes from."""
 
     pieces: list[Piece] = field(default_factory=list)
@@ -166,7 +166,7 @@ class _Unreadable(Exception):
         self.missing = missing
 
 
-def read_template(environment: Environment, name: str) -> Reading:
+def read_template(environment: Environment, name: str) -> TemplateReading:
     """Read a template by its name, with what it includes and extends. Renders nothing."""
     reader = _Reader(environment)
     try:
@@ -183,7 +183,7 @@ class _Reader:
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
-        self.found = Reading()
+        self.found = TemplateReading()
 
     def template(self, name: str, outer: _Place, asked: tuple[str, int]) -> None:
         if outer.depth > _DEEPEST:

@@ -152,7 +152,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
 
 
-class Done(msgspec.Struct, frozen=True):
+class ReplayedPart(msgspec.Struct, frozen=True):
     """A part that is replayed and written."""
 
     segment: str
@@ -199,9 +199,9 @@ class ReplayJournal:
 
     def note(self, part: Part, counts: Counts) -> None:
         """Note that a part is replayed and written."""
-        self._write(Done(part.segment, part.number, part.size, counts))
+        self._write(ReplayedPart(part.segment, part.number, part.size, counts))
 
-    def _open(self, out: Path, header: Header) -> dict[tuple[str, int], Done]:
+    def _open(self, out: Path, header: Header) -> dict[tuple[str, int], ReplayedPart]:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -218,27 +218,27 @@ class ReplayJournal:
                 raise OtherReplay(out, name.replace("_", " of "), old, new)
         return done
 
-    def _write(self, entry: Header | Done) -> None:
+    def _write(self, entry: Header | ReplayedPart) -> None:
         self._file.write(msgspec.json.encode(entry) + b"\n")
         self._file.flush()
 
 
 class _Parsed(NamedTuple):
     header: Header | None
-    done: dict[tuple[str, int], Done]
+    done: dict[tuple[str, int], ReplayedPart]
     whole: int
 
 
 def _parse(data: bytes) -> _Parsed:
     header: Header | None = None
-    done: dict[tuple[str, int], Done] = {}
+    done: dict[tuple[str, int], ReplayedPart] = {}
     whole = 0
     for line in data.splitlines(keepends=True):
         try:
             if header is None:
                 header = msgspec.json.decode(line, type=Header)
             else:
-                entry = msgspec.json.decode(line, type=Done)
+                entry = msgspec.json.decode(line, type=ReplayedPart)
                 done[entry.segment, entry.number] = entry
         except msgspec.DecodeError:
             break

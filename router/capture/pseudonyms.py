@@ -105,12 +105,12 @@ class Dictionary:
                 return text
         return applied(text, self.edits(text, given=given))
 
-    def edits(self, text: str, *, given: bool = True) -> list[Edit]:
+    def edits(self, text: str, *, given: bool = True) -> list[TextEdit]:
         """Return the edits of a text; with `given` off, values given by paths may stay."""
         found = [edit for view in views(text) for edit in self._view_edits(view, given=given)]
         return list(self._merged(text, sorted(found)))
 
-    def stream_edits(self, text: str) -> list[Edit]:
+    def stream_edits(self, text: str) -> list[TextEdit]:
         """Return the edits of a streamed text, which may end inside a known value.
 
         Its beginning goes where half of the value and four characters at least are there.
@@ -123,7 +123,7 @@ class Dictionary:
                     tail = min(tail, len(text) - length)
                     break
         tail = max(tail, edits[-1].end if edits else 0)
-        return [*edits, Edit(tail, len(text), "")] if tail < len(text) else edits
+        return [*edits, TextEdit(tail, len(text), "")] if tail < len(text) else edits
 
     def _add(self, name: str, value: str, *, given: bool) -> None:
         if value not in self._known:
@@ -132,7 +132,7 @@ class Dictionary:
             self._known[value] = KnownValue(name, given, raw)
             self._literals.clear()
 
-    def _view_edits(self, view: View, *, given: bool) -> Iterator[Edit]:
+    def _view_edits(self, view: View, *, given: bool) -> Iterator[TextEdit]:
         if view.kind == "key" and _IDENTIFIER.fullmatch(view.text):
             given = False
         found = [
@@ -143,10 +143,10 @@ class Dictionary:
         if view.kind == "number":
             if matches:
                 pseudonym = self.pseudonym(matches[0].name, view.text)
-                yield Edit(view.at[0], view.at[-1], quoted(pseudonym, view.depth))
+                yield TextEdit(view.at[0], view.at[-1], quoted(pseudonym, view.depth))
             return
         for start, end, name in matches:
-            yield Edit(view.at[start], view.at[end], self.pseudonym(name, view.text[start:end]))
+            yield TextEdit(view.at[start], view.at[end], self.pseudonym(name, view.text[start:end]))
 
     def _literal_matches(self, text: str, *, given: bool) -> Iterator[PatternMatch]:
         if not any(value in text for value in self._known):
@@ -165,9 +165,9 @@ class Dictionary:
             self._literals[given] = re.compile("|".join(values)) if values else None
         return self._literals[given]
 
-    def _merged(self, text: str, edits: list[Edit]) -> Iterator[Edit]:
+    def _merged(self, text: str, edits: list[TextEdit]) -> Iterator[TextEdit]:
         """Join edits of different views that overlap; the same stretch is edited once."""
-        last: Edit | None = None
+        last: TextEdit | None = None
         for edit in edits:
             if last is None or edit.start >= last.end:
                 if last is not None:
@@ -179,7 +179,7 @@ class Dictionary:
                 last = edit
             elif edit.end > last.end:
                 stretch = text[last.start : edit.end]
-                last = Edit(last.start, edit.end, self.pseudonym("value", stretch))
+                last = TextEdit(last.start, edit.end, self.pseudonym("value", stretch))
         if last is not None:
             yield last
 
@@ -356,7 +356,7 @@ def encode_json(tree: Any) -> str:
         return json.dumps(tree, separators=(",", ":"))
 
 
-class Edit(NamedTuple):
+class TextEdit(NamedTuple):
     """Replace `text[start:end]` by `put`."""
 
     start: int
@@ -364,7 +364,7 @@ class Edit(NamedTuple):
     put: str
 
 
-def applied(text: str, edits: Sequence[Edit]) -> str:
+def applied(text: str, edits: Sequence[TextEdit]) -> str:
     """Apply edits, in order and without overlap, to one text."""
     parts: list[str] = []
     done = 0

@@ -19,8 +19,8 @@ from contract.records import EntryRecord, FeedbackRecord, RunRecord
 from contract.wire import EventDecoder
 from router.capture.pseudonyms import (
     Dictionary,
-    Edit,
     KnownValue,
+    TextEdit,
     applied,
     decode_json,
     encode_json,
@@ -624,7 +624,7 @@ def _over_deltas(pieces: Sequence[str], dictionary: Dictionary) -> Iterator[str]
     for piece in pieces:
         end = start + len(piece)
         inside = [
-            Edit(
+            TextEdit(
                 max(edit.start, start) - start,
                 min(edit.end, end) - start,
                 edit.put if edit.end <= end else "",

@@ -112,13 +112,13 @@ graph = "nowhere:FLOWS"
     status, said = doctor(tmp_path, more, port=unused_port)
     assert status == 1
     here = f"http://127.0.0.1:{unused_port}"
-    nobody = f"no server listens at 127.0.0.1:{unused_port}"
+    unanswered = f"no server listens at 127.0.0.1:{unused_port}"
     for words in (
         f"missing stacks.legacy: {here}/api/chat, ",
         f"{here}/api/v1/chat, ",
-        f"{here}/chat/sse, {here}/ops/react: {nobody}",
+        f"{here}/chat/sse, {here}/ops/react: {unanswered}",
         "missing stacks.graph: stack 'graph' cannot be loaded from 'nowhere:FLOWS'",
-        f"missing providers.near: {here}/v1: {nobody}",
+        f"missing providers.near: {here}/v1: {unanswered}",
         "missing server.qa_key_env: environment: NOT_SET_HERE: not set",
         "missing tracing.endpoint_env: environment: NOR_THIS: not set",
     ):

@@ -144,6 +144,8 @@ def test_the_service_gives_the_router_the_time_it_may_take_to_stop() -> None:
     service = unit["Service"]
     defaults = parse_settings("", "defaults", SPECS)
     assert float(service["TimeoutStopSec"]) >= stop_seconds(defaults)
+    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    assert f"fifteen seconds: {stop_seconds(defaults):.0f} seconds by default" in page
     assert service["RestartPreventExitStatus"] == "2"
     assert service["KillMode"] == "mixed"
 

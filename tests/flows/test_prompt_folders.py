@@ -40,7 +40,7 @@ PROMPTS = {
     "companion_system.chat/5.system.j2": "Mind {{ memories }}\n",
     "pipeline_memory_check.chat/1.system.j2": "{{ needed }} or {{ not_needed }}\n",
     "pipeline_memory_check.chat/2.user.j2": "an example",
-    "pipeline_system.j2": "{{ system_prompt }}{literal}{{ memories }}{{ nobody }}",
+    "pipeline_system.j2": "{{ system_prompt }}{literal}{{ memories }}{{ no_such_value }}",
     "ops_system.j2": "Instruct: {{ workers }}\n",
     "companion_vision.j2": "Read. Nothing is {{ no_text }}.\n\n",
     "companion_extraction.chat/10.user.j2": "then\n",

@@ -77,7 +77,7 @@ def recorded(run: RunRecord) -> Tape:
 
 @pytest.mark.parametrize("mode", ["replay", "tail", "live"])
 async def test_no_shadow_executes_a_worker(mode: Literal["replay", "tail", "live"]) -> None:
-    """It gets the items that were recorded, with their stamps, whoever answers its model calls."""
+    """It gets the items that were recorded, with their stamps, whatever answers its model calls."""
     asks = CASE.world().model
     rules = Rules(shadow=100, mode=mode, asks=asks)
     async with house(rules, "legacy") as made:
