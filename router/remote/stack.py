@@ -255,7 +255,9 @@ class RemoteRun(Run):
         if quiet < due:
             code, due = "idle_timeout" if self.frames else "first_event_timeout", quiet
         if (now := loop_now()) < due:
-            self._watch = loop.call_later(due - now, self._check_limits)
+            # The first event may come at once, and be the last.
+            seconds = min(due - now, limits.idle_seconds)
+            self._watch = loop.call_later(seconds, self._check_limits)
         else:
             self._fail(code, round(now - self._began, 3), "timeout")
             self._cancel()

@@ -113,6 +113,13 @@ ENDINGS: dict[str, tuple[list[tuple[float, bytes]], float, str, str, float]] = {
     "comments without end": ([(0, b": %b\n\n" % (b"x" * (1 << 20)))] * 9, 0, *TOO_LARGE),
     "a frame without end": ([(0, ACCEPT), *[(0, b"x" * (1 << 20))] * 9], 0, *TOO_LARGE),
     "silence": ([(4, ACCEPT), (1.5, SEND)], 0, "timeout", "idle_timeout", 7.5),
+    "silence long before the first event was due": (
+        [(1, ACCEPT)],
+        0,
+        "timeout",
+        "idle_timeout",
+        3,
+    ),
     "half a frame is a sign of life": (
         [(4, ACCEPT), (1.5, SEND[:9]), (1.5, SEND[9:])],
         0,
