@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, Phase, settings
 from pytest_asyncio import is_async_test
 
 from effects.testing import VirtualLoop
+from tests.support.patience import be_patient
 from tests.support.ports import own_port
 from tests.support.postgres import own_schema, pgvector_server
 from tests.support.project import PACKAGES, root_of
@@ -186,6 +187,16 @@ def _leaks_are_failures(request: pytest.FixtureRequest) -> None:
     # Synchronous tests are spared the loop that `no_leaks` needs.
     if is_async_test(request.node):
         request.getfixturevalue("no_leaks")
+
+
+@pytest.fixture(autouse=True)
+def _neighbours_are_waited_for(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A test of such a limit sets its own, or is virtual.
+    if request.node.get_closest_marker("virtual") is None:
+        sockets = request.node.get_closest_marker("sockets")
+        be_patient(monkeypatch.setattr, importing=sockets is not None)
 
 
 @pytest.fixture(scope="session", autouse=True)

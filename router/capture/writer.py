@@ -39,6 +39,8 @@ HOLD = 0.05
 
 _DAY_MICROSECONDS = 86_400 * 1_000_000
 _SWEEP_SECONDS = 3_600.0
+CLOSING_SECONDS = 5.0
+"""What a writer that is closed has to store what is left."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -180,14 +182,14 @@ class CaptureWriter:
             self._jobs.put(partial(self._flush, done))
         await asyncio.shield(asyncio.wrap_future(done))
 
-    async def aclose(self, deadline: float = 5.0) -> int:
-        """Store what is left, for `deadline` seconds at most; return how many remain."""
+    async def aclose(self, deadline: float | None = None) -> int:
+        """Store what is left within `deadline` or `CLOSING_SECONDS`; return how many remain."""
         if self._closing is None:
             self._hand_over()
             self._closing = Future()
             self._jobs.put(partial(self._flush, self._closing))
         try:
-            async with asyncio.timeout(deadline):
+            async with asyncio.timeout(CLOSING_SECONDS if deadline is None else deadline):
                 await asyncio.shield(asyncio.wrap_future(self._closing))
         except TimeoutError:
             log.warning("captures: %d not stored at the deadline", self._unsettled)

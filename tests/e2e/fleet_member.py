@@ -28,9 +28,9 @@ from router.config.schema import Settings
 from router.http.connection import BodyMemory
 from router.http.endpoints import FlowEndpoint
 from router.router import Router
-from router.routing import lookup
 from router.routing.pins import Pins
 from router.serving.stack import LocalStack
+from tests.support.patience import be_patient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -138,5 +138,5 @@ async def _serve(router: Router) -> None:
 
 if __name__ == "__main__":
     # Who is assigned is asked here, not how long a busy machine's pins are waited for.
-    lookup.WAIT_SECONDS = 10.0
+    be_patient(setattr, importing=True)
     asyncio.run(main(sys.argv[1], sys.argv[2], serve=sys.argv[3:] == ["serve"]))

@@ -24,11 +24,12 @@ import msgspec
 
 from cutover.cli import main
 from tests.support.deployment import KEY, PLANTED_KEY, Answer, Setup, configuration, moment
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, be_patient
 
 
 def serve(folder: Path, arguments: tuple[str, ...], environ: Mapping[str, str]) -> None:
     """Be `cutover serve`: standard output goes to `out` in a folder, errors to `log`."""
+    be_patient(setattr, importing=True)
     os.environ.update(environ)
     for descriptor, name in ((1, "out"), (2, "log")):
         opened = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -36,12 +36,6 @@ async def turns(place: Deployment, chats: Iterable[str]) -> dict[str, str]:
     return found
 
 
-@pytest.fixture(autouse=True)
-def _stores_have_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Also where the machine is busy: these tests are of a refused connection, not of a slow one.
-    monkeypatch.setattr(lookup, "WAIT_SECONDS", 5.0)
-
-
 @pytest.mark.slow
 async def test_conversations_keep_their_stack_over_a_restart(tmp_path: Path) -> None:
     """Begun at 50 per cent, on the same stack at 100 after the next start, and it is on record."""

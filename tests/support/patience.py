@@ -1,4 +1,36 @@
 """How long tests wait for what must come: long, for machines that are busy or stand still."""
 
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+
 PATIENCE_S = 60.0
 """Seconds. Nothing that works ever waits so long; what does not work fails after them."""
+
+_LIMITS = (
+    ("cutover.doctor", "CONNECT_SECONDS"),
+    ("effects.memory.postgres", "CHECK_SECONDS"),
+    ("effects.stores.postgres", "CHECK_SECONDS"),
+    ("effects.stores.redis", "CHECK_SECONDS"),
+    ("effects.stores.redis", "LIMIT"),
+    ("effects.stores.sqlite", "CHECK_SECONDS"),
+    ("graph_impl.postgres_threads", "WAIT_SECONDS"),
+    ("graph_impl.threads", "WAIT_SECONDS"),
+    ("router.capture.writer", "CLOSING_SECONDS"),
+    ("router.routing.lookup", "WAIT_SECONDS"),
+    ("router.state_sync", "TIMEOUT_SECONDS"),
+)
+"""Limits of the product on neighbours that answer, of 0.05 to 5 s: a busy machine meets them."""
+
+
+def be_patient(set_: Callable[[ModuleType, str, float], None], *, importing: bool) -> None:
+    """Let this process wait for its neighbours as long as tests do.
+
+    `importing` modules takes a second; without, those that are not imported yet have their limits.
+    """
+    for name, limit in _LIMITS:
+        if importing or name in sys.modules:
+            set_(import_module(name), limit, PATIENCE_S)

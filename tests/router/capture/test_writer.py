@@ -37,6 +37,7 @@ from router.config.schema import CaptureSettings, RedactionSettings
 from tests.conftest import ROOT
 from tests.support.capture_files import BEGAN, SPECS, batches, runs, segments, spoken
 from tests.support.forked import forked_module
+from tests.support.patience import PATIENCE_S
 from tests.support.records import a_request, an_entry, raw
 
 LONG = "ab" * 40_000
@@ -130,7 +131,7 @@ class SlowDisk:
 
         def slow(store: SegmentStore, folder: str, lines: bytes) -> int:
             self.busy.set()
-            self.go_on.wait(5)
+            self.go_on.wait(PATIENCE_S)
             return write(store, folder, lines)
 
         monkeypatch.setattr(SegmentStore, "write", slow)
@@ -147,7 +148,7 @@ async def test_a_lonely_exchange_is_written_in_time(tmp_path: Path, disk: SlowDi
     disk.go_on.set()
     writer = writer_to(tmp_path, flush_seconds=0.001)
     writer.put([spoken("a")])
-    assert await asyncio.to_thread(disk.busy.wait, 5)
+    assert await asyncio.to_thread(disk.busy.wait, PATIENCE_S)
     await writer.aclose()
     assert len(runs(tmp_path)) == 1
 
@@ -156,7 +157,7 @@ async def test_a_slow_disk_costs_captures_and_no_time(tmp_path: Path, disk: Slow
     """With the queue full whole exchanges are dropped and counted; then it goes on."""
     writer = writer_to(tmp_path, batch=1, queue=3)
     writer.put([spoken("first")])
-    assert await asyncio.to_thread(disk.busy.wait, 5)
+    assert await asyncio.to_thread(disk.busy.wait, PATIENCE_S)
     taken = [writer.put([spoken(f"x{number}")]) for number in range(8)]
     assert taken.count("dropped") >= 5
     assert writer.counts.dropped["queue_full"] == taken.count("dropped")
@@ -334,7 +335,7 @@ async def test_closing_has_a_deadline(tmp_path: Path, disk: SlowDisk) -> None:
     """A disk that hangs does not keep the process; closing again is fine."""
     writer = writer_to(tmp_path, batch=1)
     writer.put([spoken("a")])
-    assert await asyncio.to_thread(disk.busy.wait, 5)
+    assert await asyncio.to_thread(disk.busy.wait, PATIENCE_S)
     writer.put([spoken("b")])
     assert await writer.aclose(deadline=0.001) == 2
     assert writer.put([spoken("c")]) == "dropped"
