@@ -57,6 +57,7 @@ first_byte_seconds = 0.05
 [providers.tokenless]
 base_url = "PROVIDER"
 key_env = "CUTOVER_TEST_KEY"
+first_byte_seconds = 60.0
 first_token_seconds = 0.05
 [providers.idle]
 base_url = "PROVIDER"

@@ -31,10 +31,17 @@ from tests.support.scripted_service import (
 
 pytestmark = pytest.mark.sockets
 
-# Long enough for a busy machine: what does not hang must never meet them.
-LIMITS = "connect_seconds = 2.0\nfirst_event_seconds = 0.5\nidle_seconds = 0.3\n"
 PROBLEM = b'{"code":"message_deleted","title":"Gone","status":410}'
 JSON = b"content-type: application/json"
+
+
+def limits(*, first_event: float = PATIENCE_S, idle: float = PATIENCE_S) -> str:
+    """Configure limits; only what hangs meets a brief one."""
+    return (
+        f"connect_seconds = {PATIENCE_S}\n"
+        f"first_event_seconds = {first_event}\n"
+        f"idle_seconds = {idle}\n"
+    )
 
 
 @asynccontextmanager
@@ -233,19 +240,24 @@ async def faulty(asked: Asked, stream: Stream) -> None:
     await FAULTS[json.loads(asked.body)["fault"]][0](asked, stream)
 
 
-async def test_what_fails_before_the_first_frame_falls_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("silent", [False, True])
+async def test_what_fails_before_the_first_frame_falls_back(
+    tmp_path: Path, *, silent: bool
+) -> None:
     """The client sees one whole stream of the other stack, or without one a problem of ours."""
+    faults = [fault for fault in FAULTS if (fault == "silence") == silent]
+    more = f"{limits(first_event=0.05 if silent else PATIENCE_S)}[breaker]\nenabled = false\n"
 
     async def ask(place: Deployment, fault: str, *, alone: bool) -> tuple[str, bool, Got]:
         body = {**HELLO, "message_id": f"{fault} {alone}", "fault": fault}
         return fault, alone, await place.ask(body)
 
-    async with house(tmp_path, faulty, f"{LIMITS}[breaker]\nenabled = false\n") as (place, service):
-        answers = await asyncio.gather(*[ask(place, fault, alone=True) for fault in FAULTS])
+    async with house(tmp_path, faulty, more) as (place, service):
+        answers = await asyncio.gather(*[ask(place, fault, alone=True) for fault in faults])
         stand_in(place)
-        answers += await asyncio.gather(*[ask(place, fault, alone=False) for fault in FAULTS])
+        answers += await asyncio.gather(*[ask(place, fault, alone=False) for fault in faults])
         runs = await place.lines()
-        assert len(service.asked) == 2 * len(FAULTS)
+        assert len(service.asked) == 2 * len(faults)
     for fault, alone, got in answers:
         _, outcome, code = FAULTS[fault]
         exchange = got.headers["x-cutover-exchange"]
@@ -306,7 +318,8 @@ async def test_what_fails_later_ends_in_the_flows_failure_frames(tmp_path: Path,
         else:
             await stream.hang()
 
-    async with house(tmp_path, answer, LIMITS) as (place, _):
+    brief = limits(idle=0.05 if how == "hangs" else PATIENCE_S)
+    async with house(tmp_path, answer, brief) as (place, _):
         stand_in(place)
         asking = [
             place.ask({**HELLO, "message_id": f"m{sent}", "sent": sent}) for sent in range(1, 6)
