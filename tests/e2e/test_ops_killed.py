@@ -96,8 +96,8 @@ async def test_what_was_running_at_a_kill_is_not_executed_again(
     place: Path, client: aiohttp.ClientSession
 ) -> None:
     """Its outcome is unknown: the log says so, the model is told, and nothing is released."""
-    begun = place / "begun"
-    slow = setup(place, 0, f"echo x >> {begun}; sleep 3")
+    begun, over = place / "begun", place / "over"
+    slow = setup(place, 0, f"echo x >> {begun}; until test -e {over}; do sleep 0.05; done")
     async with running(api_key=PLANTED_KEY) as provider:
         async with router_process(place, provider.base_url, slow) as router:
             decision = await asked(client, router.url)
@@ -106,6 +106,7 @@ async def test_what_was_running_at_a_kill_is_not_executed_again(
             router.child.kill()
             await router.child.wait()
             await asyncio.gather(going, return_exceptions=True)
+        over.touch()  # a killed router kills nothing of what it started
         store = f"sqlite:///{place}/store.sqlite"
         execute(store, "UPDATE graph_checkpoints SET leased_until = 0")  # time passes
         async with router_process(place, provider.base_url, slow) as router:

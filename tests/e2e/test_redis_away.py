@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
 OPEN = 14
+TTL = 1.5
+"""Seconds of a lock: in a third of it a router knows that Redis is away, or back."""
 MORE = """
 [models.steady]
 provider = "simulated"
@@ -87,7 +89,7 @@ async def test_streams_go_on_without_redis_and_locks_are_shared_again_with_it(
     monkeypatch.setattr("loadtests.simulator.player.ClientPresence", Held)
     async with own_redis(tmp_path) as redis:
         setup = Setup(
-            more=MORE, route_key="session_id", locks=redis.url, pins=redis.url, lock_ttl=1.5
+            more=MORE, route_key="session_id", locks=redis.url, pins=redis.url, lock_ttl=TTL
         )
         async with deployed(tmp_path, setup) as place:
             before = await streams(place, "before")
@@ -109,6 +111,9 @@ async def test_streams_go_on_without_redis_and_locks_are_shared_again_with_it(
 
 async def elsewhere(place: Deployment, redis: str, folder: Path) -> None:
     """Take a lock here that a second router then finds taken: they are shared as before."""
+    # A second router's start holds up the loop, and with it the renewals.
+    text = place.watched.path.read_text("utf-8")
+    place.edit(text.replace(f"lock_ttl = {TTL}", "lock_ttl = 600.0"))
     held = await streams(place, "held", 1)
     async with deployed(folder, Setup(locks=redis)) as other:
         refused = await other.ask(first_turn("held 0"))

@@ -25,6 +25,8 @@ pytestmark = [pytest.mark.sockets, pytest.mark.slow, pytest.mark.untraced]
 BREAKER = """
 [breaker]
 least_requests = 2
+window_seconds = 600.0
+open_seconds = 600.0
 """
 BUDGET = """
 [metrics]

@@ -22,6 +22,7 @@ from tests.support.deployment import (
     Setup,
     captured,
     deployed,
+    first_turn,
     until,
 )
 from tests.support.faulty_stacks import begins_and_hangs
@@ -33,46 +34,61 @@ pytestmark = pytest.mark.sockets
 MODELS = """
 [models.brief]
 provider = "simulated"
-model = "sim-chat?rate=200&tokens=20"
+model = "sim-chat?rate=20&tokens=20"
 """
-DRAIN_S = 2.0
-"""Of which brief streams take a tenth of a second: a busy machine is given the rest."""
+STREAMS = 5
+STOPPED = ["FAILED", "END"]
 
 
 @pytest.mark.slow
-async def test_sigterm_lets_streams_finish_and_keeps_every_capture(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "drain", "steps", "outcome"),
+    [("brief", PATIENCE_S, ["SUCCESS", "END"], "completed"), ("slow", 0.2, STOPPED, "failed")],
+)
+async def test_sigterm_lets_streams_finish_and_keeps_every_capture(
+    tmp_path: Path, model: str, drain: float, steps: list[str], outcome: str
+) -> None:
     """Brief streams end well, long ones in failure frames; exit status 0; all is captured."""
-    setup = Setup(more=MODELS, drain_seconds=DRAIN_S)
+    setup = Setup(more=MODELS, drain_seconds=drain)
     async with (
         running(api_key=PLANTED_KEY) as provider,
         router_process(tmp_path, provider.base_url, setup) as router,
         aiohttp.ClientSession() as session,
     ):
-        asked = [_ask(router, session, number, "brief") for number in range(5)]
-        asked += [_ask(router, session, number, "slow") for number in range(5, 8)]
-        await until(lambda: provider.ledger.counts()["total"] == 8)
         before = await router.ask(session, {"message_id": "before", "content": "Hello"})
+        speaks = asyncio.Semaphore(0)
+        bodies = [first_turn(f"m{number}", model) for number in range(STREAMS)]
+        asked = [asyncio.create_task(_ask(router, session, body, speaks)) for body in bodies]
+        for _ in asked:
+            await speaks.acquire()
         router.child.send_signal(signal.SIGTERM)
         await router.refuses()
         answers = await asyncio.gather(*asked)
         assert await router.child.wait() == 0
     assert before.steps[-2:] == ["SUCCESS", "END"]
-    for answer in answers[:5]:
-        assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", "SUCCESS", "END"]
-    for answer in answers[5:]:
-        assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", "FAILED", "END"]
-        assert answer.events[-2] == {"step": "FAILED", "code": "stopping"}
+    for answer in answers:
+        assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", *steps]
+        if steps == STOPPED:
+            assert answer.events[-2] == {"step": "FAILED", "code": "stopping"}
     runs = [decode_run(line) for line in captured(tmp_path).splitlines()]
     exchanges = {answer.headers["x-cutover-exchange"] for answer in [before, *answers]}
     assert {run.exchange for run in runs} == exchanges
-    assert sorted(run.outcome for run in runs) == ["completed"] * 6 + ["failed"] * 3
+    assert sorted(run.outcome for run in runs) == sorted(["completed", *[outcome] * STREAMS])
 
 
-def _ask(
-    router: RouterProcess, session: aiohttp.ClientSession, number: int, model: str
-) -> asyncio.Task[Answer]:
-    body = {"message_id": f"m{number}", "content": "Hello", "model_config": {"model_id": model}}
-    return asyncio.create_task(router.ask(session, body))
+async def _ask(
+    router: RouterProcess,
+    session: aiohttp.ClientSession,
+    body: dict[str, object],
+    speaks: asyncio.Semaphore,
+) -> Answer:
+    """Ask and read everything; `speaks` is released with the first words."""
+    async with router.post(session, body) as response:
+        read = b""
+        while b"SEND" not in read:
+            read += await response.content.readline()
+        speaks.release()
+        return Answer(response.status, response.headers, read + await response.content.read())
 
 
 @pytest.mark.parametrize("stack", ["legacy", "graph"])

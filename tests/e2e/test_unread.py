@@ -18,6 +18,7 @@ pytestmark = pytest.mark.sockets
 ROOM = 65_536
 LONG = f"""
 [limits]
+loop_seconds = 0.0
 unsent_bytes = {ROOM}
 send_seconds = 0.25
 

@@ -35,8 +35,6 @@ enabled = true
 provider = "simulated"
 model = "sim-chat?rate=200&tokens=20"
 """
-DRAIN_S = 2.0
-"""Of which brief streams take a tenth of a second: a busy machine is given the rest."""
 ENOUGH = 16
 """Connections after which each of two workers has had one, but for one time in 30 000."""
 REFUSED = re.compile(rf"^cutover_refusals_total{{.*message_locked.*}} {ENOUGH}\.0$", re.MULTILINE)
@@ -54,38 +52,43 @@ async def metrics(router: RouterProcess, session: aiohttp.ClientSession) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("cut", [False, True], ids=["ends well", "is cut"])
 async def test_two_workers_share_locks_drain_together_and_keep_every_capture(
-    tmp_path: Path,
+    tmp_path: Path, *, cut: bool
 ) -> None:
     """A message one answers is locked in the other; SIGTERM ends all streams well or honestly."""
     others = f"sqlite:///{tmp_path}/store.sqlite"
-    setup = Setup(more=MORE, drain_seconds=DRAIN_S, others=others)
+    setup = Setup(more=MORE, drain_seconds=0.2 if cut else PATIENCE_S, others=others)
     connector = aiohttp.TCPConnector(force_close=True)
     async with (
         running(api_key=PLANTED_KEY) as provider,
         router_process(tmp_path, provider.base_url, setup, "--workers", "2") as router,
         aiohttp.ClientSession(connector=connector) as session,
     ):
-        streams = [asyncio.create_task(router.ask(session, body("held")))]
-        await until(lambda: provider.ledger.counts()["in_flight"] == 1)
-        again = await asyncio.gather(*(router.ask(session, body("held")) for _ in range(ENOUGH)))
-        assert {(one.status, one.problem["code"]) for one in again} == {(409, "message_locked")}
-        async with asyncio.timeout(PATIENCE_S):  # every worker reports all of them, in the end
-            while not REFUSED.search(await metrics(router, session)):
-                await moment()
-        streams += [
-            asyncio.create_task(router.ask(session, body(f"brief {n}", "brief"))) for n in range(4)
-        ]
-        await until(lambda: provider.ledger.counts()["total"] == 5)
-        router.child.send_signal(signal.SIGTERM)
-        await router.refuses()
-        held, *brief = await asyncio.gather(*streams)
+        async with router.post(session, body("held")) as held:
+            await held.content.readuntil(b"SEND")
+            again = await asyncio.gather(
+                *(router.ask(session, body("held")) for _ in range(ENOUGH))
+            )
+            assert {(one.status, one.problem["code"]) for one in again} == {(409, "message_locked")}
+            async with asyncio.timeout(PATIENCE_S):  # every worker reports all, in the end
+                while not REFUSED.search(await metrics(router, session)):
+                    await moment()
+            brief = [] if cut else [body(f"brief {n}", "brief") for n in range(4)]
+            streams = [asyncio.create_task(router.ask(session, one)) for one in brief]
+            await until(lambda: provider.ledger.counts()["total"] == 1 + len(brief))
+            router.child.send_signal(signal.SIGTERM)
+            await router.refuses()
+            if cut:
+                rest = await held.content.read()
+                assert b'data: {"step":"FAILED","code":"stopping"}' in rest
+            held.close()
+        answers = await asyncio.gather(*streams)
         assert await router.child.wait() == 0
-    assert held.events[-2] == {"step": "FAILED", "code": "stopping"}
-    assert [one.steps[-2:] for one in brief] == [["SUCCESS", "END"]] * 4
+    assert [one.steps[-2:] for one in answers] == [["SUCCESS", "END"]] * len(brief)
     runs = [decode_run(line) for line in captured(tmp_path).splitlines()]
     assert sorted(run.outcome for run in runs) == sorted(
-        ["completed"] * 4 + ["failed"] + ["refused"] * ENOUGH
+        ["completed"] * len(brief) + ["failed" if cut else "cancelled"] + ["refused"] * ENOUGH
     )
     assert len(segments(tmp_path)) == 2, "each worker has files of its own"
 

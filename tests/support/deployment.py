@@ -36,6 +36,9 @@ QA_KEY = "CUTOVER_TEST_QA"
 PERCENT = {"legacy": 0, "graph": 100}
 _UNWATCHED = "[limits]\nloop_seconds = 0.0\n"
 
+HELD_S = 10 * PATIENCE_S
+"""Seconds for which a test may hold an answer back while it waits for other things."""
+
 Json = Any
 
 
@@ -214,7 +217,7 @@ locks = "{setup.locks}"
 base_url = "{provider}"
 key_env = "{KEY}"
 connect_seconds = {PATIENCE_S}
-idle_seconds = {PATIENCE_S}
+idle_seconds = {HELD_S}
 
 [models."gpt-4.1"]
 provider = "simulated"
