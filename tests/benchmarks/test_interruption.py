@@ -18,6 +18,7 @@ from benchmarks.interruption import (
 from benchmarks.shadow import ShadowLedger, ShadowLine
 from loadtests.rows import Ending, LoadRow
 from loadtests.simulator import Profile, Record
+from tests.support.patience import PATIENCE_S
 
 
 def record(model: str, ended: int) -> Record:
@@ -91,7 +92,8 @@ async def test_the_bench_of_stops_gives_whole_rows(monkeypatch: pytest.MonkeyPat
         "STREAMS": 6,
         "ARRIVE_S": 0.1,
         "SPOKEN_S": 0.1,
-        "LONG": Profile(rate=40, tokens=40),
+        "LONG": Profile(rate=20, tokens=120),
+        "_OPENED_S": PATIENCE_S,
     }.items():
         monkeypatch.setattr(interruption, name, value)
     rows = await measure_stops(Effort())

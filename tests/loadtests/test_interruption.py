@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -107,6 +107,15 @@ async def test_a_load_broken_off_at_once_writes_nothing(stamped: str, tmp_path: 
     assert [one.read_text() for one in (tmp_path / "out").iterdir()] == ["an older report"]
 
 
+@pytest.fixture
+def _no_signal_is_ignored() -> Iterator[None]:
+    """Start commands as a terminal does: what a shell runs in the background ignores ^C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_no_signal_is_ignored")
 @pytest.mark.parametrize(
     ("engine", "number", "status"),
     [("locust", signal.SIGINT, 130), ("open", signal.SIGTERM, 143)],

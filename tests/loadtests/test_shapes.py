@@ -27,7 +27,6 @@ def test_shapes_reach_their_peak_and_end() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
     )
     assert done.stdout.strip() == (
         '{"steps": [10, 20, 30, 40, 40, null], '
