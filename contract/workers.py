@@ -105,6 +105,9 @@ class Audited(msgspec.Struct, frozen=True):
 
 ArgumentType: TypeAlias = Literal["string", "integer", "number", "boolean"]
 
+LONGEST_ARGUMENT: Final = 4_096
+"""Characters of a text: as many as a path may have. A person has to read it before approving."""
+
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
     "integer": (int,),
@@ -305,6 +308,8 @@ def _value(argument: ActionArgument, value: WorkerArgument | None) -> WorkerArgu
     if isinstance(value, str):
         if "\0" in value or (argument.required and not value):
             raise BadWorkerArguments(argument.name, "is empty, or holds a zero byte")
+        if len(value) > LONGEST_ARGUMENT:
+            raise BadWorkerArguments(argument.name, f"at most {LONGEST_ARGUMENT} characters")
         return value
     least, most = argument.least, argument.most
     if not (least is None or value >= least) or not (most is None or value <= most):

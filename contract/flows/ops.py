@@ -31,6 +31,10 @@ MOST_ITERATIONS = 50
 TEXT_NAMES = frozenset({"approval_title", "refused", "unavailable", "rejected", "completed"})
 """Names of the fixed texts of `rules.ops.flow`."""
 
+# A decision is somebody's: white space alone names nobody.
+Person = Annotated[
+    str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]*[^\s\x00-\x1f][^\x00-\x1f]*\Z")
+]
 Iterations = Annotated[int, Meta(ge=1, le=MOST_ITERATIONS)]
 
 
@@ -47,7 +51,7 @@ class ResumeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     approval_id: Identifier
     approved: bool
-    by: Identifier
+    by: Person
 
 
 class OpsOptions(

@@ -96,7 +96,7 @@ def ops(
         terminal = sys.stdin.isatty()
         if resume is not None and not terminal:
             raise NoTerminal
-        who = by or getpass.getuser()
+        who = by.strip() or getpass.getuser()
         body = None
         if message is not None:
             named: dict[str, Any] = {"input": message, "session_id": session or f"terminal-{who}"}

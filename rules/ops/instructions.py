@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -89,6 +90,7 @@ RISKY: Final = frozenset({"high", "critical"})
 
 _LONGEST_NAME: Final = 64
 _LONGEST_ARGUMENT: Final = 200
+_MOST_ARGUMENTS: Final = 20
 
 
 class Instruction(msgspec.Struct, frozen=True):
@@ -157,7 +159,7 @@ def _refused(instruction: Instruction, code: str) -> Instruction:
         visible(name)[:_LONGEST_NAME]: (
             visible(value)[:_LONGEST_ARGUMENT] if isinstance(value, str) else value
         )
-        for name, value in instruction.args.items()
+        for name, value in islice(instruction.args.items(), _MOST_ARGUMENTS)
     }
     return Instruction(
         visible(instruction.worker)[:_LONGEST_NAME],

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.workers import WORKER_ACTIONS, Risk, WorkerArgument
+from contract.workers import LONGEST_ARGUMENT, WORKER_ACTIONS, Risk, WorkerArgument
 from rules.ops.instructions import (
     DEPLOYMENT,
     INSTRUCTIONS,
@@ -116,6 +116,17 @@ def test_what_no_worker_takes_is_refused(answer: str, code: str) -> None:
     found = assessed(instruction)
     assert (found.refused, found.risky) == (code, False)
     assert assessed(found) == found
+
+
+def test_what_is_refused_is_shown_in_part() -> None:
+    """Whatever a model has written there; a person could not read it either."""
+    long = Instruction("container", "restart", {"name": "a" * (LONGEST_ARGUMENT + 1)})
+    assert assessed(long).refused == "bad_arguments"
+    assert assessed(long).args == {"name": "a" * 200}
+    many = Instruction("system", "disk", {f"a{number}": number for number in range(99)})
+    assert len(assessed(many).args) == 20
+    fits = Instruction("container", "restart", {"name": "a" * LONGEST_ARGUMENT})
+    assert assessed(fits).risky
 
 
 @given(JSON, st.text(), st.text())

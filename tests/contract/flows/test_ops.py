@@ -101,7 +101,7 @@ DECISION: dict[str, object] = {"approval_id": "h", "approved": True, "by": "ann"
         (OpsRequest, {**BODY, "max_iterations": 51}),
         *((ResumeRequest, {k: v for k, v in DECISION.items() if k != name}) for name in DECISION),
         (ResumeRequest, {**DECISION, "approved": "yes"}),
-        (ResumeRequest, {**DECISION, "by": ""}),
+        *((ResumeRequest, {**DECISION, "by": by}) for by in ("", " ", "\u3000", "a\n", "a" * 129)),
         (OpsOptions, {"max_iterations": 51}),
         (OpsOptions, {"approvals": "grant"}),
         (OpsOptions, {"texts": {"warn": "x"}}),
