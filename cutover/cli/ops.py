@@ -160,7 +160,8 @@ class TerminalTurn:
     async def _decide(self, approval_id: str) -> str:
         decision = self.ask("Carry it out?")
         if decision is None:
-            self.console.print(f"It waits: cutover ops --resume {approval_id}", highlight=False)
+            waits = "It waits until the next turn of its session"
+            self._print_hint(f"{waits}: cutover ops --resume {approval_id}")
             return "approval_required"
         self._decided = approval_id
         answer = HumanAnswer("approve" if decision else "reject", by=self.by)
@@ -199,8 +200,10 @@ class TerminalTurn:
     def _print_interrupted(self) -> None:
         self.console.print("interrupted: what has begun comes to its end, nothing more is done")
         if self._decided:
-            hint = f"To go on: cutover ops --resume {self._decided}"
-            self.console.print(hint, highlight=False, soft_wrap=True)
+            self._print_hint(f"To go on: cutover ops --resume {self._decided}")
+
+    def _print_hint(self, hint: str) -> None:
+        self.console.print(hint, highlight=False, soft_wrap=True)  # to be copied in one piece
 
     def _print_event(self, name: str, data: dict[str, Any]) -> None:
         match name:

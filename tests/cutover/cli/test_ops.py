@@ -98,7 +98,7 @@ async def test_a_decision_that_is_left_open_is_made_later() -> None:
     terminal = Terminal(shift("restart web"), None, YES)
     assert await terminal.turn.take(BODY) == "approval_required"
     hint, _, approval = terminal.lines[-1].rpartition(" ")
-    assert hint == "It waits: cutover ops --resume"
+    assert hint == "It waits until the next turn of its session: cutover ops --resume"
     assert await terminal.turn.resume(approval) == "completed"
     assert terminal.desk.world.workers.calls == [RESTARTED]
     await asyncio.sleep(1)  # until the exchange is closed
