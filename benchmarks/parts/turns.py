@@ -27,10 +27,11 @@ _LONGEST_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class TakenTurn:
-    """A turn: its milliseconds to the end of all that follows the answer, and its nodes."""
+    """A turn: its milliseconds to the end of all that follows the answer, its nodes, its frames."""
 
     ms: float
     nodes: int
+    wire: bytes
 
 
 class TurnBroken(CutoverError):
@@ -67,7 +68,7 @@ async def take(
     await exchange.close()
     if not run.complete or run.reported:
         raise TurnBroken(stack.name)
-    return TakenTurn(1_000 * took, nodes.opened)
+    return TakenTurn(1_000 * took, nodes.opened, b"".join(frame.data for frame in run.frames))
 
 
 def typical(milliseconds: Sequence[float]) -> float:
