@@ -60,3 +60,17 @@ class BreakingTurn:
         await self.take(assigned, counting.flow)
         wires = [Tripwire(at, crash, done=done) for at in range(counting.calls)]
         return [await self.take(assigned, wire.flow) for wire in wires]
+
+    async def mirror(self, assigned: StackName) -> House:
+        """Take it with a shadow that must do all the same, and call nothing; returns the house."""
+        quiet, undisturbed = await self.take(assigned)
+        made, served = await self.take(assigned, shadow=100)
+        assert served.wire == undisturbed.wire
+        assert made.world.made == quiet.world.made
+        assert made.states == {"compared(equal)": 1}
+        serving, shadow = made.runs
+        assert (serving.role, shadow.role) == ("serving", "shadow")
+        assert [text for _, text in shadow.frames] == [text for _, text in serving.frames]
+        assert {play.how for play in shadow.plays} == {"exact"}
+        assert list(shadow.nodes) == list(serving.nodes)
+        return made

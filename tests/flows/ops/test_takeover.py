@@ -53,13 +53,5 @@ async def test_it_breaks_at_any_call(assigned: StackName, done: bool) -> None:
 @each_stack
 async def test_a_shadow_executes_no_worker(assigned: StackName) -> None:
     """It runs on the tape: workers are called, and the log is written, by the served run alone."""
-    quiet, undisturbed = await TURN.take(assigned)
-    made, served = await TURN.take(assigned, shadow=100)
-    assert served.wire == undisturbed.wire
-    assert made.world.made == quiet.world.made
-    assert made.states == {"compared(equal)": 1}
-    serving, shadow = made.runs
-    assert (serving.role, shadow.role) == ("serving", "shadow")
-    assert {play.how for play in shadow.plays} == {"exact"}
-    assert list(shadow.nodes) == list(serving.nodes)
+    made = await TURN.mirror(assigned)
     assert len(made.world.workers.calls) == len(made.world.workers.ended) == 8

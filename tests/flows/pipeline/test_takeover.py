@@ -55,17 +55,7 @@ async def test_it_breaks_at_any_call(assigned: StackName, done: bool) -> None:
 @each_stack
 async def test_a_shadow_writes_nothing(assigned: StackName) -> None:
     """It runs on the tape: the calls are those of a turn without one, and both are equal."""
-    quiet, undisturbed = await TURN.take(assigned)
-    made, served = await TURN.take(assigned, shadow=100)
-    assert served.wire == undisturbed.wire
-    assert made.world.made == quiet.world.made
-    assert made.states == {"compared(equal)": 1}
-    serving, shadow = made.runs
-    assert (serving.role, shadow.role) == ("serving", "shadow")
-    assert [text for _, text in shadow.frames] == [text for _, text in serving.frames]
-    assert {play.how for play in shadow.plays} == {"exact"}
-    assert list(shadow.nodes) == list(serving.nodes)
-    case = made.case
+    case = (await TURN.mirror(assigned)).case
     assert isinstance(case, Talk)
     assert [turn.role for turn in case.house.conversations.turns] == ["user", "assistant"] * 2
     assert case.house.memory.entries == KNOWN
