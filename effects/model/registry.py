@@ -195,11 +195,6 @@ class ModelRegistry:
         """
         self.entries = _by_id(entries)
 
-    async def replace(self, entries: Iterable[ModelEntry]) -> None:
-        """Put other entries in force, and close the clients that are not wanted any more."""
-        self.put(entries)
-        await self.close_unwanted()
-
     async def close_unwanted(self) -> None:
         """Close the clients of providers without an entry, each after its last stream."""
         await self.clients.want(self._providers())

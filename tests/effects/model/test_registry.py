@@ -87,7 +87,7 @@ async def test_an_id_is_registered_once() -> None:
     """Twice is refused, and the entries in force stay."""
     registry = ModelRegistry([ENTRY])
     with pytest.raises(DuplicateModel, match=r"'gpt-4\.1' is registered twice"):
-        await registry.replace([ENTRY, ENTRY])
+        registry.put([ENTRY, ENTRY])
     assert registry.entry("gpt-4.1") is ENTRY
 
 
@@ -95,7 +95,7 @@ async def test_a_snapshot_never_changes() -> None:
     """Replacing makes another one."""
     registry = ModelRegistry([ENTRY])
     before = registry.entries
-    await registry.replace([])
+    registry.put([])
     assert (list(before), list(registry.entries)) == (["gpt-4.1"], [])
 
 
@@ -109,7 +109,8 @@ async def test_a_changed_entry_holds_from_the_next_call() -> None:
 
     async with serving(answer) as loopback, registry_of(loopback.entry()) as registry:
         await whole(streaming(registry))
-        await registry.replace([replace(loopback.entry(), model="loop-2")])
+        registry.put([replace(loopback.entry(), model="loop-2")])
+        await registry.close_unwanted()
         await whole(streaming(registry))
         assert len(registry.clients) == 1
     assert [request.body["model"] for request in loopback.requests] == ["loop-1", "loop-2"]
@@ -139,7 +140,8 @@ async def test_a_client_in_use_is_closed_when_its_last_stream_ends() -> None:
     async with serving(held) as loopback, registry_of(loopback.entry()) as registry:
         first, second = streaming(registry), streaming(registry)
         assert (await anext(first)).text == (await anext(second)).text == "Hi"
-        await registry.replace([])
+        registry.put([])
+        await registry.close_unwanted()
         assert len(registry.clients) == 1
         await first.aclose()
         assert len(registry.clients) == 1
@@ -169,7 +171,8 @@ async def test_an_idle_client_is_closed_at_once() -> None:
         await anext(stream)
         await stream.aclose()
         assert len(registry.clients) == 1
-        await registry.replace([ENTRY])
+        registry.put([ENTRY])
+        await registry.close_unwanted()
         assert len(registry.clients) == 0
 
 

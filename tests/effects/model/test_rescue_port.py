@@ -140,7 +140,7 @@ async def test_after_a_splice_it_can_break_once_more() -> None:
     async with serving(answer) as one, registry_of(one.entry()) as registry:
         entry = one.entry()
         spares = [replace(entry, model_id=f"s{n}", model=f"s{n}") for n in range(2)]
-        await registry.replace([replace(entry, fallbacks=("s0", "s1")), *spares])
+        registry.put([replace(entry, fallbacks=("s0", "s1")), *spares])
         chunks = await whole(RescuingModel(registry).stream("reply", CALL))
     assert [chunk.text for chunk in chunks if chunk.text] == ["Hel", "lo", " you"]
     assert [chunk.by for chunk in chunks if chunk.by] == ["s0", "s1"]
