@@ -36,7 +36,7 @@ class StoredByService(CutoverError):
 class ErasedRows(NamedTuple):
     """What was removed from each store, None where that failed, and a sentence for each failure.
 
-    Of the `audit` names were: its entries stay, with pseudonyms that lead nowhere.
+    Of the `audit` only names are removed: its entries stay, with pseudonyms that lead nowhere.
     `chats` are those concerned: copies of them are outdated. Not `all_chats` where the store of
     their turns failed.
     """

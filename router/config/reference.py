@@ -11,25 +11,20 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from router.config.schema import (
-    FlowSettings,
-    McpServerSettings,
-    PythonToolSettings,
-    Section,
-    Settings,
-)
+from router.config.schema import FlowSettings, Section, Settings
 
 PAGE = Path("docs/configuration.md")
 BEGIN = "<!-- generated from router/config/schema.py: python -m router.config.reference -->"
 END = "<!-- end of what is generated -->"
 
-_NAMES = {"flows": "chat", "providers": "openai", "models": '"gpt-4.1"'}
+_NAMES = {"flows": "chat", "providers": "openai", "models": '"gpt-4.1"', "mcp": "files"}
+"""What a table is called, by the key of the tables it is one of."""
 _SKIPPED = {"declared", "version"}
 _COLUMN = 34
 _WIDTH = 120
@@ -37,38 +32,31 @@ _WIDTH = 120
 
 def reference() -> str:
     """Return every key of the file as TOML, with its default and its meaning."""
-    lines = [*_keys(Settings)]
-    for name, field in Settings.model_fields.items():
-        kind = field.annotation
-        if get_origin(kind) is dict:
-            lines += _table(f"{name}.{_NAMES[name]}", get_args(kind)[1])
-        elif isinstance(kind, type) and issubclass(kind, Section):
-            if name == "tools":
-                lines += _table("tools.python", PythonToolSettings)
-                lines += _table("tools.mcp.files", McpServerSettings)
-                continue
-            lines += _table(name, kind)
-            for inner, below in kind.model_fields.items():
-                if isinstance(below.default, Section):
-                    lines += _table(f"{name}.{inner}", below.annotation)
-    return "\n".join(lines).strip()
+    return "\n".join((*_keys(Settings), *_tables(Settings))).strip()
 
 
-def _table(name: str, kind: Any) -> Iterator[str]:
-    about = (kind.__doc__ or "").partition("\n")[0].removeprefix("`[stacks.<name>]`: ")
-    yield ""
-    yield from _commented(f"[{name}]", about.rstrip(".").replace("`", ""))
-    yield from _keys(kind)
+def _tables(kind: type[BaseModel], above: str = "") -> Iterator[str]:
+    for name, field in kind.model_fields.items():
+        if isinstance(field.default, Section):
+            yield from _table(f"{above}{name}", type(field.default))
+        elif name in _NAMES:
+            yield from _table(f"{above}{name}.{_NAMES[name]}", get_args(field.annotation)[1])
+
+
+def _table(name: str, kind: type[BaseModel]) -> Iterator[str]:
+    if keys := [*_keys(kind)]:
+        about = (kind.__doc__ or "").partition("\n")[0].removeprefix("`[stacks.<name>]`: ")
+        yield ""
+        yield from _commented(f"[{name}]", about.rstrip(".").replace("`", ""))
+        yield from keys
+    yield from _tables(kind, f"{name}.")
 
 
 def _keys(kind: type[BaseModel]) -> Iterator[str]:
     for name, field in kind.model_fields.items():
-        if name in _SKIPPED or isinstance(field.default, Section):
+        if name in {*_SKIPPED, *_NAMES} or isinstance(field.default, Section):
             continue
-        if (kind is Settings) != (name == "changed_by") or (kind, name) == (
-            FlowSettings,
-            "options",
-        ):
+        if (kind, name) == (FlowSettings, "options"):
             continue
         default = "message_id" if (kind, name) == (FlowSettings, "route_key") else _example(field)
         yield from _commented(f"{name} = {toml_value(default)}", field.description or "")
