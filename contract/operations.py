@@ -59,7 +59,7 @@ class Operation:
     `kind`: a `read` dies with its exchange; a `write`, once started, runs to its deadline;
     an `instant` is answered on the spot, without a task. `tools.run` is a write unless its tool
     is declared read-only. `idempotent`: a write that may be made again where its result was lost;
-    of `tools.run` its tool declares it.
+    of one with `names` its port declares that by tool, or by worker and action.
 
     A write that `streams` ends with its result: the one item whose attribute `last` is not None.
     Items before it are read as they come; the result, of any write, once it is journalled.

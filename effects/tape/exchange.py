@@ -20,7 +20,6 @@ from contract.operations import (
     HUMAN_ANSWER,
     LOCK_ACQUIRE,
     LOCK_RELEASE,
-    TOOLS_RUN,
     Operation,
     WriteLimits,
 )
@@ -256,9 +255,12 @@ class Exchange:
         return allowed
 
     def _declared(self, what: str, operation: Operation, arguments: object) -> bool:
-        """Whether a live tool declares that it is `read_only` or `idempotent`, beyond its port."""
-        declares = getattr(self._live.tools, what, None) if operation is TOOLS_RUN else None
-        return declares is not None and bool(declares(getattr(arguments, "name", "")))
+        """Whether a live tool or worker's action is declared `read_only` or `idempotent`."""
+        port = getattr(self._live, operation.port) if operation.names else None
+        declares = getattr(port, what, None)
+        if declares is None:
+            return False
+        return bool(declares(".".join(getattr(arguments, name) for name in operation.names)))
 
     def _pump_done(self, pumps: dict[asyncio.Task[None], Entry], pump: asyncio.Task[None]) -> None:
         # A pump cancelled before its first step never saw its entry; its readers wait all the same.

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from contract.errors import EffectFailed
 from contract.ports import Audit, Clock, Workers
-from contract.workers import AuditContext, WorkerCall, WorkerResult, WorkerUpdate
+from contract.workers import WORKER_ACTIONS, AuditContext, WorkerCall, WorkerResult, WorkerUpdate
 from effects.tasks import CANCELLED, ended
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,12 @@ class AuditedWorkers:
         self._workers = workers
         self._audit = audit
         self._clock = clock
+
+    def idempotent(self, name: str) -> bool:
+        """Whether `worker.action` changes nothing: after a kill it may be made again."""
+        worker, _, action = name.partition(".")
+        known = WORKER_ACTIONS.get((worker, action))
+        return known is not None and not known.changes
 
     def run(self, site: str, call: WorkerCall) -> AsyncIterator[WorkerUpdate]:
         """Carry out an instruction; the workers do not see its `audit`."""

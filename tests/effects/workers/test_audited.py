@@ -13,6 +13,7 @@ from contract.ports import Audit, Workers
 from contract.workers import AuditContext, AuditEntry, WorkerCall, WorkerResult, WorkerUpdate
 from effects.local import ManualClock
 from effects.model import Fail, Hang, Wait
+from effects.tape import Entry
 from effects.tasks import ended
 from effects.testing import World
 from effects.workers import AuditedWorkers, MemoryAudit, ScriptedWorkers, WorkerStep
@@ -146,6 +147,29 @@ async def test_a_call_that_nothing_reads_any_more_is_logged() -> None:
     run.fence()
     await exchange.close()
     assert world.audit.entries == (ENTRY,)
+
+
+async def test_what_changes_nothing_may_be_made_again_after_a_kill() -> None:
+    """It is journalled as not begun; anything else has an unknown outcome, by its table."""
+    begun: dict[str, bool] = {}
+
+    class Noting:
+        async def begin(self, entry: Entry, /) -> bool:
+            begun[entry.operation.subject(entry.args)] = entry.begun
+            return True
+
+        async def end(self, entry: Entry, /) -> None:
+            assert entry.known_end == "complete"
+
+    actions = {"system.large_files": (DONE,), "container.restart": (DONE,), "shell.run": (DONE,)}
+    world = World(workers=ScriptedWorkers(actions))
+    exchange = world.exchange(journal=Noting())
+    effects = world.run(exchange).effects()
+    for name in actions:
+        worker, _, action = name.partition(".")
+        await read(effects.workers, WorkerCall(worker, action))
+    await exchange.close()
+    assert begun == {"system.large_files": False, "container.restart": True, "shell.run": True}
 
 
 async def test_the_worker_is_closed_after_its_result() -> None:
