@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -24,7 +25,7 @@ from router.config.errors import ConfigRefused, unknown_name
 from router.config.loader import parse_settings, read_config_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, MutableMapping
+    from collections.abc import Callable, Iterator, MutableMapping, Sequence
     from pathlib import Path
 
     from contract.flow import FlowSpec
@@ -88,12 +89,15 @@ def edit_flow(
         before = _values(old, flow, values)
         if before == values:
             return Edited(before, before, old, text)
-        new = _with_values(text, target, flow, values)
+        plain = {
+            key: float(one) if isinstance(one, Decimal) else one for key, one in values.items()
+        }
+        new = _with_values(text, target, ("flows", flow), plain)
         settings = parse_settings(new, str(path), specs)
         after = _values(settings, flow, values)
         if _without(old, flow, before) != _without(settings, flow, before):
             raise NotWritten(target, _TOO_MUCH)
-        _replace(target, new)
+        _replace(target, text, new)
         return Edited(before, after, settings, new)
 
 
@@ -133,7 +137,7 @@ def edit_tables(
         )
         if keys:
             check(settings)
-            _replace(target, new)
+            _replace(target, text, new)
         return Edited(before, after, settings, new if keys else text)
 
 
@@ -168,54 +172,93 @@ def _document(text: str, path: Path) -> tomlkit.TOMLDocument:
 
 
 def _with_tables(text: str, path: Path, tables: Tables) -> str:
-    document = _document(text, path)
-    added = tomlkit.document()
     for (section, name), values in tables.items():
-        parent = document.get(section, {})
         if values is None:
-            parent.pop(name, None)
-        elif name in parent:
-            _update(parent[name], values)
-        elif isinstance(parent, InlineTable):
-            parent[name] = _update(tomlkit.inline_table(), values)
+            text = _with_value(text, path, (section, name), None)
         else:
-            beside = added.setdefault(section, tomlkit.table(is_super_table=True))
-            beside[name] = _update(tomlkit.table(), values)
-    new = tomlkit.dumps(document)
-    if not added:
-        return new
+            there = _document(text, path).get(section, {}).get(name, {})
+            text = _with_values(text, path, (section, name), {**dict.fromkeys(there), **values})
+    return text
+
+
+def _with_values(
+    text: str, path: Path, table: tuple[str, str], values: Mapping[str, Any | None]
+) -> str:
+    """Set or remove values of a table; one that is not there is made."""
+    section, name = table
+    parent = _document(text, path).get(section, {})
+    if name in parent:
+        for key, value in values.items():
+            text = _with_value(text, path, (*table, key), value)
+        return text
+    if isinstance(parent, InlineTable):
+        return _with_value(text, path, table, tomlkit.inline_table() | dict(values))
+    added = tomlkit.document()
+    added.setdefault(section, tomlkit.table(is_super_table=True))[name] = values
     # At the end a table is valid however the others are written.
-    end = "\r\n" if "\r\n" in text else "\n"
+    end = _line_end(text)
     appended = tomlkit.dumps(added).strip().replace("\n", end)
-    return f"{new.rstrip()}{end * 2}{appended}{end}".lstrip()
+    return f"{text.rstrip()}{end * 2}{appended}{end}".lstrip()
 
 
-def _update(table: MutableMapping[str, Any], values: Mapping[str, Any]) -> Any:
-    """Make a table hold these values alone; what stays keeps its comment."""
-    for key in [key for key in table if key not in values]:
-        del table[key]
-    for key, value in values.items():
-        if table.get(key) != value:
-            table[key] = value
-    return table
+def _line_end(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
 
 
-def _with_values(text: str, path: Path, flow: str, values: Mapping[str, Value]) -> str:
+def _with_value(text: str, path: Path, keys: tuple[str, ...], value: Any | None) -> str:
+    """Set one value, or remove it: None."""
+    text += "" if text.endswith("\n") else _line_end(text)
     document = _document(text, path)
-    flows = document.setdefault("flows", tomlkit.table(is_super_table=True))
-    table = flows.setdefault(flow, tomlkit.table())
-    for key, value in values.items():
-        table[key] = float(value) if isinstance(value, Decimal) else value
-    return tomlkit.dumps(document)
+    table: MutableMapping[str, Any] = document
+    for key in keys[:-1]:
+        table = table.get(key, {})
+    if value is None:
+        table.pop(keys[-1], None)
+    elif table.get(keys[-1]) != value:
+        table[keys[-1]] = value
+    return _with_comments(text, tomlkit.dumps(document))
 
 
-def _replace(path: Path, text: str) -> None:
+def _with_comments(old: str, new: str) -> str:
+    """Return `new`, which has lines more or less than `old` in one place, with all its comments.
+
+    Those between two tables are the first one's for tomlkit, and about the second one for people:
+    what is added to a table goes above them, and they stay where one is removed.
+    """
+    before, after = old.split("\n"), new.split("\n")
+    same = (one == other for one, other in zip(before, after, strict=False))
+    at = next((number for number, equal in enumerate(same) if not equal), len(before))
+    more = len(after) - len(before)
+    if more <= 0:
+        removed = before[at : at - more]
+        double = at > 0 and not after[at - 1].strip()
+        kept = removed[_above_comments(removed) :]
+        comments = dropwhile(lambda line: double and not line.strip(), kept)
+        return "\n".join([*after[:at], *comments, *after[at:]])
+    above = _above_comments(after[:at])
+    end = _line_end(old).removesuffix("\n")
+    added = [line.removesuffix("\r") + end for line in after[at : at + more]]
+    return "\n".join([*after[:above], *added, *after[above:at], *after[at + more :]])
+
+
+def _above_comments(lines: Sequence[str]) -> int:
+    """Return how many lines there are above the last comments and blank lines."""
+    count = len(lines)
+    while count and (not (line := lines[count - 1].strip()) or line.startswith("#")):
+        count -= 1
+    return count
+
+
+def _replace(path: Path, old: str, new: str) -> None:
     """Replace the file by rename, with its owner and mode where that is allowed."""
     there = path.stat()
     with whole_file(path, stat.S_IMODE(there.st_mode)) as file:
         with suppress(PermissionError):
             os.fchown(file.fileno(), there.st_uid, there.st_gid)
-        file.write(text.encode())
+        file.write(new.encode())
+        # An editor does not wait for the lock.
+        if read_config_text(path) != old:
+            raise NotWritten(path, "it was edited meanwhile; repeat the request")
 
 
 @contextmanager

@@ -153,6 +153,16 @@ def test_links_and_modes_stay(path: Path, tmp_path: Path) -> None:
     assert not load_settings(path, SPECS).flows["chat"].enable_langgraph
 
 
+def test_an_edit_by_hand_meanwhile_is_not_lost(path: Path) -> None:
+    """An editor does not know the lock: who calls is told to do so again."""
+    by_hand = MODELS + "# by hand\n"
+    path.write_text(MODELS, "utf-8")
+    with pytest.raises(NotWritten, match="edited meanwhile; repeat the request"):
+        edit_tables(path, SPECS, lambda _: NEW, lambda _: path.write_text(by_hand, "utf-8"))
+    assert path.read_text("utf-8") == by_hand
+    assert left(path) == []
+
+
 def test_two_writers_do_not_lose_an_edit(path: Path) -> None:
     """One after the other: both edits are in the file."""
     edits = [
@@ -264,6 +274,36 @@ def test_a_table_is_replaced_with_the_comments_of_what_stays(path: Path) -> None
         {"models.gpt-4.1.output_price": 8.0},
         {"models.gpt-4.1.output_price": 9.0},
     )
+
+
+BLOCKS = {
+    '[models."gpt-4.1"]': 'provider = "p"\n# input_price = 1.0\n',
+    "[models.b]  # the second": 'provider = "p"\n\n',
+    "[flows.chat]": "enable_langgraph = true\n",
+    "[flows.chat.options]": 'wire = "extended"\n',
+    "[server]": "port = 1\n",
+    "[providers.p]": 'base_url = "http://127.0.0.1:1/v1"\n',
+}
+
+
+@pytest.mark.untraced
+@given(st.permutations(list(BLOCKS)), st.sampled_from(["\n", "\r\n"]), st.booleans())
+def test_a_comment_stays_above_what_it_is_about(
+    tmp_path_factory: pytest.TempPathFactory, headers: list[str], end: str, blank: bool
+) -> None:
+    """Whatever is added to the table before it, or removed; line ends stay those of the file."""
+    path = tmp_path_factory.mktemp("any") / "cutover.toml"
+    text = "".join(f"{chr(10) * blank}# on {one}\n{one}\n{BLOCKS[one]}" for one in headers)
+    path.write_text(f"{text}# the end", "utf-8", newline=end)
+    edit_flow(path, SPECS, "chat", {"langgraph_percent": Decimal(5)})
+    table = {"provider": "p", "input_price": 2.0, "output_price": 3.0}
+    put(path, {("models", "b"): table, ("models", "gpt-4.1"): None})
+    written = path.read_bytes().decode()
+    assert written.count("\n") == written.count(end)
+    lines = [line for line in written.splitlines() if line]
+    above = {line: lines[number - 1] for number, line in enumerate(lines) if line[0] == "["}
+    assert above == {one: f"# on {one}" for one in headers if "gpt" not in one}
+    assert {'# on [models."gpt-4.1"]', "# the end"} < set(lines)
 
 
 @pytest.mark.parametrize(
