@@ -9,7 +9,7 @@ import pytest
 from effects.loop_time import loop_now
 from router.config.loader import load_settings
 from router.config.watcher import SettingsWatcher
-from tests.support.deployment import Deployment
+from tests.support.deployment import HELD_S, Deployment
 from tests.support.operations_client import Operator
 
 pytestmark = pytest.mark.sockets
@@ -41,7 +41,7 @@ async def test_models_are_shown_without_their_keys(alice: Operator) -> None:
     (provider,) = page["providers"]
     assert provider["name"] == "simulated"
     assert provider["has_key"]
-    assert provider["limits"]["idle"] == 60.0
+    assert provider["limits"]["idle"] == HELD_S
     assert [model["id"] for model in page["models"]] == ["gpt-4.1", "slow"]
     assert "sk-planted" not in json.dumps(page)
 
