@@ -266,13 +266,11 @@ def read_source(source: Path, stopped: Stopped) -> SourceTree:
     files, size, digests = 0, 0, list[tuple[str, bytes]]()
     for found in _source_entries(source, stopped):
         path, mode = "/".join(found.parts), found.state.st_mode
-        digest = hashlib.blake2b(b"%o" % (mode & _MODE))
-        if stat.S_ISDIR(mode):
-            digest.update(b"/")
-        elif stat.S_ISLNK(mode):
+        digest = hashlib.blake2b(f"{stat.S_IFMT(mode)} {mode & _MODE:o}\0".encode())
+        if stat.S_ISLNK(mode):
             digest.update(os.fsencode(_link_target(found)))
             files += 1
-        else:
+        elif stat.S_ISREG(mode):
             for piece in _pieces(found, stopped):
                 digest.update(piece)
                 size += len(piece)

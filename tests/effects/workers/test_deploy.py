@@ -242,6 +242,25 @@ async def test_while_one_holds_the_lock_every_other_is_busy(place: Place) -> Non
     assert await place.code("plan") == ""
 
 
+async def test_sources_that_differ_have_different_names(place: Place) -> None:
+    """In a mode, in a name, or in whether a link leads to a text or a file holds it."""
+    one, found = place.deployment.source / "one", set[str]()
+
+    async def name() -> None:
+        found.add((await place.do("plan"))[2]["release"])
+        one.rmdir() if one.is_dir() and not one.is_symlink() else one.unlink()
+
+    for mode, text in ((0o777, "run"), (0o700, "abc"), (0o070, "0abc"), (0o700, "0abc")):
+        one.write_text(text)
+        one.chmod(mode)
+        await name()
+    one.symlink_to("run")
+    await name()
+    one.mkdir()
+    await name()
+    assert len(found) == 6
+
+
 async def test_rolling_back_leads_to_the_verified_release_before(place: Place) -> None:
     """From the one named, if that is live, so that it can be done twice; then there is none."""
     for name in ("a", "b", "c"):
