@@ -20,7 +20,7 @@ from typing import Any, Final
 import aiohttp
 
 from contract.workers import WorkerResult
-from effects.loop_time import limit
+from effects.loop_time import limit, loop_now
 from effects.workers.action import Action, ActionFailed, Arguments, ReportLine
 from effects.workers.command import GRACE_SECONDS, CommandEnd, run_command
 from effects.workers.confinement import NoSuchFile
@@ -37,6 +37,8 @@ from effects.workers.threads import WorkerThreads
 
 BETWEEN_REQUESTS: Final = 0.5
 """Seconds from one request of the check to the next."""
+BETWEEN_ATTEMPTS: Final = 0.05
+"""Seconds from one attempt to take the lock to the next."""
 _REDIRECTED: Final = 300
 _MARGIN_SECONDS: Final = 60.0
 """What may pass between a release and its check, beside the check's own time."""
@@ -62,6 +64,8 @@ class Deployment:
     most: int = 65_536
     """Bytes of a command's output that are shown."""
     grace: float = GRACE_SECONDS
+    patience: float = 5.0
+    """Seconds to wait for the lock of the root."""
 
 
 class DeployWorker:
@@ -98,9 +102,10 @@ class DeployWorker:
         if name:
             release_name(name)
         async with self._exclusive(report):
-            source = await self._threads.stoppable(partial(read_source, self._deployment.source))
-            name = name or source.digest
-            live, built = await self._threads.run(self._live_and_built, name)
+            live = await self._threads.run(lambda: self._releases.live)
+        source = await self._threads.stoppable(partial(read_source, self._deployment.source))
+        name = name or source.digest
+        built = await self._threads.run(self._releases.built, name)
         data = {
             "release": name,
             "files": source.files,
@@ -221,7 +226,15 @@ class DeployWorker:
     async def _locked(self) -> AsyncIterator[None]:
         locks: list[int] = []
         try:
-            await self._threads.whole(lambda: locks.append(self._releases.lock()))
+            # Others hold it for a moment: a plan must not make a release fail.
+            until = loop_now() + self._deployment.patience
+            while not locks:
+                try:
+                    await self._threads.whole(lambda: locks.append(self._releases.lock()))
+                except DeploymentBusy:
+                    if loop_now() >= until:
+                        raise
+                    await asyncio.sleep(BETWEEN_ATTEMPTS)
             yield
         finally:
             for lock in locks:

@@ -18,8 +18,8 @@ from aiohttp import web
 from contract.workers import WorkerCall
 from effects.workers import WorkerRegistry
 from effects.workers.deploy import Deployment, DeployWorker
-from effects.workers.releases import Releases
-from effects.workers.threads import WorkerThreads
+from effects.workers.releases import DeploymentBusy, Releases, SourceTree, read_source
+from effects.workers.threads import Stopped, WorkerThreads
 from tests.support.patience import PATIENCE_S
 from tests.support.process_trees import python, running, tree
 from tests.support.worker_calls import instruct, instruct_overdue
@@ -235,10 +235,43 @@ async def test_while_one_waits_for_its_check_no_other_deploys(place: Place) -> N
 
 async def test_while_one_holds_the_lock_every_other_is_busy(place: Place) -> None:
     """Also in another process: the system holds it."""
+    place.configure(patience=0.0)
     lock = Releases(place.deployment.root).lock()
     for action in ("plan", "build", "release", "verify", "rollback"):
         assert await place.code(action, "b") == "busy"
     os.close(lock)
+    assert await place.code("plan") == ""
+
+
+async def test_the_lock_is_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others hold it for a moment only, however often they do: a release must not fail for that."""
+    loop, tried, take = asyncio.get_running_loop(), asyncio.Event(), Releases.lock
+
+    def lock(releases: Releases) -> int:
+        try:
+            return take(releases)
+        except DeploymentBusy:
+            loop.call_soon_threadsafe(tried.set)
+            raise
+
+    monkeypatch.setattr(Releases, "lock", lock)
+    held = Releases(place.deployment.root).lock()
+    building = asyncio.create_task(place.code("build", "a"))
+    await tried.wait()
+    os.close(held)
+    assert await building == ""
+
+
+async def test_a_plan_reads_the_source_without_the_lock(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That takes long, and a release that waits for its check must not."""
+
+    def read(source: Path, stopped: Stopped) -> SourceTree:
+        os.close(Releases(place.deployment.root).lock())
+        return read_source(source, stopped)
+
+    monkeypatch.setattr("effects.workers.deploy.read_source", read)
     assert await place.code("plan") == ""
 
 
