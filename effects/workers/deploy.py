@@ -168,22 +168,20 @@ class DeployWorker:
                     return self._done(f"{name!r} is verified already", release=name, live=live)
                 message = f"{name!r} is not live: there is nothing to verify"
                 return _failed("nothing_to_verify", message, release=name, live=live)
-            failure: WorkerResult | None = None
-            passed = False
+            passed, back = False, ""
             try:
                 failure = await self._check(name, report)
                 passed = failure is None
             finally:
-                if not passed:
-                    await self._threads.whole(self._releases.roll_back)
+                if not passed and (left := await self._threads.whole(self._releases.roll_back)):
+                    _, back = left
             if failure is not None:
-                back = note.previous
                 again = f"{back!r} is live again" if back else "no release is live, as before"
                 data = {**failure.data, "release": name, "live": back}
                 message = f"{failure.message}; {again}"
                 return WorkerResult(ok=False, message=message, code=failure.code, data=data)
             await self._threads.whole(self._releases.verified, name)
-            old = await self._threads.whole(self._releases.prune, self._deployment.keep)
+            old = await self._threads.whole(self._prune, report)
         removed = f"; removed {', '.join(old)}" if old else ""
         return self._done(f"{name!r} is live and verified{removed}", release=name, live=name)
 
@@ -244,11 +242,19 @@ class DeployWorker:
         note = self._releases.state.unverified
         if note is None:
             return None
-        if verified == note.release == self._releases.live:
+        live = self._releases.live
+        if verified == note.release == live:
             return None
-        if not note.abandoned(self._wall()):
+        if note.release == live and not note.abandoned(self._wall()):
             raise DeploymentBusy(what=f"{note.release!r} is not verified yet")
         return self._releases.roll_back()
+
+    def _prune(self, report: ReportLine) -> tuple[str, ...]:
+        try:
+            return self._releases.prune(self._deployment.keep)
+        except OSError as failure:  # what was verified stays so
+            report(f"older releases stay: {failure.strerror}")
+            return ()
 
     def _live_and_built(self, name: str) -> tuple[str, bool]:
         return self._releases.live, self._releases.built(name)

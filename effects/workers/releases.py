@@ -1,6 +1,7 @@
 """Releases of a folder: what is built, which is live, and whether that has been verified.
 
     root/current -> releases/NAME     replaced by a rename: readers see the old release or the new
+    root/.current.back                the link to go back by: made first, as the disk may fill up
     root/releases/NAME/
     root/deployment.json              the releases that were verified, and the one that is not yet
     root/.building/                   what is being built, or removed
@@ -38,6 +39,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _STATE: Final = "deployment.json"
 _LOCK: Final = ".deployment.lock"
 _LIVE: Final = "current"
+_NEXT: Final = ".current.next"
+_BACK: Final = ".current.back"
 _RELEASES: Final = "releases"
 _BUILDING: Final = ".building"
 _COPIED: Final = 1 << 20
@@ -96,6 +99,13 @@ class DeploymentBusy(ActionFailed):
         super().__init__(code="busy", message=f"another deployment is under way: {what}")
 
 
+class StateDamaged(ActionFailed):
+    """The deployment's folder is not as the last action has left it; nothing is done on a guess."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(code="state_damaged", message=f"in the deployment's folder {reason}")
+
+
 def release_name(value: str) -> str:
     """Check the name of a release; raises `OutsideRoot`, `BadWorkerArguments`."""
     if "/" in value or value in {".", ".."}:
@@ -109,7 +119,7 @@ def release_name(value: str) -> str:
 class Releases:
     """The releases beneath a root; every method blocks, and raises `ActionFailed`, `OSError`.
 
-    All but `locked` are called while it is locked.
+    All but `lock` and `built` are called while it is locked.
     """
 
     def __init__(self, root: Path) -> None:
@@ -131,10 +141,16 @@ class Releases:
     @property
     def live(self) -> str:
         """The release that `current` leads to, "" for none."""
+        link = self._root / _LIVE
         try:
-            return (self._root / _LIVE).readlink().name
+            target = link.readlink()
         except FileNotFoundError:
             return ""
+        except OSError as failure:
+            raise StateDamaged(reason=f"{_LIVE!r} is no link") from failure
+        if (self._root / target.parent).resolve() != self._releases.resolve():
+            raise StateDamaged(reason=f"{_LIVE!r} does not lead into {_RELEASES!r}")
+        return target.name
 
     @property
     def state(self) -> DeploymentState:
@@ -144,8 +160,7 @@ class Releases:
         except FileNotFoundError:
             return DeploymentState()
         except msgspec.MsgspecError as failure:
-            reason = f"{_STATE!r} in the deployment's folder cannot be read"
-            raise ActionFailed(code="state_damaged", message=reason) from failure
+            raise StateDamaged(reason=f"{_STATE!r} cannot be read") from failure
 
     def path(self, name: str) -> Path:
         """Return the folder of a release, whether it is there or not."""
@@ -159,8 +174,11 @@ class Releases:
 
     def begin(self, name: str) -> Path:
         """Make a folder to build a release in; what killed builds have left goes."""
-        if self._building.exists():
-            shutil.rmtree(self._building)
+        if self._building.is_symlink():
+            raise StateDamaged(reason=f"{_BUILDING!r} is a link")
+        shutil.rmtree(self._building, ignore_errors=True)
+        for stray in self._root.glob(f".{_STATE}.*"):
+            stray.unlink()
         folder = self._building / f"{name}.{token_hex(4)}"
         folder.mkdir(parents=True)
         return folder
@@ -178,6 +196,10 @@ class Releases:
         if not self.built(name):
             raise NoSuchFile(name, "release")
         before, state = self.live, self.state
+        if before and self.built(before):
+            self._link(_BACK, before)
+        else:
+            before = ""
         note = UnverifiedRelease(
             release=name,
             previous=before,
@@ -187,7 +209,7 @@ class Releases:
             until=now + seconds,
         )
         self._write(msgspec.structs.replace(state, unverified=note))
-        self._switch(name)
+        self._switch(name, _NEXT)
         return before
 
     def verified(self, name: str) -> None:
@@ -205,25 +227,34 @@ class Releases:
         """Go back to the release before; returns the one left and the one live, None without one.
 
         From one that is not verified this leads to what was live when it was released, which may
-        be none.
+        be none; where that is gone, to the last verified one there is.
         """
-        live, state = self.live, self.state
-        if state.unverified is not None:
-            left, target = state.unverified.release, state.unverified.previous
+        left, state = self.live, self.state
+        note, before = state.unverified, state.verified
+        if note is not None:
+            left, before = note.release, (*before, note.previous) if note.previous else ()
         else:
-            before = state.verified[: state.verified.index(live)] if live in state.verified else ()
-            left, target = live, next((one for one in reversed(before) if self.built(one)), "")
-            if not target:
-                return None
-        self._switch(target)
-        self._write(DeploymentState(state.verified))
+            before = before[: before.index(left)] if left in before else ()
+        target = next((one for one in reversed(before) if one != left and self.built(one)), "")
+        if note is None and not target:
+            return None
+        if before and not target:
+            raise StateDamaged(reason=f"there is no release before {left!r} any more")
+        self._switch(target, _BACK)
+        if note is not None:
+            with suppress(OSError):  # on a full disk: what is not live is gone back from next time
+                self._write(DeploymentState(state.verified))
         return left, target
 
     def prune(self, keep: int) -> tuple[str, ...]:
         """Remove the oldest releases beyond `keep`, never the live one or the one before it."""
         live, state = self.live, self.state
         needed = {live, *state.verified[-2:]}
-        ages = {one.name: one.stat().st_mtime for one in self._releases.iterdir()}
+        ages = {
+            one.name: one.lstat().st_mtime
+            for one in self._releases.iterdir()
+            if _NAME.fullmatch(one.name) and self.built(one.name)
+        }
         newest = sorted(ages, key=lambda name: (name in needed, ages[name]), reverse=True)
         old = tuple(name for name in newest[keep:] if name not in needed)
         for name in old:
@@ -231,7 +262,7 @@ class Releases:
             self._building.mkdir(exist_ok=True)
             place = self._building / f"{name}.{token_hex(4)}"
             self.path(name).rename(place)
-            shutil.rmtree(place)
+            shutil.rmtree(place, ignore_errors=True)
         if old:
             left = tuple(one for one in state.verified if one not in old)
             self._write(msgspec.structs.replace(state, verified=left))
@@ -241,15 +272,22 @@ class Releases:
         write_whole(self._root / _STATE, msgspec.json.encode(state))
         _sync(self._root)
 
-    def _switch(self, name: str) -> None:
-        link = self._root / _LIVE
-        if not name:
-            link.unlink(missing_ok=True)
+    def _switch(self, name: str, by: str) -> None:
+        """Let `current` lead to a release, or be gone without a name; `by` is the link used."""
+        if name:
+            self._link(by, name)
+            (self._root / by).replace(self._root / _LIVE)
         else:
-            beside = self._root / f".{_LIVE}.{token_hex(4)}"
-            beside.symlink_to(Path(_RELEASES, name), target_is_directory=True)
-            beside.replace(link)
+            (self._root / _LIVE).unlink(missing_ok=True)
         _sync(self._root)
+
+    def _link(self, link: str, name: str) -> None:
+        """Let a link lead to a release; one that does needs no space on the disk."""
+        place, target = self._root / link, Path(_RELEASES, name)
+        if place.is_symlink() and place.readlink() == target:
+            return
+        place.unlink(missing_ok=True)
+        place.symlink_to(target, target_is_directory=True)
 
 
 def _sync(folder: Path) -> None:

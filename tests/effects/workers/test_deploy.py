@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
-import signal
+import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -24,6 +25,7 @@ from tests.support.patience import PATIENCE_S
 from tests.support.process_trees import python, running, tree
 from tests.support.worker_calls import instruct, instruct_overdue
 
+ROOT = Path(__file__).parents[3]
 NOW = 1_790_000_000.0
 PASS = python(
     "import os, pathlib; assert pathlib.Path('version').read_text() == os.environ['RELEASE']"
@@ -163,50 +165,29 @@ async def test_a_verification_that_is_cancelled_goes_back(place: Place) -> None:
     assert running(line) == []
 
 
-KILLED = """
-import asyncio, os, sys
-from pathlib import Path
-from effects.workers.deploy import Deployment, DeployWorker
-from effects.workers.threads import WorkerThreads
-root, source, killed_in = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-from effects.workers.releases import Releases
-switch = Releases._switch
-def killed(self, name):
-    if killed_in == "before":
-        os.kill(os.getpid(), 9)
-    switch(self, name)
-    os.kill(os.getpid(), 9)
-Releases._switch = killed
-worker = DeployWorker(WorkerThreads(), Deployment(root, source))
-asyncio.run(worker.release({"release": "b"}, print))
-"""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("action", "when"),
-    [
-        ("plan", "before"),
-        *((one, "after") for one in ("plan", "build", "release", "rollback", "verify")),
-    ],
-)
-async def test_killed_between_release_and_verify_the_next_action_goes_back(
-    place: Place, action: str, when: str
-) -> None:
-    """Whichever it is, and says so; killed before or after the switch of the link."""
+@pytest.mark.parametrize("outcome", ["pass", "fail"])
+async def test_killed_at_any_change_the_next_action_goes_back(tmp_path: Path, outcome: str) -> None:
+    """Whichever it is; a whole release is live all the time, and the next one can be deployed."""
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.support.killed_deployments", str(tmp_path), outcome),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+    )
+    killed, _ = await program.communicate()
+    assert program.returncode == 0
+    assert int(killed) > 25
+
+
+async def test_going_back_from_an_abandoned_release_is_told(place: Place) -> None:
+    """In the progress of whatever is done next."""
     assert await place.deploy("a") == ""
     assert await place.code("build", "b") == ""
-    command = [sys.executable, "-c", KILLED, str(place.deployment.root), "/nowhere", when]
-    killed = await asyncio.create_subprocess_exec(*command)
-    assert await killed.wait() == -signal.SIGKILL
-    assert place.live == {"before": "a", "after": "b"}[when]
-    lines, code, _ = await place.do(action, {"verify": "a", "plan": ""}.get(action, "c"))
-    assert place.live == "a"
-    if action == "rollback":
-        return
+    assert await place.code("release", "b") == ""
+    place.now += LEASE
+    lines, code, _ = await place.do("build", "c")
     assert lines[0] == "'b' was released and never verified: 'a' is live again"
-    assert code == {"release": "not_found"}.get(action, "")
-    assert await place.deploy("d") == ""
+    assert (code, place.live) == ("", "a")
 
 
 async def test_a_killed_release_can_still_be_verified(place: Place) -> None:
@@ -273,6 +254,101 @@ async def test_a_plan_reads_the_source_without_the_lock(
 
     monkeypatch.setattr("effects.workers.deploy.read_source", read)
     assert await place.code("plan") == ""
+
+
+async def test_on_a_full_disk_the_old_release_is_live_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link back was made before; what cannot be noted is repaired by the next action."""
+    assert await place.deploy("a") == ""
+    place.configure(check=python("raise SystemExit(1)"))
+    assert await place.code("build", "b") == ""
+    assert await place.code("release", "b") == ""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "symlink", full)
+        disk.setattr("effects.workers.releases.write_whole", full)
+        assert await place.code("verify", "b") == "verify_failed"
+        assert place.live == "a"
+        assert await place.code("release", "b") == "worker_failed"
+        assert place.live == "a"
+    assert await place.code("plan") == ""
+    assert place.live == "a"
+    place.configure(check=PASS)
+    assert await place.code("release", "b") == ""
+    assert await place.code("verify", "b") == ""
+
+
+@pytest.mark.parametrize("left", [["a"], []])
+async def test_where_the_release_before_is_gone_the_one_before_that_is_live(
+    place: Place, left: list[str]
+) -> None:
+    """Never a link that leads nowhere."""
+    for name in ("a", "b"):
+        assert await place.deploy(name) == ""
+    place.configure(check=python("raise SystemExit(1)"))
+    assert await place.code("build", "c") == ""
+    assert await place.code("release", "c") == ""
+    for name in {"a", "b"} - set(left):
+        shutil.rmtree(place.deployment.root / "releases" / name)
+    _, result = await instruct(place.workers, "deploy.verify", release="c")
+    if left:
+        assert (result.code, place.live) == ("verify_failed", "a")
+        assert result.message.endswith("'a' is live again")
+    else:
+        assert (result.code, place.live) == ("state_damaged", "c")
+
+
+@pytest.mark.parametrize("target", ["../elsewhere/v1", "/elsewhere/v1", "releases/a/x", ""])
+async def test_what_cutover_did_not_make_live_is_not_replaced(place: Place, target: str) -> None:
+    """There would be no way back to it."""
+    assert await place.code("build", "a") == ""
+    current = place.deployment.root / "current"
+    current.symlink_to(target) if target else current.mkdir()
+    for action in ("plan", "release", "verify", "rollback"):
+        assert await place.code(action, "a") == "state_damaged"
+    assert current.is_symlink() == bool(target)
+
+
+async def test_other_things_among_the_releases_stay(place: Place) -> None:
+    """They make no release fail that has passed its check."""
+    place.configure(keep=1)
+    assert await place.deploy("a") == ""
+    others = place.deployment.root / "releases"
+    (others / "link").symlink_to("nowhere")
+    (others / "file").touch()
+    (others / "lost+found").mkdir()
+    for name in ("b", "c"):
+        assert await place.deploy(name) == ""
+    assert place.built == ["b", "c", "file", "link", "lost+found"]
+
+
+async def test_old_releases_that_cannot_be_removed_stay(place: Place) -> None:
+    """What is verified stays so; the progress says why."""
+    place.configure(keep=1)
+    for name in ("a", "b"):
+        assert await place.deploy(name) == ""
+    assert await place.code("build", "c") == ""
+    assert await place.code("release", "c") == ""
+    (place.deployment.root / ".building").rmdir()
+    (place.deployment.root / ".building").touch()
+    lines, code, _ = await place.do("verify", "c")
+    assert (lines, code) == (["older releases stay: File exists"], "")
+    assert place.live == "c"
+
+
+async def test_nothing_is_built_behind_a_link(place: Place, tmp_path: Path) -> None:
+    """Nor removed there, though the folder of builds is emptied."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").touch()
+    place.deployment.root.mkdir()
+    (place.deployment.root / ".building").symlink_to(outside)
+    assert await place.code("build", "a") == "state_damaged"
+    assert [one.name for one in outside.iterdir()] == ["file"]
 
 
 async def test_sources_that_differ_have_different_names(place: Place) -> None:
