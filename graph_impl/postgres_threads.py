@@ -15,7 +15,7 @@ from psycopg import AsyncConnection, Connection, Error
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool
 
-from graph_impl.saved_threads import IDS_AT_ONCE, CheckpointsUnreadable, Saver
+from graph_impl.saved_threads import IDS_AT_ONCE, CheckpointsUnreadable, OpenedSaver
 from graph_impl.threads import WAIT_SECONDS, State, Threads, plain_values, thread_of
 
 _CONNECTIONS = 8
@@ -80,7 +80,7 @@ _PAGE: Final = (
 
 
 @contextmanager
-def postgres_saver(address: str) -> Iterator[Saver]:
+def postgres_saver(address: str) -> Iterator[OpenedSaver]:
     """Open the checkpoints of a database for reading; its tables stay as they are."""
     try:
         connection = Connection.connect(
@@ -98,4 +98,4 @@ def postgres_saver(address: str) -> Iterator[Saver]:
         def page(after: str) -> Sequence[str]:
             return [row["thread_id"] for row in connection.execute(_PAGE, (after, IDS_AT_ONCE))]
 
-        yield Saver(PostgresSaver(connection, serde=plain_values()), page, Error)
+        yield OpenedSaver(PostgresSaver(connection, serde=plain_values()), page, Error)

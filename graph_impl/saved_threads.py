@@ -21,6 +21,9 @@ from graph_impl.threads import plain_values
 
 IDS_AT_ONCE: Final = 500
 """Ids of threads that are read at once."""
+_PAGE: Final = (
+    "SELECT DISTINCT thread_id FROM checkpoints WHERE thread_id > ? ORDER BY thread_id LIMIT ?"
+)
 
 
 class CheckpointsUnreadable(CutoverError):
@@ -38,7 +41,7 @@ class Page(Protocol):
         ...
 
 
-class Saver(NamedTuple):
+class OpenedSaver(NamedTuple):
     """A checkpointer that is only read; `errors` are those of its database."""
 
     saver: BaseCheckpointSaver[Any]
@@ -53,7 +56,7 @@ def saved_threads(address: str, channel: str) -> Iterator[Iterator[SavedThread]]
     The newest state of each, without subgraphs. Raises `CheckpointsUnreadable`, also while reading.
     """
     scheme, _, rest = address.partition("://")
-    opening: AbstractContextManager[Saver]
+    opening: AbstractContextManager[OpenedSaver]
     match scheme:
         case "sqlite":
             opening = _sqlite_saver(Path(rest.removeprefix("/")))
@@ -61,17 +64,17 @@ def saved_threads(address: str, channel: str) -> Iterator[Iterator[SavedThread]]
             opening = import_module("graph_impl.postgres_threads").postgres_saver(address)
         case _:
             raise CheckpointsUnreadable(scheme or address, "known are sqlite and postgresql")
-    with opening as saver:
-        yield _threads(saver, scheme, channel)
+    with opening as opened:
+        yield _threads(opened, scheme, channel)
 
 
-def _threads(saver: Saver, scheme: str, channel: str) -> Iterator[SavedThread]:
+def _threads(opened: OpenedSaver, scheme: str, channel: str) -> Iterator[SavedThread]:
     after = ""
     try:
-        while ids := saver.page(after):
+        while ids := opened.page(after):
             for after in ids:
-                yield _thread(saver, after, channel)
-    except saver.errors as error:
+                yield _thread(opened, after, channel)
+    except opened.errors as error:
         raise CheckpointsUnreadable(scheme, _reason(error)) from error
 
 
@@ -80,9 +83,9 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, sqlite3.Error) else type(error).__name__
 
 
-def _thread(saver: Saver, thread: str, channel: str) -> SavedThread:
+def _thread(opened: OpenedSaver, thread: str, channel: str) -> SavedThread:
     try:
-        found = saver.saver.get_tuple({"configurable": {"thread_id": thread}})
+        found = opened.saver.get_tuple({"configurable": {"thread_id": thread}})
         if found is None:
             return SavedThread(thread, fault="it has no state of its own, only its subgraphs have")
         values: Mapping[str, Any] = found.checkpoint["channel_values"]
@@ -95,7 +98,7 @@ def _thread(saver: Saver, thread: str, channel: str) -> SavedThread:
             {**found.metadata, **values},
             int(datetime.fromisoformat(found.checkpoint["ts"]).timestamp()),
         )
-    except saver.errors:
+    except opened.errors:
         raise
     except Exception as error:  # noqa: BLE001 - a state is whatever an application has saved
         return SavedThread(thread, fault=f"its state cannot be decoded ({type(error).__name__})")
@@ -123,7 +126,7 @@ def _message(message: Any) -> SavedMessage:
 
 
 @contextmanager
-def _sqlite_saver(path: Path) -> Iterator[Saver]:
+def _sqlite_saver(path: Path) -> Iterator[OpenedSaver]:
     try:
         # A file that is not there would be created.
         connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
@@ -136,9 +139,4 @@ def _sqlite_saver(path: Path) -> Iterator[Saver]:
 
         saver = SqliteSaver(connection, serde=plain_values())
         saver.is_setup = True  # its tables are there, or the file is none of its
-        yield Saver(saver, page, sqlite3.Error)
-
-
-_PAGE: Final = (
-    "SELECT DISTINCT thread_id FROM checkpoints WHERE thread_id > ? ORDER BY thread_id LIMIT ?"
-)
+        yield OpenedSaver(saver, page, sqlite3.Error)

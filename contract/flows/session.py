@@ -18,7 +18,7 @@ from contract.wire import Dialect, ErrorPaths, EventNames, TextPaths
 from contract.wire.sse import data_frame
 
 LEARNS_WITHIN = 120.0
-"""Seconds after the answer in which facts are extracted from a conversation."""
+"""Seconds after the answer in which a conversation is learnt from."""
 
 
 _SESSION = "/api/v1/sessions/{session_id}"

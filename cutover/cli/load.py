@@ -94,31 +94,31 @@ def bundled(flow: str, folder: Path) -> Path:
     return path
 
 
-def _talk(row: dict[str, Any]) -> dict[str, Any]:
+def _pipeline_turn(row: dict[str, Any]) -> dict[str, Any]:
     """Return a turn of a named user, whose session needs no opening."""
     named = {"user_name": row["user_name"]} if row.get("user_name") else {}
-    return {**_visit(row), **named}
+    return {**_companion_turn(row), **named}
 
 
-def _operation(row: dict[str, Any]) -> dict[str, Any]:
+def _ops_turn(row: dict[str, Any]) -> dict[str, Any]:
     return {"session_id": row.get("chat_id", row["message_id"]), "input": row["content"]}
 
 
-def _visit(row: dict[str, Any]) -> dict[str, Any]:
-    return {"session_id": row.get("chat_id", row["message_id"]), **_turn(row)}
+def _companion_turn(row: dict[str, Any]) -> dict[str, Any]:
+    return {"session_id": row.get("chat_id", row["message_id"]), **_session_turn(row)}
 
 
-def _turn(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a turn that opens its session: an unknown session is refused."""
+def _session_turn(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a turn that opens its session: one with an unknown id may be refused."""
     return {"message": row["content"], "user_id": row.get("user_name") or row["message_id"]}
 
 
 _BODIES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     CHAT.name: lambda row: row,
-    COMPANION.name: _visit,
-    OPS.name: _operation,
-    PIPELINE.name: _talk,
-    SESSION.name: _turn,
+    COMPANION.name: _companion_turn,
+    OPS.name: _ops_turn,
+    PIPELINE.name: _pipeline_turn,
+    SESSION.name: _session_turn,
 }
 
 
