@@ -1,4 +1,4 @@
-"""The ports that need no other machine: clock, ids, humans, each with one for tests; no workers."""
+"""Ports that need no other machine: clock, ids, humans, each with one for tests; and no workers."""
 
 from __future__ import annotations
 
