@@ -23,6 +23,8 @@ MOST_WAITING: Final = 16
 """Pipelined requests a client may send before the first is answered."""
 HEAD_SECONDS: Final = 75.0
 """What a client gets to send a whole head, the first or the next one."""
+LINGER_SECONDS: Final = 5.0
+"""How long a client is read on that is answered before it has sent its request."""
 AT_ONCE: Final = 16_384
 """Bytes from which a write is not delayed: flow control is to notice a slow client in time."""
 
@@ -35,12 +37,16 @@ _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 class CorkedTransport(asyncio.Transport):
     """A transport that joins what is written in one turn of the loop.
 
-    The head of a response and its first event leave in one packet, by one system call.
+    The head of a response and its first event leave in one packet, by one system call. Where
+    `linger` returns True, closing it ends what is written alone, until it is closed again.
     """
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, linger: Callable[[], bool] = lambda: False
+    ) -> None:
         super().__init__()
         self._transport = transport
+        self._linger = linger
         self._held: list[bytes] = []
         self._size = 0
         # Bound directly: some are called for every event.
@@ -76,7 +82,11 @@ class CorkedTransport(asyncio.Transport):
     def close(self) -> None:
         """Close the connection once everything is sent."""
         self.flush()
-        self._transport.close()
+        if not self.is_closing() and self._linger():
+            self._transport.write_eof()
+            self.is_closing = lambda: True
+        else:
+            self._transport.close()
 
     def abort(self) -> None:
         """Drop the connection and what is not sent yet."""
@@ -152,13 +162,16 @@ class ServerConnection(HttpToolsProtocol):
     _lost = False
     _in_head = True
     """Whether a head is due, or has begun and not ended."""
+    _receiving = False
+    """Whether a request has begun, and has not been read to its end."""
+    _lingering: asyncio.TimerHandle | None = None
     _head_timer: asyncio.TimerHandle | None = None
     _on_disconnect: Callable[[], None] | None = None
     transport: CorkedTransport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn declares it
         """Cork the transport, and wait for the first head."""
-        super().connection_made(CorkedTransport(transport))
+        super().connection_made(CorkedTransport(transport, self._linger))
         self.parser = _Parser(self)
         self._extensions: dict[str, dict[object, object]] = {
             ABORT: {"call": self.transport.abort},
@@ -171,6 +184,8 @@ class ServerConnection(HttpToolsProtocol):
         """Call back the application, if it asked for that."""
         super().connection_lost(exc)
         self._lost = True
+        if self._lingering is not None:
+            self._lingering.cancel()
         self._head_ended()
         callback, self._on_disconnect = self._on_disconnect, None
         if callback is not None:
@@ -185,6 +200,7 @@ class ServerConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request; its scope carries the extensions."""
         super().on_message_begin()
+        self._receiving = True
         self.scope["extensions"] = self._extensions
         self._in_head = True
         self._head = 0
@@ -209,6 +225,8 @@ class ServerConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse received bytes; refuse what makes no progress."""
+        if self._lingering is not None:
+            return
         self._beside += len(data)
         super().data_received(data)
         if self._beside > MOST_HEAD and not self.transport.is_closing():
@@ -227,7 +245,19 @@ class ServerConnection(HttpToolsProtocol):
             # It is being answered: its next head is not due yet.
             self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_timed_out)
         else:
+            self._receiving = False
             self.transport.close()  # once everything is sent
+
+    def _linger(self) -> bool:
+        """Read on where a request is not whole; returns whether that is so.
+
+        To close a connection with unread bytes resets it: the client may lose its answer.
+        """
+        if not self._receiving:
+            return False
+        self._lingering = self.loop.call_later(LINGER_SECONDS, self.transport.close)
+        self.flow.resume_reading()
+        return True
 
     def _head_ended(self) -> None:
         self._in_head = False
@@ -279,6 +309,7 @@ class ServerConnection(HttpToolsProtocol):
         """End a request."""
         self._beside = 0
         if not self.framing:
+            self._receiving = False
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:

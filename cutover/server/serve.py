@@ -45,6 +45,8 @@ EXIT_SECONDS = 3.0
 """What tasks and threads get to end once everything else is closed."""
 _KEEP_ALIVE_SECONDS = 75
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_RUN = "run"
+"""The name of the tasks that run everything else."""
 # A chat creates about a thousand objects, few of which live on: 700, the default, is met in each.
 _GENERATIONS = (10_000, 20, 20)
 _LARGE = 1_048_576
@@ -265,16 +267,15 @@ def run_until_closed(
         logging.shutdown()
         end(0)
 
-    def abandon_tasks(loop: asyncio.AbstractEventLoop, main: asyncio.Task[object] | None) -> None:
-        names = sorted(task.get_name() for task in asyncio.all_tasks(loop) - {main})
-        abandon(f"tasks: {', '.join(names)}")
+    def abandon_tasks(loop: asyncio.AbstractEventLoop) -> None:
+        names = [task.get_name() for task in asyncio.all_tasks(loop)]
+        abandon(f"tasks: {', '.join(sorted(name for name in names if name != _RUN))}")
 
     async def closing() -> None:
         try:
             await main
         finally:
-            arguments = asyncio.get_running_loop(), asyncio.current_task()
-            timer = threading.Timer(seconds, abandon_tasks, arguments)
+            timer = threading.Timer(seconds, abandon_tasks, (asyncio.get_running_loop(),))
             timer.daemon = True
             timer.start()
             timers.append(timer)
@@ -298,9 +299,11 @@ def run_through_system_exits(main: Coroutine[Any, Any, None]) -> None:
     `call_soon` is not, and asyncio lets its `SystemExit` out. Only that callback is lost.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        task = runner.get_loop().create_task(main)
+        task = runner.get_loop().create_task(main, name=_RUN)
 
         async def wait() -> None:
+            if (waiting := asyncio.current_task()) is not None:
+                waiting.set_name(_RUN)
             await task
 
         while not task.done():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 import uvicorn
+import uvloop
 from uvicorn.server import ServerState
 
 from cutover.server.connections import (
@@ -180,6 +182,64 @@ async def test_who_is_answered_and_begins_no_head_is_dropped(
         writer.write(behind)
         with suppress(ConnectionError):
             assert await reader.read() == b""
+        writer.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize(
+    ("app", "head", "piece", "status"),
+    [
+        (
+            refusing,
+            CHUNKED.replace(b"\r\n\r\n", b"\r\n" + LAST),
+            b"10000\r\n%b\r\n" % (b"x" * 65_536),
+            413,
+        ),
+        (reading, GET + b"x: ", b"y" * 65_536, 431),
+    ],
+    ids=["refused by its head", "a head without end"],
+)
+def test_who_is_answered_early_can_read_the_answer_late(
+    app: Callable[..., object],
+    head: bytes,
+    piece: bytes,
+    status: int,
+    factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """Having sent all it has: a connection that is closed over unread bytes is reset."""
+
+    async def asked() -> bytes:
+        async with asyncio.timeout(PATIENCE_S), listening(app) as port:
+            return await asyncio.to_thread(late, port, head, piece)
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        assert runner.run(asked()).startswith(b"HTTP/1.1 %d " % status)
+
+
+def late(port: int, head: bytes, piece: bytes) -> bytes:
+    """Send a head, and four MiB behind it; then read."""
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(head)
+        for _ in range(64):
+            client.sendall(piece)
+        client.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: client.recv(65_536), b""))
+
+
+async def test_who_never_stops_sending_is_read_on_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Then the connection is dropped all the same."""
+    monkeypatch.setattr("cutover.server.connections.LINGER_SECONDS", 0.05)
+    async with asyncio.timeout(PATIENCE_S), listening(refusing) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(CHUNKED.replace(b"\r\n\r\n", b"\r\n" + LAST))
+        assert (await reader.read()).endswith(b"read")
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b"1\r\nx\r\n")
+                await writer.drain()
         writer.close()
 
 

@@ -44,7 +44,7 @@ def test_a_task_that_does_not_end_is_left_behind(caplog: pytest.LogCaptureFixtur
         asyncio.create_task(deaf(), name="deaf")  # noqa: RUF006 - the loop holds it
         await asyncio.sleep(0)
 
-    run_until_closed(main(), 0.02, process.end)
+    run_until_closed(main(), 0.0, process.end)
     assert process.ended.is_set()
     assert "are still running: tasks: deaf" in caplog.text
 
