@@ -15,6 +15,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from yarl import URL
 
 from contract.errors import CutoverError
+from effects.loop_time import limit
 from effects.tape import Signal
 
 MOST_BESIDE_BODY = 65_536
@@ -405,7 +406,7 @@ class Client:
     async def _connect(self) -> Connection:
         url = self._url
         try:
-            async with asyncio.timeout(self._seconds):
+            async with limit(self._seconds):
                 _, connection = await asyncio.get_running_loop().create_connection(
                     lambda: Connection(self._free, self._forget),
                     url.raw_host or "",

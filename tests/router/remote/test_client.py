@@ -16,12 +16,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from yarl import URL
 
+from effects.loop_time import counted_loop_time
+from effects.testing import VirtualLoop
 from router.config.schema import RemoteStackSettings
 from router.remote import http1
 from router.remote.endpoint import Endpoint
 from router.remote.http1 import Client, ConnectTimedOut, Response, ResponseLost, Unreachable
 from router.stack import IncomingRequest
+from tests.support.clocks import now
 from tests.support.deployment import until
+from tests.support.patience import PATIENCE_S
 from tests.support.scripted_service import Asked, Service, Stream, says, serving
 
 pytestmark = pytest.mark.sockets
@@ -33,7 +37,10 @@ GREETING = says(200, b"hello")
 @asynccontextmanager
 async def house() -> AsyncIterator[tuple[Service, Client]]:
     """Open a client of a service that greets."""
-    async with serving(GREETING) as service, aclosing(Client(URL(service.url), 2.0)) as client:
+    async with (
+        serving(GREETING) as service,
+        aclosing(Client(URL(service.url), PATIENCE_S)) as client,
+    ):
         yield service, client
 
 
@@ -180,6 +187,19 @@ async def test_nothing_that_goes_on_outlives_the_client() -> None:
             answer.check()
 
 
+@pytest.mark.virtual
+async def test_a_loop_that_stands_still_blames_no_service() -> None:
+    """While it connects: the connection was taken in time."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    with counted_loop_time(now):
+        async with house() as (_, client):
+            asking = asyncio.create_task(client.request(REQUEST))
+            await asyncio.sleep(0)
+            loop.stand_still(PATIENCE_S + 1)
+            assert await said(await asking) == b"hello"
+
+
 async def test_nobody_listens() -> None:
     """And the server does not accept in time."""
     async with house() as (service, client):
@@ -205,7 +225,7 @@ async def test_a_connection_with_half_a_request_on_it_is_not_asked_again() -> No
     port = server.sockets[0].getsockname()[1]
     body = b"x" * 16_000_000
     large = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
-    async with server, aclosing(Client(URL(f"http://127.0.0.1:{port}/"), 2.0)) as client:
+    async with server, aclosing(Client(URL(f"http://127.0.0.1:{port}/"), PATIENCE_S)) as client:
         assert await said(await client.request(large)) == b"hello"
         await until(lambda: not client.connections)
         dropped.set()
@@ -258,7 +278,7 @@ async def asked(secured: SSLContext) -> bytes:
     """Ask a service twice; returns what it said, from one connection."""
     async with (
         serving(says(200, b"hello"), secured) as service,
-        aclosing(Client(URL(service.url), 2.0)) as client,
+        aclosing(Client(URL(service.url), PATIENCE_S)) as client,
     ):
         both = [await (await client.request(REQUEST)).read(100) for _ in range(2)]
         assert service.connections == 1
