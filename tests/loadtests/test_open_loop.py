@@ -3,27 +3,58 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from itertools import accumulate
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from benchmarks.load_truth import Truth, fetch_stamps, figures, write_scripts
 from contract.flows.chat import CHAT
+from loadtests.meter import ResponseReader, StreamMeter
 from loadtests.open_loop import Constant, OpenLoop, OpenLoopPlan, Poisson, offsets
 from loadtests.plan import LoadPlan, PlannedRun
 from loadtests.requests import Target, read_messages
 from loadtests.rows import Ending, LoadRow
+from tests.support.clocks import let_pass
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 
 
-async def drive(
-    url: str, folder: Path, *scripts: str, patience: float = PATIENCE_S
-) -> list[LoadRow]:
-    """Send each script once, all at the same moment; rows in the order of the scripts."""
+class Heard(ResponseReader):
+    """A reader that releases `texts` with every text of any stream, once it was taken."""
+
+    texts: ClassVar[asyncio.Semaphore]
+
+    def __init__(self, meter: StreamMeter) -> None:
+        super().__init__(meter)
+        self._read = b""
+        self._told = 2  # ACCEPT, START_REPLY
+
+    def feed(self, piece: bytes, at: int) -> None:
+        """Take bytes."""
+        super().feed(piece, at)
+        self._read += piece
+        while self._told < self._read.count(b"\n\n"):
+            self._told += 1
+            Heard.texts.release()
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> asyncio.Semaphore:
+    """Return what is released with every text that is read."""
+    monkeypatch.setattr("loadtests.open_loop.ResponseReader", Heard)
+    Heard.texts = asyncio.Semaphore(0)
+    return Heard.texts
+
+
+def drive(
+    url: str, folder: Path, *scripts: str, take: Callable[[LoadRow], None]
+) -> Coroutine[None, None, None]:
+    """Send each script once, all at the same moment; rows go to `take`."""
     messages = write_scripts(folder / "messages.jsonl", scripts)
     plan = OpenLoopPlan(
         flow="chat",
@@ -33,10 +64,15 @@ async def drive(
         rows=str(folder),
         arrivals=Constant(1e6),
         seconds=len(scripts) / 1e6,
-        patience=patience,
+        patience=PATIENCE_S,
     )
+    return OpenLoop(plan, CHAT, take).drive(read_messages(CHAT, messages))
+
+
+async def driven(url: str, folder: Path, *scripts: str) -> list[LoadRow]:
+    """Send each script once; returns rows in the order of the scripts."""
     rows: list[LoadRow] = []
-    await OpenLoop(plan, CHAT, rows.append).drive(read_messages(CHAT, messages))
+    await drive(url, folder, *scripts, take=rows.append)
     return sorted(rows, key=lambda row: row.message_id)
 
 
@@ -57,35 +93,44 @@ async def test_every_ending_is_distinguished(
 ) -> None:
     """A stream that was cut, or said that it failed, never counts as served."""
     quick = script if "no" in script.split() else f"first=0 gap=0 sends=4 {script}"
-    (row,) = await drive(stamped, tmp_path, quick)
+    (row,) = await driven(stamped, tmp_path, quick)
     assert (row.ending, row.code) == (ending, code)
 
 
-@pytest.mark.slow
-async def test_patience_ends_a_stream_that_stalls(stamped: str, tmp_path: Path) -> None:
+async def test_patience_ends_a_stream_that_stalls(
+    stamped: str, tmp_path: Path, texts: asyncio.Semaphore
+) -> None:
     """A timeout of the client's, with everything seen until then; the stall is counted."""
-    (row,) = await drive(stamped, tmp_path, "first=0 gap=0 sends=4 end=stall", patience=0.5)
+    asked = asyncio.create_task(driven(stamped, tmp_path, "first=0 gap=0 sends=4 end=stall"))
+    for _ in range(2):
+        await texts.acquire()
+    let_pass(PATIENCE_S)
+    (row,) = await asked
     assert (row.ending, row.contents) == ("timeout", 2)
 
 
 async def test_no_server_is_unreachable(tmp_path: Path, unused_port: int) -> None:
     """With the network's own word."""
-    (row,) = await drive(f"http://127.0.0.1:{unused_port}", tmp_path, "end=success")
+    (row,) = await driven(f"http://127.0.0.1:{unused_port}", tmp_path, "end=success")
     assert (row.ending, row.code) == ("unreachable", "ECONNREFUSED")
 
 
-@pytest.mark.slow
 async def test_a_slow_answer_delays_no_other_request(stamped: str, tmp_path: Path) -> None:
-    """The second request is sent while the first still waits: that is what open means."""
-    slow, quick = await drive(stamped, tmp_path, "first=1 sends=1", "first=0 gap=0 sends=1")
-    assert quick.sent + quick.ended < slow.sent + (slow.first_token or 0)
+    """The second request is sent and answered while the first still waits: that means open."""
+    rows: asyncio.Queue[LoadRow] = asyncio.Queue()
+    scripts = "first=3600 sends=1", "first=0 gap=0 sends=1"
+    asked = asyncio.create_task(drive(stamped, tmp_path, *scripts, take=rows.put_nowait))
+    assert (await rows.get()).ending == "complete"
+    asked.cancel()
+    await asyncio.wait({asked})
+    assert (await rows.get()).ending == "cancelled"
 
 
 async def test_events_are_seen_one_by_one_and_never_before_they_were_sent(
     stamped: str, tmp_path: Path
 ) -> None:
     """Each text is stamped on its own, and every stamp of the client's lies behind the server's."""
-    (row,) = await drive(stamped, tmp_path, "first=0.02 gap=0.03 sends=4")
+    (row,) = await driven(stamped, tmp_path, "first=0.02 gap=0.03 sends=4")
     stamps = (await fetch_stamps(stamped))[row.message_id]
     assert row.first_token is not None
     assert row.contents == len(stamps.texts) == 4
@@ -95,24 +140,15 @@ async def test_events_are_seen_one_by_one_and_never_before_they_were_sent(
     assert all(sent < at for sent, at in zip(stamps.texts, seen, strict=True))
 
 
-async def test_what_is_cancelled_is_a_row_too(stamped: str, tmp_path: Path) -> None:
+async def test_what_is_cancelled_is_a_row_too(
+    stamped: str, tmp_path: Path, texts: asyncio.Semaphore
+) -> None:
     """A generator that is stopped leaves no request unaccounted for."""
-    messages = write_scripts(tmp_path / "messages.jsonl", ["end=stall sends=2 first=0"])
-    target = Target(stack="stamped", url=stamped)
-    plan = OpenLoopPlan(
-        flow="chat",
-        run=0,
-        target=target,
-        messages=str(messages),
-        rows=str(tmp_path),
-        arrivals=Constant(1_000.0),
-        seconds=0.003,
-    )
     rows: list[LoadRow] = []
-    asked = asyncio.ensure_future(
-        OpenLoop(plan, CHAT, rows.append).drive(read_messages(CHAT, messages))
-    )
-    await asyncio.wait({asked}, timeout=0.5)
+    silent = ["end=stall sends=2 first=0"] * 3
+    asked = asyncio.create_task(drive(stamped, tmp_path, *silent, take=rows.append))
+    for _ in silent:
+        await texts.acquire()
     asked.cancel()
     await asyncio.wait({asked})
     assert [row.ending for row in rows] == ["cancelled"] * 3
@@ -120,7 +156,7 @@ async def test_what_is_cancelled_is_a_row_too(stamped: str, tmp_path: Path) -> N
 
 async def test_figures_of_truth_have_the_shape_of_the_bench(stamped: str, tmp_path: Path) -> None:
     """Unit, verdict and method; cut streams taken for served are counted."""
-    rows = await drive(stamped, tmp_path, *["first=0 gap=0 sends=4"] * 3, "first=0 gap=0 end=cut")
+    rows = await driven(stamped, tmp_path, *["first=0 gap=0 sends=4"] * 3, "first=0 gap=0 end=cut")
     truth = Truth("open", rows, await fetch_stamps(stamped), [])
     rows_by_name = {row.name: row for row in figures(truth)}
     assert rows_by_name["load.open.cut_taken_for_served"].value == 0

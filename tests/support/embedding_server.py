@@ -15,6 +15,7 @@ from effects.memory.embeddings import EndpointEmbedder
 from effects.memory.fake import HashedEmbedder
 from effects.model import Limits, ModelEntry, Provider, Secret
 from tests.support.asgi import served
+from tests.support.patience import PATIENCE_S
 
 Answer = Callable[[bytes], Awaitable[Response]]
 KEY = "sk-embedding-key"
@@ -81,7 +82,7 @@ async def endpoint(
     *,
     dimensions: int = 64,
     shortened: bool = False,
-    total: float = 5.0,
+    total: float = PATIENCE_S,
 ) -> AsyncIterator[EndpointEmbedder]:
     """Open an embedder on an endpoint that answers so; it waits no time at all."""
     noted = noted or Noted()
