@@ -294,7 +294,9 @@ class _SegmentComparison:
                 )
             else:
                 ruling = ruling_of(question.rules, spec.name, spec)
-                self._comparers[name] = Comparer(spec, question.chunking, ruling)
+                self._comparers[name] = Comparer(
+                    spec, question.chunking, ruling, normalise=question.rules.normalise
+                )
 
     def exchange(self, exchange: CapturedExchange) -> None:
         """Take in one exchange, once."""

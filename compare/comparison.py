@@ -10,7 +10,7 @@ import msgspec
 from compare.causes.differences import COMPLETED, Differences
 from compare.causes.settle import settle
 from compare.findings import Finding, GrammarBroken
-from compare.input.calls import EffectCall, calls_of, one_tape, same_calls
+from compare.input.calls import EffectCall, calls_of, in_normal_form, one_tape, same_calls
 from compare.input.pairing import Pair
 from compare.layers.effects import effect_findings, frame_order_findings, match_calls
 from compare.layers.frames import (
@@ -28,20 +28,33 @@ from compare.streams.dialects import RecordedDialect
 from compare.streams.events import EventReader, EventStream, read_stream, read_streams
 from compare.streams.normal import NormalStream, TimesMismatch
 from compare.streams.soundness import Soundness
+from contract.normalisation import Fold
 from contract.records import RunRecord
 from contract.wire import Wire
 
 TRUNCATED = "truncated"
 NAMES_REMEMBERED = 256
+NO_FOLDS: frozenset[Fold] = frozenset()
 NO_STREAM = EventStream((), (), (), "", "")
 
 
 class Comparer:
-    """Compares pairs of one wire."""
+    """Compares pairs of one wire.
+
+    `folded` are the folds that took different things from the runs of the last pair; `normalise`
+    is whether calls that passed the gateway are compared in normal form.
+    """
 
     def __init__(
-        self, spec: Wire, chunking: Chunking = "tape", ruling: Ruling | None = None
+        self,
+        spec: Wire,
+        chunking: Chunking = "tape",
+        ruling: Ruling | None = None,
+        *,
+        normalise: bool = True,
     ) -> None:
+        self.folded = NO_FOLDS
+        self._normalise = normalise
         self._spec = spec
         self._chunking: Chunking = chunking
         self.reader = EventReader(spec)
@@ -61,13 +74,14 @@ class Comparer:
 
         `restored` puts back what was stored apart; it is called where calls have to be read.
         """
+        self.folded = NO_FOLDS
         alike = sent_alike(pair)
         sound = alike and self._ended_well(pair.control)
         sound = sound and self._soundness.frames(pair.control.frames)
         if alike and same_calls(pair.control, pair.candidate):
             return () if sound else self._both_wrong(pair)
         pair = restored(pair) if restored is not None else pair
-        calls = calls_of(pair.control, pair.tape), calls_of(pair.candidate, pair.tape)
+        calls = self._calls(pair)
         if sound and self.ruling is None:
             case = Differences(pair, NO_STREAM, NO_STREAM, calls, self._names)
             match = match_calls(*calls)
@@ -98,6 +112,13 @@ class Comparer:
         case.effects = effect_findings(pair, match)
         case.effects += frame_order_findings(pair, match, (legacy, graph), self._spec.grammar)
         return settle(case)
+
+    def _calls(self, pair: Pair) -> tuple[list[EffectCall], list[EffectCall]]:
+        """List the calls of both runs, those that passed the gateway in normal form."""
+        calls = calls_of(pair.control, pair.tape), calls_of(pair.candidate, pair.tape)
+        if self._normalise:
+            calls, self.folded = in_normal_form(*calls)
+        return calls
 
     @staticmethod
     def _ended_well(run: RunRecord) -> bool:
@@ -199,7 +220,8 @@ class DialectComparers:
             self._hits = self.rule_hits()
             self._by_names.clear()
         wire = self._dialect.wire(names)
-        made = Comparer(wire, self._chunking, ruling_of(self._rules, self._dialect.name, wire))
+        ruling = ruling_of(self._rules, self._dialect.name, wire)
+        made = Comparer(wire, self._chunking, ruling, normalise=self._rules.normalise)
         self._by_names[names] = made
         return made
 

@@ -19,6 +19,7 @@ from compare.input.damage import NAMED_AT_MOST, UNBOUNDED, DamageTally
 from compare.input.pairing import STACKS, Pair, Sides, sides_of
 from compare.noise.control import NO_CHECK, ControlCheck
 from compare.streams.soundness import StreamTimes
+from contract.normalisation import Fold
 from contract.records import RunRecord
 
 SERIES_AT_MOST = 300
@@ -50,7 +51,8 @@ class Drift(msgspec.Struct, frozen=True):
 class Tally(DamageTally):
     """Counts, clusters, damage and times. Times take 8 bytes each, all else is bounded.
 
-    `by_flow` counts the pairs of each flow.
+    `by_flow` counts the pairs of each flow, `folds` those in which the runs' calls were written
+    in different forms, by what was folded.
     `bases` counts pairs with a replay by what was compared with what, `alone` pairs of one stack
     by the stack; `control` holds legacy against legacy on one tape. In `own_answers` of the pairs a
     shadow asked the model itself; `drift` counts those with conversations of its own, by how many
@@ -72,6 +74,7 @@ class Tally(DamageTally):
     halves: list[CapturedExchange] = field(default_factory=list)
     drift: Counter[tuple[int, bool]] = field(default_factory=Counter)
     rule_hits: Counter[str] = field(default_factory=Counter)
+    folds: Counter[Fold] = field(default_factory=Counter)
     bases: Kinds = field(default_factory=Kinds)
     alone: Kinds = field(default_factory=Kinds)
     not_comparable: Kinds = field(default_factory=Kinds)
@@ -132,6 +135,7 @@ class Tally(DamageTally):
         self.missing += other.missing
         self.drift += other.drift
         self.rule_hits += other.rule_hits
+        self.folds += other.folds
         self.damage += other.damage
         self.bases.merge(other.bases)
         self.alone.merge(other.alone)
@@ -161,6 +165,7 @@ def count_pair(
         tally.alone.count(pair.control.stack)
     ruled = comparer.ruled
     findings = comparer.compare(pair, restored)
+    tally.folds.update(comparer.folded)
     tally.own_answers += own_answers(pair)
     count_drift(tally.drift, pair, findings)
     if all(finding.after is not None for finding in findings):

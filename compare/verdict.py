@@ -122,6 +122,9 @@ def _compared(tally: Tally) -> list[str]:
     reasons += [
         f"{_counted(count, 'pair')}: {basis}" for basis, count in sorted(tally.bases.items())
     ]
+    if tally.folds:
+        folds = ", ".join(f"{fold} {count:,}" for fold, count in sorted(tally.folds.items()))
+        reasons.append(f"pairs whose calls client libraries wrote in different forms: {folds}")
     if tally.own_answers:
         pairs = _counted(tally.own_answers, "pair")
         reasons.append(

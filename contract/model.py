@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -125,6 +125,10 @@ class WholeModelCall(ModelCall, frozen=True, kw_only=True, omit_defaults=True):
 def as_whole(call: ModelCall) -> WholeModelCall:
     """Return the same call by a caller that waits for the whole answer."""
     return WholeModelCall(**msgspec.structs.asdict(call))
+
+
+GATEWAY_SITE: Final = "gateway"
+"""The site of every model call that a remote stack makes through the gateway."""
 
 
 class PassedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

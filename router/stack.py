@@ -97,6 +97,3 @@ class Powers:
 
 IN_PROCESS = Powers(taped=True, shadows=True, takes_over=True)
 """The powers of a stack whose flows run in this process."""
-
-GATEWAY_SITE: Final = "gateway"
-"""The site of every model call that a remote stack makes through the gateway."""

@@ -7,7 +7,9 @@ from typing import Any, Final
 import msgspec
 
 from compare.input.damage import ILLEGIBLE
-from contract.operations import HUMAN_OPEN, OPERATIONS
+from contract.model import GATEWAY_SITE
+from contract.normalisation import Fold, NormalCall, folds_between, normal_call
+from contract.operations import HUMAN_OPEN, MODEL_STREAM, OPERATIONS
 from contract.records import EntryRecord, How, RunRecord
 
 _LASTING: Final = frozenset(key for key, row in OPERATIONS.items() if row.order == "lasting")
@@ -70,6 +72,37 @@ def calls_of(run: RunRecord, tape: tuple[EntryRecord, ...]) -> list[EffectCall]:
             play.frames,
         )
         for play in run.plays
+    ]
+
+
+def in_normal_form(
+    legacy: list[EffectCall], graph: list[EffectCall]
+) -> tuple[tuple[list[EffectCall], list[EffectCall]], frozenset[Fold]]:
+    """Bring the calls that passed the gateway into normal form.
+
+    Also returns the folds that took different things from both runs' calls of one number.
+    """
+    if not any(call.site == GATEWAY_SITE for call in (*legacy, *graph)):
+        return (legacy, graph), frozenset()
+    folds: set[Fold] = set()
+    old, new = _normal(legacy), _normal(graph)
+    for one, other in zip(old, new, strict=False):
+        if one is not None and other is not None and one.undone != other.undone:
+            folds |= folds_between(one, other)
+    return (_with_args(legacy, old), _with_args(graph, new)), frozenset(folds)
+
+
+def _normal(calls: list[EffectCall]) -> list[NormalCall | None]:
+    passed = (call.site == GATEWAY_SITE and call.label == MODEL_STREAM.label for call in calls)
+    return [
+        normal_call(call.args) if each else None for call, each in zip(calls, passed, strict=True)
+    ]
+
+
+def _with_args(calls: list[EffectCall], normal: list[NormalCall | None]) -> list[EffectCall]:
+    return [
+        call if form is None else msgspec.structs.replace(call, args=form.args)
+        for call, form in zip(calls, normal, strict=True)
     ]
 
 

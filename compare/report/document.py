@@ -126,7 +126,8 @@ class PairCounts(msgspec.Struct, frozen=True):
 
     Of the `equal` pairs, `equal_by_rules` are so only under the rules. In `own_answers` of the
     pairs a shadow asked the model itself: what may follow from its answers is not counted.
-    `missing` exchanges lack a run they must have; `by_flow` are the pairs of each flow.
+    `missing` exchanges lack a run they must have; `by_flow` are the pairs of each flow; `folds`
+    those in which client libraries wrote the calls in different forms, by what was folded.
     """
 
     exchanges: int
@@ -139,6 +140,7 @@ class PairCounts(msgspec.Struct, frozen=True):
     own_answers: int = 0
     missing: int = 0
     by_flow: dict[str, int] = {}
+    folds: dict[str, int] = {}
 
     def of_flow(self, flow: str) -> int:
         """Return the pairs of a flow; those of all flows where a report does not say."""
@@ -251,6 +253,7 @@ def report_of(
         tally.own_answers,
         tally.missing,
         dict(sorted(tally.by_flow.items())),
+        dict(sorted(tally.folds.items())),
     )
     clusters = [_cluster(c, counts.of_flow(c.flow), waivers) for c in tally.clusters.ordered()]
     clusters.sort(key=lambda c: (c.waived, SEVERITIES.index(c.severity), -c.share))

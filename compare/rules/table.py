@@ -70,7 +70,8 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All rules of a file; they are applied kind by kind, in this order.
 
     `missing` is the share of the pairs that should be there which may be missing, unreadable or
-    duplicated in captures that pass.
+    duplicated in captures that pass. `normalise`: what client libraries do to calls that passed
+    the gateway is no difference.
     """
 
     ignore: tuple[Ignore, ...] = ()
@@ -78,6 +79,7 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unordered: tuple[Unordered, ...] = ()
     tolerance: tuple[Tolerance, ...] = ()
     missing: float = MISSING_AT_MOST
+    normalise: bool = True
 
     def numbered(self) -> Iterator[tuple[str, Rule]]:
         """Yield every rule with its key in the file: `ignore[0]` and so on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
@@ -66,11 +66,16 @@ class ClockedSession(TapeSession):
             self._advance_past(number)
 
     async def stream(
-        self, operation: Operation, site: str, arguments: msgspec.Struct, args: bytes | None = None
+        self,
+        operation: Operation,
+        site: str,
+        arguments: msgspec.Struct,
+        args: bytes | None = None,
+        normal: Callable[[bytes], bytes] | None = None,
     ) -> AsyncGenerator[Any, None]:
         """Play a call that has many results; the clock moves on with each."""
         number = len(self.plays)
-        async for item in super().stream(operation, site, arguments, args):
+        async for item in super().stream(operation, site, arguments, args, normal):
             self._clock.advance(item.at)
             yield item
         self._advance_past(number)

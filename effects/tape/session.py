@@ -60,6 +60,7 @@ class Play:
     how: How = "missed"
     entry: Entry | None = None
     off_tape: bool = False
+    normal: Callable[[bytes], bytes] | None = None
 
     @property
     def label(self) -> str:
@@ -227,13 +228,20 @@ class TapeSession:
         return entry.items[0]
 
     async def stream(
-        self, operation: Operation, site: str, arguments: msgspec.Struct, args: bytes | None = None
+        self,
+        operation: Operation,
+        site: str,
+        arguments: msgspec.Struct,
+        args: bytes | None = None,
+        normal: Callable[[bytes], bytes] | None = None,
     ) -> AsyncGenerator[Any, None]:
         """Make or play a call that has many results; tails an entry still being recorded.
 
-        `args` are the encoded arguments, where the caller has them.
+        `args` are the encoded arguments, where the caller has them; a call equal to another in the
+        form that `normal` brings both into is that call.
         """
         play = self._begin(operation, site, canonical(arguments) if args is None else args)
+        play.normal = normal
         entry = await self._obtain(play, arguments)
         items, position = entry.items, 0
         gives_way = entry.end != "open" or not self._records
@@ -301,8 +309,7 @@ class TapeSession:
     async def _obtain(self, play: Play, arguments: msgspec.Struct) -> Entry:
         """Get the entry of a call: its own or, where the tape has none, as the policy says."""
         how: How = "exact"
-        key = play.operation, play.site, play.args, play.n
-        while (entry := self._tape.find(*key)) is None:
+        while (entry := self._find(play)) is None:
             if self._records or not self._tape.recording:
                 break
             await self._wait(self._tape.changed)
@@ -324,6 +331,16 @@ class TapeSession:
         play.how, play.entry = how, entry
         self._played.add(entry.seq)
         return entry
+
+    def _find(self, play: Play) -> Entry | None:
+        """Find the entry of a call on the tape: by its arguments as they are, or in normal form."""
+        entry = self._tape.find(play.operation, play.site, play.args, play.n)
+        if play.normal is None or (entry is not None and entry.seq not in self._played):
+            return entry
+        normal, there = play.normal, self._tape.at_site(play.operation, play.site)
+        args = normal(play.args) if there else b""
+        unplayed = (one for one in there if one.seq not in self._played)
+        return next((one for one in unplayed if normal(one.args) == args), entry)
 
     def _stand_in(self, play: Play, arguments: msgspec.Struct) -> Entry:
         """Return the entry that is played instead of a missing one; raises `TapeMiss`."""

@@ -659,6 +659,10 @@ class GatewaySettings(Section):
         "variable with the key callers show; required unless host is loopback", ""
     )
     max_body_bytes: Positive = 16 * MIB
+    normalise: bool = _key(
+        "calls that differ by what client libraries do to them are one call; see gateway.md",
+        default=True,
+    )
 
 
 class McpServerSettings(Section):

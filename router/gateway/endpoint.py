@@ -21,7 +21,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from contract.errors import CutoverError, EffectFailed, Fault
-from contract.model import Chunk, PassedCall
+from contract.model import GATEWAY_SITE, Chunk, PassedCall
+from contract.normalisation import normal_args
 from contract.operations import MODEL_STREAM
 from effects.model import ModelRegistry, RescuingModel
 from router.gateway.answers import DONE, WholeAnswer, Writer, frame_event
@@ -40,7 +41,7 @@ from router.http.connection import (
 from router.http.endpoints import STREAM_HEADERS, send_whole
 from router.problems import Problem
 from router.router import Router
-from router.stack import GATEWAY_SITE, Headers, header_of
+from router.stack import Headers, header_of
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +137,8 @@ class Gateway:
         session = calling_session(self.router, scope)
         if session is None:
             return self.model.stream(GATEWAY_SITE, call)
-        return session.stream(MODEL_STREAM, GATEWAY_SITE, call, await call_key(call))
+        normal = normal_args if self.router.settings().gateway.normalise else None
+        return session.stream(MODEL_STREAM, GATEWAY_SITE, call, await call_key(call), normal)
 
 
 def add_gateway(app: FastAPI, gateway: Gateway) -> None:

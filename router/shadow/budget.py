@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from contract import operations as ops
+from contract.model import GATEWAY_SITE
 from effects.stores import NO_SPENDING, Spending
 from effects.tape import Tape
 from router.config.schema import ShadowSettings
 from router.context import Price, charge_of
 from router.serving.run import Run
-from router.stack import GATEWAY_SITE
 
 _DAY_SECONDS = 86_400
 

@@ -24,16 +24,20 @@ pytestmark = pytest.mark.sockets
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 CHILD = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"
 
+Message = dict[str, object]
+
 
 @dataclass
 class Asker:
     """A service that asks the gateway a question and answers with a stream of its own.
 
-    `tells` picks how it says which exchange it asks for; `heard` are the gateway's answers.
+    `tells` picks how it says which exchange it asks for; `messages` come before its question;
+    `heard` are the gateway's answers.
     """
 
     tells: Callable[[Asked], tuple[str, dict[str, str]]]
     question: str = "Hello"
+    messages: tuple[Message, ...] = ()
     times: int = 1
     fails: bool = False
     gateway: str = ""
@@ -55,7 +59,7 @@ class Asker:
     async def ask(self, asked: Asked) -> tuple[int, bytes]:
         """Ask the gateway."""
         path, headers = self.tells(asked)
-        messages = [{"role": "user", "content": self.question}]
+        messages = [*self.messages, {"role": "user", "content": self.question}]
         body = {"model": "gpt-4.1", "messages": messages, "seed": 7, "stream": True}
         url = f"{self.gateway}{path}/v1/chat/completions"
         async with (
@@ -63,6 +67,12 @@ class Asker:
             session.post(url, json=body, headers=headers) as response,
         ):
             return response.status, await response.read()
+
+
+def call(name: str, arguments: str) -> dict[str, object]:
+    """Make a tool call as it stands in a message."""
+    function = {"name": "weather", "arguments": arguments}
+    return {"id": name, "type": "function", "function": function}
 
 
 def by_headers(asked: Asked) -> tuple[str, dict[str, str]]:
@@ -123,6 +133,11 @@ async def ask(place: Deployment) -> None:
     await place.settled()
 
 
+def asked_otherwise(comparer: Comparer, pair: Pair) -> list[str]:
+    """Name what the calls of a pair differ in."""
+    return [found.path for found in comparer.compare(pair) if found.layer == "effects"]
+
+
 @pytest.mark.parametrize("tells", [by_headers, by_id, by_path, by_trace])
 async def test_a_shadow_does_not_ask_the_model_twice(
     tmp_path: Path, tells: Callable[[Asked], tuple[str, dict[str, str]]]
@@ -173,10 +188,44 @@ async def test_a_shadow_that_asks_something_else_gets_the_nearest(tmp_path: Path
     assert b"Good day" in bytes(play.args or b"")
     pair = pair_of((serving, shadow))
     assert isinstance(pair, Pair)
-    found = Comparer(CHAT).compare(pair)
-    assert [finding.path for finding in found if finding.layer == "effects"] == [
-        "model.stream@gateway[0].messages[0].user"
-    ]
+    assert asked_otherwise(Comparer(CHAT), pair) == ["model.stream@gateway[0].messages[0].user"]
+
+
+BY_HAND: tuple[Message, ...] = (
+    {"role": "assistant", "content": None, "tool_calls": [call("call_1", '{"city": "Ulm"}')]},
+    {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
+)
+BY_A_LIBRARY: tuple[Message, ...] = (
+    {"role": "assistant", "content": "", "tool_calls": [call("x", '{"city":"Ulm"}')], "name": None},
+    {"role": "tool", "tool_call_id": "x", "content": [{"type": "text", "text": "sunny"}]},
+)
+
+
+async def test_what_libraries_write_otherwise_is_one_call(tmp_path: Path) -> None:
+    """The model is asked once, the pair is equal, and what was folded is counted."""
+    legacy, graph = (Asker(by_headers, messages=form) for form in (BY_HAND, BY_A_LIBRARY))
+    async with house(tmp_path, legacy, graph, shadow=100) as place:
+        await ask(place)
+        assert place.model_calls == 1
+        pair = pair_of(tuple(await place.lines()))
+    assert isinstance(pair, Pair)
+    assert [play.how for play in pair.candidate.plays] == ["exact"]
+    assert b'"name":null' in bytes(pair.candidate.plays[0].args or b"")
+    comparer = Comparer(CHAT)
+    assert asked_otherwise(comparer, pair) == []
+    assert comparer.folded == {"absent", "arguments", "call_ids", "empty_content", "text_part"}
+    assert asked_otherwise(Comparer(CHAT, normalise=False), pair)
+
+
+async def test_normalising_can_be_switched_off(tmp_path: Path) -> None:
+    """Then only equal calls are one call."""
+    legacy, graph = (Asker(by_headers, messages=form) for form in (BY_HAND, BY_A_LIBRARY))
+    async with house(tmp_path, legacy, graph, shadow=100) as place:
+        text = place.watched.path.read_text("utf-8")
+        place.edit(text.replace("[gateway]", "[gateway]\nnormalise = false", 1))
+        await ask(place)
+        _, shadow = await place.lines()
+    assert [play.how for play in shadow.plays] == ["nearest"]
 
 
 async def test_a_shadow_that_asks_more_than_there_is(tmp_path: Path) -> None:
