@@ -240,13 +240,14 @@ class DialectComparers:
     def _stream(self, run: RunRecord) -> NormalStream:
         normaliser = self._dialect.normaliser
         # The last frame of a stream may lack its blank line.
-        frames = [(at, frame.encode() + b"\n\n") for at, frame in run.frames]
+        end = b"" if self._dialect.dialect.framing == "text" else b"\n\n"
+        frames = [(at, frame.encode() + end) for at, frame in run.frames]
         times = [at for at, frame in frames for _ in normaliser.events(frame)]
-        body = b"".join(frame for _, frame in frames)
+        pieces = [frame for _, frame in frames]
         try:
-            return normaliser.stream(body, times)
+            return normaliser.stream(*pieces, times=times)
         except TimesMismatch:
-            return normaliser.stream(body)
+            return normaliser.stream(*pieces)
 
 
 def ruling_of(rules: Rules, name: str, wire: Wire) -> Ruling | None:

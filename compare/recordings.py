@@ -102,7 +102,7 @@ def _normal(
             streams.append(streams[0])
         else:
             try:
-                streams.append(dialect.normaliser.stream(side.body, side.times))
+                streams.append(dialect.normaliser.stream(side.body, times=side.times))
                 before = side
             except TimesMismatch as trouble:
                 streams.append(Damage("broken", side.place, str(trouble)))

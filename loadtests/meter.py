@@ -176,9 +176,16 @@ class StreamMeter:
         return "complete", ""
 
 
+_ACCEPTED = {
+    "sse": "text/event-stream",
+    "ndjson": "application/x-ndjson, */*",
+    "text": "text/plain, */*",
+}
+
+
 def accepted(dialect: Dialect) -> str:
     """Return the media types a client of a dialect asks for."""
-    return "text/event-stream" if dialect.framing == "sse" else "application/x-ndjson, */*"
+    return _ACCEPTED[dialect.framing]
 
 
 def _gaps(stamps: list[int]) -> list[int]:

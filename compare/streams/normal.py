@@ -121,15 +121,15 @@ class Normaliser:
         self._terminal = self._decoder.terminal
         self._errors = self._decoder.failures
 
-    def stream(self, body: bytes, times: Sequence[int] = ()) -> NormalStream:
-        """Read one body; `times` has a moment for each of its events, or is empty.
+    def stream(self, *pieces: bytes, times: Sequence[int] = ()) -> NormalStream:
+        """Read one body, in the pieces in which it came: of plain text each is an event.
 
-        Raises `TimesMismatch`.
+        `times` has a moment for each event, or is empty. Raises `TimesMismatch`.
         """
         made = _Building(_ToolCalls(self._dialect.tools) if self._dialect.tools else None)
-        taken_over = self._taken_over(body)
+        taken_over = self._taken_over(b"".join(pieces))
         sent = 0
-        read = self.events(body)
+        read = self.events(*pieces)
         if times and len(times) != len(read):
             raise TimesMismatch(len(times), len(read))
         for index, event in enumerate(read):
@@ -146,10 +146,10 @@ class Normaliser:
         found = _TAKEN_OVER.search(body) if self._dialect.framing == "sse" else None
         return len(self.events(body[: found.start()])) if found else 0
 
-    def events(self, body: bytes) -> list[WireEvent]:
+    def events(self, *pieces: bytes) -> list[WireEvent]:
         """Cut a body into events, as its framing says."""
         reader = WireReader(self._decoder)
-        return [*reader.feed(body), *reader.flush()]
+        return [*(event for piece in pieces for event in reader.feed(piece)), *reader.flush()]
 
     def _finished(self, made: _Building, sent: int) -> NormalStream:
         events = made.events

@@ -23,6 +23,8 @@ EVERY = "*"
 
 Growth = Literal["delta", "cumulative"]
 """Whether an event brings the next piece of a text, or all of it so far."""
+Framing = Literal["sse", "ndjson", "text"]
+"""Server-sent events, lines of JSON, or plain text: pieces as they come, to the end of the body."""
 Kind = Literal["string", "number", "boolean", "object", "array"]
 Paths = str | tuple[str, ...]
 """One path, or several of which each counts."""
@@ -105,13 +107,14 @@ class Dialect(_Table, frozen=True, kw_only=True):
 
     Tables `text`, `reasoning`, `ignore` and `required` go by event name, `"*"` for any event.
     `parts` are events of their own that share a frame with others. A payload equal to a name in
-    `terminal` (`[DONE]`) is that event. `empty = "ignore"`: nulls and empty objects and lists are
+    `terminal` (`[DONE]`) is that event. Of plain text the payload is text, too, and no event ends
+    it. `empty = "ignore"`: nulls and empty objects and lists are
     as good as absent. `failure` are the frames that end a broken stream honestly, `{code}` in them
     is replaced by the code of the failure.
     """
 
     name: str = ""
-    framing: Literal["sse", "ndjson"] = "sse"
+    framing: Framing = "sse"
     payload: Literal["json", "text"] = "json"
     growth: Growth = "delta"
     empty: Literal["count", "ignore"] = "count"
@@ -131,7 +134,7 @@ class Dialect(_Table, frozen=True, kw_only=True):
     @property
     def locates_text(self) -> bool:
         """Whether it declares where texts are: without, no two streams of it can be matched."""
-        return bool(self.text) and self.payload == "json"
+        return self.framing == "text" or (bool(self.text) and self.payload == "json")
 
 
 class Wire(Protocol):
@@ -178,6 +181,8 @@ def dialect_of(text: str, where: str, name: str) -> Dialect:
 def dialect_in(table: object, where: str, name: str, prefix: str = "") -> Dialect:
     """Read a table that stands at `prefix` in a file; raises `DeclarationRefused`."""
     dialect = convert_to_struct(table, Dialect, where, prefix)
+    if dialect.framing == "text":
+        dialect = msgspec.structs.replace(dialect, payload="text", errors=ErrorPaths(events=()))
     for key, why in _faults(dialect):
         raise DeclarationRefused(where, f"{prefix}.{key}".removeprefix("."), why)
     return msgspec.structs.replace(dialect, name=dialect.name or name)
@@ -199,6 +204,8 @@ def _faults(dialect: Dialect) -> Iterator[tuple[str, str]]:
             yield f"grammar.steps[{index}]", "one of one, maybe, some, many is due"
     if dialect.grammar is not None and not steps:
         yield "grammar.steps", "a step is due"
+    if dialect.framing == "text" and dialect.terminal:
+        yield "terminal", "plain text ends where its body ends"
     if dialect.payload == "text" and dialect.event.path:
         yield "event.path", "text has no paths: events are named by the SSE field alone"
 

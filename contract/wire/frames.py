@@ -18,6 +18,7 @@ from contract.errors import CutoverError
 from contract.wire.dialect import Dialect
 from contract.wire.reader import EventDecoder, WireEvent
 from contract.wire.sse import SseDecoder
+from contract.wire.text import torn
 
 MAX_FRAME_BYTES = 4 * 1_048_576
 """Beyond, a frame is a stream without frames."""
@@ -44,11 +45,13 @@ class FrameTooLarge(CutoverError):
 class FrameSplitter:
     """Takes bytes cut anywhere, returns frames with their ends.
 
-    Frames of an event stream end with a blank line, frames of NDJSON are lines.
+    Frames of an event stream end with a blank line, frames of NDJSON are lines, those of plain text
+    are what came at once, in whole characters.
     """
 
     def __init__(self, dialect: Dialect) -> None:
         self._sse = dialect.framing == "sse"
+        self._plain = dialect.framing == "text"
         # Grows in place: a frame of megabytes would otherwise be copied with every piece.
         self._tail = bytearray()
 
@@ -76,6 +79,8 @@ class FrameSplitter:
 
     def _ends_after(self, seen: int) -> bool:
         """Whether a frame ends behind the first `seen` bytes of the tail."""
+        if self._plain:
+            return True
         if not self._sse:
             return self._tail.find(_LF, seen) >= 0
         # A blank line may have begun just before.
@@ -83,6 +88,9 @@ class FrameSplitter:
 
     def _split(self, piece: bytes) -> list[bytes]:
         """Cut bytes into frames and a rest, which may be empty."""
+        if self._plain:
+            end = len(piece) - torn(piece)
+            return [*([piece[:end]] if end else []), piece[end:]]
         if not self._sse:
             return _cut(piece, _LF)
         if b"\r" not in piece:
@@ -115,6 +123,7 @@ class FrameReader:
         self.terminal = self.decoder.terminal
         self.failures = self.decoder.failures
         self._sse = dialect.framing == "sse"
+        self._plain = dialect.framing == "text"
         marks = sorted(set(_marks(self.decoder)))
         self._any_may_be_notable = marks[:1] == [b""]
         self._searches = tuple(_searches(marks))
@@ -134,13 +143,13 @@ class FrameReader:
     def is_event(self, frame: bytes) -> bool:
         """Whether a frame is an event: comments and blank lines keep a connection alive."""
         if not self._sse:
-            return bool(frame.strip())
+            return bool(frame if self._plain else frame.strip())
         return frame.startswith(b"data:") or _DATA_LINE.search(frame) is not None
 
     def event(self, frame: bytes) -> WireEvent | None:
         """Read the event in a frame; None where there is none. It may lack its blank line."""
         if not self._sse:
-            line = frame.strip()
+            line = frame if self._plain else frame.strip()
             return self.decoder.event("", line) if line else None
         if plain := _PLAIN.fullmatch(frame):
             return self.decoder.event("", plain[1])  # as most are
@@ -158,6 +167,8 @@ def _marks(decoder: EventDecoder) -> Iterator[bytes]:
     """Yield byte strings of which each notable frame holds one, and few other frames do."""
     dialect = decoder.dialect
     notable = decoder.terminal | decoder.failures
+    if not notable:
+        return
     if dialect.event.default in notable or dialect.payload == "text":
         yield b""  # any frame may be one
     for name in notable:

@@ -6,18 +6,24 @@ shared by all its streams.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from contract.wire.dialect import EVERY, Dialect, Growth, TextPaths, TextTable
+from contract.wire.dialect import EVERY, Dialect, Framing, Growth, TextPaths, TextTable
 from contract.wire.ndjson import NdjsonDecoder
 from contract.wire.paths import Path, path_of, paths_of, places_at, values_at
 from contract.wire.sse import SseDecoder, SseEvent
+from contract.wire.text import TextDecoder
 
+_DECODERS: Final[Mapping[Framing, Callable[[], SseDecoder | NdjsonDecoder | TextDecoder]]] = {
+    "sse": SseDecoder,
+    "ndjson": NdjsonDecoder,
+    "text": TextDecoder,
+}
 NO_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Errors of decoding a payload that is no JSON."""
 
@@ -229,7 +235,7 @@ class WireReader:
 
     def __init__(self, decoder: EventDecoder) -> None:
         self._decoder = decoder
-        self._frames = SseDecoder() if decoder.dialect.framing == "sse" else NdjsonDecoder()
+        self._frames = _DECODERS[decoder.dialect.framing]()
         self._lengths: dict[tuple[str, Place], int] = {}
         self._added: dict[str, int] = {}
 

@@ -497,6 +497,8 @@ class _Frame:
     def of(cls, text: str, decoder: EventDecoder) -> _Frame | None:
         """Take a frame apart; None where its data is not what the dialect has."""
         lines = tuple(text.split("\n"))
+        if decoder.dialect.framing == "text":
+            return cls((text,), (0,), text, decoder.name("", text), plain=True)
         if decoder.dialect.framing == "ndjson":
             data: tuple[int, ...] = (0,)
             values = [lines[0]]
@@ -526,7 +528,9 @@ class _Frame:
         head = next((one for one in (f"{_DATA} ", _DATA) if old.startswith(one)), "")
         if self.plain and head:
             head = f"{_DATA} "  # a text may begin with a space
-        data = tree.split("\n") if self.plain else [encode_json(tree)]
+        data = (
+            tree.split("\n") if self.plain and head else [tree if self.plain else encode_json(tree)]
+        )
         kept[first] = "\n".join([f"{head}{line}" + "\r" * old.endswith("\r") for line in data])
         return "\n".join(kept)
 

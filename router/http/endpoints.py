@@ -45,6 +45,7 @@ _NO_BUFFERING = (b"x-accel-buffering", b"no")
 STREAM_HEADERS: Final = {
     "sse": ((b"content-type", b"text/event-stream; charset=utf-8"), _NO_STORE, _NO_BUFFERING),
     "ndjson": ((b"content-type", b"application/x-ndjson"), _NO_STORE, _NO_BUFFERING),
+    "text": ((b"content-type", b"text/plain; charset=utf-8"), _NO_STORE, _NO_BUFFERING),
 }
 """Headers of a streamed response, by its framing."""
 

@@ -20,7 +20,7 @@ _PYTHON_END = re.compile(r"\\Z$")
 
 _NO_WORD = re.compile(r"\W+")
 
-_TYPES = {"sse": "text/event-stream", "ndjson": "application/x-ndjson"}
+_TYPES = {"sse": "text/event-stream", "ndjson": "application/x-ndjson", "text": "text/plain"}
 _OF_FLOWS: tuple[int, ...] = (400, 404, 408, 409, 413, 422, 429, 500, 503)
 _OF_ANSWERS = (400, 404, 408, 409, 410, 413, 422, 500, 503)
 _OF_STORES = (404, 409, 422, 500, 503)

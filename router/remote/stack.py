@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from hashlib import blake2b
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 from yarl import URL
@@ -15,7 +15,7 @@ from yarl import URL
 from contract.errors import Refused
 from contract.flow import Event, FlowSpec
 from contract.records import ErrorRecord, Outcome
-from contract.wire import MAX_FRAME_BYTES, FrameReader, FrameSplitter, FrameTooLarge
+from contract.wire import MAX_FRAME_BYTES, FrameReader, FrameSplitter, FrameTooLarge, Framing
 from effects.loop_time import loop_now
 from effects.tape import Signal, TapeSession
 from router.config.capabilities import powers_at
@@ -269,14 +269,14 @@ def media_type(headers: Iterable[tuple[bytes, bytes]]) -> str:
     return header.partition(b";")[0].strip().lower().decode("latin-1")
 
 
-def may_stream(
-    framing: Literal["sse", "ndjson"], kind: str, also: Collection[str] = frozenset()
-) -> bool:
+def may_stream(framing: Framing, kind: str, also: Collection[str] = frozenset()) -> bool:
     """Whether a response of a media type may be a stream of a framing; those in `also` may."""
     if kind in _EITHER or kind in also:
         return True
     if framing == "sse":
         return kind == "text/event-stream"
+    if framing == "text":
+        return False  # text/plain has been said above
     # x-ndjson, jsonl, jsonlines, stream+json, or simply json: there is no registered one.
     return "json" in kind and kind != "application/problem+json"
 

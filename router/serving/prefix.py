@@ -67,6 +67,9 @@ class TextFrames:
         name, tree = event.name, event.value
         if tree is None:
             return ParsedEvent(name, (), (name,), event.data.decode("utf-8", "replace").strip())
+        if self.dialect.framing == "text":
+            units = tree.encode(_UTF_16, "surrogatepass")
+            return ParsedEvent(name, (EventText("text", (), "delta", units),), (name,), "")
         texts = tuple(
             EventText(track, at, growth, value_at(tree, at).encode(_UTF_16, "surrogatepass"))
             for track, at, growth in event.texts()
@@ -79,6 +82,8 @@ class TextFrames:
 
     def rewrite(self, frame: bytes, event: ParsedEvent, texts: Sequence[Units]) -> bytes:
         """Return a frame with other texts in it, and everything else as it was."""
+        if self.dialect.framing == "text":
+            return texts[0].decode(_UTF_16, "surrogatepass").encode("utf-8", "surrogatepass")
         found = self._event(frame)
         tree = None if found is None else found.value
         for one, text in zip(event.texts, texts, strict=True):
