@@ -145,12 +145,15 @@ class StreamMeter:
         )
 
     def _end(self, after: int) -> None:
-        """The body is whole: where nothing else ends a stream of this wire, its end does."""
+        """The body is whole: where nothing else ends a stream of this wire, its end does.
+
+        An empty one is no stream.
+        """
         if self._status != HTTP_OK:
             return
         for event in self._reader.flush():
             self._event(event, after)
-        if not self.spec.dialect.terminal and self._terminal is None:
+        if not self.spec.dialect.terminal and self._terminal is None and self._events:
             self._terminal = after
 
     def _ending(self, how: How) -> tuple[Ending, str]:

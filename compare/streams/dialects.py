@@ -78,9 +78,13 @@ def _grammar(dialect: Dialect, names: frozenset[str], growing: list[str]) -> Gra
 
 
 def _undeclared(terminal: frozenset[str], names: frozenset[str]) -> tuple[Step, ...]:
-    """Without a grammar anything goes, and the terminal event comes last and once."""
-    others = (many(*names - terminal),)
-    return (*others, one(*terminal)) if terminal else others
+    """Without a grammar anything goes, and the terminal event comes last and once.
+
+    Where there is none, an event is due at least.
+    """
+    if not terminal:
+        return (Step(names, 1, None),)
+    return many(*names - terminal), one(*terminal)
 
 
 def step_of(step: StepTable) -> Step:

@@ -154,12 +154,15 @@ class Normaliser:
     def _finished(self, made: _Building, sent: int) -> NormalStream:
         events = made.events
         for _, event in events:  # what does not count in events of its name
-            drop(event, self._ignore.get(str(event[NAME]), {}))
+            if ignored := self._ignore.get(str(event[NAME])):
+                own = {key: event[key] for key in _RESERVED & event.keys()}
+                drop(event, ignored)
+                event.update(own)
         outcome: Outcome = "completed"
         if made.error is not None:
             outcome = "failed"
-        elif self._terminal and not any(event[NAME] in self._terminal for _, event in events):
-            outcome = "truncated"
+        elif not any(not self._terminal or event[NAME] in self._terminal for _, event in events):
+            outcome = "truncated"  # an empty body is none, whatever ends the streams of a wire
         return NormalStream(
             tuple((at, _encode(event).decode()) for at, event in events),
             frozenset(str(event[NAME]) for _, event in events),
@@ -184,12 +187,14 @@ class Normaliser:
             made.add({NAME: event.sse_name or NOT_JSON, FAULT: fault, VALUE: text})
         elif not event.skipped:
             value = event.value
-            self._event(event, value if isinstance(value, dict) else {VALUE: value}, made)
+            holds = isinstance(value, dict | list)
+            self._event(event, value if holds else {VALUE: value}, made)
 
-    def _event(self, event: WireEvent, value: JSON, made: _Building) -> None:
+    def _event(self, event: WireEvent, value: Any, made: _Building) -> None:
         name = event.name
         # A name says nothing else.
         take(value, self._decoder.name_path, lambda found: found is not None)
+        take(value, self._decoder.suffix_path, is_text)
         fault = self._fault(name, event.data, value)
         if self._dialect.empty == "ignore":
             value = without_nulls(value)
@@ -223,7 +228,7 @@ class Normaliser:
         if self._types_count:
             made.typed(first, types_of(event.sse_name) or {MESSAGE})
 
-    def _shared(self, value: JSON, made: _Building) -> tuple[list[tuple[int, JSON]], bool]:
+    def _shared(self, value: Any, made: _Building) -> tuple[list[tuple[int, JSON]], bool]:
         """Take out what is an event of its own; returns whether there were pieces of calls, too."""
         events: list[tuple[int, JSON]] = []
         pieces = False
@@ -243,7 +248,7 @@ class Normaliser:
                     events.append((made.at, {**held, NAME: name}))
         return events, pieces
 
-    def _fault(self, name: str, data: bytes, value: JSON) -> PayloadFault | None:
+    def _fault(self, name: str, data: bytes, value: Any) -> PayloadFault | None:
         if self._payloads is not None:
             return self._payloads.fault(name, data)
         for written, path, kind in self._required.get(name, self._required.get(EVERY, ())):
@@ -254,13 +259,15 @@ class Normaliser:
                 return PayloadFault(f".{written}", f"is no {kind}")
         return None
 
-    def _payload(self, name: str, value: JSON) -> JSON:
+    def _payload(self, name: str, value: Any) -> JSON:
         event: JSON = {NAME: name}
         for key, places in self._tracks:
             paths = places.get(name) or places.get(EVERY) or ()
             words = [word for path in paths for word in take(value, path, is_text)]
             if words:
                 event[key] = "".join(words)
+        if isinstance(value, list):
+            return {**event, VALUE: value}
         return event | {key: held for key, held in value.items() if key not in _RESERVED}
 
 
@@ -309,11 +316,11 @@ class _ToolCalls:
         self._index = path_of(places.index)
         self._id = path_of(places.id)
         self._name = path_of(places.name)
-        self._arguments = path_of(places.arguments)
+        self._arguments = paths_of(places.arguments)
         self._open: dict[str, _OpenCall] = {}
         self._calls: list[_OpenCall] = []
 
-    def feed(self, value: JSON) -> tuple[list[JSON], bool]:
+    def feed(self, value: Any) -> tuple[list[JSON], bool]:
         """Take the pieces out of a payload; returns the calls they begin, and if there were any.
 
         A call fills as pieces arrive; it is whole after `finish`.
@@ -321,9 +328,9 @@ class _ToolCalls:
         if self._at:
             pieces = [piece for piece in take(value, self._at) if isinstance(piece, dict)]
         else:  # a piece shares the payload of an event
-            paths = self._id, self._name, self._arguments
+            paths = self._name, *self._arguments
             held = (found for path in paths for found in values_at(value, path))
-            pieces = [value] if any(isinstance(found, str) for found in held) else []
+            pieces = [value] if any(found is not None for found in held) else []
         started = [call for piece in pieces if (call := self._started(piece)) is not None]
         return started, bool(pieces)
 
@@ -342,7 +349,8 @@ class _ToolCalls:
             new, call = True, _OpenCall()
             self._open[str(index)] = call
             self._calls.append(call)
-        call.add({"index": index, "id": known, "name": name}, take(piece, self._arguments))
+        arguments = [held for path in self._arguments for held in take(piece, path)]
+        call.add({"index": index, "id": known, "name": name}, arguments)
         if self._at:
             for key, held in piece.items():
                 call.event.setdefault(key, held)

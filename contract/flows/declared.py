@@ -65,8 +65,8 @@ class DeclaredFailure:
 
     def _encoded(self, frame: str | FailureFrame, code: str) -> bytes:
         data = _data(frame).replace("{code}", code)
-        if self.dialect.framing == "ndjson":
-            return data.encode() + b"\n"
+        if self.dialect.framing != "sse":
+            return data.encode() + b"\n" * (self.dialect.framing == "ndjson")
         event = f"event: {frame.event}\n" if isinstance(frame, FailureFrame) and frame.event else ""
         lines = "".join(f"data: {line}\n" for line in data.split("\n"))
         return f"{event}{lines}\n".encode()

@@ -39,10 +39,11 @@ class EventNames(_Table, frozen=True, kw_only=True):
 
     `names` translates; a value that is no string is looked up as JSON (`true`, `7`). Where a path
     names events, their `event:` lines count beside it, for clients dispatch on these; `line =
-    "ignore"`: they do not.
+    "ignore"`: they do not. What stands at `suffix` is added to the name, after a dot.
     """
 
     path: str | None = None
+    suffix: str | None = None
     default: str = "message"
     names: dict[str, str] = {}
     line: Literal["count", "ignore"] = "count"
@@ -62,14 +63,15 @@ TextTable = dict[str, str | tuple[str, ...] | TextPaths]
 class ToolPaths(_Table, frozen=True, kw_only=True):
     """Where the pieces of tool calls are: `at` each piece, all else below it.
 
-    Without `at` a piece is the payload itself. Pieces of one index make one call.
+    Without `at` a piece is the payload itself. Pieces of one index make one call. Arguments are
+    joined texts or, where there are none, a value that came whole.
     """
 
     at: str = ""
     index: str = "index"
     id: str = "id"
     name: str = "function.name"
-    arguments: str = "function.arguments"
+    arguments: Paths = "function.arguments"
 
 
 class ErrorPaths(_Table, frozen=True, kw_only=True):
@@ -105,12 +107,12 @@ class GrammarTable(_Table, frozen=True, kw_only=True):
 class Dialect(_Table, frozen=True, kw_only=True):
     """A declaration of a wire, enough to read and compare its streams without code.
 
-    Tables `text`, `reasoning`, `ignore` and `required` go by event name, `"*"` for any event.
-    `parts` are events of their own that share a frame with others. A payload equal to a name in
-    `terminal` (`[DONE]`) is that event. Of plain text the payload is text, too, and no event ends
-    it. `empty = "ignore"`: nulls and empty objects and lists are
-    as good as absent. `failure` are the frames that end a broken stream honestly, `{code}` in them
-    is replaced by the code of the failure.
+    Tables `text`, `reasoning`, `ignore`, `ids` and `required` go by event name, `"*"` for any
+    event. `parts` are events of their own that share a frame with others. A payload equal to a name
+    in `terminal` (`[DONE]`) is that event. Of plain text the payload is text, too, and no event
+    ends it. `empty = "ignore"`: nulls and empty objects and lists are as good as absent. `ids` are
+    those by which a client knows what events belong together. `failure` are the frames that end a
+    broken stream honestly, `{code}` in them is replaced by the code of the failure.
     """
 
     name: str = ""
@@ -126,6 +128,7 @@ class Dialect(_Table, frozen=True, kw_only=True):
     terminal: tuple[str, ...] = ()
     errors: ErrorPaths = ErrorPaths()
     ignore: dict[str, tuple[str, ...]] = {}
+    ids: dict[str, Paths] = {}
     skip: tuple[str, ...] = ()
     required: dict[str, dict[str, Kind]] = {}
     grammar: GrammarTable | None = None
@@ -134,7 +137,9 @@ class Dialect(_Table, frozen=True, kw_only=True):
     @property
     def locates_text(self) -> bool:
         """Whether it declares where texts are: without, no two streams of it can be matched."""
-        return self.framing == "text" or (bool(self.text) and self.payload == "json")
+        if self.payload == "text":
+            return self.framing != "ndjson"  # white space around a line is no part of its text
+        return bool(self.text)
 
 
 class Wire(Protocol):
@@ -206,8 +211,11 @@ def _faults(dialect: Dialect) -> Iterator[tuple[str, str]]:
         yield "grammar.steps", "a step is due"
     if dialect.framing == "text" and dialect.terminal:
         yield "terminal", "plain text ends where its body ends"
-    if dialect.payload == "text" and dialect.event.path:
-        yield "event.path", "text has no paths: events are named by the SSE field alone"
+    if dialect.payload == "text":
+        for key in ("path", "suffix"):
+            if getattr(dialect.event, key):
+                why = "text has no paths: events are named by the SSE field alone"
+                yield f"event.{key}", why
 
 
 def _path_faults(paths: Paths) -> Iterator[str]:
@@ -222,8 +230,9 @@ def _path_faults(paths: Paths) -> Iterator[str]:
 
 
 def _paths_in(dialect: Dialect) -> Iterator[tuple[str, Paths]]:
-    if dialect.event.path is not None:
-        yield "event.path", dialect.event.path
+    for key in ("path", "suffix"):
+        if (named := getattr(dialect.event, key)) is not None:
+            yield f"event.{key}", named
     for table in ("text", "reasoning"):
         for name, held in getattr(dialect, table).items():
             yield f"{table}.{name}", held.path if isinstance(held, TextPaths) else held
@@ -235,8 +244,9 @@ def _paths_in(dialect: Dialect) -> Iterator[tuple[str, Paths]]:
             yield f"tools.{key}", getattr(tools, key)
     for name, paths in dialect.parts.items():
         yield f"parts.{name}", paths
-    for name, paths in dialect.ignore.items():
-        yield f"ignore.{name}", paths
+    for table in ("ignore", "ids"):
+        for name, paths in getattr(dialect, table).items():
+            yield f"{table}.{name}", paths
     for name, kinds in dialect.required.items():
         for path in kinds:
             yield f"required.{name}", path

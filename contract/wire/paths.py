@@ -119,7 +119,8 @@ def take(
 
 def drop(value: Any, branches: Branches) -> None:
     """Take out of a value all that stands at many paths, and every holder that empties."""
-    for step, below in branches.items():
+    steps = sorted(branches.items(), key=_index) if isinstance(value, list) else branches.items()
+    for step, below in steps:
         # From behind: the indices of a list move up when one is taken out.
         for key in reversed(_keys(value, step)):
             if below is None:
@@ -130,6 +131,11 @@ def drop(value: Any, branches: Branches) -> None:
                 drop(child, below)
                 if not child:
                     del value[key]
+
+
+def _index(branch: tuple[str, object]) -> int:
+    """Order the steps into a list from its end on, and those into all items behind them."""
+    return -int(branch[0]) if branch[0].isdecimal() else 1
 
 
 def branches_of(paths: Iterable[Path]) -> Branches:

@@ -118,6 +118,7 @@ class EventDecoder:
         self.terminal = frozenset(dialect.terminal)
         self.failures = frozenset(dialect.errors.events)
         self.name_path: Path = path_of(dialect.event.path or "")
+        self.suffix_path: Path = path_of(dialect.event.suffix or "")
         self._json = dialect.payload == "json"
         self.literals = {name.encode(): name for name in dialect.terminal}
         text, reasoning = dialect.text, dialect.reasoning
@@ -129,6 +130,7 @@ class EventDecoder:
             "reasoning": _paths(reasoning, dialect.growth),
         }
         self._code = paths_of(dialect.errors.code)
+        self._ids = {name: paths_of(paths) for name, paths in dialect.ids.items()}
         growths = {growth for table in self._tracks.values() for _, growth in table.values()}
         self.has_deltas = dialect.tools is not None or "delta" in growths
 
@@ -154,6 +156,10 @@ class EventDecoder:
                 found = next(values_at(value, self.name_path), None)
             if found is not None:
                 name = found if isinstance(found, str) else _encode(found).decode()
+        if self.suffix_path:
+            found = next(values_at(value, self.suffix_path), None)
+            if isinstance(found, str):
+                name = f"{name or names.default}.{found}"
         return names.names.get(name, name) or names.default
 
     @cached_property
@@ -176,9 +182,14 @@ class EventDecoder:
             for path in paths:
                 found += [TextPlace(track, at, growth) for at in places_at(value, path)]
         if self.dialect.tools is not None:
-            arguments = places_at(value, self._call_paths[1])
+            arguments = (at for path in self._call_paths[1:] for at in places_at(value, path))
             found += [TextPlace("arguments", at, "delta") for at in arguments]
         return found
+
+    def ids(self, name: str, value: Any) -> list[Place]:
+        """Return where an event has ids by which a client knows what events belong together."""
+        paths = self._ids.get(name, self._ids.get(EVERY, ()))
+        return [at for path in paths for at in places_at(value, path)]
 
     def part(self, value: Any) -> str | None:
         """Name the first part of a payload that ends the stream or reports a failure."""
@@ -219,11 +230,13 @@ class EventDecoder:
         return {name: paths_of(p) for name, p in self.dialect.parts.items() if name in notable}
 
     @cached_property
-    def _call_paths(self) -> tuple[Path, Path]:
+    def _call_paths(self) -> tuple[Path, ...]:
+        """Where the names of tool calls are, then their arguments."""
         tools = self.dialect.tools
         if tools is None:
             raise AssertionError
-        return path_of(f"{tools.at}.{tools.name}"), path_of(f"{tools.at}.{tools.arguments}")
+        at = path_of(tools.at)
+        return tuple([at + path for path in paths_of(tools.name) + paths_of(tools.arguments)])
 
     def _held(self, part: str, value: Any) -> list[Any]:
         found = (held for path in self.parts[part] for held in values_at(value, path))

@@ -48,15 +48,18 @@ class FrameFlood:
     """Detects a stack in a loop by its frames: they repeat, or come faster than any model writes.
 
     `start` is the position of the first frame of the stretch in which repeated frames are counted:
-    of those since the last result from the tape where it plays one, else of one second.
+    of those since the last result from the tape where it plays one, else of one second. `whole`
+    frames that repeat are a loop; pieces of plain text are single letters, which do.
     """
 
     __slots__ = ("_allowed", "_began", "_in_stretch", "_recent", "repeated", "start")
 
-    def __init__(self, *, in_stretch: bool) -> None:
+    def __init__(self, *, in_stretch: bool, whole: bool = True) -> None:
         self.start = self.repeated = 0
         self._in_stretch = in_stretch
         self._allowed = REPEATED_UNPROMPTED if in_stretch else REPEATED_A_SECOND
+        if not whole:
+            self._allowed = sys.maxsize
         self._recent: deque[bytes] = deque(maxlen=_RECENT_FRAMES)
         self._began = 0
 

@@ -2,17 +2,18 @@
 
 A stack that plays the same tape repeats the same frames (`FramePrefix`). Where two stacks do not
 send equal frames, texts count (`TextPrefix`): they are compared wherever they are cut; events
-without text are sent once, told apart by what they hold. Texts are UTF-16 code units, as JSON has
-them: half a character may stand in one frame, the other half in the next.
+without text are sent once, told apart by what they hold. Ids by which a client knows what events
+belong together stay those that the client has. Texts are UTF-16 code units, as JSON has them: half
+a character may stand in one frame, the other half in the next.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from contract.errors import CutoverError
 from contract.operations import MODEL_STREAM
@@ -41,13 +42,14 @@ class EventText:
 class ParsedEvent:
     """An event: its texts, `kind`: the fields it holds beside them, and `rest`: their values.
 
-    `calls_tool`: it holds a piece of a tool call.
+    `ids` are those that other events may share, `calls_tool`: it holds a piece of a tool call.
     """
 
     name: str
     texts: tuple[EventText, ...]
     kind: tuple[str, ...]
     rest: str
+    ids: tuple[str, ...] = ()
     calls_tool: bool = False
 
 
@@ -67,31 +69,50 @@ class TextFrames:
         name, tree = event.name, event.value
         if tree is None:
             return ParsedEvent(name, (), (name,), event.data.decode("utf-8", "replace").strip())
-        if self.dialect.framing == "text":
-            units = tree.encode(_UTF_16, "surrogatepass")
-            return ParsedEvent(name, (EventText("text", (), "delta", units),), (name,), "")
         texts = tuple(
             EventText(track, at, growth, value_at(tree, at).encode(_UTF_16, "surrogatepass"))
             for track, at, growth in event.texts()
         )
         part, calls_tool = event.part, self.decoder.calls_tool(tree)
+        ids = tuple(value_at(tree, at) for at in self.decoder.ids(name, tree))
         for text in texts:
-            _put(tree, text.at, "")
+            tree = _replaced(tree, text.at, "")
         kind = (name, *sorted(set(_filled_paths(tree))))
-        return ParsedEvent(part or name, texts, kind, json.dumps(tree, sort_keys=True), calls_tool)
+        rest = json.dumps(tree, sort_keys=True)
+        return ParsedEvent(part or name, texts, kind, rest, ids, calls_tool)
 
     def rewrite(self, frame: bytes, event: ParsedEvent, texts: Sequence[Units]) -> bytes:
         """Return a frame with other texts in it, and everything else as it was."""
-        if self.dialect.framing == "text":
-            return texts[0].decode(_UTF_16, "surrogatepass").encode("utf-8", "surrogatepass")
         found = self._event(frame)
         tree = None if found is None else found.value
         for one, text in zip(event.texts, texts, strict=True):
-            _put(tree, one.at, text.decode(_UTF_16, "surrogatepass"))
-        data = _encoded(tree)
-        if self.dialect.framing == "sse":
-            return _with_data(frame, data)
-        return data + frame[len(frame.rstrip()) :]
+            tree = _replaced(tree, one.at, text.decode(_UTF_16, "surrogatepass"))
+        return self._with_value(frame, tree)
+
+    def rename(self, frame: bytes, names: Mapping[str, str]) -> bytes:
+        """Return a frame with other ids, where it has any of those in `names`."""
+        event = self._event(frame)
+        if event is None:
+            return frame
+        tree, renamed = event.value, False
+        for at in self.decoder.ids(event.name, tree):
+            known = value_at(tree, at)
+            if (name := names.get(known, known)) != known:
+                tree, renamed = _replaced(tree, at, name), True
+        return self._with_value(frame, tree) if renamed else frame
+
+    def _with_value(self, frame: bytes, tree: Any) -> bytes:
+        plain = self.dialect.payload == "text"
+        data = tree.encode("utf-8", "surrogatepass") if plain else _encoded(tree)
+        match self.dialect.framing:
+            case "sse":
+                return _with_data(frame, data)
+            case "ndjson":
+                return data + frame[len(frame.rstrip()) :]
+            case "text":
+                return data
+            case unknown:
+                assert_never(unknown)
 
     def _event(self, frame: bytes) -> WireEvent | None:
         event = self._reader.event(frame)
@@ -121,13 +142,18 @@ def _with_data(frame: bytes, data: bytes) -> bytes:
         ):
             lines.append(line)
         elif not replaced:
-            lines.append(b"data: " + data + line[len(line.rstrip(b"\r\n")) :])
+            end = line[len(line.rstrip(b"\r\n")) :]
+            lines += [b"data: " + one + end for one in data.split(b"\n")]
             replaced = True
     return b"".join(lines)
 
 
-def _put(tree: Any, at: Place, text: str) -> None:
+def _replaced(tree: Any, at: Place, text: str) -> Any:
+    """Return a tree with a text at a place in it: changed, or another one where it is all."""
+    if not at:
+        return text
     value_at(tree, at[:-1])[at[-1]] = text
+    return tree
 
 
 def _filled_paths(tree: Any, path: str = "") -> Iterator[str]:
@@ -178,6 +204,9 @@ class TextPrefix:
         self._sent_kinds: Counter[tuple[str, ...]] = Counter()  # of events without text
         self._met_kinds: Counter[tuple[str, ...]] = Counter()
         self._seen: set[tuple[str, ...] | str] = set()
+        self._ids_of_events: dict[tuple[tuple[str, ...], int], tuple[str, ...]] = {}
+        self._ids_of_pieces: dict[Track, list[tuple[int, tuple[str, ...]]]] = {}
+        self._names: dict[str, str] = {}  # ids of the second run, as the client knows them
         self._resumable = True
         self._passed = False
         for frame in sent:
@@ -195,8 +224,13 @@ class TextPrefix:
 
         Raises `PrefixMismatch` where it cannot continue what the client has.
         """
-        if self._passed:
-            return frame
+        new = frame if self._passed else self._new(frame)
+        if new is None or not self._names:
+            return new
+        return self._frames.rename(new, self._names)
+
+    def _new(self, frame: bytes) -> bytes | None:
+        """Return what of a frame the client does not have, None where it has all of it."""
         if not self._resumable:
             raise PrefixMismatch(None)
         event = self._frames.read(frame)
@@ -205,10 +239,11 @@ class TextPrefix:
         if event.name in self._frames.decoder.failures:
             self._passed = True  # a failure is always new
             return frame
+        self._learn_ids(event)
         rests = [self._rest(text) for text in event.texts]
         if not self._is_new(event, rests):
             return None
-        self._passed = not self._behind
+        self._passed = not self.behind
         if rests == [text.units for text in event.texts]:
             return frame
         return self._frames.rewrite(frame, event, rests)
@@ -225,8 +260,25 @@ class TextPrefix:
             else:
                 self._resumable = self._resumable and text.units.startswith(sent)
                 self._sent[text.track] = text.units
-        self._sent_kinds[event.kind] += not event.texts
+            if event.ids:
+                pieces = self._ids_of_pieces.setdefault(text.track, [])
+                pieces.append((len(self._sent[text.track]), event.ids))
+        if not event.texts:
+            self._sent_kinds[event.kind] += 1
+            self._ids_of_events[event.kind, self._sent_kinds[event.kind]] = event.ids
         self._seen |= {event.kind, event.rest}
+
+    def _learn_ids(self, event: ParsedEvent) -> None:
+        """Note by which ids the client knows what an event belongs to; it has others of its own."""
+        known = self._ids_of_events.get((event.kind, self._met_kinds[event.kind] + 1), ())
+        for text in event.texts:
+            at = self._reached.get(text.track, 0) if text.growth == "delta" else 0
+            pieces = self._ids_of_pieces.get(text.track, ())
+            known = next((ids for end, ids in pieces if end > at), known)
+        for own, sent in zip(event.ids, known, strict=False):
+            self._names.pop(own, None)
+            if own != sent:
+                self._names[own] = sent
 
     def _rest(self, text: EventText) -> Units:
         """Return what of a text is to be sent, for a cumulative one with what has been sent."""
@@ -244,16 +296,17 @@ class TextPrefix:
         return max(units, sent, key=len)
 
     @property
-    def _behind(self) -> bool:
+    def behind(self) -> bool:
         """Whether some text the client has is not repeated yet."""
-        return any(self._reached.get(track, 0) < len(sent) for track, sent in self._sent.items())
+        reached = ((self._reached.get(track, 0), sent) for track, sent in self._sent.items())
+        return not self._passed and any(length < len(sent) for length, sent in reached)
 
     def _is_new(self, event: ParsedEvent, rests: list[Units]) -> bool:
         """Whether an event holds anything the client does not have."""
         if any(map(self._is_longer, event.texts, rests)):
             return True
         self._met_kinds[event.kind] += not event.texts
-        if self._behind:
+        if self.behind:
             if event.name in self._frames.dialect.terminal:
                 raise PrefixMismatch(None)
             return False

@@ -89,7 +89,8 @@ class Run(ABC):
         self.headers: Headers = ()
         self.began, self.ended = session.touched, 0
         self.on_frames: Callable[[], bool] | None = None
-        self.flood = FrameFlood(in_stretch=in_stretch)
+        whole = self.spec.dialect.framing != "text"
+        self.flood = FrameFlood(in_stretch=in_stretch, whole=whole)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:

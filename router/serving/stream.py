@@ -153,7 +153,11 @@ class ServedStream:
                 await run.changed.wait()
                 run.on_frames = None
             elif run.complete and run.outcome is not _MISMATCH:
-                self.ended = True  # on a wire that has no terminal event
+                # On a wire that has no terminal event.
+                if isinstance(self._prefix, TextPrefix) and self._prefix.behind:
+                    run.outcome = _MISMATCH
+                else:
+                    self.ended = True
             elif not self._fall_back(run.outcome):
                 self.ended = True
                 yield [frame.data for frame in self._close_stream(run, run.outcome)]

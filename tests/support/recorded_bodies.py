@@ -132,6 +132,74 @@ def ndjson(story: Story) -> bytes:
     )
 
 
+def ai_sdk(story: Story) -> bytes:
+    """Tell it in parts of an AI SDK message; tools run between two steps."""
+
+    def part(kind: str, **more: object) -> bytes:
+        return sse({"type": kind, **more})
+
+    def block(kind: str, pieces: Sequence[str]) -> bytes:
+        named = {"id": f"{kind}-{story.number}"}
+        grows = [part(f"{kind}-delta", **named, delta=piece) for piece in pieces]
+        return b"".join([part(f"{kind}-start", **named), *grows, part(f"{kind}-end", **named)])
+
+    call = {"toolCallId": f"t-{story.number}"}
+    arguments = msgspec.json.decode("".join(story.arguments))
+    return b"".join(
+        [
+            part("start", messageId=f"m-{story.number}"),
+            part("start-step"),
+            block("reasoning", story.thoughts),
+            part("tool-input-start", **call, toolName="get_weather"),
+            *(part("tool-input-delta", **call, inputTextDelta=p) for p in story.arguments),
+            part("tool-input-available", **call, toolName="get_weather", input=arguments),
+            part("tool-output-available", **call, output={"sky": "clear"}),
+            part("finish-step"),
+            part("start-step"),
+            block("text", story.pieces),
+            part("finish-step"),
+            part("finish", finishReason="stop"),
+            b"data: [DONE]\n\n",
+        ]
+    )
+
+
+def langgraph(story: Story) -> bytes:
+    """Tell it in the messages of a LangGraph run; lines end as its server ends them."""
+
+    def event(name: str, data: object) -> bytes:
+        return sse(data, name).replace(b"\n", b"\r\n")
+
+    def message(kind: str, content: object, **more: object) -> bytes:
+        head = {"content": content, "additional_kwargs": {}, "type": kind, "name": None}
+        metadata = {"langgraph_node": "agent", "langgraph_checkpoint_ns": f"agent:{story.number}"}
+        return event("messages", [{**head, "id": f"run-{story.number}", **more}, metadata])
+
+    def chunk(content: object, *calls: dict[str, Any]) -> bytes:
+        return message("AIMessageChunk", content, tool_calls=[], tool_call_chunks=calls)
+
+    def call(name: str | None, arguments: str) -> dict[str, Any]:
+        known = name and f"t-{story.number}"
+        return {"name": name, "args": arguments, "id": known, "index": 0, "type": "tool_call_chunk"}
+
+    return b"".join(
+        [
+            event("metadata", {"run_id": f"r-{story.number}", "attempt": 1}),
+            *(chunk([{"type": "thinking", "thinking": p, "index": 0}]) for p in story.thoughts),
+            chunk("", call("get_weather", "")),
+            *(chunk("", call(None, piece)) for piece in story.arguments),
+            message("tool", "clear", tool_call_id=f"t-{story.number}", status="success"),
+            *(chunk(piece) for piece in story.pieces),
+            chunk(""),
+        ]
+    )
+
+
+def text(story: Story) -> bytes:
+    """Tell the text alone, as it is."""
+    return "".join(story.pieces).encode()
+
+
 def chat(story: Story) -> bytes:
     """Tell the text alone on the chat flow's own wire; cumulative."""
     events: list[ChatEvent] = [Accept(), StartReply()]
@@ -187,6 +255,9 @@ TOLD: dict[str, Callable[[Story], bytes]] = {
     "openai": openai,
     "anthropic-messages": anthropic,
     "ndjson": ndjson,
+    "ai-sdk": ai_sdk,
+    "langgraph": langgraph,
+    "text": text,
     "chat": chat,
     "session": session,
     "companion": companion,

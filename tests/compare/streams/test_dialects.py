@@ -61,9 +61,8 @@ def test_a_file_that_is_not_there_is_refused_with_the_nearest_name() -> None:
     """A misspelt name is told from a missing file by what is near."""
     with pytest.raises(DeclarationRefused, match="did you mean 'openai'"):
         find_dialect("openapi", SPECS)
-    with pytest.raises(
-        DeclarationRefused, match="built in: anthropic-messages, chat, companion, ndjson"
-    ):
+    known = "built in: ai-sdk, anthropic-messages, chat, companion, langgraph, ndjson"
+    with pytest.raises(DeclarationRefused, match=known):
         find_dialect("./nowhere.toml", SPECS)
 
 

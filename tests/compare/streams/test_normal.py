@@ -174,8 +174,9 @@ def test_a_number_of_any_size_is_read() -> None:
 
 
 def test_outcomes_are_read_from_the_stream() -> None:
-    """Without a terminal event declared, an end is an end."""
-    assert read("", b"").outcome == "completed"
+    """Without a terminal event declared, an end is an end, but an empty body is no stream."""
+    assert read("", sse({})).outcome == "completed"
+    assert read("", b"").outcome == read("", b": c\n\n").outcome == "truncated"
     assert read('terminal = ["end"]', sse({}, "x")).outcome == "truncated"
     assert read('terminal = ["end"]', sse({}, "x") + sse({}, "end")).outcome == "completed"
     failed = read('[errors]\ncode = ["a", "b.c"]', sse({"b": {"c": 7}}, "error"))

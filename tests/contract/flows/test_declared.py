@@ -70,4 +70,7 @@ def test_failure_frames_may_be_named_or_lines() -> None:
     lines = Dialect(framing="ndjson", failure=('{"error":"{code}"}',))
     (event,) = flow(lines).failure(None, "stall", None)
     assert flow(lines).encode(event) == b'{"error":"stall"}\n'
+    plain = Dialect(framing="text", failure=("\n(broken off: {code})\n",))
+    (event,) = flow(plain).failure(None, "stall", None)
+    assert flow(plain).encode(event) == b"\n(broken off: stall)\n"
     assert flow(Dialect()).failure(None, "stall", None) == ()

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.wire import Dialect, FrameSplitter, FrameTooLarge, frames
+from contract.wire import Dialect, FrameSplitter, FrameTooLarge, built_in, frames
 from contract.wire.sse import SseDecoder
 
-SSE, LINES = Dialect(), Dialect(framing="ndjson")
+SSE, LINES, PLAIN = Dialect(), Dialect(framing="ndjson"), built_in()["text"]
 ENDS = [b"\n", b"\r\n", b"\r"]
 
 
@@ -51,6 +51,27 @@ def test_lines_are_frames_of_ndjson() -> None:
     assert split.feed(b":2}") == []
     assert split.feed(b"\n\n{}") == [b'{"b":2}\n', b"\n"]
     assert split.flush() == b"{}"
+
+
+def test_plain_text_goes_out_as_it_comes() -> None:
+    """White space and all; half a character waits for its other half."""
+    split = FrameSplitter(PLAIN)
+    assert split.feed(b" a\r\n\r\n") == [b" a\r\n\r\n"]
+    assert split.feed("é".encode()[:1]) == []
+    assert split.feed("é".encode()[1:]) == ["é".encode()]
+    assert split.feed(b"b" + "\U0001f600".encode()[:3]) == [b"b"]
+    assert split.flush() == "\U0001f600".encode()[:3]
+    assert split.flush() == b""
+
+
+def test_plain_text_without_line_ends_is_no_frame_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing has to end in it."""
+    monkeypatch.setattr(frames, "MAX_FRAME_BYTES", 10)
+    split = FrameSplitter(PLAIN)
+    assert split.feed(b"x" * 50 + b"\xc3") == [b"x" * 50]
+    assert split.feed(b"x" * 50) == [b"\xc3" + b"x" * 50]
 
 
 @pytest.mark.parametrize("split", [FrameSplitter(SSE), FrameSplitter(LINES)])

@@ -249,7 +249,7 @@ def test_what_is_for_a_flow_nobody_knows_is_named(tmp_path: Path) -> None:
     assert waiver_said.startswith(
         "the waiver of 0123456789ab is for flow 'team9', which is unknown"
     )
-    assert "known: anthropic-messages, " in waiver_said
+    assert "known: ai-sdk, anthropic-messages, " in waiver_said
 
 
 def test_a_rule_that_takes_too_long_ends_the_comparison(

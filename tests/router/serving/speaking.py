@@ -31,6 +31,7 @@ LINES = Dialect(
     reasoning={"say": "thought"},
     terminal=("end",),
 )
+PLAIN = Dialect(payload="text", terminal=("[DONE]",))
 OPENAI = declared_spec("d", DeclaredFlow(path="/d", dialect=built_in()["openai"])).dialect
 DIALECTS = {
     "tokens": TOKENS,
@@ -38,6 +39,10 @@ DIALECTS = {
     "lines": LINES,
     "chat": CHAT.dialect,
     "openai": OPENAI,
+    "text": built_in()["text"],
+    "plain": PLAIN,
+    "ai-sdk": built_in()["ai-sdk"],
+    "langgraph": built_in()["langgraph"],
 }
 Json = Any
 
@@ -53,11 +58,7 @@ class Speech:
 
 def spoken(wire: str, speech: Speech) -> list[bytes]:
     """Write it to a wire."""
-    return list(
-        {"tokens": _tokens, "chunks": _chunks, "lines": _lines, "chat": _chat, "openai": _chunks}[
-            wire
-        ](speech)
-    )
+    return list(_WRITERS[wire](speech))
 
 
 def _tokens(speech: Speech) -> Iterator[bytes]:
@@ -112,6 +113,67 @@ def _chat(speech: Speech) -> Iterator[bytes]:
     yield _data({"step": "END"})
 
 
+def _text(speech: Speech) -> Iterator[bytes]:
+    # A piece that is cut through a character is none: plain text has no escape for it.
+    for piece in _whole(speech.pieces):
+        yield piece.encode()
+
+
+def _plain(speech: Speech) -> Iterator[bytes]:
+    for piece in map(carried, _whole(speech.pieces)):
+        lines = "".join(f"data: {line}\n" for line in piece.split("\n"))
+        yield f"{lines}\n".encode()
+    yield b"data: [DONE]\n\n"
+
+
+def carried(text: str) -> str:
+    """Return what lines of text carry of one: a carriage return would end a line."""
+    return text.replace("\r", "")
+
+
+def _whole(pieces: Sequence[str]) -> Iterator[str]:
+    units = b""
+    for piece in pieces:
+        units += piece.encode("utf-16-le", "surrogatepass")
+        try:
+            yield units.decode("utf-16-le")
+        except UnicodeDecodeError:
+            continue
+        units = b""
+
+
+def _ai_sdk(speech: Speech) -> Iterator[bytes]:
+    def block(kind: str, pieces: Sequence[str]) -> Iterator[bytes]:
+        named = {"id": f"{kind} {speech.mark}"}
+        yield _data({"type": f"{kind}-start", **named})
+        for piece in pieces:
+            yield _data({"type": f"{kind}-delta", **named, "delta": piece})
+        yield _data({"type": f"{kind}-end", **named})
+
+    yield _data({"type": "start", "messageId": speech.mark})
+    yield _data({"type": "start-step"})
+    if speech.thoughts:
+        yield from block("reasoning", speech.thoughts)
+    yield from block("text", speech.pieces)
+    yield _data({"type": "finish-step"})
+    yield _data({"type": "finish", "finishReason": "stop"})
+    yield b"data: [DONE]\n\n"
+
+
+def _langgraph(speech: Speech) -> Iterator[bytes]:
+    def chunk(content: Json) -> bytes:
+        message = {"type": "AIMessageChunk", "id": f"run {speech.mark}", "content": content}
+        return _named("messages", [message, {"langgraph_node": "agent"}])
+
+    yield _named("metadata", {"run_id": speech.mark})
+    yield chunk("")
+    for thought in speech.thoughts:
+        yield chunk([{"type": "thinking", "thinking": thought}])
+    for piece in speech.pieces:
+        yield chunk(piece)
+    yield _named("end", None)
+
+
 def _named(name: str, payload: Json) -> bytes:
     return f"event: {name}\r\ndata:{json.dumps(payload)}\r\n\r\n".encode()
 
@@ -122,6 +184,19 @@ def _data(payload: Json) -> bytes:
 
 def _line(payload: Json) -> bytes:
     return json.dumps(payload).encode() + b"\n"
+
+
+_WRITERS = {
+    "tokens": _tokens,
+    "chunks": _chunks,
+    "lines": _lines,
+    "chat": _chat,
+    "openai": _chunks,
+    "text": _text,
+    "plain": _plain,
+    "ai-sdk": _ai_sdk,
+    "langgraph": _langgraph,
+}
 
 
 @dataclass

@@ -13,7 +13,7 @@ from contract.flows.chat import CHAT
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.wire import Dialect
 from router.serving.prefix import PrefixMismatch, TextFrames, TextPrefix
-from tests.router.serving.speaking import DIALECTS, TOKENS, Speech, heard, spoken
+from tests.router.serving.speaking import DIALECTS, TOKENS, Speech, carried, heard, spoken
 
 WIRES = sorted(DIALECTS)
 TEXTS = st.text(alphabet='ab é\u4e2d\U0001f600"\\\n\r:', max_size=12)
@@ -58,6 +58,8 @@ def test_cut_anywhere_nothing_is_doubled_or_lost(
     had = whole[: round(share * (len(whole) - 1))]
     rest = gone_on(wire, had, spoken(wire, other))
     said = heard(wire, [*had, *rest])
+    if wire in {"text", "plain"}:
+        text, thoughts = (text if wire == "text" else carried(text)), ""
     assert (said.text, said.reasoning) == (text, thoughts)
     assert said.silent == heard(wire, whole).silent
 
@@ -212,7 +214,64 @@ def test_a_failure_may_be_a_part_of_any_event() -> None:
 
 
 def test_a_declared_wire_tells_its_text_or_not() -> None:
-    """A wire of plain text, or without declared texts, cannot be resumed."""
-    assert DIALECTS["openai"].locates_text
-    plain = DeclaredFlow(path="/d", dialect=Dialect(payload="text", text={"*": ""}))
-    assert not declared_spec("d", plain).dialect.locates_text
+    """In plain text all is text; lines of text lose the white space around them."""
+    located = {name: dialect.locates_text for name, dialect in DIALECTS.items()}
+    assert located == dict.fromkeys(WIRES, True)
+    lines = Dialect(framing="ndjson", payload="text")
+    assert not declared_spec("d", DeclaredFlow(path="/d", dialect=lines)).dialect.locates_text
+
+
+@pytest.mark.untraced
+@given(drawn=two_of_one(), share=st.floats(0, 1))
+def test_every_piece_belongs_to_a_part_that_the_client_knows(
+    drawn: tuple[Speech, Speech, str, str], share: float
+) -> None:
+    """The AI SDK's client raises on a piece of any other, and so the stream would end."""
+    first, other, *_ = drawn
+    whole = spoken("ai-sdk", first)
+    had = whole[: round(share * (len(whole) - 1))]
+    opened: set[tuple[str, str]] = set()
+    for frame in [*had, *gone_on("ai-sdk", had, spoken("ai-sdk", other))][:-1]:
+        part = json.loads(frame.removeprefix(b"data: "))
+        kind, _, step = part["type"].partition("-")
+        if step == "delta":
+            assert (kind, part["id"]) in opened
+        elif step == "start" and "id" in part:
+            opened.add((kind, part["id"]))
+        elif step == "end":
+            opened.remove((kind, part["id"]))
+    assert not opened
+
+
+def test_the_pieces_of_a_message_keep_its_id() -> None:
+    """Another id begins another message, and one that is to come keeps its own."""
+    first, other = (spoken("langgraph", Speech([], ["He", "llo"], mark)) for mark in ("one", "two"))
+    rest = gone_on("langgraph", first[:3], [*other, *spoken("langgraph", Speech([], ["!"], "x"))])
+    messages = [json.loads(one.partition(b"data:")[2]) for one in rest if b"messages" in one]
+    assert [message["id"] for message, _ in messages] == ["run one", "run x", "run x"]
+    assert [message["content"] for message, _ in messages] == ["llo", "", "!"]
+
+
+def test_ids_that_are_the_same_change_no_byte() -> None:
+    """Nothing is written anew that need not be."""
+    frames = spoken("ai-sdk", Speech([], ["a", "b", "c"], "m"))
+    assert gone_on("ai-sdk", frames[:5], frames) == frames[5:]
+    spaced = [frame.replace(b'"delta": ', b'"delta" :  ') for frame in frames]
+    assert gone_on("ai-sdk", frames[:4], spaced) == spaced[4:]
+
+
+def test_plain_text_is_cut_where_the_two_meet() -> None:
+    """Whatever is in it; lines of an event stream stay lines."""
+    assert gone_on("text", [b"He"], [b"H", b"ello\n", b"\n", b"[DONE]"]) == [
+        b"llo\n",
+        b"\n",
+        b"[DONE]",
+    ]
+    with pytest.raises(PrefixMismatch):
+        gone_on("text", [b"He"], [b"Hi"])
+    had = [b"data: a\ndata: b\n\n"]
+    frame = b"id: 1\r\ndata: a\r\ndata: bc\r\ndata:\r\ndata: d\r\n\r\n"
+    assert gone_on("plain", had, [frame, b"data: [DONE]\n\n"]) == [
+        b"id: 1\r\ndata: c\r\ndata: \r\ndata: d\r\n\r\n",
+        b"data: [DONE]\n\n",
+    ]

@@ -153,6 +153,14 @@ def test_words_that_a_model_says_again_and_again_are_no_loop() -> None:
         remote.add(frames("ha") * 1_010, 50_000, 50_100_000, prompted=False)
 
 
+def test_letters_that_repeat_are_no_loop() -> None:
+    """Plain text may come letter by letter; how fast it comes still counts."""
+    flood = FrameFlood(in_stretch=False, whole=False)
+    flood.add(frames(*"ab" * 5_000), 0, 0, prompted=False)
+    with pytest.raises(RanAway, match="came within"):
+        flood.add(frames(*"ab" * 5_000), 10_000, 0, prompted=False)
+
+
 def test_frames_come_no_faster_than_any_model_writes() -> None:
     """A long answer may come at once; what goes on so is a loop, though no frame is like another.
 

@@ -128,6 +128,7 @@ def streams(record: RunRecord) -> list[str]:
         words = [tree["other"]["audio"]["words"] for tree in chunks if "other" in tree]
         texts += ["".join(one for one, _ in words), joined([two for _, two in words], "transcript")]
     texts.append("".join(content(text) for _, text in record.frames))
+    texts.append("".join(text for _, text in record.frames))  # as plain text they are its pieces
     return texts
 
 

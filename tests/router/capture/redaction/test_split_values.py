@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.records import RunRecord
-from contract.wire import Dialect, EventDecoder
+from contract.wire import Dialect, EventDecoder, built_in
 from tests.router.capture.redaction import exchanges as ex
 
 VALUES = {
@@ -22,6 +22,7 @@ VALUES = {
 BEFORE, AFTER = "请联系：", "，谢谢 ok"
 
 PLAIN = EventDecoder(Dialect(payload="text", terminal=("[END]",)))
+PIECES = EventDecoder(built_in()["text"])
 
 Place = Callable[[Sequence[str]], tuple[RunRecord, EventDecoder]]
 
@@ -32,6 +33,7 @@ PLACES: dict[str, Place] = {
     "tool arguments": lambda ps: (ex.run(ex.model(*ex.argument_chunks(ps))), ex.GROWING),
     "delta frames": lambda ps: (ex.run(frames=ex.delta_frames(ps)), ex.DELTAS),
     "plain frames": lambda ps: (ex.run(frames=ex.plain_frames(ps)), PLAIN),
+    "plain text": lambda ps: (ex.run(frames=list(ps)), PIECES),
     "growing frames": lambda ps: (ex.run(frames=ex.growing_frames(ps)), ex.GROWING),
     "growing reasoning": lambda ps: (
         ex.run(frames=ex.growing_frames(ps, "reason_content")),
@@ -100,6 +102,16 @@ def test_frames_without_json_stay_as_they_are_around_a_value(
     if kept is None:
         kept = ["data: \n\n", frames[1], "data: {}\n\n", frames[3]]
     assert texts == [one.format(pseudonym) if "{}" in one else one for one in kept]
+
+
+def test_plain_text_stays_as_it_is_around_a_value() -> None:
+    """White space, line ends, what looks like lines of an event stream, and empty pieces."""
+    frames = [" a\r\n\ndata: [DONE]\n", "", "bob@exa", "mple.com", " b\n"]
+    [found] = ex.redactor().exchange([ex.run(frames=frames)], PIECES)
+    texts = [text for _, text in found.frames]
+    assert [texts[0], texts[1], texts[2], texts[4]] == [frames[0], "", "", frames[4]]
+    assert texts[3].startswith("<email:")
+    assert texts[3].endswith(">")
 
 
 @pytest.mark.parametrize("cut", range(1, 17))
