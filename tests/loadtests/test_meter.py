@@ -318,6 +318,12 @@ def test_plain_text_ends_with_its_body() -> None:
     assert streamed(TEXT, *pieces, how="cut").ending == "truncated"
 
 
+def test_an_empty_body_is_no_stream() -> None:
+    """Also on a wire of which the end of the body is the only end."""
+    row = streamed("framing = 'text'")
+    assert (row.ending, row.code) == ("truncated", "no_terminal")
+
+
 def test_a_payload_that_is_no_object_says_nothing() -> None:
     """A number, a list, null: events without a text."""
     decoder = EventDecoder(spec("openai").dialect)

@@ -47,6 +47,14 @@ def test_every_built_in_dialect_is_sound() -> None:
         ),
         ("[grammar]\nsteps = [{ once = 'a' }]", "unknown key; did you mean 'one'?"),
         ('payload = "text"\n[event]\npath = "a"', "d.toml: event.path: text has no paths"),
+        ('payload = "text"\n[event]\nsuffix = "a"', "d.toml: event.suffix: text has no paths"),
+        ("[event]\nsuffix = 'a['", "d.toml: event.suffix: 'a[' is no path"),
+        ("[ids]\nx = 'a..b'", "d.toml: ids.x: 'a..b' is no path"),
+        ("[tools]\narguments = ['a', '']", "d.toml: tools.arguments: a path is due"),
+        (
+            'framing = "text"\nterminal = ["end"]',
+            "d.toml: terminal: plain text ends where its body",
+        ),
         ("framing", "d.toml: not TOML"),
     ],
 )
