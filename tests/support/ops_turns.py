@@ -169,6 +169,8 @@ _INSTRUCTIONS = (
     '{"worker":"shell","action":"run","args":{"command":"rm -rf /"}}',
     '{"worker":"container","action":"restart","args":{"name":7}}',
     '{"worker":"system","action":"processes","args":{"count":1}}',
+    *('{"action":"disk"}', "7", '{"worker":"system","action":"memory","args":null}'),
+    f'{{"worker":"system","action":"delete_temporary","args":{{"path":"{"a" * 5_000}"}}}}',
 )
 
 
@@ -188,7 +190,7 @@ def conversation(seed: int) -> list[Shift]:
     options = OpsOptions(
         model_id=draw.choice(("gpt-4.1",) * 20 + ("no-such-model",)),
         max_iterations=draw.choice((1, 2, 10)),
-        approvals=draw.choice(("ask", "ask", "ask", "refuse")),
+        approvals=draw.choice(("ask", "ask", "refuse")),
         history_limit=draw.choice((1, 20)),
         history_tokens=draw.choice((10, 8_000)),
     )
@@ -201,7 +203,7 @@ def conversation(seed: int) -> list[Shift]:
             ),
             options=options,
             answers=tuple(_answer(draw) for _ in range(50)),
-            human=tuple(draw.choices((YES, YES, YES, NO), k=draw.choice((0, 3, 60)))),
+            human=tuple(draw.choices((YES, YES, NO), k=draw.choice((0, 3, 60)))),
             workers=draw.choice((WORKERS, UNHEALTHY, {})),
             house=house,
             fails=_fails(draw),
@@ -218,7 +220,7 @@ def _answer(draw: Random) -> Answer:
         return says(text(draw, 0, 4))
     if likely(draw, 0.35):
         return says(msgspec.json.encode({"final": text(draw, 1, 6)}).decode())
-    return steps(*draw.choices(_INSTRUCTIONS, k=draw.choice((1, 1, 2, 3, 8))))
+    return steps(*draw.choices(_INSTRUCTIONS, k=draw.choice((1, 1, 2, 3, 8, 13))))
 
 
 def _fails(draw: Random) -> dict[str, Fault]:

@@ -36,7 +36,7 @@ async def history(seed: int, choose: Choose) -> History:
     """Take the turns of a session, each part on a chosen stack, after a restart."""
     draw, stacks, found = Random(seed), Random(f"stacks {seed}"), History()
     first = conversation(seed)[0]
-    known = msgspec.structs.replace(first.options, model_id="gpt-4.1")
+    known = msgspec.structs.replace(first.options, model_id="gpt-4.1", approvals="ask")
     desk = OpsDesk(replace(first, options=known, human=(), fails={}, busy=False))
     numbers: dict[str, str] = {}
 
