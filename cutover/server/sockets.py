@@ -33,23 +33,32 @@ class SharingImpossible(CutoverError):
         super().__init__("several workers need SO_REUSEPORT, which this system does not have")
 
 
-def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """Open a listening socket, `shared`: one of several on its address; raises `PortTaken`."""
+def listen(host: str, port: int, *, shared: bool = False, now: bool = True) -> socket.socket:
+    """Open a listening socket; raises `PortTaken`.
+
+    `shared`: one of several on its address. Unless it listens `now`, whoever serves on it makes it
+    listen, and no connection waits for that.
+    """
     if not 0 <= port <= _LAST_PORT:
         raise PortTaken(host, port, f"ports are 0 to {_LAST_PORT}")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    opened = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        listening = socket.create_server(
-            (host, port), family=family, backlog=BACKLOG, reuse_port=shared
-        )
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if opened.family == socket.AF_INET6:
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        # Accepted connections inherit it.
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
+        opened.bind((host, port))
+        if now:
+            opened.listen(BACKLOG)
     except OSError as error:
-        # Without the address that Python appends to the message.
-        detail = (error.strerror or str(error)).partition(" (while")[0].lower()
+        opened.close()
+        detail = (error.strerror or str(error)).lower()
         advice = _ADVICE.get(error.errno or 0)
         raise PortTaken(host, port, f"{detail}; {advice}" if advice else detail) from error
-    # Accepted connections inherit it.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
-    return listening
+    return opened
 
 
 def address(listening: socket.socket) -> str:
@@ -69,15 +78,21 @@ class SharedListener:
         self.number = number
         self._address = host, port
         self._socket: socket.socket | None = None
+        self._failed = False
 
     def open(self) -> socket.socket:
-        """Return the socket, opened if it is closed; raises `PortTaken`."""
+        """Return the socket, opened if it is closed; raises `PortTaken`.
+
+        Opened again it takes connections once its worker listens: one that dies again before that
+        would reset them.
+        """
         if self._socket is None:
-            self._socket = listen(*self._address, shared=True)
+            self._socket = listen(*self._address, shared=True, now=not self._failed)
         return self._socket
 
     def close(self) -> None:
         """Close the socket, so that connections go to the other workers; idempotent."""
+        self._failed = True
         if self._socket is not None:
             self._socket.close()
             self._socket = None

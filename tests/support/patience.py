@@ -19,6 +19,7 @@ _LIMITS = (
     ("effects.stores.sqlite", "CHECK_SECONDS"),
     ("graph_impl.postgres_threads", "WAIT_SECONDS"),
     ("graph_impl.threads", "WAIT_SECONDS"),
+    ("router.admin.config_file", "LOCK_SECONDS"),
     ("router.capture.writer", "CLOSING_SECONDS"),
     ("router.routing.lookup", "WAIT_SECONDS"),
     ("router.state_sync", "TIMEOUT_SECONDS"),

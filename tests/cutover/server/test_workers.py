@@ -178,6 +178,22 @@ def test_an_address_is_not_shared_with_strangers() -> None:
             listener.close()
 
 
+def test_no_connection_waits_for_a_worker_that_failed_and_does_not_serve_yet() -> None:
+    """Its socket is open again, for it to listen on: all connections are the other worker's."""
+    one, other = shared_listeners("127.0.0.1", 0, 2)
+    try:
+        serving = one.open()
+        other.close()
+        other.open()
+        serving.settimeout(PATIENCE_S)
+        for _ in range(ENOUGH):
+            with socket.create_connection(serving.getsockname(), PATIENCE_S):
+                serving.accept()[0].close()
+    finally:
+        one.close()
+        other.close()
+
+
 def test_the_first_restart_is_immediate_and_each_further_pause_doubles() -> None:
     """Up to half a minute: a fault that stays must not eat the machine."""
     assert [restart_pause(deaths) for deaths in range(1, 10)] == [0, 0.5, 1, 2, 4, 8, 16, 30, 30]

@@ -26,6 +26,7 @@ def work(listening: socket.socket, channel: WorkerChannel) -> int:
     """Send this process's id to every client, until the channel closes."""
     if sys.argv[1] == "refuse" or (sys.argv[1] == "one" and not _first()):
         return 2
+    listening.listen()
     channel.report_ready()
     while True:
         readable, _, _ = select.select([listening.fileno(), channel.fileno()], [], [])
