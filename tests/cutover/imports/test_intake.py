@@ -23,6 +23,7 @@ from tests.support.embedding_server import asked, hashing
 from tests.support.forked import forked_module
 from tests.support.imports import Target
 from tests.support.memories import TABLES
+from tests.support.patience import PATIENCE_S
 from tests.support.postgres import PLACES, empty_place, execute
 
 TURNS = [
@@ -141,7 +142,8 @@ async def test_memories_have_vectors_of_the_configured_embeddings(target: Target
     facts = [{"user_id": "u", "text": f"fact number {number}"} for number in range(100)]
     path = lines(target.folder / "facts.jsonl", facts)
     async with served(asked(hashing(), requests)) as url:
-        target.configure(f'[embeddings]\nbase_url = "{url}"\nmodel = "m"\ndimensions = 64\n')
+        section = f'[embeddings]\nbase_url = "{url}"\nmodel = "m"\ndimensions = 64\n'
+        target.configure(f"{section}total_seconds = {PATIENCE_S}\n")
         for new, there in ((100, 0), (0, 100)):
             typed = await target.type_aside("import memories", path)
             assert typed == (0, f"memories: {new} new, {there} there already\n")

@@ -193,28 +193,28 @@ async def leases(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 async def test_a_lease_ends_by_itself(leases: Shared[Leases]) -> None:
     """So a killed process's lock ends; what passed to another owner stays with it."""
-    assert await leases.store.hold("k", "dead", 60_000)
-    await leases.lapse(50.0)
-    assert not await leases.other.hold("k", "heir", 60_000)
-    await leases.lapse(10.0)
-    assert await leases.other.hold("k", "heir", 60_000)
-    assert not await leases.store.hold("k", "dead", 60_000)
+    assert await leases.store.hold("k", "dead", 3_600_000)
+    await leases.lapse(3_000.0)
+    assert not await leases.other.hold("k", "heir", 3_600_000)
+    await leases.lapse(600.0)
+    assert await leases.other.hold("k", "heir", 3_600_000)
+    assert not await leases.store.hold("k", "dead", 3_600_000)
     await leases.store.release("k", "dead")
-    assert not await leases.store.hold("k", "third", 60_000)
+    assert not await leases.store.hold("k", "third", 3_600_000)
     await leases.other.release("k", "heir")
-    assert await leases.store.hold("k", "third", 60_000)
+    assert await leases.store.hold("k", "third", 3_600_000)
 
 
 async def test_a_lease_is_extended_from_now_on(leases: Shared[Leases]) -> None:
     """Or taken again for the whole ttl, where the store has lost it, and no token has the key."""
     for _ in range(3):
-        assert await leases.store.hold("k", "owner", 60_000)
-        await leases.lapse(50.0)
-        assert not await leases.other.hold("k", "heir", 60_000)
-    await leases.lapse(10.0)
-    assert await leases.store.hold("k", "owner", 60_000)
-    await leases.lapse(50.0)
-    assert not await leases.other.hold("k", "heir", 60_000)
+        assert await leases.store.hold("k", "owner", 3_600_000)
+        await leases.lapse(3_000.0)
+        assert not await leases.other.hold("k", "heir", 3_600_000)
+    await leases.lapse(600.0)
+    assert await leases.store.hold("k", "owner", 3_600_000)
+    await leases.lapse(3_000.0)
+    assert not await leases.other.hold("k", "heir", 3_600_000)
 
 
 def processes(leases: MemoryLeases) -> tuple[LeasedLocks, LeasedLocks]:

@@ -126,7 +126,7 @@ async def test_a_server_that_says_nothing_is_hung_up_on(dsn: str) -> None:
     there = psycopg.conninfo.conninfo_to_dict(dsn)
     async with relayed(int(str(there["port"]))) as relay:
         through = psycopg.conninfo.make_conninfo(dsn, port=relay.port)
-        async with PostgresDatabase.open(through) as pool:
+        async with PostgresDatabase.open(through, limit=PATIENCE_S) as pool:
             relay.flows.clear()
             with pytest.raises(EffectFailed) as failed:
                 await ask(pool, patience=0.01)

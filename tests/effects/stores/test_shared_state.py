@@ -89,13 +89,13 @@ async def test_conversations_and_flows_do_not_touch_each_other(pins: Shared[PinS
 
 async def test_a_pin_expires_after_its_last_turn(pins: Shared[PinStore]) -> None:
     """A moment before it is there, and renewed; afterwards the next one pins anew."""
-    assert await pins.store.hold("chat", "c1", GRAPH, 60.0) == GRAPH
-    await pins.lapse(50.0)
-    assert await pins.other.hold("chat", "c1", LEGACY, 60.0) == GRAPH
-    await pins.lapse(50.0)
-    assert await pins.store.hold("chat", "c1", LEGACY, 60.0) == GRAPH
-    await pins.lapse(61.0)
-    assert await pins.store.hold("chat", "c1", LEGACY, 60.0) == LEGACY
+    assert await pins.store.hold("chat", "c1", GRAPH, 3_600.0) == GRAPH
+    await pins.lapse(3_000.0)
+    assert await pins.other.hold("chat", "c1", LEGACY, 3_600.0) == GRAPH
+    await pins.lapse(3_000.0)
+    assert await pins.store.hold("chat", "c1", LEGACY, 3_600.0) == GRAPH
+    await pins.lapse(3_601.0)
+    assert await pins.store.hold("chat", "c1", LEGACY, 3_600.0) == LEGACY
 
 
 async def test_pins_in_memory_are_bounded() -> None:
