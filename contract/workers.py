@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from contract.errors import CutoverError
+from contract.stores import storable
 
 Risk = Literal["low", "medium", "high", "critical"]
 WorkerArgument = str | int | float | bool
@@ -306,8 +307,8 @@ def _value(argument: ActionArgument, value: WorkerArgument | None) -> WorkerArgu
     ):
         raise BadWorkerArguments(argument.name, f"must be of the type {argument.type!r}")
     if isinstance(value, str):
-        if "\0" in value or (argument.required and not value):
-            raise BadWorkerArguments(argument.name, "is empty, or holds a zero byte")
+        if not storable(value) or (argument.required and not value):
+            raise BadWorkerArguments(argument.name, "is empty, or holds what is no character")
         if len(value) > LONGEST_ARGUMENT:
             raise BadWorkerArguments(argument.name, f"at most {LONGEST_ARGUMENT} characters")
         return value

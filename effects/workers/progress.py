@@ -48,7 +48,7 @@ class ProgressLines:
                 return
             skipped, self._skipped = self._skipped, 0
         lines = [_left_out(skipped)] if skipped else []
-        lines.append(shown(line.replace("\n", " "), self._bounds.characters))
+        lines.append(shown(one_line(line), self._bounds.characters))
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._add, lines)
 
@@ -77,6 +77,11 @@ class ProgressLines:
 
 def _left_out(lines: int) -> str:
     return f"[{lines} lines left out]"
+
+
+def one_line(name: str) -> str:
+    """Return a name that can stand in a line: what ends one is spelled out, here or by `shown`."""
+    return name.replace("\n", "⟨U+000A⟩")
 
 
 def shown(text: str, characters: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -15,11 +15,13 @@ import psutil
 from contract.workers import BadWorkerArguments, WorkerResult
 from effects.workers.action import Action, Arguments, ReportLine
 from effects.workers.confinement import (
+    Parts,
     delete_file,
     delete_matching,
     files_beneath,
     parts_beneath,
 )
+from effects.workers.progress import one_line
 from effects.workers.threads import Stopped, WorkerThreads
 
 Row: TypeAlias = dict[str, Any]
@@ -103,7 +105,7 @@ class SystemWorker:
         rows.sort(key=lambda row: (-row[by], row["pid"]))
         found = _numbered(rows[: _count(arguments)])
         lines = [
-            f"{one['number']}. {one['name']} (pid {one['pid']}):"
+            f"{one['number']}. {one_line(one['name'])} (pid {one['pid']}):"
             f" {size(one['memory'])}, {one['cpu']:g} % of a processor"
             for one in found
         ]
@@ -116,21 +118,19 @@ class SystemWorker:
         path, count = str(arguments["path"]), _count(arguments)
 
         def search(stopped: Stopped) -> list[tuple[int, str]]:
-            parts = parts_beneath(root, path)
-            largest: list[tuple[int, str]] = []
+            return heapq.nsmallest(count, entries(parts_beneath(root, path), stopped))
+
+        def entries(parts: Parts, stopped: Stopped) -> Iterator[tuple[int, str]]:
             for seen, found in enumerate(files_beneath(root, parts, stopped), start=1):
-                entry = found.state.st_size, str(root.joinpath(*parts, *found.parts))
-                if len(largest) < count:
-                    heapq.heappush(largest, entry)
-                else:
-                    heapq.heappushpop(largest, entry)
                 if seen % _TOLD_EVERY == 0:
                     report(f"{seen} files searched")
-            return sorted(largest, key=lambda entry: (-entry[0], entry[1]))
+                yield -found.state.st_size, str(root.joinpath(*parts, *found.parts))
 
         largest = await self._threads.stoppable(search)
-        files = _numbered({"path": name, "bytes": bytes_} for bytes_, name in largest)
-        lines = [f"{one['number']}. {one['path']} ({size(one['bytes'])})" for one in files]
+        files = _numbered({"path": name, "bytes": -less} for less, name in largest)
+        lines = [
+            f"{one['number']}. {one_line(one['path'])} ({size(one['bytes'])})" for one in files
+        ]
         message = "\n".join(lines) or "there are no files"
         return WorkerResult(ok=True, message=message, data={"files": files})
 
@@ -144,26 +144,23 @@ class SystemWorker:
         if "/" in pattern:
             raise BadWorkerArguments(argument="pattern", reason="names of files hold no '/'")
 
-        def delete(stopped: Stopped) -> list[tuple[str, int]]:
+        def delete(stopped: Stopped) -> tuple[int, int, list[Row]]:
+            found: Iterable[tuple[Parts, int]] = delete_matching(root, pattern, stopped)
             if path:
                 parts = parts_beneath(root, path)
-                return [(str(root.joinpath(*parts)), delete_file(root, parts))]
-            deleted = []
-            for parts, bytes_ in delete_matching(root, pattern, stopped):
-                deleted.append((str(root.joinpath(*parts)), bytes_))
-                report(f"deleted {deleted[-1][0]}")
-            return deleted
+                found = [(parts, delete_file(root, parts))]
+            count, freed, files = 0, 0, list[Row]()
+            for parts, bytes_ in found:
+                name = str(root.joinpath(*parts))
+                report(f"deleted {name}")
+                count, freed = count + 1, freed + bytes_
+                if len(files) < _MOST_NAMED:
+                    files.append({"path": name, "bytes": bytes_})
+            return count, freed, _numbered(files)
 
-        deleted = await self._threads.stoppable(delete)
-        freed = sum(bytes_ for _, bytes_ in deleted)
-        data = {
-            "deleted": len(deleted),
-            "bytes": freed,
-            "files": _numbered(
-                {"path": name, "bytes": bytes_} for name, bytes_ in deleted[:_MOST_NAMED]
-            ),
-        }
-        what = deleted[0][0] if path else f"{len(deleted)} files"
+        count, freed, files = await self._threads.stoppable(delete)
+        what = one_line(files[0]["path"]) if path else f"{count} files"
+        data = {"deleted": count, "bytes": freed, "files": files}
         return WorkerResult(ok=True, message=f"deleted {what}, {size(freed)}", data=data)
 
 

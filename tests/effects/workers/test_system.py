@@ -117,6 +117,30 @@ async def test_files_of_a_pattern_are_deleted(workers: WorkerRegistry, root: Pat
     assert (root.parent / "outside.log").exists()
 
 
+async def test_a_name_cannot_pretend_to_be_two(workers: WorkerRegistry, root: Path) -> None:
+    """Each file has one line, whatever its name holds; its path is told as it is."""
+    name = "a (9 GB)\n2. passwd\r\x1b[2K"
+    (root / "tmp" / name).write_bytes(b"x" * 9)
+    _, found = await instruct(workers, "system.large_files", count=2)
+    first, second = found.message.split("\n")
+    assert first.startswith("1. ")
+    assert second == f"2. {root / 'tmp' / 'e.log'} (5 B)"
+    assert found.data["files"][0]["path"] == str(root / "tmp" / name)
+    lines, deleted = await instruct(workers, "system.delete_temporary", path=name)
+    assert "\n" not in deleted.message + "".join(lines)
+    assert not (root / "tmp" / name).exists()
+
+
+async def test_of_many_deleted_files_some_are_named(workers: WorkerRegistry, root: Path) -> None:
+    """And all are counted."""
+    for number in range(150):
+        (root / "tmp" / f"{number}.tmp").write_bytes(b"xy")
+    _, result = await instruct(workers, "system.delete_temporary", pattern="*.tmp")
+    assert (result.data["deleted"], result.data["bytes"]) == (150, 300)
+    assert len(result.data["files"]) == 100
+    assert result.message == "deleted 150 files, 300 B"
+
+
 @pytest.mark.parametrize(
     ("action", "arguments", "code"),
     [
@@ -129,6 +153,7 @@ async def test_files_of_a_pattern_are_deleted(workers: WorkerRegistry, root: Pat
         ("delete_temporary", {"path": "../a.log"}, "outside_root"),
         ("delete_temporary", {"path": "link.log"}, "outside_root"),
         ("delete_temporary", {"path": "x" * 300}, "worker_failed"),
+        ("delete_temporary", {"path": "a\ud800"}, "bad_arguments"),
         ("delete_temporary", {"pattern": "../*"}, "bad_arguments"),
         ("delete_temporary", {}, "bad_arguments"),
         ("delete_temporary", {"path": "c.log", "pattern": "*"}, "bad_arguments"),
