@@ -351,9 +351,12 @@ async def _workers(section: WorkerSettings, environ: Mapping[str, str]) -> str:
             if result is None or not result.ok:
                 raise PartMissing(section.engine, result.message if result else "")
         for key in ("build", "check"):
-            command = getattr(section.deploy, key)
-            if command and which(command[0]) is None:
-                raise PartMissing(command[0], f"no program, and workers.deploy.{key} names it")
+            program, *_ = getattr(section.deploy, key) or ("",)
+            of_release = (
+                "/" in program and not Path(program).is_absolute()
+            )  # which is not there yet
+            if program and not of_release and which(program) is None:
+                raise PartMissing(program, f"no program, and workers.deploy.{key} names it")
         return ", ".join(workers.configured)
 
 

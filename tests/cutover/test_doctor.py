@@ -159,6 +159,11 @@ def test_whether_pauses_are_sealed_is_said(
             1,
             "missing workers: no-such: no program, and workers.deploy.check names it",
         ),
+        (
+            '[workers.deploy]\nroot = "{folder}/a"\nsource = "/usr"\ncheck = ["./of/the/release"]',
+            0,
+            "deploy.verify",
+        ),
     ],
 )
 def test_what_workers_can_do_is_listed(tmp_path: Path, more: str, status: int, words: str) -> None:
