@@ -20,7 +20,7 @@ from effects.workers.action import ActionFailed
 from effects.workers.threads import Stopped
 
 MAX_DEPTH: Final = 64
-"""Levels of folders that are searched; each holds a descriptor open."""
+"""Levels of folders that are searched; each holds two descriptors open."""
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
