@@ -354,14 +354,22 @@ PAUSE_STORE: Final = Schema(
     ),
 )
 WRITE_JOURNAL: Final = Schema("exchange_writes", (EXCHANGE_WRITES,))
+# `REPLACE` deletes a row in SQLite without the trigger on deleting.
+_NO_REPLACED_ENTRY: Final = """CREATE TRIGGER audit_entries_REPLACE BEFORE INSERT ON audit_entries
+    WHEN EXISTS (SELECT 1 FROM audit_entries WHERE entry_id = NEW.entry_id OR seq = NEW.seq)
+    BEGIN SELECT RAISE(ABORT, 'audit_entries is append-only'); END"""
 AUDIT_LOG: Final = Schema(
     "audit",
     (AUDIT_ENTRIES, AUDIT_PSEUDONYMS),
+    steps=({"sqlite": (_NO_REPLACED_ENTRY,)},),
     triggers={
-        "sqlite": tuple(
-            f"""CREATE TRIGGER audit_entries_{change} BEFORE {change} ON audit_entries
-                BEGIN SELECT RAISE(ABORT, 'audit_entries is append-only'); END"""
-            for change in ("UPDATE", "DELETE")
+        "sqlite": (
+            *(
+                f"""CREATE TRIGGER audit_entries_{change} BEFORE {change} ON audit_entries
+                    BEGIN SELECT RAISE(ABORT, 'audit_entries is append-only'); END"""
+                for change in ("UPDATE", "DELETE")
+            ),
+            _NO_REPLACED_ENTRY,
         ),
         "postgresql": (
             """CREATE FUNCTION refuse_audit_change() RETURNS trigger LANGUAGE plpgsql AS

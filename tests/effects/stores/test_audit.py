@@ -22,6 +22,20 @@ from effects.workers import MemoryAudit
 from tests.support.postgres import PLACES, empty_place, execute
 
 ANN = DataSubject("user", "ann")
+CHANGES = ("UPDATE audit_entries SET ok = NULL", "DELETE FROM audit_entries")
+_REST = "at, session, event, worker, action, args, risk, who, code, ok"
+_AGAIN = f"INTO audit_entries (entry_id, {_REST}) SELECT entry_id, {_REST} FROM audit_entries"
+OWN_CHANGES = {
+    "sqlite": (
+        f"REPLACE INTO audit_entries SELECT seq, 'e-9', {_REST} FROM audit_entries",
+        f"REPLACE INTO audit_entries SELECT 9, entry_id, {_REST} FROM audit_entries",
+        f"REPLACE {_AGAIN}",
+    ),
+    "postgresql": (
+        "TRUNCATE audit_entries",
+        f"INSERT {_AGAIN} ON CONFLICT (entry_id) DO UPDATE SET ok = NULL",
+    ),
+}
 
 
 def entry(number: int, **changes: Any) -> AuditEntry:
@@ -92,13 +106,23 @@ async def test_entries_are_read_by_session_person_and_page(log: SqlAudit) -> Non
 async def test_nothing_in_the_log_can_be_changed(log: SqlAudit, place: str) -> None:
     """The database refuses it, of whichever program."""
     await log.append("audit", entry(1))
-    changes = ["UPDATE audit_entries SET ok = NULL", "DELETE FROM audit_entries"]
-    if place.startswith("postgresql"):
-        changes.append("TRUNCATE audit_entries")
-    for change in changes:
+    for change in (*CHANGES, *OWN_CHANGES[place.partition(":")[0]]):
         with pytest.raises((sqlite3.Error, psycopg.Error), match="append-only"):
             execute(place, change)
     assert await log.read() == (entry(1),)
+
+
+async def test_an_earlier_log_is_closed_to_replacing_too(tmp_path: Path) -> None:
+    """When it is opened; SQLite runs no trigger on what `REPLACE` deletes."""
+    place = f"sqlite:///{tmp_path}/log.sqlite"
+    async with SqlAudit.open(place) as log:
+        await log.append("audit", entry(1))
+    execute(place, "DROP TRIGGER audit_entries_REPLACE")
+    execute(place, "UPDATE schema_versions SET version = 1 WHERE store = 'audit'")
+    async with SqlAudit.open(place) as log:
+        with pytest.raises(sqlite3.Error, match="append-only"):
+            execute(place, f"REPLACE {_AGAIN}")
+        assert await log.read() == (entry(1),)
 
 
 @pytest.mark.parametrize(
