@@ -70,7 +70,11 @@ RISKS: Final = (
     RiskRule("system", "delete_temporary", "critical", "pattern", r"[*?.]*"),
     RiskRule("system", "delete_temporary", "high"),
     # Where clouds tell a machine its credentials.
-    RiskRule("network", "reach", "high", "host", r"169\.254\..*|\[?fd00:ec2:.*|metadata(\..*)?"),
+    RiskRule(
+        *("network", "reach", "high", "host"),
+        r"(::ffff:)?(169\.254\..*|100\.100\.100\.200|168\.63\.129\.16|192\.0\.0\.192)"
+        r"|fe[89ab].:.*|fd00:0?ec2:.*|fd20:0?0?ce::254|metadata(\..*)?",
+    ),
     RiskRule("network", "reach", "low"),
     RiskRule("container", "list", "low"),
     RiskRule("container", "logs", "medium"),

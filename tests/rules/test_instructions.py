@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network, IPv6Network
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.workers import LONGEST_ARGUMENT, WORKER_ACTIONS, Risk, WorkerArgument
+from effects.workers.network import METADATA
 from rules.ops.instructions import (
     DEPLOYMENT,
     INSTRUCTIONS,
@@ -161,6 +164,14 @@ def test_risks_go_by_worker_action_and_arguments(
 ) -> None:
     """The first rule that fits."""
     assert risk_of(*name, args) == risk
+
+
+@pytest.mark.parametrize("network", METADATA, ids=str)
+def test_where_clouds_give_credentials_is_risky(network: IPv4Network | IPv6Network) -> None:
+    """Each address that the worker connects to only where it is named itself."""
+    for address in (network[0], network[-1]):
+        assert risk_of("network", "reach", {"host": str(address), "port": 80}) == "high"
+    assert risk_of("network", "reach", {"host": "fd00::1", "port": 80}) == "low"
 
 
 def test_every_instruction_has_a_risk_and_what_changes_something_is_risky() -> None:
