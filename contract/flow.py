@@ -289,3 +289,15 @@ class FlowSpec:
 def value_in(body: object, name: str) -> Any:
     """Return a field of a body, None where it has none of that name."""
     return body.get(name) if isinstance(body, Mapping) else getattr(body, name, None)
+
+
+def endpoint_path(above: str, own: str, path: str) -> str:
+    """Return the path of requests for a `path` of a flow at an address that has the path `above`.
+
+    `own` is the flow's main path. An address without a path, or with one that ends in a slash, is a
+    host's, and the flow's path follows. Any other is where the flow is; a further path of the flow
+    follows it as it follows the flow's own.
+    """
+    if above.strip("/") and not above.endswith("/"):
+        return above + path.removeprefix(own)
+    return above.rstrip("/") + path

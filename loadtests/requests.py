@@ -18,7 +18,7 @@ import msgspec
 
 from contract.declarations import not_a_file
 from contract.errors import CutoverError
-from contract.flow import SESSION, FlowSpec
+from contract.flow import SESSION, FlowSpec, endpoint_path
 from contract.flows import chat, companion, ops, pipeline, session
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.qa_header import QA_HEADER, sign
@@ -62,7 +62,7 @@ class ConversationsUnnamed(CutoverError):
 
 @dataclass(frozen=True, slots=True)
 class LoadMessage:
-    """One request: its id, its route key, its path and its body.
+    """One request: its id, its route key, its path and its body, and the flow's main path.
 
     `route_key` is None where it is unknown before the answer: a conversation is to be opened.
     """
@@ -71,6 +71,7 @@ class LoadMessage:
     route_key: str | None
     path: str
     body: bytes
+    flow_path: str
 
 
 class MessageCycle:
@@ -108,7 +109,8 @@ class MessageCycle:
             _mark(body, field, tag)
         own = value_at(body, self._own) if self._own else None
         known = str(own) if isinstance(own, str | int) else tag
-        return LoadMessage(known, self._key(path, body), path, msgspec.json.encode(body))
+        key, data = self._key(path, body), msgspec.json.encode(body)
+        return LoadMessage(known, key, path, data, self._spec.path)
 
     def _key(self, path: str, body: dict[str, Any]) -> str | None:
         spec = self._spec
@@ -173,7 +175,7 @@ class TargetRefused(CutoverError):
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """One stack's address; `headers` (name, value) go with every request.
+    """One stack's address, as in `[stacks]`; `headers` (name, value) go with every request.
 
     With a `qa_key` every request carries a QA header that asks for this stack. Headers and key may
     be secrets: they are handed on by pipe or environment, never in an argument list, a row or a
@@ -195,7 +197,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
             raise TargetRefused(shown, "its host or its port is none") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise TargetRefused(shown, "it is not an http or https address")
-        if parts.username or parts.password:
+        if parts.username or parts.password or parts.query:
             raise TargetRefused(parts.hostname, "put credentials into a header, not the address")
 
     @property
@@ -226,7 +228,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
             value = sign(self.stack, expires, message.route_key, self.qa_key.encode())
             forced = [(QA_HEADER, value)]
         lines = [
-            f"POST {parts.path.rstrip('/')}{message.path} HTTP/1.1",
+            f"POST {endpoint_path(parts.path, message.flow_path, message.path)} HTTP/1.1",
             f"Host: {parts.netloc}",
             "Connection: close",
             f"Accept: {accepted}",

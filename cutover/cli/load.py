@@ -19,6 +19,7 @@ from rich.progress import TimeElapsedColumn
 from rich.table import Table
 
 from contract.errors import CutoverError
+from contract.flow import FlowSpec
 from contract.flows.chat import CHAT
 from contract.flows.companion import COMPANION
 from contract.flows.ops import OPS
@@ -26,7 +27,7 @@ from contract.flows.pipeline import PIPELINE
 from contract.flows.session import SESSION
 from cutover.cli.terminal import bar, refusals, tables
 from cutover.demo.client import BUNDLED
-from cutover.flows import declared_at
+from cutover.flows import declared_at, settings_at
 from loadtests.metrics import DEFAULT_OBJECTIVES, parse_objective
 from loadtests.plan import Engine, LoadPlan
 from loadtests.report import (
@@ -40,6 +41,8 @@ from loadtests.report import (
 )
 from loadtests.requests import Target, flow_named, parse_header
 from loadtests.runner import LoadProgress, NothingMeasured, run_load
+from router.config.schema import RemoteStackSettings, Settings
+from router.remote import endpoint_url
 
 STACKS = ("legacy", "graph")
 CANNOT_TELL = 3
@@ -128,7 +131,8 @@ class TargetsUnclear(CutoverError):
     def __init__(self) -> None:
         super().__init__(
             "say how to reach each stack: --legacy-url and --graph-url; or --url with "
-            "--qa-key-env, or with --header-legacy and --header-graph"
+            "--qa-key-env, or with --header-legacy and --header-graph; or nothing, where both "
+            "stacks have an address in the configuration (--config)"
         )
 
 
@@ -160,6 +164,17 @@ def load_targets(
         for stack, own, lines in zip(STACKS, urls, headers, strict=True)
     )
     return control, candidate
+
+
+def configured_urls(settings: Settings, spec: FlowSpec) -> tuple[str, str]:
+    """Return where a configuration has a flow, legacy first; "" for a stack without an address."""
+    return _url_of(settings.stacks.legacy, spec), _url_of(settings.stacks.graph, spec)
+
+
+def _url_of(place: str | RemoteStackSettings, spec: FlowSpec) -> str:
+    if not isinstance(place, RemoteStackSettings) or not place.serves(spec.name):
+        return ""
+    return str(endpoint_url(place, spec))
 
 
 async def load_and_show(plan: LoadPlan, out: Path, console: Console) -> int:
@@ -248,15 +263,18 @@ def load(
 ) -> None:
     """Put both stacks under the same load, turn by turn, and report them side by side.
 
+    Without an address they are asked where the configuration says.
+
     Exit 0: measured, 2: refused, 3: measured, but a stack has no valid run, and so nothing follows;
     130 (Ctrl-C) or 143: broken off, what was measured until then is written and shown.
     """
     with refusals(REFUSED), TemporaryDirectory() as folder:
         declared = declared_at(config, flow)
+        urls = legacy_url, graph_url
+        if not (url or any(urls)):
+            urls = configured_urls(settings_at(config), flow_named(flow, declared))
         plan = LoadPlan(
-            targets=load_targets(
-                url, (legacy_url, graph_url), (header_legacy, header_graph), _secret(qa_key_env)
-            ),
+            targets=load_targets(url, urls, (header_legacy, header_graph), _secret(qa_key_env)),
             messages=messages or bundled(flow_named(flow, declared).name, Path(folder)),
             users=users,
             seconds=seconds,

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from yarl import URL
 
-from contract.flow import FlowSpec
+from contract.flow import FlowSpec, endpoint_path
 from contract.records import Role
 from router.config.schema import RemoteStackSettings
 from router.remote.http1 import Client, Response
@@ -80,20 +80,15 @@ class Endpoint:
 def endpoint_url(address: RemoteStackSettings, spec: FlowSpec, path: str = "") -> URL:
     """Return the URL of a flow, or of a further `path` of it.
 
-    An address without a path, or one that ends with a slash, is that of a host: the flow's own path
-    follows, or that in `paths`. Any other address is the flow's. A further path follows it as it
-    follows the flow's own.
+    It is where `endpoint_path` says or, for a flow named in `paths`, below the address.
     """
-    own = address.paths.get(spec.name)
-    further = (path or spec.path).removeprefix(spec.path)
-    parts = urlsplit(address.url)
-    if own is not None or not parts.path.strip("/") or parts.path.endswith("/"):
-        above = parts.path.rstrip("/") + (own or spec.path)
-    elif further:
-        above = parts.path
+    own, parts = address.paths.get(spec.name), urlsplit(address.url)
+    wanted = path or spec.path
+    if own is None:
+        found = endpoint_path(parts.path, spec.path, wanted)
     else:
-        return URL(address.url, encoded=True)
-    return URL(urlunsplit(parts._replace(path=above + further)), encoded=True)
+        found = parts.path.rstrip("/") + own + wanted.removeprefix(spec.path)
+    return URL(urlunsplit(parts._replace(path=found)), encoded=True)
 
 
 def forwarded(incoming: IncomingRequest, exchange: str, role: Role) -> list[tuple[bytes, bytes]]:

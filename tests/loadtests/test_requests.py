@@ -102,7 +102,7 @@ def test_a_missing_messages_file_is_refused(tmp_path: Path) -> None:
 def test_a_request_is_written_whole() -> None:
     """Path below the address's own, length of the body, own headers."""
     target = Target(stack="graph", url="http://127.0.0.1:81/base/", headers=(("X-A", "b"),))
-    written = target.request(LoadMessage("m", "m", "/chat/sse", b"{}"))
+    written = target.request(LoadMessage("m", "m", "/chat/sse", b"{}", "/chat/sse"))
     head, _, body = written.partition(b"\r\n\r\n")
     assert body == b"{}"
     assert head.startswith(b"POST /base/chat/sse HTTP/1.1\r\nHost: 127.0.0.1:81\r\n")
@@ -113,7 +113,7 @@ def test_a_request_is_written_whole() -> None:
 def test_a_target_with_a_key_sends_a_valid_qa_header() -> None:
     """It is signed over the request's route key, and the key stays here."""
     target = Target(stack="graph", url="http://127.0.0.1:81", qa_key="secret")
-    written = target.request(LoadMessage("m-1", "m-1", "/chat/sse", b"{}"))
+    written = target.request(LoadMessage("m-1", "m-1", "/chat/sse", b"{}", "/chat/sse"))
     _, _, value = written.partition(b"x-cutover-qa: ")
     assert verify(value.splitlines()[0].decode(), "m-1", b"secret", time.time()) == "graph"
     assert b"secret" not in written
@@ -123,7 +123,7 @@ def test_a_target_with_a_key_sends_a_valid_qa_header() -> None:
     "url",
     [
         *("", "ftp://h", "ftp://u:p@h", "127.0.0.1:80", "http://", "http://u:p@h"),
-        *("http://u:p@h:99999", "http://u:p/p@h", "http://[::1"),
+        *("http://u:p@h:99999", "http://u:p/p@h", "http://[::1", "http://h/?k=p@"),
     ],
 )
 def test_an_unusable_address_is_refused(url: str) -> None:
@@ -160,7 +160,9 @@ def test_a_message_goes_to_the_first_path_that_takes_it(tmp_path: Path) -> None:
     said, shown = (read_messages(COMPANION, path).fresh(index, "t") for index in (0, 1))
     assert (said.path, shown.path) == ("/chat", "/chat/image")
     assert msgspec.json.decode(said.body) == {"session_id": "s1-t", "message": "hi"}
-    assert Target(stack="a", url="http://h").request(shown).startswith(b"POST /chat/image HTTP")
+    for above, where in (("", "/chat/image"), ("/v1/", "/v1/chat/image"), ("/v1", "/v1/image")):
+        written = Target(stack="a", url=f"http://h{above}").request(shown)
+        assert written.startswith(f"POST {where} HTTP".encode())
     path.write_bytes(b'{"session_id":"s1"}\n')
     with pytest.raises(MessageFileRefused, match="`message`"):
         read_messages(COMPANION, path)
