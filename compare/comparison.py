@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain
 
 import msgspec
 
@@ -28,6 +29,7 @@ from compare.streams.dialects import RecordedDialect
 from compare.streams.events import EventReader, EventStream, read_stream, read_streams
 from compare.streams.normal import NormalStream, TimesMismatch
 from compare.streams.soundness import Soundness
+from contract.model import GATEWAY_SITE
 from contract.normalisation import Fold
 from contract.records import RunRecord
 from contract.wire import Wire
@@ -96,11 +98,12 @@ class Comparer:
             legacy, graph, calls, _ = self.ruling.apply(legacy, graph, calls)
         case = Differences(pair, legacy, graph, calls, self._names)
         case.same_tape = _same_answers(pair, *calls)
+        case.same_stamps = case.same_tape and not any(map(_passed_gateway, chain(*calls)))
         case.outcome = outcome_findings(pair)
         case.grammar = grammar
         script = script_of(legacy, graph, cuts=self._cuts_count(case))
         cadence = None
-        if self._chunking == "tape" and case.same_tape and not _caught_up(pair):
+        if self._chunking == "tape" and case.same_stamps and not _caught_up(pair):
             cadence = cadence_of(pair, legacy, graph, script)
         if cadence is not None:
             script = script_of(legacy, graph, cuts=False)
@@ -149,15 +152,16 @@ class Comparer:
         """Whether it matters where the text is cut.
 
         It does when asked for, and for texts of one model stream, unless that is not asked for: the
-        tape's stamps decide when they are sent. Of cumulative ones a frame too few was dropped, not
-        throttled, in any case.
+        tape's stamps decide when they are sent. Services that get it from the gateway see no stamps
+        and cut by their own clocks. Of cumulative texts a frame too few was dropped, not throttled,
+        in any case.
         """
         legacy, graph = case.legacy, case.graph
         if (legacy.text, legacy.reasoning) != (graph.text, graph.reasoning):
             return False
         if self._chunking == "exact":
             return True
-        if not case.same_tape:
+        if not case.same_stamps:
             return False
         if self._chunking == "tape" and not _caught_up(case.pair):
             return True
@@ -199,6 +203,10 @@ def _same_answers(pair: Pair, legacy: list[EffectCall], graph: list[EffectCall])
         return False
     heard = [{call.entry for call in calls if call.label == MODEL} for calls in (legacy, graph)]
     return bool(heard[0] & heard[1] - {None})
+
+
+def _passed_gateway(call: EffectCall) -> bool:
+    return call.site == GATEWAY_SITE and call.label == MODEL
 
 
 class DialectComparers:

@@ -31,7 +31,7 @@ class Differences:
     """Everything found between two runs, layer by layer.
 
     `names` are the events that the flow's grammar knows; `same_tape`: one model's answers were
-    played to both.
+    played to both, `same_stamps`: with the moments at which each piece arrived.
     """
 
     pair: Pair
@@ -40,6 +40,7 @@ class Differences:
     calls: tuple[list[EffectCall], list[EffectCall]]
     names: frozenset[str]
     same_tape: bool = True
+    same_stamps: bool = True
     outcome: list[OutcomeFinding] = field(default_factory=list)
     grammar: list[GrammarBroken] = field(default_factory=list)
     frames: list[FrameFinding] = field(default_factory=list)

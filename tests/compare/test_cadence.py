@@ -16,6 +16,7 @@ from compare.layers.frames import Chunking
 from compare.report import report_of
 from contract.flow import Event, Flow, Request
 from contract.flows.chat import CHAT, Send
+from contract.model import GATEWAY_SITE
 from contract.ports import Effects
 from contract.records import RunRecord
 from contract.wire.dialect import Wire
@@ -78,6 +79,27 @@ QUICK = replace(
     ),
 )
 """The scene with a piece every 0.2 s: a throttle of 0.5 s joins some of them."""
+
+
+def at_the_gateway(run: RunRecord) -> RunRecord:
+    """Return a run whose model calls passed the gateway."""
+
+    def passed(one: Any) -> Any:
+        asked = one.port == "model"
+        return msgspec.structs.replace(one, site=GATEWAY_SITE) if asked else one
+
+    tape = None if run.tape is None else tuple(map(passed, run.tape))
+    return msgspec.structs.replace(run, plays=tuple(map(passed, run.plays)), tape=tape)
+
+
+def test_services_behind_the_gateway_cut_by_their_own_clocks() -> None:
+    """They get the model's answer without its stamps; asked for exactly, each cut counts."""
+    serving = on_virtual_time(serve(load_stacks()["legacy"], SCENE))
+    other = on_virtual_time(shadow(chat_stack("graph", throttled(1.5)), SCENE, serving))
+    runs = at_the_gateway(serving), at_the_gateway(other)
+    assert found((serving, other)) == ["cadence"]
+    assert found(runs) == []
+    assert found(runs, "exact") != []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,283 @@
+"""Services nobody designed to fit: declared in a few lines, and all of the router works for them.
+
+Served byte for byte, mirrored, compared, failed over before the first byte, and taken over in the
+middle of the text where they use the gateway and allow it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from contract.wire import EventDecoder, WireReader, built_in
+from cutover.cli.load import configured_urls, load_targets
+from cutover.flows import declared_at, flows_at, settings_at
+from loadtests.plan import LoadPlan
+from loadtests.runner import run_load
+from tests.support.deployment import Deployment, Setup, deployed
+from tests.support.example_processes import invoked
+from tests.support.foreign_services import NODE, Behaviour, Foreign, Wire, running
+from tests.support.patience import PATIENCE_S
+
+pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+
+needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed")
+each_wire = pytest.mark.parametrize(
+    "wire", ["text", "ndjson", pytest.param("ai-sdk", marks=needs_node)]
+)
+KINDS = {"text": "text/plain", "ndjson": "application/x-ndjson", "ai-sdk": "text/event-stream"}
+FIXED = "abcdefgh"
+HELLO = {"role": "user", "content": "Hello"}
+MESSAGES: dict[Wire, dict[str, Any]] = {
+    "text": HELLO,
+    "ndjson": HELLO,
+    "ai-sdk": {"role": "user", "parts": [{"type": "text", "text": "Hello"}]},
+}
+
+
+@dataclass(frozen=True)
+class World:
+    """A router before two services of one wire."""
+
+    wire: Wire
+    place: Deployment
+    legacy: Foreign
+    graph: Foreign
+
+    async def ask(self) -> tuple[aiohttp.ClientResponse, bytes]:
+        """Send a message; returns the response, and its body as far as it came."""
+        url, body = f"{self.place.url}/api/assistant", b""
+        asked = {"messages": [MESSAGES[self.wire]]}
+        async with self.place.session.post(url, json=asked) as response:
+            try:
+                async for piece in response.content.iter_any():
+                    body += piece
+            except aiohttp.ClientError:
+                body += b"(broken off)"
+        await self.place.settled()
+        return response, body
+
+    async def set_up(self, *, legacy: Behaviour | None = None, **graph: Any) -> None:
+        """Let both services call their model through the gateway; graph may break."""
+        model = f"{self.place.url}/v1"
+        old = legacy or Behaviour()
+        old.model = model
+        await self.legacy.set_up(old)
+        await self.graph.set_up(Behaviour(model=model, **graph))
+
+    def said(self, body: bytes) -> str:
+        """Read the answer, as a strict client of the wire does."""
+        if self.wire == "ai-sdk":
+            return use_chat(body)
+        reader = WireReader(EventDecoder(built_in()[self.wire]))
+        return "".join(event.text() or "" for event in (*reader.feed(body), *reader.flush()))
+
+
+def use_chat(body: bytes) -> str:
+    """Read a UI message stream as `useChat` does: a piece of an unknown part is an error."""
+    parts: dict[str, str] = {}
+    opened: set[str] = set()
+    *frames, last, nothing = body.split(b"\n\n")
+    assert (last, nothing) == (b"data: [DONE]", b"")
+    for frame in frames:
+        if frame.startswith(b":"):
+            continue
+        part = json.loads(frame.removeprefix(b"data: "))
+        kind, name = part["type"], part.get("id", "")
+        if kind == "text-start":
+            opened.add(name)
+        elif kind == "text-delta":
+            assert name in opened, "a piece of a part that has not begun"
+            parts[name] = parts.get(name, "") + part["delta"]
+        elif kind == "text-end":
+            opened.remove(name)
+    assert not opened
+    return "".join(parts.values())
+
+
+@asynccontextmanager
+async def world(folder: Path, wire: Wire, rollout: str, more: str = "") -> AsyncIterator[World]:
+    """Start two services, and a router with their flow; legacy is the fallback."""
+    async with AsyncExitStack() as opened:
+        legacy, graph = [await opened.enter_async_context(running(wire)) for _ in range(2)]
+        flow = f"""
+[gateway]
+enabled = true
+[stacks.legacy]
+url = "{legacy.url}/"
+resumable = true
+[stacks.graph]
+url = "{graph.url}/"
+shadow_safe = true
+[flows.assistant]
+path = "/api/assistant"
+dialect = "{wire}"
+enable_langgraph = true
+{rollout}
+{more}
+"""
+        setup = Setup(more=flow, stack="legacy")
+        place = await opened.enter_async_context(deployed(folder, setup))
+        yield World(wire, place, legacy, graph)
+
+
+MIRRORED = "langgraph_percent = 0\nshadow_percent = 100"
+ON_GRAPH = "langgraph_percent = 100"
+
+
+@each_wire
+async def test_served_mirrored_and_compared(tmp_path: Path, wire: Wire) -> None:
+    """The client gets the service's own bytes; other pieces are equal, another text is found."""
+    async with world(tmp_path, wire, MIRRORED) as here:
+        await here.graph.set_up(Behaviour(every=3))
+        response, body = await here.ask()
+        assert (response.status, response.content_type) == (200, KINDS[wire])
+        assert here.said(body) == FIXED
+        assert response.headers.get("x-vercel-ai-ui-message-stream") == (
+            "v1" if wire == "ai-sdk" else None
+        )
+        runs = await here.place.lines()
+        assert [(run.role, run.stack, run.outcome) for run in runs] == [
+            ("serving", "legacy", "completed"),
+            ("shadow", "graph", "completed"),
+        ]
+        assert "".join(frame for _, frame in runs[0].frames).encode() == body
+        config = here.place.watched.path
+        places = str(tmp_path / "captures"), "--config", str(config)
+        said = await invoked("diff", *places, "-o", str(tmp_path / "equal"))
+        assert said.exit_code == 0, said.output
+        await here.graph.set_up(Behaviour(says="Well: "))
+        await here.ask()
+        await here.place.lines()
+        said = await invoked("diff", *places, "-o", str(tmp_path / "different"))
+        assert said.exit_code == 1, said.output
+        assert "1 of 2 pairs differs, from 1 cause" in said.output
+        assert "Final text differs" in said.output
+
+
+@each_wire
+async def test_a_shadow_gets_the_models_answer_from_the_tape(tmp_path: Path, wire: Wire) -> None:
+    """The model is asked once, and the pair is equal, however each of them cuts the answer."""
+    async with world(tmp_path, wire, MIRRORED) as here:
+        await here.set_up(every=3)
+        await here.ask()
+        assert here.place.model_calls == 1
+        serving, shadow = await here.place.lines()
+        assert [play.how for play in (*serving.plays, *shadow.plays)] == ["live", "exact"]
+        config = str(here.place.watched.path)
+        out = str(tmp_path / "out")
+        places = str(tmp_path / "captures"), "-o", out, "--config", config
+        said = await invoked("diff", *places)
+        assert said.exit_code == 0, said.output
+
+
+@each_wire
+async def test_failed_over_before_the_first_byte(tmp_path: Path, wire: Wire) -> None:
+    """As if the other one had been asked."""
+    async with world(tmp_path, wire, ON_GRAPH) as here:
+        await here.graph.set_up(Behaviour(breaks=0))
+        response, body = await here.ask()
+        assert response.status == 200
+        assert response.headers["x-cutover-served"].startswith("legacy ")
+        assert here.said(body) == FIXED
+
+
+@each_wire
+@pytest.mark.parametrize(("breaks", "every"), [(1, 3), (4, 2), (3, 1)])
+async def test_taken_over_in_the_middle_of_the_text(
+    tmp_path: Path, wire: Wire, breaks: int, every: int
+) -> None:
+    """One stream with the whole text once; the model is asked once."""
+    async with world(tmp_path, wire, ON_GRAPH) as here:
+        await here.set_up(legacy=Behaviour(every=every), breaks=breaks)
+        response, body = await here.ask()
+        assert response.headers["x-cutover-served"].startswith("graph ")
+        assert here.place.model_calls == 1
+        first, second = await here.place.lines()
+        assert (first.outcome, first.served) == ("truncated", "legacy")
+        assert (second.role, second.outcome) == ("fallback", "completed")
+        whole = "".join(
+            json.loads(bytes(item)).get("text", "") for item in (first.tape or ())[0].items
+        )
+        assert here.said(body) == whole != ""
+        # The other two have no comments.
+        assert (b": served-by legacy" in body) == (wire == "ai-sdk")
+        assert here.place.services.router.counts.takeovers == 1
+
+
+BROKEN = {
+    "text": b"(broken off)",
+    "ndjson": b'{"error":"the answer broke off: internal"}\n',
+    "ai-sdk": b'data: {"type":"error","errorText":"the answer broke off: internal"}\n\n'
+    b"data: [DONE]\n\n",
+}
+
+
+@each_wire
+@pytest.mark.parametrize(
+    ("legacy", "error"),
+    [
+        pytest.param(Behaviour(says="Well: "), "prefix_mismatch", id="another text"),
+        pytest.param(Behaviour(breaks=1), "connection_lost", id="breaks off, too"),
+        pytest.param(Behaviour(breaks=0), "bad_status", id="does not answer"),
+    ],
+)
+async def test_where_nothing_can_continue_the_stream_it_ends_honestly(
+    tmp_path: Path, wire: Wire, legacy: Behaviour, error: str
+) -> None:
+    """In the words of the wire; plain text has none, and the connection breaks."""
+    async with world(tmp_path, wire, ON_GRAPH) as here:
+        await here.set_up(legacy=legacy, breaks=3)
+        _, body = await here.ask()
+        assert body.endswith(BROKEN[wire])
+        _, second = await here.place.lines()
+        assert second.error is not None
+        assert second.error.code == error
+
+
+@each_wire
+async def test_the_doctor_says_what_works(tmp_path: Path, wire: Wire) -> None:
+    """Takeover, too."""
+    async with world(tmp_path, wire, ON_GRAPH) as here:
+        said = await invoked("doctor", "--config", str(here.place.watched.path))
+        shown = " ".join(said.output.split())
+        assert "takeover yes legacy continues the text" in shown
+        framing = built_in()[wire].framing
+        assert f"declared: {framing}, ends with" in shown
+
+
+@each_wire
+async def test_loaded_where_the_configuration_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wire: Wire
+) -> None:
+    """Each stream is whole and has words."""
+    monkeypatch.setattr("loadtests.runner.WARM_UP_SECONDS", 0.25)
+    async with world(tmp_path, wire, MIRRORED) as here:
+        config = here.place.watched.path
+        urls = configured_urls(settings_at(config), flows_at(config)["assistant"])
+        assert urls == tuple(f"{one.url}/api/assistant" for one in (here.legacy, here.graph))
+        messages = tmp_path / "messages.jsonl"
+        messages.write_bytes(json.dumps({"messages": [MESSAGES[wire]]}).encode())
+        plan = LoadPlan(
+            targets=load_targets("", urls, ((), ()), ""),
+            messages=messages,
+            rate=20.0,
+            seconds=1.0,
+            pairs=1,
+            engine="open",
+            flow="assistant",
+            declared=declared_at(config, "assistant"),
+            patience=PATIENCE_S,
+        )
+        report = await run_load(plan, tmp_path / "load")
+    for stack in report.stacks:
+        words = next(metric for metric in stack.metrics if metric.name == "ttft")
+        assert dict(stack.endings) == {"complete": stack.requests}
+        assert words.n == stack.requests > 0
