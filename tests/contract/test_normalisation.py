@@ -17,7 +17,7 @@ JSON = dict[str, Any]
 
 texts = st.text(max_size=8)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | texts,
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-9, 9) | texts,
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(texts, inner, max_size=2),
     max_leaves=4,
 )
@@ -51,9 +51,9 @@ def tool_call(name: str, tool: str, arguments: JSON) -> JSON:
     return {"id": name, "type": "function", "function": function}
 
 
-def args(messages: list[JSON], **more: Any) -> bytes:
+def args(messages: list[JSON], model: str = "m", **more: Any) -> bytes:
     """Write the arguments of a passed call."""
-    return json.dumps({"model_id": "m", "messages": messages, "more": more}).encode()
+    return json.dumps({"model_id": model, "messages": messages, "more": more}).encode()
 
 
 def rewritten(messages: list[JSON], draw: st.DataObject) -> list[JSON]:
@@ -65,12 +65,16 @@ def rewritten(messages: list[JSON], draw: st.DataObject) -> list[JSON]:
             message["content"] = draw.draw(st.sampled_from([None, ""]))
             if draw.draw(flag):
                 del message["content"]
-            for call in message["tool_calls"]:
+            for number, call in enumerate(message["tool_calls"]):
                 others.setdefault(call["id"], f"id-{len(others)}")
                 call["id"] = others[call["id"]]
                 if draw.draw(flag):
-                    text = json.loads(call["function"]["arguments"])
+                    call["index"] = number
+                if draw.draw(flag):
+                    text = json.loads(call["function"]["arguments"], parse_int=float)
                     call["function"]["arguments"] = json.dumps(text, separators=(",", ":"))
+                if call["function"]["arguments"] == "{}":
+                    call["function"]["arguments"] = draw.draw(st.sampled_from(["", "{ }"]))
         elif draw.draw(flag):
             message["content"] = [{"type": "text", "text": message["content"]}]
         if "tool_call_id" in message:
@@ -88,8 +92,13 @@ def test_a_conversation_written_otherwise_is_the_same_call(
     messages: list[JSON], data: st.DataObject
 ) -> None:
     """Whichever habits a library has, in every combination."""
-    more = {name: None for name in ("stop", "user") if data.draw(st.booleans())}
-    one, other = args(messages, seed=7), args(rewritten(messages, data), seed=7, n=1, **more)
+    more: JSON = {name: None for name in ("stop", "user") if data.draw(st.booleans())}
+    tools = data.draw(st.lists(values, max_size=1))
+    if tools:
+        more["tool_choice"] = data.draw(st.sampled_from(["auto", None]))
+    one = args(messages, seed=7, temperature=1, max_tokens=9, tools=tools)
+    habits: JSON = {"seed": 7.0, "temperature": 1.0, "max_completion_tokens": 9, "n": 1}
+    other = args(rewritten(messages, data), **more, **habits, tools=tools)
     assert normal_args(one) == normal_args(other)
     assert normal_args(normal_args(one)) == normal_args(normal_args(other))
 
@@ -108,6 +117,10 @@ def _number_as_text(messages: list[JSON]) -> None:
 
 def _broken_arguments(messages: list[JSON]) -> None:
     messages[1]["tool_calls"][0]["function"]["arguments"] = '{"city": "Ulm", "days": 2'
+
+
+def _index_of_another(messages: list[JSON]) -> None:
+    messages[1]["tool_calls"][0]["index"] = 1
 
 
 def _arguments_as_object(messages: list[JSON]) -> None:
@@ -164,6 +177,7 @@ SEEDED = [
         _argument,
         _number_as_text,
         _broken_arguments,
+        _index_of_another,
         _arguments_as_object,
         _results_swapped,
     ),
@@ -203,11 +217,49 @@ def test_what_is_asked_otherwise_is_another_call(change: Callable[[list[JSON]], 
 
 
 @pytest.mark.parametrize(
-    "more", [{"temperature": 0}, {"n": 2}, {"stop": []}, {"tools": []}, {"seed": 8}]
+    "more",
+    [
+        *({"temperature": 0}, {"n": 2}, {"stop": []}, {"tools": []}, {"seed": 8}),
+        *({"tool_choice": "auto"}, {"max_tokens": 9, "max_completion_tokens": 8}),
+    ],
 )
 def test_parameters_count(more: JSON) -> None:
-    """Only what is null, or the one answer there always is, is as if not sent."""
+    """Only what is null, or says what is so without it, is as if not sent."""
     assert normal_args(args(MESSAGES, **more)) != normal_args(args(MESSAGES))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("0", "0.0", True),
+        ("0.5", "5e-1", True),
+        ("0", "0.5", False),
+        ("9007199254740993", "9007199254740993.0", False),
+        ("0", "1e999", False),
+    ],
+)
+def test_numbers_count_by_their_value(one: str, other: str, alike: bool) -> None:
+    """As far as a float has that value, in settings and in arguments of tools."""
+    plain = args(MESSAGES, seed=55)
+    in_call = json.dumps({"days": 55}).encode()
+    for call, here in ((plain, b"55"), (args(_with_arguments(in_call)), b"55")):
+        forms = [normal_args(call.replace(here, number.encode())) for number in (one, other)]
+        assert (forms[0] == forms[1]) == alike
+
+
+def _with_arguments(text: bytes) -> list[JSON]:
+    messages = copy.deepcopy(MESSAGES)
+    messages[1]["tool_calls"][0]["function"]["arguments"] = text.decode()
+    return messages
+
+
+def test_a_developer_is_the_system_of_the_o_models_alone() -> None:
+    """ChatOpenAI renames the role for these, by their names."""
+    other = copy.deepcopy(MESSAGES)
+    other[0]["role"] = "developer"
+    for model, alike in (("o3-mini", True), ("gpt-4o", False), ("olmo", False)):
+        forms = {normal_args(args(messages, model)) for messages in (MESSAGES, other)}
+        assert (len(forms) == 1) == alike
 
 
 def test_nulls_inside_schemas_and_arguments_count() -> None:
@@ -235,7 +287,9 @@ def test_each_fold_is_told() -> None:
         for call in message.get("tool_calls", [message]):
             name = "id" if "id" in call else "tool_call_id"
             call[name] += "1"
-    one, changed = normal_call(args(MESSAGES)), normal_call(args(other))
+    other[0]["role"] = "developer"
+    one = normal_call(args(MESSAGES, "o3", temperature=1, max_tokens=9))
+    changed = normal_call(args(other, "o3", temperature=1.0, max_completion_tokens=9))
     assert one.args == changed.args
     assert folds_between(one, changed) == set(FOLDS)
     assert folds_between(one, one) == set()
