@@ -251,11 +251,11 @@ async def deployed(folder: Path, setup: Setup | None = None) -> AsyncIterator[De
 
 
 @asynccontextmanager
-async def listening(uvicorn: Server) -> AsyncIterator[str]:
+async def listening(uvicorn: Server, port: int = 0) -> AsyncIterator[str]:
     """Serve without uvicorn's loop, which ticks ten times a second and takes the signals."""
     uvicorn.config.load()
     uvicorn.lifespan = uvicorn.config.lifespan_class(uvicorn.config)
-    own = listen("127.0.0.1", 0)
+    own = listen("127.0.0.1", port)
     await uvicorn.startup([own])
     try:
         yield address(own)
