@@ -51,6 +51,11 @@ def blocks(page: Path, heading: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
 
 
+def fenced(text: str) -> list[tuple[str, str]]:
+    """Return all blocks of a text in their order, with their languages."""
+    return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
 def typed(block: str) -> Iterator[Typed]:
     """Read a block: each command with all that is shown before the next."""
     for part in re.split(rf"^{re.escape(PROMPT)}", block, flags=re.MULTILINE)[1:]:
