@@ -150,19 +150,24 @@ def open_workers(
 
     Raises `ConfigRefused` for a variable that is not set.
     """
-    threads = WorkerThreads()
-    stack.callback(threads.close)
+
+    def threads() -> WorkerThreads:
+        """Return threads for one worker: where a disk hangs, a release can still go back."""
+        own = WorkerThreads()
+        stack.callback(own.close)
+        return own
+
     actions = dict[tuple[str, str], Action]()
     actions |= SystemWorker(
-        threads,
+        threads(),
         shown=settings.system,
         root=_folder(settings.root),
         temporary_root=_folder(settings.temporary_root),
     ).actions()
-    actions |= NetworkWorker(threads, settings.hosts).actions()
+    actions |= NetworkWorker(threads(), settings.hosts).actions()
     if settings.engine:
         actions |= ContainerWorker(
-            threads,
+            threads(),
             settings.engine,
             settings.containers,
             seconds=settings.seconds,
@@ -170,7 +175,7 @@ def open_workers(
         ).actions()
     if settings.deploy.root:
         deployment = _deployment(settings.deploy, settings.output_bytes, environ)
-        actions |= DeployWorker(threads, deployment).actions()
+        actions |= DeployWorker(threads(), deployment).actions()
     workers = WorkerRegistry(actions, seconds=settings.seconds, limits=settings.limits)
     stack.push_async_callback(workers.aclose)
     return workers

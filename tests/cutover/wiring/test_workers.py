@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -80,6 +82,33 @@ async def test_a_deployment_gets_the_variables_it_names(tmp_path: Path) -> None:
         assert (tmp_path / "root" / "current" / "token").read_text() == "t;1 a"
         with pytest.raises(ConfigRefused, match="TOKEN: not set"):
             open_workers(section, {}, stack)
+
+
+async def test_a_worker_that_hangs_keeps_no_other_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has threads of its own: a release must be able to go back."""
+    (tmp_path / "source").mkdir()
+    text = COMMANDS.format(folder=tmp_path).replace("[workers]", '[workers]\nhosts = ["*"]')
+    loop, asked, over = asyncio.get_running_loop(), asyncio.Semaphore(0), threading.Event()
+
+    def hang(*_: object, **__: object) -> list[object]:
+        loop.call_soon_threadsafe(asked.release)
+        over.wait()
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        workers = open_workers(settings(text).workers, {"TOKEN": "t"}, stack)
+        for _ in range(20):
+            group.create_task(instruct(workers, "network.reach", host="h", port=80))
+        try:
+            for _ in range(8):  # as many as a worker has threads
+                await asked.acquire()
+            _, result = await instruct(workers, "deploy.plan")
+        finally:
+            over.set()
+    assert result.ok, result
 
 
 @pytest.mark.slow
