@@ -109,14 +109,14 @@ def _open_below(folder: int, name: str, path: str) -> int:
     except FileNotFoundError as failure:
         raise NoSuchFile(path, "folder") from failure
     except OSError as failure:
-        if is_link(folder, name):
+        if _is_link(folder, name):
             raise OutsideRoot(path, reason="it is a symbolic link") from failure
         if isinstance(failure, NotADirectoryError):
             raise NoSuchFile(path, "folder") from failure
         raise
 
 
-def is_link(folder: int, name: str) -> bool:
+def _is_link(folder: int, name: str) -> bool:
     """Whether a name in an open folder is a symbolic link."""
     try:
         return stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode)

@@ -106,20 +106,20 @@ class DeployWorker:
         source = await self._threads.stoppable(partial(read_source, self._deployment.source))
         name = name or source.digest
         built = await self._threads.run(self._releases.built, name)
-        data = {
-            "release": name,
-            "files": source.files,
-            "bytes": source.bytes,
-            "built": built,
-            "live": live,
-        }
         if name == live:
             message = f"nothing would change: {name!r} is live"
         else:
             message = f"{name!r} would have {source.files} files, {size(source.bytes)}"
             message += ", and is built already" if built else ""
             message += f"; {live!r} is live" if live else "; no release is live"
-        return WorkerResult(ok=True, message=message, data=data)
+        return _done(
+            message,
+            release=name,
+            files=source.files,
+            bytes=source.bytes,
+            built=built,
+            live=live,
+        )
 
     async def build(self, arguments: Arguments, report: ReportLine) -> WorkerResult:
         """Build a release from the source; one that is built is left as it is.
@@ -129,7 +129,7 @@ class DeployWorker:
         name = release_name(str(arguments["release"]))
         async with self._exclusive(report):
             if await self._threads.run(self._releases.built, name):
-                return self._done(f"{name!r} is built already", release=name)
+                return _done(f"{name!r} is built already", release=name)
             folder = await self._threads.whole(self._releases.begin, name)
             try:
                 copy = partial(copy_source, self._deployment.source, folder, report=report)
@@ -140,7 +140,7 @@ class DeployWorker:
                 await self._threads.whole(self._releases.finish, folder, name)
             finally:
                 await self._threads.whole(partial(shutil.rmtree, ignore_errors=True), folder)
-        return self._done(f"{name!r} is built", release=name, left_out=end.left_out)
+        return _done(f"{name!r} is built", release=name, left_out=end.left_out)
 
     async def release(self, arguments: Arguments, report: ReportLine) -> WorkerResult:
         """Make a built release live; it is not verified yet."""
@@ -148,12 +148,12 @@ class DeployWorker:
         async with self._exclusive(report):
             live, built = await self._threads.run(self._live_and_built, name)
             if name == live and built:
-                return self._done(f"{name!r} is live already", release=name, previous=name)
+                return _done(f"{name!r} is live already", release=name, previous=name)
             seconds = self._deployment.check_seconds + _MARGIN_SECONDS
             release = partial(self._releases.release, name, self._wall(), seconds)
             previous = await self._threads.whole(release)
         message = f"{name!r} is live, and not verified yet"
-        return self._done(message, release=name, previous=previous)
+        return _done(message, release=name, previous=previous)
 
     async def verify(self, arguments: Arguments, report: ReportLine) -> WorkerResult:
         """Check the release that was made live; where that fails, the one before is live again.
@@ -165,7 +165,7 @@ class DeployWorker:
             live, note = await self._threads.run(self._live_and_note)
             if note is None:
                 if name == live:
-                    return self._done(f"{name!r} is verified already", release=name, live=live)
+                    return _done(f"{name!r} is verified already", release=name, live=live)
                 message = f"{name!r} is not live: there is nothing to verify"
                 return _failed("nothing_to_verify", message, release=name, live=live)
             passed, back = False, ""
@@ -177,13 +177,12 @@ class DeployWorker:
                     _, back = left
             if failure is not None:
                 again = f"{back!r} is live again" if back else "no release is live, as before"
-                data = {**failure.data, "release": name, "live": back}
-                message = f"{failure.message}; {again}"
-                return WorkerResult(ok=False, message=message, code=failure.code, data=data)
+                facts = {**failure.data, "release": name, "live": back}
+                return _failed(failure.code, f"{failure.message}; {again}", **facts)
             await self._threads.whole(self._releases.verified, name)
             old = await self._threads.whole(self._prune, report)
         removed = f"; removed {', '.join(old)}" if old else ""
-        return self._done(f"{name!r} is live and verified{removed}", release=name, live=name)
+        return _done(f"{name!r} is live and verified{removed}", release=name, live=name)
 
     async def rollback(self, arguments: Arguments, report: ReportLine) -> WorkerResult:
         """Go back to the release before, from the one that is named, if that is live.
@@ -198,14 +197,14 @@ class DeployWorker:
             abandoned = note is not None and note.abandoned(self._wall())
             left = {live, note.release if note is not None else live}
             if named and named not in left and not abandoned:
-                return self._done(f"{named!r} is not live: {live!r} is", live=live)
+                return _done(f"{named!r} is not live: {live!r} is", live=live)
             back = await self._threads.whole(self._releases.roll_back)
         if back is None:
             message = f"no verified release came before {live!r}" if live else "no release is live"
             return _failed("nothing_to_roll_back", message, live=live)
         gone, target = back
         again = f"{target!r} is live again" if target else "no release is live"
-        return self._done(f"left {gone!r}: {again}", left=gone, live=target)
+        return _done(f"left {gone!r}: {again}", left=gone, live=target)
 
     @asynccontextmanager
     async def _exclusive(self, report: ReportLine, verified: str = "") -> AsyncIterator[None]:
@@ -298,9 +297,6 @@ class DeployWorker:
         except FileNotFoundError as failure:
             raise NoSuchFile(command[0], "program") from failure
 
-    def _done(self, message: str, **data: Any) -> WorkerResult:
-        return WorkerResult(ok=True, message=message, data=data)
-
 
 async def _answers(url: str, report: ReportLine) -> None:
     """Request a URL until it is answered with 2xx."""
@@ -319,6 +315,10 @@ async def _answers(url: str, report: ReportLine) -> None:
                 report(told)
             answer = told
             await asyncio.sleep(BETWEEN_REQUESTS)
+
+
+def _done(message: str, **data: Any) -> WorkerResult:
+    return WorkerResult(ok=True, message=message, data=data)
 
 
 def _failed(code: str, message: str, **data: Any) -> WorkerResult:

@@ -20,7 +20,7 @@ from contract.workers import (
 )
 from effects.loop_time import limit
 from effects.tasks import ANYTHING, CANCELLED, ended
-from effects.workers.action import Action, ActionFailed, Arguments, ReportLine
+from effects.workers.action import Action, ActionFailed, ReportLine
 from effects.workers.progress import ProgressBounds, ProgressLines, shown
 
 log = logging.getLogger(__name__)
@@ -94,21 +94,13 @@ class WorkerRegistry:
         known = WORKER_ACTIONS.get(key)
         if known is None:
             return _failure("unknown_action", f"there is no action {'.'.join(key)!r}")
-        try:
-            arguments = complete_arguments(known, call.args)
-        except BadWorkerArguments as wrong:
-            return _failure("bad_arguments", str(wrong))
-        action = self._actions.get(key)
-        if action is None:
-            return _failure("not_configured", f"{'.'.join(key)!r} is not configured here")
-        return await self._within_limit(known, action, arguments, report)
-
-    async def _within_limit(
-        self, known: WorkerAction, action: Action, arguments: Arguments, report: ReportLine
-    ) -> WorkerResult:
-        seconds = self._limits.get((known.worker, known.name), self._seconds)
+        seconds = self._limits.get(key, self._seconds)
         scope = limit(seconds)
         try:
+            arguments = complete_arguments(known, call.args)
+            action = self._actions.get(key)
+            if action is None:
+                return _failure("not_configured", f"{'.'.join(key)!r} is not configured here")
             async with scope:
                 return _storable(await action(arguments, report))
         except BadWorkerArguments as wrong:
