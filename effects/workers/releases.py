@@ -167,9 +167,9 @@ class Releases:
         return self._releases / name
 
     def built(self, name: str) -> bool:
-        """Whether there is a release of a name."""
+        """Whether there is a release of a name; what is no name of one is none."""
         with suppress(FileNotFoundError):
-            return stat.S_ISDIR(self.path(name).lstat().st_mode)
+            return bool(_NAME.fullmatch(name)) and stat.S_ISDIR(self.path(name).lstat().st_mode)
         return False
 
     def begin(self, name: str) -> Path:
@@ -196,10 +196,9 @@ class Releases:
         if not self.built(name):
             raise NoSuchFile(name, "release")
         before, state = self.live, self.state
-        if before and self.built(before):
+        before = before if self.built(before) else ""
+        if before:
             self._link(_BACK, before)
-        else:
-            before = ""
         note = UnverifiedRelease(
             release=name,
             previous=before,
@@ -253,7 +252,7 @@ class Releases:
         ages = {
             one.name: one.lstat().st_mtime
             for one in self._releases.iterdir()
-            if _NAME.fullmatch(one.name) and self.built(one.name)
+            if self.built(one.name)
         }
         newest = sorted(ages, key=lambda name: (name in needed, ages[name]), reverse=True)
         old = tuple(name for name in newest[keep:] if name not in needed)

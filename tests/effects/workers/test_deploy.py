@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import shutil
 import sys
@@ -465,6 +466,20 @@ async def test_a_release_that_is_a_link_is_none(place: Place, tmp_path: Path) ->
     assert await place.code("plan") == ""
     (place.deployment.root / "releases" / "evil").symlink_to(tmp_path)
     assert await place.code("release", "evil") == "not_found"
+
+
+@pytest.mark.parametrize("previous", ["../../outside", "/", "..", "a/../../../outside"])
+async def test_a_note_leads_to_releases_alone(place: Place, tmp_path: Path, previous: str) -> None:
+    """A build or a check can write it: `current` never leads elsewhere."""
+    (tmp_path / "outside").mkdir()
+    assert await place.code("build", "a") == ""
+    assert await place.code("release", "a") == ""
+    state = place.deployment.root / "deployment.json"
+    note = json.loads(state.read_text())
+    note["unverified"]["previous"] = previous
+    state.write_text(json.dumps(note))
+    assert await place.code("rollback") == "state_damaged"
+    assert place.live == "a"
 
 
 async def test_a_damaged_note_is_told(place: Place) -> None:
