@@ -178,7 +178,8 @@ class FlowSpec:
     A flow that `opens_sessions` receives the name of each: all turns are routed by it, the first
     one too. `events` is the union of structs; None in a declared flow, which is known by its
     dialect alone. `earlier_defaults` are values of options that are `always_recorded`, by name:
-    those of a record of an earlier version, which does not state them.
+    those of a record of an earlier version, which does not state them. `example` is the JSON text
+    of a request of a declared flow, "" where none is configured.
     """
 
     name: str
@@ -198,6 +199,7 @@ class FlowSpec:
     grace_seconds: float = 0.0
     opens_sessions: bool = False
     earlier_defaults: Mapping[str, Any] = field(default_factory=dict)
+    example: str = ""
     decoder: EventDecoder = field(init=False, repr=False, compare=False)
     _texts: Mapping[str, Path] = field(init=False, repr=False, compare=False)
 

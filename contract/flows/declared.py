@@ -14,11 +14,15 @@ from contract.wire import Dialect, FailureFrame
 
 
 class DeclaredFlow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A flow as configured: its path, its wire, and what requests are routed by."""
+    """A flow as configured: its path, its wire, and what requests are routed by.
+
+    `example` is the JSON text of a request, "" where none is configured.
+    """
 
     path: str
     dialect: Dialect
     route_keys: dict[str, str] = {}
+    example: str = ""
 
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,6 +44,7 @@ def declared_spec(name: str, declared: DeclaredFlow) -> FlowSpec:
         failure=DeclaredFailure(dialect),
         encode=_frame,
         route_keys=declared.route_keys,
+        example=declared.example,
     )
 
 

@@ -8,6 +8,7 @@ from ipaddress import ip_address, ip_network
 from typing import Annotated
 from urllib.parse import urlsplit
 
+import msgspec
 from pydantic import AfterValidator
 
 from router.config.errors import ConfigRefused
@@ -122,6 +123,17 @@ def _check_flow_path(value: str) -> str:
     return value
 
 
+def _check_example(value: str) -> str:
+    try:
+        sound = not value or isinstance(msgspec.json.decode(value), dict)
+    except (msgspec.DecodeError, RecursionError):
+        sound = False
+    if not sound:
+        message = 'must be a JSON object in quotes: \'{"message": "Hello"}\''
+        raise ValueError(message)
+    return value
+
+
 def _check_folder(value: str) -> str:
     return _refuse_password(value, "leave it to the variables or files its store reads by itself")
 
@@ -143,6 +155,8 @@ BodyField = Annotated[
         r"[^.\s]+(?:\.[^.\s]+)*", "must be a field of the body: session_id, or conversation.id"
     ),
 ]
+ExampleBody = Annotated[str, AfterValidator(_check_example)]
+"""The JSON text of a request; "" is none."""
 Network = Annotated[str, AfterValidator(_check_network)]
 Host = Annotated[str, AfterValidator(lambda one: _check_network(one) if "/" in one else one)]
 """A pattern of names, an address or a network."""

@@ -29,6 +29,7 @@ class ConfigRefused(CutoverError):
         self.where = where
         self.key = key
         self.why = why
+        self.shown = shown
 
 
 def display_value(key: str, value: object) -> str:

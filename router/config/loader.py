@@ -21,7 +21,7 @@ from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.operations import TOOLS_RUN, WRITES
 from contract.wire import Dialect, built_in, dialect_in
 from router.config.addresses import on_loopback
-from router.config.capabilities import stack_faults
+from router.config.capabilities import has_stack, stack_faults
 from router.config.errors import ConfigRefused, display_value, unknown_name
 from router.config.schema import (
     FLAG_KINDS,
@@ -81,6 +81,7 @@ def parse_settings(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Sett
     flows = _flows(_subtable(table, "flows", where), where, specs)
     settings = convert_table({**table, "flows": flows}, Settings, where)
     _check_references(settings, where)
+    _check_paths(settings, where, specs)
     faults = (*_conflicts(settings), *_tool_faults(settings), *_worker_faults(settings))
     for key, why in (*faults, *stack_faults(settings)):
         raise ConfigRefused(where, key, why, _shown(table, key))
@@ -182,20 +183,19 @@ def _flows(
 ) -> dict[str, FlowSettings]:
     """Read every built-in flow and those declared in the file."""
     tables = {name: _subtable(table, name, where, "flows.") for name in table}
-    paths = {spec.path: name for name, spec in specs.items()}
+    paths: dict[str, str] = {}
     keys = FlowDeclaration.model_fields.keys()
     found = {name: _flow(tables.get(name, {}), spec, where) for name, spec in specs.items()}
-    for name in tables.keys() - specs.keys():
+    for name in (name for name in tables if name not in specs):
         declaration = {key: value for key, value in tables[name].items() if key in keys}
         rollout = {key: value for key, value in tables[name].items() if key not in keys}
         if not {"path", "dialect"} & declaration.keys():
             refused = unknown_name(where, f"flows.{name}", specs, "flow")
             why = f"{refused.why}; one of your own needs a path and a dialect"
             raise ConfigRefused(where, refused.key, why)
-        flow = _declared(name, declaration, where)
+        flow = _declared(name, declaration, where, specs)
         if flow.path in paths:
-            why = f"already the path of flow {paths[flow.path]!r}"
-            raise ConfigRefused(where, f"flows.{name}.path", why, repr(flow.path))
+            raise _path_taken(where, name, flow.path, paths[flow.path])
         paths[flow.path] = name
         settings = _flow(rollout, declared_spec(name, flow), where)
         if settings.prompts:
@@ -203,6 +203,11 @@ def _flows(
             raise ConfigRefused(where, f"flows.{name}.prompts", why, repr(settings.prompts))
         found[name] = settings.model_copy(update={"declared": flow})
     return found
+
+
+def _path_taken(where: str, name: str, path: str, other: str) -> ConfigRefused:
+    why = f"already the path of flow {other!r}"
+    return ConfigRefused(where, f"flows.{name}.path", why, repr(path))
 
 
 def _flow(table: dict[str, Any], spec: FlowSpec, where: str) -> FlowSettings:
@@ -262,7 +267,9 @@ def _options(
         raise ConfigRefused(where, key, reason, shown) from error
 
 
-def _declared(name: str, table: dict[str, Any], where: str) -> DeclaredFlow:
+def _declared(
+    name: str, table: dict[str, Any], where: str, specs: Mapping[str, FlowSpec]
+) -> DeclaredFlow:
     """Read what declares a flow: where it is served, and what its stream looks like."""
     if not _FLOW_NAME.fullmatch(name):
         why = "a name has letters, digits, _ and -, 64 at most"
@@ -270,19 +277,23 @@ def _declared(name: str, table: dict[str, Any], where: str) -> DeclaredFlow:
     declaration = convert_table(table, FlowDeclaration, where, f"flows.{name}.")
     return DeclaredFlow(
         path=declaration.path,
-        dialect=_dialect(name, table, where),
+        dialect=_dialect(name, table, where, specs),
         route_keys=declaration.route_keys,
+        example=declaration.example,
     )
 
 
-def _dialect(name: str, table: dict[str, Any], where: str) -> Dialect:
+def _dialect(
+    name: str, table: dict[str, Any], where: str, specs: Mapping[str, FlowSpec]
+) -> Dialect:
     """Read the dialect, with the grammar and the failure frames that stand beside it."""
+    known = {flow: spec.dialect for flow, spec in specs.items()} | built_in()
     key, dialect = f"flows.{name}.dialect", table["dialect"]
     beside = {part: table[part] for part in ("grammar", "failure") if part in table}
     if isinstance(dialect, str):
-        if dialect not in built_in():
-            raise unknown_name(where, key, built_in(), "dialect", dialect)
-        dialect = msgspec.to_builtins(built_in()[dialect])
+        if dialect not in known:
+            raise unknown_name(where, key, known, "dialect", dialect)
+        dialect = msgspec.to_builtins(known[dialect])
     elif not isinstance(dialect, dict):
         why = "must be the name of a dialect, or a table"
         raise ConfigRefused(where, key, why, display_value(key, dialect))
@@ -315,6 +326,20 @@ def _check_references(settings: Settings, where: str) -> None:
                 raise unknown_name(where, f"stacks.{stack}.paths.{flow}", settings.flows, "flow")
             for flow in sorted(place.flows - settings.flows.keys()):
                 raise unknown_name(where, f"stacks.{stack}.flows", settings.flows, "flow", flow)
+
+
+def _check_paths(settings: Settings, where: str, specs: Mapping[str, FlowSpec]) -> None:
+    """Raise `ConfigRefused` where a declared flow has the path of a built-in one that is there.
+
+    A built-in flow that no stack has is not offered, and leaves its path to others.
+    """
+    for name, flow in settings.flows.items():
+        for other, spec in specs.items():
+            clash = flow.declared is not None and flow.declared.path == spec.path
+            if clash and has_stack(other, settings):
+                refused = _path_taken(where, name, spec.path, other)
+                why = f"{refused.why}; flows = [{name!r}] in [stacks.…] says that they lack it"
+                raise ConfigRefused(where, refused.key, why, refused.shown)
 
 
 def _conflicts(settings: Settings) -> Iterator[tuple[str, str]]:

@@ -32,6 +32,7 @@ from router.config.addresses import (
     Coordination,
     Endpoint,
     Engine,
+    ExampleBody,
     FlowPath,
     Folder,
     HistoryStore,
@@ -236,6 +237,7 @@ class FlowDeclaration(Section):
     path: FlowPath
     dialect: Any
     route_keys: dict[str, BodyField] = {}
+    example: ExampleBody = ""
     grammar: Any = None
     failure: Any = None
 
