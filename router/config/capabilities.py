@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from decimal import Decimal
+from typing import Any, Literal, get_args
 
 from router.config.schema import FlowSettings, RemoteStackSettings, Settings, StackSettings
 from router.stack import IN_PROCESS, Powers, StackName
@@ -58,6 +59,11 @@ def is_offered(name: str, settings: Settings) -> bool:
     return flow.declared is not None or any(
         not _why_without(one, name, settings) for one in serving_stacks(flow)
     )
+
+
+def has_stack(name: str, settings: Settings) -> bool:
+    """Whether some stack may have the flow, serving or not: then its path is taken."""
+    return any(not _why_without(stack, name, settings) for stack in get_args(StackName))
 
 
 def stack_faults(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -205,3 +211,69 @@ def default_models(settings: Settings) -> list[tuple[str, str]]:
         for field in ("model_id", "vision_model_id")
         if (model_id := getattr(flow.options, field, None)) is not None
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A step in adopting two services: what it still needs, and what it gives then."""
+
+    name: str
+    needs: tuple[str, ...]
+    gives: Capability
+
+
+_MIRROR = ("stacks.graph.shadow_safe", "flows.{}.enable_langgraph", "flows.{}.shadow_percent")
+_SHARE = (
+    "flows.{}.enable_langgraph",
+    "flows.{}.langgraph_percent",
+    "flows.{}.langgraph_fallback",
+)
+_GATEWAY = "gateway.enabled"
+_RUNGS: tuple[tuple[str, StackName, str, tuple[str, ...]], ...] = (
+    ("mirror", "legacy", "shadow", _MIRROR),
+    ("gateway", "legacy", "shadow", (_GATEWAY, *_MIRROR)),
+    ("failover", "graph", "fallback", _SHARE),
+    ("takeover", "graph", "takeover", (_GATEWAY, "stacks.legacy.resumable", *_SHARE)),
+)
+"""By name: who serves, what is asked of the other stack, and the keys that it takes."""
+_SET = {"shadow_percent": Decimal(_ALL), "langgraph_percent": Decimal(1)}
+"""What a key is set to, if not to true."""
+
+
+def rungs_of(name: str, settings: Settings) -> tuple[Rung, ...]:
+    """Return what each step would give to a flow that both stacks serve behind an address."""
+    for stack in get_args(StackName):
+        place = settings.stacks.place(stack)
+        if not (isinstance(place, RemoteStackSettings) and place.serves(name)):
+            return ()
+    found = []
+    for rung, served, kind, keys in _RUNGS:
+        changed, needs = settings, []
+        for key in (key.format(name) for key in keys):
+            steps = tuple(key.split("."))
+            if not _value_at(settings, steps):
+                value = _SET.get(steps[-1], True)
+                changed = _changed(changed, steps, value)
+                needs.append(f"{key} = {str(value).lower()}")
+        if _GATEWAY in keys:
+            needs.append("base_url of their OpenAI clients at the router (gateway.md)")
+        by_stack = {able.served: able for able in capabilities_of(name, changed)}
+        if served in by_stack:
+            found.append(Rung(rung, tuple(needs), getattr(by_stack[served], kind)))
+    return tuple(found)
+
+
+def _value_at(holder: Any, steps: Sequence[str]) -> Any:
+    for step in steps:
+        holder = holder[step] if isinstance(holder, Mapping) else getattr(holder, step)
+    return holder
+
+
+def _changed(holder: Any, steps: Sequence[str], value: object) -> Any:
+    """Return a section with one key set to a value, somewhere below it."""
+    first, *rest = steps
+    if rest:
+        value = _changed(_value_at(holder, (first,)), rest, value)
+    if isinstance(holder, Mapping):
+        return {**holder, first: value}
+    return holder.model_copy(update={first: value})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from contract.flows.chat import CHAT
-from router.config.capabilities import Capabilities, capabilities_of
+from router.config.capabilities import Capabilities, capabilities_of, rungs_of
 from router.config.errors import ConfigRefused
 from router.config.loader import parse_settings
 from router.config.schema import (
@@ -148,3 +148,38 @@ def test_a_ramp_is_refused_only_where_no_shadow_can_run() -> None:
         "legacy is behind an address and not declared shadow_safe (stacks.legacy.shadow_safe = "
         "true declares that, called with x-cutover-role: shadow, it does nothing lasting)"
     )
+
+
+def rungs(legacy: Place, graph: Place, **flow: Any) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return what each step would give, and what it takes, by name."""
+    settings = Settings(
+        flows={"chat": FlowSettings(**flow)}, stacks=StackSettings(legacy=legacy, graph=graph)
+    )
+    return {one.name: (one.gives.answer, one.needs) for one in rungs_of("chat", settings)}
+
+
+def test_each_step_says_what_it_takes_from_here() -> None:
+    """Of two services of which nothing is declared: all can be had, and nothing is in force."""
+    on, share = "flows.chat.enable_langgraph = true", "flows.chat.langgraph_percent = 1"
+    shadow = ("stacks.graph.shadow_safe = true", on, "flows.chat.shadow_percent = 100")
+    gateway = "gateway.enabled = true"
+    clients = "base_url of their OpenAI clients at the router (gateway.md)"
+    assert rungs(FAR, FAR) == {
+        "mirror": ("yes", shadow),
+        "gateway": ("yes", (gateway, *shadow, clients)),
+        "failover": ("yes", (on, share)),
+        "takeover": ("yes", (gateway, "stacks.legacy.resumable = true", on, share, clients)),
+    }
+
+
+def test_what_is_in_force_takes_nothing_more() -> None:
+    """Whatever the shares are."""
+    flow = {"enable_langgraph": True, "shadow_percent": Decimal(5)}
+    found = rungs(FAR, SAFE, langgraph_percent=Decimal(2), **flow)
+    assert (found["mirror"], found["failover"]) == (("yes", ()), ("yes", ()))
+
+
+def test_steps_are_those_of_two_services() -> None:
+    """A stack of this process, or a service without the flow, has no such ladder."""
+    other = RemoteStackSettings(url="http://far", flows=frozenset({"other"}))
+    assert rungs(HERE, FAR) == rungs(FAR, HERE) == rungs(FAR, other) == {}

@@ -10,6 +10,7 @@ from contract.flow import FlowSpec
 from cutover.flows import flows_of
 from router.config.errors import ConfigRefused
 from router.config.watcher import SettingsWatcher
+from router.http.openapi import outline_of
 from tests.router.config.texts import FLOW, SPECS, STACKS, read
 
 
@@ -99,3 +100,48 @@ def test_a_running_router_refuses_other_flows(tmp_path: Path) -> None:
         watched.adopt(other)
         assert "this takes a restart" in (watched.fault or "")
         assert watched.settings().flows["support"].max_streams == 3
+
+
+def test_a_built_in_flows_dialect_is_named() -> None:
+    """For services that stream as that flow does, at a path of their own."""
+    flow = flows_of(read(STACKS + FLOW.replace("openai", "chat")))["support"]
+    assert (flow.dialect.name, flow.dialect.growth) == ("support", "cumulative")
+    assert flow.dialect.terminal == ("END",)
+
+
+def test_a_path_is_taken_by_a_built_in_flow_only_where_some_stack_has_it() -> None:
+    """Two services that have the declared flow alone leave all other paths to it."""
+    at_chat = FLOW.replace("/api/support", "/chat/sse")
+    why = "already the path of flow 'chat'; flows = \\['support'\\] in \\[stacks.…\\]"
+    with pytest.raises(ConfigRefused, match=why):
+        read(STACKS + at_chat)
+    alone = "".join(
+        f'[stacks.{name}]\nurl = "http://{name}:1/"\nflows = ["support"]\n'
+        for name in ("legacy", "graph")
+    )
+    assert flows_of(read(alone + at_chat))["support"].path == "/chat/sse"
+    with pytest.raises(ConfigRefused, match="already the path"):
+        read(alone.partition("[stacks.graph]")[0] + at_chat)  # graph is in this process
+    other = alone.replace('["support"]', '["support", "other"]')
+    with pytest.raises(ConfigRefused, match="already the path of flow 'support'"):
+        read(other + at_chat + at_chat.replace("flows.support", "flows.other"))
+
+
+def test_flows_stand_in_the_order_of_the_file() -> None:
+    """Behind the built-in ones, in every process: it is the order of lists and pages."""
+    names = ["zebra", "ant", "mole", "bee", "yak"]
+    declared = "".join(
+        FLOW.replace("flows.support", f"flows.{name}").replace("support", name) for name in names
+    )
+    assert list(read(STACKS + declared).flows) == ["chat", *names]
+
+
+def test_an_example_is_a_request() -> None:
+    """A JSON object; it is shown as an outline, without its values."""
+    flow = flows_of(read(STACKS + FLOW + 'example = \'{"q": "secret", "n": [1]}\'\n'))["support"]
+    assert flow.example == '{"q": "secret", "n": [1]}'
+    assert outline_of(flow.request, flow.example) == '{"q": string, "n": array}'
+    assert outline_of(flow.request) == "object"
+    for wrong in ("[1]", "{", "x"):
+        with pytest.raises(ConfigRefused, match="must be a JSON object in quotes"):
+            read(STACKS + FLOW + f"example = '{wrong}'\n")
