@@ -39,6 +39,7 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True):
     comment: Annotated[str, msgspec.Meta(max_length=8_192, pattern=r"^[^\x00]*\Z")] | None = None
 
 
+_UNROUTED = frozenset({404, 405})
 _OWN_PATHS = ("/admin/", "/metrics")
 _feedback = msgspec.json.Decoder(Feedback)
 
@@ -114,8 +115,9 @@ def create_app(
     _add_health(app, router, faults)
     if metrics is not None:
         _add_metrics(app, metrics)
+    answered = partial(_problem, served=_paths_of(router))
     for kind in (Problem, RequestValidationError, HTTPException, Exception):
-        app.add_exception_handler(kind, _problem)
+        app.add_exception_handler(kind, answered)
     return app
 
 
@@ -190,8 +192,11 @@ def _summary(router: Router) -> dict[str, Any]:
     }
 
 
-async def _problem(_: Request, error: Exception) -> Response:
-    """Return any error as a problem; the framework raises unexpected ones again."""
+async def _problem(request: Request, error: Exception, *, served: str = "") -> Response:
+    """Return any error as a problem; the framework raises unexpected ones again.
+
+    A request that no endpoint takes is told which paths are `served`.
+    """
     headers: Mapping[str, str] | None = None
     match error:
         case Problem():
@@ -201,8 +206,16 @@ async def _problem(_: Request, error: Exception) -> Response:
             # Not its text, which repeats what was sent.
             problem = Problem(422, "invalid_request", "a parameter is not valid")
         case HTTPException():
-            problem = Problem(error.status_code, word(error.status_code))
+            status, own = error.status_code, request.url.path.startswith(_OWN_PATHS)
+            detail = f"served are {served}" if served and status in _UNROUTED and not own else ""
+            problem = Problem(status, word(status), detail)
             headers = error.headers
         case _:
             problem = Problem(500, "internal")
     return Response(problem.body(), problem.status, headers, CONTENT_TYPE.decode())
+
+
+def _paths_of(router: Router) -> str:
+    """List the paths of the flows that are served here."""
+    paths = sorted(path for spec in router.served_flows.values() for path in spec.requests)
+    return ", ".join(f"POST {path}" for path in paths)

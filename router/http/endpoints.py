@@ -29,7 +29,7 @@ from router.http.connection import (
     extension,
     timed_send,
 )
-from router.http.openapi import ID_LENGTH, AnswerStored
+from router.http.openapi import ID_LENGTH, AnswerStored, outline_of
 from router.problems import Problem
 from router.remote import RemoteRefused
 from router.router import Router
@@ -73,6 +73,7 @@ class FlowEndpoint:
         self._continuing = continuing
         request = spec.requests[path] if continuing is None else continuing.request
         self._decoder = msgspec.json.Decoder(request)
+        self._request = request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -110,7 +111,7 @@ class FlowEndpoint:
     async def _open(self, incoming: IncomingRequest) -> ServedStream:
         """Open the exchange of a request, a new one or one that resumes a pause."""
         router, spec, continuing = self._router, self._spec, self._continuing
-        body = decode(self._decoder, incoming.body)
+        body = decode(self._decoder, incoming.body, self._expected)
         signed = dict(incoming.headers).get(_QA)
         qa_header = None if signed is None else signed.decode("latin-1")
         if continuing is None:
@@ -119,6 +120,11 @@ class FlowEndpoint:
         if continuing.answer is not None:
             await router.respond(spec, hitl_id, continuing.answer(body))
         return await router.resume(spec, hitl_id, qa_header, incoming)
+
+    def _expected(self) -> str:
+        spec = self._spec
+        kind = "" if spec.declared else ", which is built in,"
+        return f"flow {spec.name!r}{kind} expects {outline_of(self._request, spec.example)}"
 
     async def _serve(
         self, stream: ServedStream, scope: Scope, receive: Receive, send: Send
@@ -181,14 +187,25 @@ async def _abort(scope: Scope, watch: DisconnectWatch) -> None:
         await watch.wait(GRACE_SECONDS)  # the server reports it like any disconnect
 
 
-def decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
-    """Decode a body; raises `Problem` 400 or 422 that says what is wrong, and where."""
+def _nothing() -> str:
+    return ""
+
+
+def decode(
+    decoder: msgspec.json.Decoder[Any], body: bytes, expected: Callable[[], str] = _nothing
+) -> Any:
+    """Decode a body; raises `Problem` 400 or 422 that says what is wrong, where, and what is due.
+
+    `expected` says what a body looks like, "" where that is not known.
+    """
     if not body:
-        raise Problem(400, "empty_body", "a JSON object is required")
+        detail = "; ".join(filter(None, ("a JSON object is required", expected())))
+        raise Problem(400, "empty_body", detail)
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise Problem(422, "invalid_request", str(error)) from error
+        detail = "; ".join(filter(None, (str(error), expected())))
+        raise Problem(422, "invalid_request", detail) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Problem(400, "not_json", "the body is not JSON in UTF-8") from error
     except RecursionError as error:

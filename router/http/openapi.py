@@ -22,6 +22,8 @@ _NO_WORD = re.compile(r"\W+")
 
 _TYPES = {"sse": "text/event-stream", "ndjson": "application/x-ndjson", "text": "text/plain"}
 _OF_FLOWS: tuple[int, ...] = (400, 404, 408, 409, 413, 422, 429, 500, 503)
+_OUTLINED, _OUTLINE = 1, 240
+"""How deep the fields of a request are outlined, and in how many characters."""
 _OF_ANSWERS = (400, 404, 408, 409, 410, 413, 422, 500, 503)
 _OF_STORES = (404, 409, 422, 500, 503)
 _MEANINGS = {
@@ -100,6 +102,51 @@ def page_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
 def body_of(struct: Any) -> dict[str, Any]:
     """Describe a request's body."""
     return {"required": True, "content": {"application/json": {"schema": schema_of(struct)}}}
+
+
+def outline_of(struct: Any, example: str = "") -> str:
+    """Return the fields of a request with their types on one line; `?` marks optional ones.
+
+    Of requests that may be any object they are those of an example, without its values.
+    """
+    if example:
+        outline = _outline_of_value(msgspec.json.decode(example), 0)
+    else:
+        outline = _outline_of_schema(schema_of(struct), 0)
+    return outline if len(outline) <= _OUTLINE else f"{outline[: _OUTLINE - 1]}…"
+
+
+def _outline_of_schema(schema: Mapping[str, Any], depth: int) -> str:
+    kinds = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
+    first = kinds[0] if kinds else {}
+    fields = first.get("properties")
+    if not fields or depth > _OUTLINED:
+        return "any" if "type" not in first else f"{first['type']}"
+    required = first.get("required", ())
+    parts = [
+        f'"{name}"{"" if name in required else "?"}: {_outline_of_schema(held, depth + 1)}'
+        for name, held in sorted(fields.items(), key=lambda field: field[0] not in required)
+    ]
+    return f"{{{', '.join(parts)}}}"
+
+
+def _outline_of_value(value: Any, depth: int) -> str:
+    match value:
+        case dict() if value and depth <= _OUTLINED:
+            held = (f'"{key}": {_outline_of_value(it, depth + 1)}' for key, it in value.items())
+            return f"{{{', '.join(held)}}}"
+        case dict():
+            return "object"
+        case list():
+            return "array"
+        case bool():
+            return "boolean"
+        case str():
+            return "string"
+        case None:
+            return "null"
+        case _:
+            return "number"
 
 
 def schema_of(struct: Any) -> Any:

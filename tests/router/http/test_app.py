@@ -286,3 +286,31 @@ async def test_no_page_loads_scripts_from_elsewhere(place: Deployment, path: str
     """The document is at /openapi.json; a page for it would fetch its scripts from a CDN."""
     async with place.session.get(place.url + path) as answer:
         assert answer.status == 404
+
+
+async def test_an_unknown_path_is_told_which_are_served(place: Deployment) -> None:
+    """A method too; what is below the operations' own paths says nothing of the flows."""
+    for method, path, status in (
+        ("POST", "/chat/see", 404),
+        ("GET", "/chat/sse", 405),
+        ("GET", "/", 404),
+        ("GET", "/admin/nothing", 404),
+    ):
+        async with place.session.request(method, place.url + path) as response:
+            problem = msgspec.json.decode(await response.read())
+        assert (response.status, problem["status"]) == (status, status)
+        named = "served are POST /api/chat, POST /api/v1/chat, POST /chat, POST /chat/image, "
+        assert problem.get("detail", "").startswith(named) == (not path.startswith("/admin")), path
+
+
+async def test_a_body_that_does_not_fit_is_told_what_is_due(place: Deployment) -> None:
+    """The fields of the flow's requests; those that are optional have a mark."""
+    for data, status in ((b'{"content":1}', 422), (b"[]", 422), (b"", 400)):
+        answer = await place.ask(data)
+        assert answer.status == status
+        due = 'flow \'chat\', which is built in, expects {"message_id": string, "content"?: string'
+        assert due in answer.problem["detail"]
+    async with place.session.post(f"{place.url}/api/v1/chat", data=b"{}") as response:
+        problem = msgspec.json.decode(await response.read())
+    assert problem["detail"].startswith("Object missing required field `message`")
+    assert '{"message": string, "session_id"?: string' in problem["detail"]
