@@ -9,7 +9,6 @@ from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
 from io import BufferedWriter, FileIO, TextIOWrapper
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -199,18 +198,9 @@ def _outlive_readers() -> None:
     )
 
 
-def _import_from_here() -> None:
-    """Let stacks and flag providers be modules of the current folder, as with `python -m`.
-
-    Last on the path: a folder there may have the name of a package of ours.
-    """
-    if not {"", here := str(Path.cwd())}.intersection(sys.path):
-        sys.path.append(here)
-
-
 def main() -> None:
     """Run the command line."""
-    _import_from_here()
+    import_module("cutover.own_modules").append_working_directory()
     # What a command imports lives to its end; collecting garbage among it took a tenth of a start.
     gc.set_threshold(_MADE_BETWEEN_COLLECTIONS)
     _outlive_readers()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cutover.own_modules import ModuleHidden, refuse_hidden
 from cutover.replay.journal import ReplayMisused
 from cutover.wiring.stacks import DEFAULTS, NO_PROMPTS, StackNotLoaded, load_stack
 from router.serving.stack import LocalStack
@@ -77,9 +78,13 @@ def load_side(side: Side) -> LocalStack:
     if not side.where:
         raise StackNotLoaded(side.name, side.where, "it is not part of this deployment")
     try:
+        if side.where not in DEFAULTS.values():
+            refuse_hidden(side.where)
         stack = load_stack(side.name, side.where, side.prompts)
     except StackNotLoaded:
         raise
+    except ModuleHidden as hidden:
+        raise StackNotLoaded(side.name, side.where, str(hidden)) from hidden
     except (Exception, SystemExit) as error:
         # A module that calls `sys.exit(0)` would make the command pass.
         raise StackNotLoaded(side.name, side.where, f"{type(error).__name__}: {error}") from error

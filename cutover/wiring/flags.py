@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from contract.errors import CutoverError
+from cutover.own_modules import refuse_hidden
 from router.config.addresses import resolve_value
 from router.routing.flags import FlagEvaluator
 
@@ -51,6 +52,7 @@ def open_flags(
 
 
 def _create(where: str, options: dict[str, Any]) -> Any:
+    refuse_hidden(where)
     module_name, _, attribute = where.partition(":")
     try:
         factory = getattr(import_module(module_name), attribute)

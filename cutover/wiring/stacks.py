@@ -13,6 +13,7 @@ from pathlib import Path
 from contract.errors import CutoverError
 from contract.flow import FlowSpec, OpenedFlows
 from contract.threads import ReadThreads
+from cutover.own_modules import refuse_hidden
 from effects.circuit_breaker import CircuitBreaker, after_each_failure
 from router.config.capabilities import serving_stacks
 from router.config.schema import RemoteStackSettings, Settings, StackSettings
@@ -80,7 +81,9 @@ async def open_stacks(
     checkpoints: str = "",
     prompts: Mapping[str, Path] = NO_PROMPTS,
 ) -> dict[StackName, Stack]:
-    """Import the stacks of this process and open the others; raises `StackNotLoaded`.
+    """Import the stacks of this process and open the others.
+
+    Raises `StackNotLoaded` and `ModuleHidden`.
 
     `checkpoints` is where stacks that store copies of conversations do so; "" is nowhere. `prompts`
     are folders by flow.
@@ -90,6 +93,8 @@ async def open_stacks(
         if isinstance(place, RemoteStackSettings):
             found[name] = await opened.enter_async_context(RemoteStack.open(name, place))
             continue
+        if stacks.place(name):
+            refuse_hidden(place)
         stack = load_stack(name, place, prompts)
         flows = await _open_flows(place, checkpoints, opened, prompts)
         found[name] = replace(stack, flows=flows.flows, forget=flows.forget) if flows else stack

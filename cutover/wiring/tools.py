@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from contract.errors import MissingExtra
+from cutover.own_modules import refuse_hidden
 from effects.model import Secret
 from effects.tools import python_tools, reserved_names
 from effects.workers import WorkerRegistry
@@ -56,6 +57,8 @@ def configured_tools(settings: Settings, environ: Mapping[str, str]) -> Configur
     Raises `ToolModuleRefused`, `DuplicateTool`, `MissingExtra` and, for a variable that is not set
     or the limit of an unknown tool, `ConfigRefused`.
     """
+    for module in settings.tools.python.modules:
+        refuse_hidden(module)
     own = python_tools(settings.tools.python.modules)
     reserved = reserved_names(own)
     refuse_unknown_tools(settings, reserved)
