@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib import import_module
@@ -17,6 +17,7 @@ from contract.errors import CutoverError, EffectFailed
 from contract.flows.declared import DeclaredFlow
 from contract.workers import WorkerCall
 from cutover.flows import flows_of
+from cutover.own_modules import refuse_hidden
 from cutover.stores import (
     SCHEMES,
     NoSuchStore,
@@ -155,11 +156,19 @@ async def _stack(name: StackName, place: str | RemoteStackSettings, settings: Se
         specs = [spec for flow, spec in flows_of(settings).items() if place.serves(flow)]
         urls = sorted({str(endpoint_url(place, spec).with_query(None)) for spec in specs})
         return await _reachable(place.url, ", ".join(urls))
+    if settings.stacks.place(name):
+        refuse_hidden(place)
     stack = load_stack(name, place, prompt_folders(settings))
     built_in = {name for name, flow in settings.flows.items() if flow.declared is None}
-    if missing := sorted(built_in - stack.flows.keys()):
+    lacks = sorted(built_in - stack.flows.keys())
+    if missing := [flow for flow in lacks if settings.flows[flow].enable_langgraph]:
         raise PartMissing(place, f"it has no flow {', '.join(missing)}")
-    return f"{place}, fingerprint {stack.fingerprint}"
+    off = f"; it has no flow {', '.join(lacks)}, which {_are(lacks)} off" if lacks else ""
+    return f"{place}, fingerprint {stack.fingerprint}{off}"
+
+
+def _are(things: Sequence[str]) -> str:
+    return "is" if len(things) == 1 else "are"
 
 
 def _stores(settings: Settings) -> dict[str, str]:
@@ -287,6 +296,8 @@ def _postgres_memory() -> Any:
 
 async def _own_tools(settings: Settings) -> str:
     """List the tools of a team's modules, and where each is from; none is called."""
+    for module in settings.tools.python.modules:
+        refuse_hidden(module)
     tools = python_tools(settings.tools.python.modules)
     sorts = _by_writing((f"{one.spec.name} ({one.source})", one.read_only) for one in tools)
     return f"{len(tools)} tools; {sorts}"

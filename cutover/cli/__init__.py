@@ -33,6 +33,10 @@ COMMANDS: Mapping[str, _Place] = {
         "demo:demo",
         "Serve, mirror, crash, ask, approve, load and compare, all on a simulated provider.",
     ),
+    "init": _Place(
+        "init:init",
+        "Send one request to two services, recognise their streams, and write cutover.toml.",
+    ),
     "serve": _Place(
         "serve:serve", "Serve the flows; a change of cutover.toml is in force within a second."
     ),

@@ -14,6 +14,7 @@ from cutover.cli import app
 
 pytestmark = pytest.mark.sockets
 
+RUNGS = ("mirror", "gateway", "failover", "takeover")
 GOOD = """
 [captures]
 path = "{folder}/captures"
@@ -200,7 +201,8 @@ def test_what_can_and_cannot_be_done_is_said_by_who_serves(tmp_path: Path) -> No
     with socket.create_server(("127.0.0.1", 0)) as server:
         status, said = doctor(tmp_path, BOTH, port=server.getsockname()[1])
     assert status == 0, said
-    by_legacy, by_graph = said.split("served by legacy")[1].split("served by graph")
+    table, _, steps = said.partition("companion")[0].partition(" what each step gives")
+    by_legacy, by_graph = table.split("served by legacy")[1].split("served by graph")
     legacy = [line.split(None, 2) for line in by_legacy.splitlines() if line.startswith(" ")]
     graph = [line.split(None, 2) for line in by_graph.splitlines() if line.startswith(" ")]
     assert [row[:2] for row in legacy] == [
@@ -217,6 +219,16 @@ def test_what_can_and_cannot_be_done_is_said_by_who_serves(tmp_path: Path) -> No
     ]
     assert graph[1][2].strip().endswith("a broken stream ends in failure frames")
     assert "legacy is behind an address and not declared shadow_safe" in graph[2][2]
+    rungs = [line.split(None, 2) for line in steps.splitlines() if line.startswith(" ")]
+    assert [row[:2] for row in rungs if row[0] in RUNGS] == [[rung, "yes"] for rung in RUNGS]
+    taken = [" ".join(row) for row in rungs if row[0] not in RUNGS]
+    assert [row.split(",")[0].strip() for row in taken] == [
+        "in force",
+        "takes gateway.enabled = true",
+        "in force",
+        "takes gateway.enabled = true",
+    ]
+    assert "stacks.legacy.resumable = true" in taken[3]
 
 
 @pytest.mark.parametrize("percent", [0, 10, 100])
@@ -279,3 +291,28 @@ shadow_percent = 100
         more = live.replace("{history}", f'history = "{history}"' if history else "")
         _, said = doctor(tmp_path, more)
         assert f"graph plays the tape, and calls the model itself, after {replies}" in said
+
+
+def test_flows_that_are_off_are_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A team's stacks need not have every flow; one that is on must be there."""
+    (tmp_path / "stacks").mkdir()
+    monkeypatch.chdir(tmp_path / "stacks")
+    monkeypatch.syspath_prepend(str(tmp_path / "stacks"))
+    Path("team_stack.py").write_text(
+        "import legacy\nFLOWS = {n: legacy.FLOWS[n] for n in ('chat', 'session', 'companion')}\n",
+        "utf-8",
+    )
+    (tmp_path / "set-up").mkdir()
+    stacks = '[stacks]\nlegacy = "team_stack:FLOWS"\ngraph = "team_stack:FLOWS"\n'
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
+        status, said = doctor(tmp_path / "set-up", stacks, port=port)
+        assert status == 0, said
+        assert "it has no flow ops, pipeline, which are off" in said
+        for line in ("/ops/react, ops", "/api/chat, pipeline"):
+            assert f"{line}: not offered, no stack has it" in said
+        assert "is to serve it, and does not have it" not in said
+        on = stacks + "[flows.ops]\nenable_langgraph = true\n"
+        status, said = doctor(tmp_path / "set-up", on, port=port)
+    assert status == 1
+    assert "missing stacks.graph: team_stack:FLOWS: it has no flow ops\n" in said

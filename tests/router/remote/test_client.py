@@ -5,15 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
-from ssl import PROTOCOL_TLS_SERVER, SSLContext
+from ssl import SSLContext
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from yarl import URL
 
 from effects.loop_time import counted_loop_time
@@ -23,6 +18,7 @@ from router.remote import http1
 from router.remote.endpoint import Endpoint
 from router.remote.http1 import Client, ConnectTimedOut, Response, ResponseLost, Unreachable
 from router.stack import IncomingRequest
+from tests.support.certificates import certified
 from tests.support.clocks import now
 from tests.support.deployment import until
 from tests.support.patience import PATIENCE_S
@@ -244,34 +240,6 @@ async def test_a_request_has_one_authorization(user: str, sent: list[str]) -> No
 
 
 HERE = "127.0.0.1"
-
-
-def certified(folder: Path, address: str) -> tuple[Path, SSLContext]:
-    """Make a self-signed certificate; returns its file, and the context to serve with."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, address)])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    written, secret = folder / "certificate.pem", folder / "key.pem"
-    written.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    secret.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    secured = SSLContext(PROTOCOL_TLS_SERVER)
-    secured.load_cert_chain(written, secret)
-    return written, secured
 
 
 async def asked(secured: SSLContext) -> bytes:
