@@ -18,7 +18,7 @@ from effects.tools import python_tools, reserved_names
 from effects.workers import WorkerRegistry
 from effects.workers.action import Action
 from effects.workers.container import ContainerWorker
-from effects.workers.deploy import Deployment, DeployWorker
+from effects.workers.deployment import Deployment, DeployWorker
 from effects.workers.network import NetworkWorker
 from effects.workers.system import SystemWorker
 from effects.workers.threads import WorkerThreads

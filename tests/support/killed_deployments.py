@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path
 
 from effects.workers.action import ActionFailed
-from effects.workers.deploy import Deployment, DeployWorker
+from effects.workers.deployment import Deployment, DeployWorker
 from effects.workers.threads import WorkerThreads
 
 CHANGES = {"os.rename", "os.symlink", "os.mkdir", "os.remove", "os.rmdir"}

@@ -19,8 +19,8 @@ from aiohttp import web
 
 from contract.workers import WorkerCall
 from effects.workers import WorkerRegistry
-from effects.workers.deploy import Deployment, DeployWorker
-from effects.workers.releases import DeploymentBusy, Releases, SourceTree, read_source
+from effects.workers.deployment import Deployment, DeployWorker
+from effects.workers.deployment.releases import DeploymentBusy, Releases, SourceTree, read_source
 from effects.workers.threads import Stopped, WorkerThreads
 from tests.support.patience import PATIENCE_S
 from tests.support.process_trees import python, running, tree
@@ -253,7 +253,7 @@ async def test_a_plan_reads_the_source_without_the_lock(
         os.close(Releases(place.deployment.root).lock())
         return read_source(source, stopped)
 
-    monkeypatch.setattr("effects.workers.deploy.read_source", read)
+    monkeypatch.setattr("effects.workers.deployment.worker.read_source", read)
     assert await place.code("plan") == ""
 
 
@@ -271,7 +271,7 @@ async def test_on_a_full_disk_the_old_release_is_live_again(
 
     with monkeypatch.context() as disk:
         disk.setattr(os, "symlink", full)
-        disk.setattr("effects.workers.releases.write_whole", full)
+        disk.setattr("effects.workers.deployment.releases.write_whole", full)
         assert await place.code("verify", "b") == "verify_failed"
         assert place.live == "a"
         assert await place.code("release", "b") == "worker_failed"

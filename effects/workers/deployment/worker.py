@@ -24,7 +24,7 @@ from effects.loop_time import limit, loop_now
 from effects.workers.action import Action, ActionFailed, Arguments, ReportLine
 from effects.workers.command import GRACE_SECONDS, CommandEnd, run_command
 from effects.workers.confinement import NoSuchFile
-from effects.workers.releases import (
+from effects.workers.deployment.releases import (
     DeploymentBusy,
     Releases,
     UnverifiedRelease,
