@@ -27,7 +27,6 @@ from compare.layers.text import outcome_findings, text_findings
 from compare.rules import Rules, Ruling
 from compare.streams.dialects import RecordedDialect
 from compare.streams.events import EventReader, EventStream, read_stream, read_streams
-from compare.streams.normal import NormalStream, TimesMismatch
 from compare.streams.soundness import Soundness
 from contract.model import GATEWAY_SITE
 from contract.normalisation import Fold
@@ -239,23 +238,11 @@ class DialectComparers:
 
     def in_normal_form(self, pair: Pair) -> tuple[Pair, Comparer]:
         """Bring a captured pair into normal form; returns its comparer, too."""
-        legacy, graph = self._stream(pair.control), self._stream(pair.candidate)
+        legacy, graph = map(self._dialect.captured, (pair.control, pair.candidate))
         control = msgspec.structs.replace(pair.control, frames=legacy.frames)
         candidate = msgspec.structs.replace(pair.candidate, frames=graph.frames)
         normal = Pair(pair.exchange, pair.flow, control, candidate, pair.tape)
         return normal, self.of(legacy.names | graph.names)
-
-    def _stream(self, run: RunRecord) -> NormalStream:
-        normaliser = self._dialect.normaliser
-        # The last frame of a stream may lack its blank line.
-        end = b"" if self._dialect.dialect.framing == "text" else b"\n\n"
-        frames = [(at, frame.encode() + end) for at, frame in run.frames]
-        times = [at for at, frame in frames for _ in normaliser.events(frame)]
-        pieces = [frame for _, frame in frames]
-        try:
-            return normaliser.stream(*pieces, times=times)
-        except TimesMismatch:
-            return normaliser.stream(*pieces)
 
 
 def ruling_of(rules: Rules, name: str, wire: Wire) -> Ruling | None:

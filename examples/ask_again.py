@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 from compare.input.damage import Damage
 from compare.input.segments import find_segments, read_lines
 from contract.records import RunRecord, decode_run
-from cutover.flows import SPECS
+from cutover.flows import flows_at
 
 
 def asked(captures: str) -> list[RunRecord]:
@@ -30,7 +30,7 @@ def _serving(captures: str) -> Iterator[RunRecord]:
 def ask(run: RunRecord, router: str) -> bool:
     """Ask the same, byte for byte, and read the answer to its end; False where it is refused."""
     assert run.request is not None  # noqa: S101 - `_serving` has looked
-    path = run.request.path or SPECS[run.flow].path
+    path = run.request.path or flows_at(None)[run.flow].path  # declared ones in ./cutover.toml
     said = {"content-type": "application/json"}
     try:
         with urlopen(Request(router + path, bytes(run.request.body), said)) as answer:  # noqa: S310 - whose URL it is, asks

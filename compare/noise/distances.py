@@ -12,7 +12,10 @@ import msgspec
 
 from compare.input.calls import calls_of
 from compare.input.damage import ILLEGIBLE
+from compare.streams.dialects import RecordedDialect
 from compare.streams.events import EventReader, read_stream
+from compare.streams.normal import TOOL_CALL
+from contract.flow import FlowSpec
 from contract.model import ToolCall
 from contract.operations import TOOLS_RUN
 from contract.records import RunRecord
@@ -107,12 +110,29 @@ class MeasuredAnswer(NamedTuple):
     structure: tuple[str, ...]
 
 
-def answer_of(run: RunRecord, reader: EventReader) -> MeasuredAnswer:
-    """Read a run; its tape, if its calls need one to be read, must be its own."""
-    stream = read_stream(reader, run.frames)
-    called = (call.args for call in calls_of(run, ()) if call.label == _TOOL)
-    names = (*(event.name for event in stream.events), f"({run.outcome})")
-    return MeasuredAnswer(tokens(stream.text), tools(called), names)
+class AnswerReader:
+    """Reads runs of one flow: what each made of its message."""
+
+    def __init__(self, flow: FlowSpec) -> None:
+        self._reader = EventReader(flow)
+        self._declared = RecordedDialect(flow.dialect) if flow.declared else None
+
+    def read(self, run: RunRecord) -> MeasuredAnswer:
+        """Read a run; its tape, if its calls need one to be read, must be its own.
+
+        Of a declared flow the stream says which tools were called, and pieces of a text are one.
+        """
+        if self._declared is None:
+            stream = read_stream(self._reader, run.frames)
+            called = tools(call.args for call in calls_of(run, ()) if call.label == _TOOL)
+            names = [event.name for event in stream.events]
+        else:
+            normal = self._declared.captured(run)
+            stream = read_stream(EventReader(self._declared.wire(normal.names)), normal.frames)
+            shown = (event.data for event in stream.events if event.name == TOOL_CALL)
+            called = Counter(feature for data in shown for feature in _shown_features(data))
+            names = [event.name for event in stream.events if not event.bare]
+        return MeasuredAnswer(tokens(stream.text), called, (*names, f"({run.outcome})"))
 
 
 def apart(one: MeasuredAnswer, other: MeasuredAnswer) -> Distances:
@@ -140,6 +160,14 @@ def _features(args: bytes) -> list[tuple[str, ...]]:
     except ILLEGIBLE:
         return [(args.decode("utf-8", "replace"),)]
     return [(call.name,), *((call.name, *given) for given in _arguments(call.arguments))]
+
+
+def _shown_features(data: str) -> list[tuple[str, ...]]:
+    """Return the features of a tool call that stands in a stream, in normal form."""
+    call = msgspec.json.decode(data)
+    name, arguments = str(call.get("name", "")), call.get("arguments", "")
+    text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+    return [(name,), *((name, *given) for given in _arguments(text))]
 
 
 def _arguments(text: str) -> list[tuple[str, str]]:

@@ -22,9 +22,8 @@ from compare.noise.control import (
     is_live,
     owning_tape,
 )
-from compare.noise.distances import answer_of, apart
+from compare.noise.distances import AnswerReader, apart
 from compare.noise.study import MARGIN, MeasuredMessage, Study, study_of
-from compare.streams.events import EventReader
 from contract.flow import FlowSpec
 from contract.records import RunRecord, decode_run, encode_run
 
@@ -74,7 +73,7 @@ def read_noise(
     messages: list[MeasuredMessage] = []
     left_out: Counter[str] = Counter()
     checker = ControlChecker(flows)
-    readers = {name: EventReader(spec) for name, spec in flows.items()}
+    readers = {name: AnswerReader(spec) for name, spec in flows.items()}
     held: defaultdict[bytes, list[bytes]] = defaultdict(list)
 
     def read(places: Iterable[str]) -> Iterator[Exchange]:
@@ -148,9 +147,9 @@ def live_runs(runs: Iterable[RunRecord]) -> LiveRuns | TooFew:
     return LiveRuns(legacy, graph)
 
 
-def _measured(named: RunRecord, runs: LiveRuns, reader: EventReader) -> MeasuredMessage:
-    first, *again = [answer_of(run, reader) for run in runs.legacy]
-    graph = [answer_of(run, reader) for run in runs.graph]
+def _measured(named: RunRecord, runs: LiveRuns, reader: AnswerReader) -> MeasuredMessage:
+    first, *again = map(reader.read, runs.legacy)
+    graph = map(reader.read, runs.graph)
     return MeasuredMessage(
         named.exchange,
         named.flow,

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from compare.input.files import read_text
 from compare.streams.events import NAME, REASONING, TEXT, Payloads
-from compare.streams.normal import Normaliser
+from compare.streams.normal import Normaliser, NormalStream, TimesMismatch
 from contract.declarations import DeclarationRefused
 from contract.flow import FlowSpec
 from contract.grammar import Grammar, Step, many, maybe, one
+from contract.records import RunRecord
 from contract.wire import (
     EVERY,
     Dialect,
@@ -110,6 +111,18 @@ class RecordedDialect:
     def name(self) -> str:
         """What the dialect is called."""
         return self.dialect.name
+
+    def captured(self, run: RunRecord) -> NormalStream:
+        """Bring the stream of a captured run into normal form."""
+        # The last frame of a stream may lack its blank line.
+        end = b"" if self.dialect.framing == "text" else b"\n\n"
+        frames = [(at, frame.encode() + end) for at, frame in run.frames]
+        times = [at for at, frame in frames for _ in self.normaliser.events(frame)]
+        pieces = [frame for _, frame in frames]
+        try:
+            return self.normaliser.stream(*pieces, times=times)
+        except TimesMismatch:
+            return self.normaliser.stream(*pieces)
 
     def wire(self, names: frozenset[str]) -> RecordedWire:
         """Return the wire of its streams in normal form, these names being met in them."""

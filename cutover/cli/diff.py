@@ -29,7 +29,7 @@ from compare.report.glimpse import cluster_glimpse
 from compare.verdict import Label
 from contract.errors import visible
 from cutover.cli.terminal import bar, print_outcome, print_written, refusals, tables
-from cutover.flows import SPECS, flows_at
+from cutover.flows import flows_at
 from cutover.reports import (
     CaptureComparison,
     Comparison,
@@ -196,7 +196,7 @@ def diff(
         report = compared(comparison, console, DownloadColumn(), TimeRemainingColumn())
         if noise:
             with console.status("measuring noise"):
-                report = with_noise(report, read_noise(places[0], tuple(noise), SPECS))
+                report = with_noise(report, read_noise(places[0], tuple(noise), flows_at(config)))
         report = with_sources(report, sources)
         _print(report, write_report(report, out, formats or list(Format)), tables())
     raise typer.Exit(status_of(report))

@@ -17,7 +17,7 @@ from compare.noise.control import control_text
 from compare.noise.study import MARGIN, Reading, flags_text, p_value_text, reading_text, study_text
 from compare.report.markdown import noise_markdown
 from cutover.cli.terminal import print_outcome, print_written, refusals
-from cutover.flows import SPECS
+from cutover.flows import flows_at
 from effects.files import write_whole
 
 EXIT: Mapping[Reading, int] = {"within noise": 0, "exceeds": 1, "cannot tell": 3}
@@ -44,6 +44,10 @@ def noise(
     margin: Annotated[
         float, typer.Option(min=0.001, max=0.5, help="The least mean difference worth knowing.")
     ] = MARGIN,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="Where further flows are declared; default: cutover.toml, if there."),
+    ] = None,
 ) -> None:
     """Measure how far legacy is from itself, and whether graph is farther.
 
@@ -52,7 +56,7 @@ def noise(
     """
     with refusals(UNREADABLE):
         with Console(stderr=True).status("measuring noise"):
-            found = read_noise(captures, again or (), SPECS, margin)
+            found = read_noise(captures, again or (), flows_at(config), margin)
         written = _write(found, out) if out is not None else []
     _print(found, written, Console())
     raise typer.Exit(_status(found))

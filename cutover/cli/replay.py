@@ -88,7 +88,7 @@ _Limit = Annotated[int | None, typer.Option(min=1, help="So many exchanges at mo
 _Only = Annotated[list[str] | None, typer.Option(help="This exchange only; repeat for several.")]
 _Config = Annotated[
     Path | None,
-    typer.Option(help="The configuration with folders of prompts; default: cutover.toml."),
+    typer.Option(help="Folders of prompts, and which flows are declared; default: cutover.toml."),
 ]
 _NoReport = Annotated[bool, typer.Option("--no-report", help="Compare later.")]
 
@@ -117,15 +117,17 @@ def replay_captures(
     console = Console(stderr=True)
     try:
         with refusals(UNREADABLE):
+            settings = settings_at(config)
+            declared = frozenset(name for name, one in settings.flows.items() if one.declared)
             plan = ReplayPlan(
                 captures,
                 out,
                 sides_of(
                     stack,
                     against.value if against else None,
-                    prompt_folders(settings_at(config)),
+                    prompt_folders(settings),
                 ),
-                PlayOptions(pace.value, seconds),
+                PlayOptions(pace.value, seconds, declared),
                 Selection(frozenset(only or ()), limit),
                 processes,
             )

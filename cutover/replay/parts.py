@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -197,9 +197,12 @@ class Skipped:
 
 
 def recording_of(
-    exchange: Exchange, specs: Mapping[str, FlowSpec], fetch: Fetch
+    exchange: Exchange, specs: Mapping[str, FlowSpec], fetch: Fetch, declared: Collection[str] = ()
 ) -> Recording | Skipped:
-    """Load an exchange, or return why it cannot be replayed; replays among its runs are ignored."""
+    """Load an exchange, or return why it cannot be replayed; replays among its runs are ignored.
+
+    Flows in `declared` have no code here.
+    """
     try:
         runs = tuple(with_blobs(run, fetch) for run in exchange if run.role != "replay")
     except BlobMissing:
@@ -207,6 +210,8 @@ def recording_of(
     serving = next((run for run in runs if run.role == "serving"), None)
     if serving is None:
         return Skipped("it has no serving run", unread=True)
+    if serving.flow in declared:
+        return Skipped(f"flow {serving.flow!r} is declared: its services are not here to run")
     if serving.flow not in specs:
         return Skipped(f"unknown flow {serving.flow!r}", unread=True)
     if any(run.outcome == "cancelled" for run in runs if run.role in _BY_ROUTER):

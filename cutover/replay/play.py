@@ -160,10 +160,14 @@ NOTHING = Effects(
 
 @dataclass(frozen=True, slots=True)
 class PlayOptions:
-    """The pace, and the seconds that a run may take beyond its tape."""
+    """The pace, and the seconds that a run may take beyond its tape.
+
+    `declared` are flows of services behind an address: there is nothing here to run.
+    """
 
     pace: Pace = "full"
     seconds: float = 10.0
+    declared: frozenset[str] = frozenset()
 
     @property
     def at_once(self) -> int:

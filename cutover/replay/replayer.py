@@ -67,7 +67,7 @@ class Replayer:
     ) -> Replayed | Skipped:
         """Replay one exchange; an error in it does not reach the next one."""
         try:
-            recording = recording_of(exchange, self._specs, fetch)
+            recording = recording_of(exchange, self._specs, fetch, self._options.declared)
             if isinstance(recording, Skipped):
                 return recording
             return await self._replay(recording, lost, on_run)

@@ -163,6 +163,13 @@ def test_nginx_passes_streams_as_they_come_to_every_flow() -> None:
     assert int(largest) << 20 >= max((parse_settings("", "d", SPECS).server.max_body_bytes, *taken))
     for inside in ("/admin/flows", "/metrics", "/readyz", "/docs"):
         assert not re.fullmatch(where, inside)
+    example = parse_settings(
+        (ROOT / "examples" / "declared_flow" / "cutover.toml").read_text("utf-8"), "example", SPECS
+    )
+    (declared,) = (flow.declared for flow in example.flows.values() if flow.declared)
+    assert f"location = {declared.path} {{ proxy_pass http://cutover; }}" in text
+    # Both inherit all the rest, which stands before them.
+    assert not re.search(r"proxy_(?!pass)", text[text.index("location ~") :])
     (limit,) = re.findall(r"proxy_read_timeout (\d+)s;", text)
     provider = parse_settings('[providers.p]\nbase_url = "http://p"', "defaults", SPECS).providers[
         "p"

@@ -163,6 +163,33 @@ async def test_served_mirrored_and_compared(tmp_path: Path, wire: Wire) -> None:
 
 
 @each_wire
+async def test_noise_is_measured_and_replaying_refused(tmp_path: Path, wire: Wire) -> None:
+    """Legacy asked twice and graph once; no code of the services is here to run."""
+    for name in ("first", "again"):
+        (tmp_path / name).mkdir()
+        async with world(tmp_path / name, wire, MIRRORED) as here:
+            await here.graph.set_up(Behaviour(every=3))
+            await here.ask()
+            await here.place.lines()
+    first, again = (str(tmp_path / name / "captures") for name in ("first", "again"))
+    config = ("--config", str(tmp_path / "first" / "cutover.toml"))
+    said = await invoked("noise", first, again, *config, "-o", str(tmp_path / "noise"))
+    assert said.exit_code == 3, said.output  # one message is too few to tell
+    study = json.loads((tmp_path / "noise" / "noise.json").read_bytes())["study"]
+    assert study["messages"] == 1
+    assert {one["measure"]: one["difference"] for one in study["judgements"]} == {
+        "text": 0,
+        "tools": 0,
+        "structure": 0,
+    }
+    options = ("--stack", "graph", "--processes", "0", *config)
+    said = await invoked("replay", first, *options, "-o", str(tmp_path / "replay"))
+    assert said.exit_code == 3, said.output
+    shown = " ".join(said.output.split())
+    assert "flow 'assistant' is declared: its services are not here to run" in shown
+
+
+@each_wire
 async def test_a_shadow_gets_the_models_answer_from_the_tape(tmp_path: Path, wire: Wire) -> None:
     """The model is asked once, and the pair is equal, however each of them cuts the answer."""
     async with world(tmp_path, wire, MIRRORED) as here:

@@ -2,32 +2,62 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.noise.distances import (
+    AnswerReader,
     Distances,
-    answer_of,
+    MeasuredAnswer,
     apart,
     share_edited,
     share_unlike,
     tokens,
     tools,
 )
-from compare.streams.events import EventReader
 from contract.flows.chat import CHAT
+from contract.flows.declared import DeclaredFlow, declared_spec
+from contract.wire import FrameSplitter, built_in
 from cutover.selftest.exchanges import Script, exchange, tool
+from tests.support.recorded_bodies import TOLD, Story
+from tests.support.records import a_run
 
 TEXTS = st.text(alphabet="ab 今天,。é", max_size=30)
 
 
 def distances(legacy: Script, graph: Script) -> Distances:
     """Measure what two scripts do, each on a tape of its own."""
-    reader = EventReader(CHAT)
+    reader = AnswerReader(CHAT)
     old, new = (exchange(script)[0] for script in (legacy, graph))
-    return apart(answer_of(old, reader), answer_of(new, reader))
+    return apart(reader.read(old), reader.read(new))
+
+
+def declared(wire: str, *pieces: str, **more: Any) -> MeasuredAnswer:
+    """Read what a service says on a wire of its own, one frame for each of its lines."""
+    body = TOLD[wire](Story(pieces, **more))
+    frames = FrameSplitter(built_in()[wire]).feed(body)
+    run = a_run(frames=tuple((at, frame.decode()) for at, frame in enumerate(frames)))
+    spec = declared_spec("support", DeclaredFlow(path="/s", dialect=built_in()[wire]))
+    return AnswerReader(spec).read(run)
+
+
+@pytest.mark.parametrize("wire", ["openai", "ai-sdk", "langgraph", "ndjson"])
+def test_services_of_any_wire_are_measured(wire: str) -> None:
+    """Texts however they are cut, tools as the stream shows them, events beside the pieces."""
+    legacy = declared(wire, "It is ", "sunny.")
+    assert apart(legacy, declared(wire, "It", " is sunny.", number=3)) == (0, 0, 0)
+    assert apart(legacy, declared(wire, "It is", " windy.")) == (0.25, 0, 0)
+    elsewhere = declared(wire, "It is sunny.", arguments=('{"city":"Ulm","days":2}',))
+    assert apart(legacy, elsewhere) == (0, 0.5, 0)
+
+
+def test_plain_text_is_measured() -> None:
+    """It has words alone."""
+    assert apart(declared("text", "a b"), declared("text", "a", " c")) == (0.5, 0, 0)
 
 
 def test_chinese_counts_by_the_character_and_english_by_the_word() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from contract.records import RunRecord
 from cutover.flows import SPECS
-from cutover.replay.parts import Recording, recording_of
+from cutover.replay.parts import Recording, Skipped, recording_of
 from cutover.replay.play import Feeder, Pace, PlayOptions, TapeClock, play
 from cutover.selftest.cases import case
 from effects.tape import Tape
@@ -88,3 +88,13 @@ def test_a_tape_clock_never_goes_back_and_loses_no_microsecond(moments: list[int
 def test_a_run_without_tape_or_request_is_skipped() -> None:
     """A tape that had outgrown its bounds is not written down."""
     assert not isinstance(recording_of((a_run(),), SPECS, lambda _: b""), Recording)
+
+
+def test_a_declared_flow_has_nothing_here_to_run() -> None:
+    """That is said, and is no damage."""
+    found = recording_of((a_run(flow="support"),), SPECS, lambda _: b"", {"support"})
+    assert isinstance(found, Skipped)
+    assert (found.reason, found.unread) == (
+        "flow 'support' is declared: its services are not here to run",
+        False,
+    )
