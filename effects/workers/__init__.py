@@ -1,6 +1,6 @@
 """Workers that carry out instructions: the registry of real ones, their log, and fakes of both.
 
-The real ones are imported by their modules: `system`, `network`, `container`, `deploy`.
+The real ones are imported by their modules: `system`, `network`, `container`, `deployment`.
 """
 
 from effects.workers.audited import AuditedWorkers
