@@ -423,6 +423,8 @@ def _equal(job: ShadowJob, shadow: Run) -> bool:
         if len(played) != len(job.context.tape.entries) or any(it.how != "exact" for it in plays):
             return False
     one, other = ([frame.data for frame in run.frames] for run in (served, shadow))
+    if job.context.spec.dialect.framing == "text":  # where a socket was read says nothing
+        return b"".join(one) == b"".join(other)
     # Comments are only looked for where something differs.
     return one == other or _without_comments(one) == _without_comments(other)
 

@@ -153,6 +153,8 @@ async def test_served_mirrored_and_compared(tmp_path: Path, wire: Wire) -> None:
         places = str(tmp_path / "captures"), "--config", str(config)
         said = await invoked("diff", *places, "-o", str(tmp_path / "equal"))
         assert said.exit_code == 0, said.output
+        # The ledger compares bytes, and plain text has no others.
+        assert here.place.books() == {f"compared({'equal' if wire == 'text' else 'different'})": 1}
         await here.graph.set_up(Behaviour(says="Well: "))
         await here.ask()
         await here.place.lines()
