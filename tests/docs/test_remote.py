@@ -32,6 +32,8 @@ async def test_the_page_leads_from_two_services_to_a_takeover(tmp_path: Path) ->
     with ExitStack() as held:
         ports = {port: str(held.enter_context(own_port())) for port in PORTS}
 
+        server = f"\n[server]\nport = {ports[ROUTER]}\n"
+
         def moved(text: str) -> str:
             return re.sub("|".join(PORTS), lambda hit: ports[hit[0]], text)
 
@@ -51,6 +53,9 @@ async def test_the_page_leads_from_two_services_to_a_takeover(tmp_path: Path) ->
                         came = await shell.type(one)
                         fits = not one.shown or pattern(one.shown).fullmatch(came)
                         assert fits, f"{one.command}\n{came}"
+                        if one.command.startswith("cutover init"):
+                            with (folder / "cutover.toml").open("a", encoding="utf-8") as file:
+                                file.write(server)
 
 
 @pytest.mark.sockets
