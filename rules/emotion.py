@@ -138,9 +138,10 @@ def _denies(word: str) -> bool:
     return word in _DENIALS or word.endswith(("n't", "n’t"))
 
 
-def denials(text: str) -> int:
-    """Count the words of a text in lower case that deny something."""
-    return len(_DENIAL.findall(text)) + sum(map(_denies, _TOKEN.findall(text)))
+def denials(text: str) -> set[int]:
+    """Return where the words of a text in lower case begin that deny something."""
+    english = {found.start() for found in _TOKEN.finditer(text) if _denies(found[0])}
+    return english | {found.start() for found in _DENIAL.finditer(text)}
 
 
 def _weight(*, stronger: bool, weaker: bool) -> float:

@@ -8,18 +8,41 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, groupby, pairwise
 from typing import Final
 
 from rules.emotion import denials
 
 _CJK: Final = "\u3400-\u4dbf\u4e00-\u9fff"
-_TOKEN: Final = re.compile(rf"\d+(?:[.:,/-]\d+)*|[^\W\d_{_CJK}]+(?:['’][^\W\d_]+)?|[{_CJK}]")
+_LATIN: Final = rf"[^\W\d_{_CJK}]+(?:['’][^\W\d_{_CJK}]+)?"
+_TOKEN: Final = re.compile(
+    rf"""
+    (?P<end>    [.,;:!?。、…\n] | 但是? | 可是 | 而且? | \bbut\b )
+  | (?P<digits> \d+ (?:[.:,/-]\d+)* )
+  | (?P<day>    (?:星期|礼拜|周) [一二三四五六日天] (?![次个天回种]) )
+  | (?P<idiom>  一 (?=[起直般定样些下边旦切向共生致时度旁律概再]) | [统唯万]一
+              | 十分 | 千万 | 五花肉 | 三明治 | 百[度合] | 两边 )
+  | (?P<numeral> [零〇一二两三四五六七八九十百千万亿]{{1,40}} )
+  | (?P<word>   {_LATIN} | [{_CJK}] )
+    """,
+    re.VERBOSE,
+)
+"""A numeral in an idiom is no number."""
+_NUMBER: Final = "#"
+_ONE: Final = "#1"
+_DENIED: Final = "¬"
+_END: Final = "|"
+_SELF: Final = "我"
+_SIGNS: Final = _NUMBER + _DENIED + _END + _SELF
+_PERSON: Final = frozenset({"我", "i", "i'm", "i’m", "me", "my", "user", "user's", "user’s"})
 
 # Words that may stand for each other; the first of a line stands for all.
 _SYNONYMS: Final = """
+我 用户 本人
 喜欢 最喜欢 特别喜欢 更喜欢 最爱 偏爱 喜爱 热爱 爱
 住在 家在 居住在 现居 定居在 家住
 妈妈 母亲 妈
@@ -35,6 +58,11 @@ _SYNONYMS: Final = """
 每天 天天
 起床 起来
 早上 早晨 清晨
+每周 一周 每星期 每个星期 一个星期
+每月 每个月 一个月
+元 块钱 块
+楼 层
+读书 上学 念书
 旅行 旅游
 购买 买 购于 购
 like likes liked love loves enjoy enjoys prefer prefers
@@ -44,35 +72,29 @@ allergic allergy
 mother mum mom
 father dad
 leave leaves depart departs departure
-work works working job
+work works working job employed
 child kid
 car drive drives
+hate hates dislike dislikes
+born birthday
 learn learning lessons
 run runs running
 move moving
 """
 _GRAMMAR: Final = """
-我 你 他 她 的 了 是 有 也 就 都 在 这 那 边 很 呢 吧 啊 着 过 把 于 为
-只 个 位 用 户 现 平 时 般 一 要 上 从 起 家
-a an the i i'm my me user user's is am are was were be been being do does did to of in on at for
-and that this it its by as with there really very will would who what which any some have has had
-got own owns not no never don't doesn't didn't isn't aren't
+的 了 是 有 也 就 都 在 这 那 边 很 呢 吧 啊 着 过 把 只 个 现 般 平 时 从 起 要 为 于
+the is am are was were be been being do does did to of in on at for and that this it its by
+as with there really very will would who what which any some have has had got own owns
 """
 _OPENING: Final = """
 he she his her we our they their you your every each always often works working lives living likes
 loves plays prefers enjoys wants plans speaks studies drives runs hates dislikes eats drinks goes
-moved born married allergic
+moved born married allergic when while since after before during
 """
 _FUNCTION_WORDS: Final = frozenset(_GRAMMAR.split())
-_OPENERS: Final = _FUNCTION_WORDS | frozenset(_OPENING.split())
+_OPENERS: Final = _FUNCTION_WORDS | _PERSON | frozenset(_OPENING.split())
 """Words that begin a sentence with a capital and are no names."""
 
-_NUMERAL_WORDS: Final = re.compile(
-    "(?<!十)一(?![个只条张件位次天年月日号岁块本台辆名家口头杯瓶碗双对种层楼周季十百千万])"
-    "|十分|千万|五花肉|三明治|百[度合]|两边"
-)
-"""Numerals that are no numbers; 一 is one before a measure word."""
-_NUMERAL: Final = re.compile("[零〇一二两三四五六七八九十百千万亿]+")
 _DIGITS: Final = {digit: number for number, digit in enumerate("零一二三四五六七八九")} | {
     "〇": 0,
     "两": 2,
@@ -94,7 +116,7 @@ _ENGLISH: Final = {
     "hundred": "100",
     "thousand": "1000",
     "twice": "2",
-    "once": "1",
+    **dict.fromkeys(("once", "a", "an"), "1"),
 }
 
 _AVERSIONS: Final = re.compile(
@@ -107,6 +129,8 @@ _SURNAMES: Final = (
     "苏吕丁任卢姚沈钟姜崔谭陆范汪廖石金贾韦夏付方邹熊孟秦邱江尹薛闫段雷侯龙史陶黎贺顾毛郝龚邵万"
 )
 _PLACES: Final = (
+    "河北|山西|辽宁|吉林|黑龙江|江苏|浙江|安徽|福建|江西|山东|河南|湖北|湖南|广东|广西|海南|四川|贵州|云南|"
+    "西藏|陕西|甘肃|青海|宁夏|新疆|内蒙古|台湾|"
     "北京|上海|天津|重庆|广州|深圳|杭州|南京|苏州|成都|武汉|西安|长沙|青岛|大连|厦门|福州|济南|郑州|"
     "沈阳|哈尔滨|长春|昆明|贵阳|南宁|海口|三亚|拉萨|兰州|银川|西宁|太原|合肥|南昌|无锡|宁波|温州|香港|"
     "澳门|台北|东京|大阪|京都|首尔|曼谷|新加坡|伦敦|巴黎|柏林|纽约|洛杉矶|旧金山|中国|日本|韩国|美国|"
@@ -120,15 +144,25 @@ _NAMES: Final = tuple(
         rf"(?:公司|单位|学校|老家|家乡|城市|餐厅|朋友|同事|老板)是([{_CJK}]{{2,6}})",
         rf"[在是去到从于]([{_CJK}]{{2,6}}?(?:大学|学院|中学|小学|医院|银行|公司|集团))",
         rf"(?:在|去|到|来自)([{_CJK}]{{2,6}}?)(?=工作|上班|上学|读书|任职|实习|旅|玩|出差)",
+        rf"(?:^|[。、\s])([{_CJK}]{{2,4}})是(?:我|用户)",
+        rf"(?:^|[。、\s认识和跟与给帮找见陪嫁娶手事友板师居哥弟姐妹子女儿夫])([{_SURNAMES}][{_CJK}])",
+        rf"([小老][{_SURNAMES}]|阿[{_CJK}])",
         rf"(?:^|[是叫和跟与同、，。\s给])([{_SURNAMES}][{_CJK}]{{1,2}}?)(?=$|[{_STOP}]|[^{_CJK}])",
         f"({_PLACES})",
         r"[“\"「《]([^”\"」》]{1,30})[”\"」》]",
     )
 )
+_ADDED: Final = re.compile("['’](?:s|m|d|ve|re|ll)$")
+_PLURAL: Final = re.compile("(?<=[a-z]{2}[^su])s$")
+_TITLE: Final = re.compile("(?<=.)(?:老师|先生|女士|小姐|医生|教授|经理|师傅)$")
 _RUNS: Final = re.compile(rf"[{_CJK}]+|[A-Za-z]{{2,}}")
 _SENTENCE_END: Final = '.!?。！？:：“"「'
 _STEM: Final = 5
 """Letters by which words are told apart here."""
+_STARTS: Final = 64
+"""Tokens at which a text may begin another time: what takes the square of a text is bounded."""
+_COMMON: Final = 4
+"""Letters by which words are the same."""
 _SHORT: Final = 4
 """Tokens of a part that one word may be."""
 
@@ -147,27 +181,45 @@ _SYNONYM, _CANONICAL = _synonym_table()
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What a fact can be told by; `words` without numbers and those of grammar, `folded` whole."""
+    """What a fact can be told by.
 
-    numbers: frozenset[str]
+    `tokens` are its words without those of grammar, in synonyms; numbers as `#7`, "我" for the
+    user, "¬" for a denial and "|" for the end of a clause. `latin` are the words of a Latin script,
+    `folded` is all of the text.
+    """
+
+    tokens: tuple[str, ...]
     names: tuple[str, ...]
-    denials: int
-    words: tuple[str, ...]
+    latin: frozenset[str]
     folded: str
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words alone."""
+        return tuple(one for one in self.tokens if one[0] not in _SIGNS)
+
+    @property
+    def numbers(self) -> Counter[str]:
+        """The numbers, and how often each is there."""
+        return Counter(one for one in self.tokens if one[0] == _NUMBER)
+
+    @property
+    def denials(self) -> int:
+        """How often something is denied."""
+        return self.tokens.count(_DENIED)
 
 
 @lru_cache(maxsize=1_024)
 def marks(text: str) -> Marks:
     """Read the marks of a fact."""
-    plain = unicodedata.normalize("NFKC", text)
+    # Normalised, a comma between clauses would stand between the digits of one number.
+    plain = unicodedata.normalize("NFKC", text.replace("，", "。"))
     folded = plain.casefold()
     canonical = _SYNONYM.sub(lambda found: _CANONICAL[found[0]], folded)
-    words = tuple(one for one in _TOKEN.findall(canonical) if _tells(one))
     return Marks(
-        frozenset(_numbers(folded)),
+        tuple(_tokens(canonical)),
         tuple(_names(plain)),
-        denials(folded) + len(_AVERSIONS.findall(folded)),
-        words,
+        frozenset(map(_bare, re.findall(_LATIN, folded))),
         folded,
     )
 
@@ -175,17 +227,22 @@ def marks(text: str) -> Marks:
 def keeps(old: str, new: str) -> bool:
     """Whether `new` may replace `old`: it has its numbers and names, and is denied as often.
 
-    Nor are they the same text but for one word, unless that is known to mean the same.
+    They have more than a third of the shorter one in common. Nor do they contradict each other: by
+    another number or denial at the same words, by the order of the same words, or by one word,
+    unless that is known to mean the same.
     """
     before, after = marks(old), marks(new)
-    lost = before.numbers - after.numbers
-    if lost - {"1"} or (lost and after.numbers):  # "a cat" is "one cat"
+    lost, gained = before.numbers - after.numbers, after.numbers - before.numbers
+    if lost.keys() - {_ONE} or (lost and gained):  # "a cat" is "the cat", and not "two cats"
         return False
-    if before.denials != after.denials:
+    if before.denials != after.denials or not all(_has_name(after, one) for one in before.names):
         return False
-    if any(name not in after.folded for name in before.names):
-        return False
-    return not _differ_in_a_word(before.words, after.words)
+    return _have_a_third_in_common(before, after) and not (
+        _differ_in_a_word(before.words, after.words)
+        or _differ_in_order(before, after)
+        or _contradict(_counted(before.tokens), _counted(after.tokens))
+        or _contradict(_denied(before.tokens), _denied(after.tokens))
+    )
 
 
 def repeats(old: str, new: str) -> bool:
@@ -193,29 +250,107 @@ def repeats(old: str, new: str) -> bool:
     before, after = marks(old), marks(new)
     return (
         keeps(old, new)
-        and before.numbers - {"1"} == after.numbers - {"1"}
+        and before.numbers.keys() - {_ONE} == after.numbers.keys() - {_ONE}
         and set(after.words) <= set(before.words)
-        and _in_order(sorted(before.names, key=before.folded.find), after)
+        and (not _tells_by_order(before) or _in_turn(after.tokens, before.tokens))
     )
 
 
 def restates(old: str, new: str) -> bool:
-    """Whether either may replace the other, and they have a word in common."""
-    shared = set(marks(old).words).intersection(marks(new).words)
-    return bool(shared) and keeps(old, new) and keeps(new, old)
+    """Whether either may replace the other."""
+    return keeps(old, new) and keeps(new, old)
 
 
-def _tells(word: str) -> bool:
-    """Whether a word says something; numbers are compared by themselves."""
-    return not (
-        word in _FUNCTION_WORDS or word in _ENGLISH or word[0].isdigit() or _NUMERAL.fullmatch(word)
+def _tokens(text: str) -> Iterator[str]:
+    denials_at = denials(text)
+    aversions_at = {found.start() for found in _AVERSIONS.finditer(text)}
+    for found in _TOKEN.finditer(text):
+        kind, word = found.lastgroup, found[0]
+        if found.start() in denials_at | aversions_at:
+            yield _DENIED
+        if kind == "end":
+            yield _END
+        elif kind == "digits":
+            yield _NUMBER + (word.replace(",", "").lstrip("0") or "0")
+        elif kind == "day":
+            yield _NUMBER + word[-1].replace("天", "日")
+        elif kind == "numeral":
+            yield f"{_NUMBER}{_value(word)}"
+        elif word in _ENGLISH:
+            yield _NUMBER + _ENGLISH[word]
+        elif word in _PERSON:
+            yield _SELF
+        elif kind != "idiom" and found.start() not in denials_at and word not in _FUNCTION_WORDS:
+            yield _PLURAL.sub("", _bare(word))
+
+
+def _have_a_third_in_common(one: Marks, other: Marks) -> bool:
+    stems, others = (
+        {token[:_COMMON] for token in text.tokens if token not in {_SELF, _DENIED, _END}}
+        for text in (one, other)
     )
+    return stems == others or 3 * len(stems & others) > min(len(stems), len(others))
 
 
-def _in_order(names: list[str], text: Marks) -> bool:
-    """Whether names stand in a text in their order: who likes whom is not told by words alone."""
-    places = [text.folded.find(name) for name in names]
-    return places == sorted(places)
+def _has_name(text: Marks, name: str) -> bool:
+    return name in (text.latin if name.isascii() else text.folded)
+
+
+def _counted(tokens: tuple[str, ...]) -> dict[str, set[str]]:
+    """Return the numbers by the words after them."""
+    found: dict[str, set[str]] = {}
+    for one, other in pairwise(tokens):
+        if one[0] == _NUMBER and other[0] not in _SIGNS:
+            found.setdefault(other, set()).add(one)
+    return found
+
+
+def _denied(tokens: tuple[str, ...]) -> dict[str, set[str]]:
+    """Return by its words whether a clause is denied; nothing of a text with one clause."""
+    clauses = [list(part) for end, part in groupby(tokens, _END.__eq__) if not end]
+    found: dict[str, set[str]] = {}
+    for clause in clauses if len(clauses) > 1 else ():
+        for word in clause:
+            found.setdefault(word, set()).add("odd" if clause.count(_DENIED) % 2 else "even")
+    return found
+
+
+def _contradict(one: Mapping[str, set[str]], other: Mapping[str, set[str]]) -> bool:
+    return any(one[key].isdisjoint(other[key]) for key in one.keys() & other.keys())
+
+
+def _differ_in_order(one: Marks, other: Marks) -> bool:
+    """Whether the same tokens stand in another order, which tells who, how many or what not."""
+    tokens, others = ([token for token in text.tokens if token != _END] for text in (one, other))
+    if Counter(tokens) != Counter(others) or _in_turn(tokens, others):
+        return False
+    who = {_SELF, *chain.from_iterable([name] if name.isascii() else name for name in one.names)}
+
+    def order(text: Sequence[str]) -> tuple[list[str], list[str]]:
+        return [one for one in text if one in who], [one for one in text if one[0] == _NUMBER]
+
+    return one.denials > 0 or order(tokens) != order(others)
+
+
+def _tells_by_order(text: Marks) -> bool:
+    """Whether a text has several persons or numbers, or denies something."""
+    persons = {*text.names, _SELF} if _SELF in text.tokens else set(text.names)
+    return len(persons) > 1 or sum(text.numbers.values()) > 1 or text.denials > 0
+
+
+def _in_turn(part: Sequence[str], whole: Sequence[str]) -> bool:
+    """Whether a text has what another has, in its order, which may begin anywhere.
+
+    "Anna is my sister" is "my sister is Anna"; "Anna likes Tom" is not "Tom likes Anna".
+    """
+    wanted, there = ([one for one in text if one not in {_END, _ONE}] for text in (part, whole))
+    starts = range(min(len(there), _STARTS) or 1)
+    return any(_is_part(wanted, [*there[start:], *there[:start]]) for start in starts)
+
+
+def _is_part(part: Sequence[str], whole: Sequence[str]) -> bool:
+    rest = iter(whole)
+    return all(one in rest for one in part)
 
 
 def _differ_in_a_word(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
@@ -228,16 +363,6 @@ def _differ_in_a_word(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     stems = [{word[:_STEM] for word in part} for part in parts]
     apart = all(parts) and stems[0].isdisjoint(stems[1])
     return apart and start + end > 0 and max(map(len, parts)) <= _SHORT
-
-
-def _numbers(text: str) -> Iterator[str]:
-    for token in _TOKEN.findall(text):
-        if token[0].isdigit():
-            yield token.replace(",", "").lstrip("0") or "0"
-        elif token in _ENGLISH:
-            yield _ENGLISH[token]
-    for numeral in _NUMERAL.findall(_NUMERAL_WORDS.sub(" ", text)):
-        yield str(_value(numeral))
 
 
 def _value(numeral: str) -> int:
@@ -258,7 +383,7 @@ def _value(numeral: str) -> int:
 def _names(text: str) -> Iterator[str]:
     for token in re.finditer(r"[^\W\d_]+(?:['’][^\W\d_]+)?", text):
         word = token[0]
-        if not word[0].isupper() or word in {"I", "I'm", "I’m", "I've"}:
+        if not word[0].isupper() or _bare(word) == "I":
             continue
         before = text[: token.start()].rstrip()
         begins = not before or before[-1] in _SENTENCE_END
@@ -270,9 +395,9 @@ def _names(text: str) -> Iterator[str]:
     )
     yield from map(str.casefold, latin if 2 * len(latin) <= sum(map(len, dense)) else dense)
     for pattern in _NAMES:
-        yield from (found.casefold() for found in pattern.findall(text))
+        yield from (_TITLE.sub("", found).casefold() for found in pattern.findall(text))
 
 
 def _bare(word: str) -> str:
-    """Return a word without the letters its genitive has added."""
-    return word.removesuffix("'s").removesuffix("’s")
+    """Return a word without what an apostrophe has added."""
+    return _ADDED.sub("", word)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -216,12 +217,16 @@ def sentences(turns: Sequence[Turn]) -> tuple[str, ...]:
 def shown(near: NearEntries) -> dict[str, MemoryEntry]:
     """Name the memories that are near, the nearest of each sentence first, by short ids."""
     found: dict[str, MemoryEntry] = {}
-    for rank in range(_NEAR_EACH):
-        for matches in near.matches:
-            if rank < len(matches):
-                entry = matches[rank].entry
-                found.setdefault(entry.memory_id, entry)
+    for row in zip_longest(*map(_facts, near.matches)):
+        for one in row:
+            if one is not None:
+                found.setdefault(one.entry.memory_id, one.entry)
     return {f"m{number}": one for number, one in enumerate([*found.values()][:MOST_SHOWN], 1)}
+
+
+def _facts(matches: Sequence[NearEntry]) -> list[NearEntry]:
+    """Return the memories that are no longer than a fact: an imported one may be a page."""
+    return [one for one in matches if len(one.entry.text) <= LONGEST]
 
 
 def question(model_id: str, known: Mapping[str, MemoryEntry], turns: Sequence[Turn]) -> ModelCall:
@@ -306,7 +311,7 @@ def contain(
     for number, edit in enumerate(edits):
         if number not in matches:
             continue
-        found = [one for one in matches[number] if one.entry.memory_id not in gone]
+        found = [one for one in _facts(matches[number]) if one.entry.memory_id not in gone]
         target = _changed(edit, found, session, options)
         if target is not None:
             if edit.text != target.text:

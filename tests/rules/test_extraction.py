@@ -216,6 +216,14 @@ def test_the_nearest_of_each_sentence_are_shown_on_a_line_each() -> None:
     assert "[m3] a b（plan，2026-09-21）\n\n新的对话：\nuser: said 1" in prompt
 
 
+def test_a_memory_that_is_longer_than_a_fact_is_neither_shown_nor_changed() -> None:
+    """Imported ones have any length; what is learnt is stored beside them."""
+    page = memory("likes tea " + "x" * LONGEST)
+    assert extraction.shown(NearEntries(((NearEntry(page), NearEntry(TEA)),))) == {"m1": TEA}
+    change = (Edit(action="update", text=page.text + " too", target=page),)
+    assert contain(change, near((page, 0.99)), "s", OPTIONS)[0].action == "add"
+
+
 def test_a_long_message_is_compared_sentence_by_sentence() -> None:
     """The last ones, each once, cut to what a fact can be; replies are no facts of the user."""
     said = msgspec.structs.replace(turn(1), content="一。二！ Hi. Yes; no\n一。" + "x" * 600)

@@ -150,8 +150,8 @@ def shuffled(seed: int) -> list[Statement]:
 @pytest.mark.parametrize(
     ("reader", "order", "least"),
     [
-        (adds_all, None, 0.17),
-        (adds_all, 1, 0.17),
+        (adds_all, None, 0.15),
+        (adds_all, 1, 0.15),
         (overlooks, None, 0.9),
         (overlooks, 1, 0.9),
         (overlooks, 2, 0.9),
