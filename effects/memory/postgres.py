@@ -14,7 +14,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, delete, func, text
 
 from contract.errors import EffectFailed
-from contract.stores import MemoryEntry, NearEntry, Recall
+from contract.stores import MemoryEntry, NearEntry, Recall, Revision
 from effects.memory.embeddings import Embedder, Vector
 from effects.memory.store import (
     MAKERS,
@@ -115,6 +115,10 @@ FROM (SELECT
 ORDER BY apart, seq DESC
 """)
 )
+_WRITING: Final = 7_403
+_LOCK_USER: Final = Statement(
+    text(f"SELECT pg_advisory_xact_lock({_WRITING}, hashtext(CAST(:user_id AS text)))")
+)
 _LOCK_MAKERS: Final = "LOCK TABLE memory_makers IN ACCESS EXCLUSIVE MODE"
 _USABLE: Final = Statement(text("SELECT to_regtype('halfvec') IS NOT NULL"))
 _EXTEND: Final = "CREATE EXTENSION IF NOT EXISTS vector"
@@ -199,6 +203,11 @@ class PostgresEntries(EntryStore):
 
     def _position(self, text: ColumnElement[Any], part: ColumnElement[Any]) -> ColumnElement[int]:
         return func.strpos(text, part)
+
+    def _revise(self, revision: Revision) -> Transaction[bool]:
+        # Sessions of a user that drop or add the same memories would wait for each other for ever.
+        yield _LOCK_USER(user_id=revision.reading.user_id)
+        return (yield from super()._revise(revision))
 
     def _encode(self, vector: Vector) -> str:
         return "[" + ",".join(f"{number:.6g}" for number in vector.tolist()) + "]"

@@ -53,6 +53,13 @@ _PATIENCE = 2.0
 """How many times its limit a statement may take, the network's part included."""
 # Any number: processes that start together must not all make the tables.
 _MIGRATING = 5_230_917
+_ANSWERS = (
+    psycopg.errors.QueryCanceled,
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.SerializationFailure,
+)
+"""Errors that a server reports of one call: it answers others."""
 _HERE = "PostgreSQL"  # an address may hold a password
 
 
@@ -239,8 +246,8 @@ class PostgresDatabase:
             yield
             outage.answered()
         except (psycopg.OperationalError, psycopg.InterfaceError) as failure:
-            if isinstance(failure, psycopg.errors.QueryCanceled):
-                outage.answered()  # that it gave up a statement
+            if isinstance(failure, _ANSWERS):
+                outage.answered()  # that it gave up a statement, or a deadlock
             else:
                 outage.silent(codes.unavailable)
             raise EffectFailed(Fault(codes.unavailable, retryable=True)) from failure

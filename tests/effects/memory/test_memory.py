@@ -341,6 +341,23 @@ async def test_writers_at_once_lose_nothing(memory: Memory) -> None:
     assert sum(counts) == 51
 
 
+async def test_sessions_that_change_the_same_memories_at_once_wait_for_each_other(
+    memory: Memory,
+) -> None:
+    """In whatever order each drops and adds them: none is refused."""
+    old = [entry(f"tea {n}") for n in range(40)]
+    new = [entry(f"coffee {n}") for n in range(40)]
+    await memory.write("write", tuple(old))
+    writes = []
+    for number, step in enumerate((1, -1, 1, -1)):
+        reading = msgspec.structs.replace(READING, session_id=f"s{number}")
+        removed = tuple(one.memory_id for one in old[::step])
+        made = Revision(reading=reading, message_id="m", removed=removed)
+        writes.append(memory.write("write", tuple(new[::step]), made))
+    assert await asyncio.gather(*writes) == [40] * 4
+    assert {one.split()[0] for one in await texts(memory, "tea or coffee")} == {"coffee"}
+
+
 @pytest.mark.parametrize(
     ("text", "found", "asked"),
     [

@@ -8,10 +8,11 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from sqlalchemy import text
 
-from contract.errors import EffectFailed
+from contract.errors import EffectFailed, Fault
 from effects.stores.postgres import PostgresDatabase
-from effects.stores.tables import STORE_CODES, Schema, Step, StoreNotOpened
+from effects.stores.tables import STORE_CODES, Schema, Statement, Step, StoreNotOpened
 from tests.support.deployment import until
 from tests.support.patience import PATIENCE_S
 from tests.support.relay import relayed
@@ -172,6 +173,19 @@ async def test_a_statement_that_takes_too_long_is_an_answer(dsn: str) -> None:
         with pytest.raises(EffectFailed) as failed:
             await dawdle(pool)
         assert failed.value.fault.code == STORE_CODES.unavailable
+        assert pool.fault is None
+
+
+@pytest.mark.parametrize("code", ["40P01", "40001", "55P03"])
+async def test_a_transaction_that_loses_to_another_is_an_answer(dsn: str, code: str) -> None:
+    """A deadlock, say: the caller may repeat it, and the server is asked on."""
+    error = f"DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '{code}'; END $$"
+    clock = Clock()
+    async with PostgresDatabase.open(dsn, monotonic=clock) as pool:
+        clock.time += 60
+        with pytest.raises(EffectFailed) as failed:
+            await pool.execute(Statement(text(error))())
+        assert failed.value.fault == Fault(STORE_CODES.unavailable, retryable=True)
         assert pool.fault is None
 
 
