@@ -21,6 +21,7 @@ from cutover.replay.parts import Part, Recording, Skipped, recording_of
 from cutover.replay.play import PlayOptions, blank, play
 from cutover.replay.sides import Side, Sides, load_side
 from cutover.wiring.stacks import StackNotLoaded
+from effects.loop_time import counted_loop_time
 from router.serving.stack import LocalStack
 from router.stack import RunOutcome
 
@@ -154,10 +155,11 @@ async def replay_part(job: PartJob, replayer: Replayer, on_run: OnRun) -> PartRe
     """Replay the exchanges of a part in order."""
     result = PartResult()
     fetch = BlobFolder(job.part.place).fetch
-    for group in _groups(job, result):
-        replays = (replayer.replay(one, fetch, job.lost, on_run) for one in group)
-        for exchange, replay in zip(group, await asyncio.gather(*replays), strict=True):
-            _add(exchange, replay, result)
+    with counted_loop_time():  # a machine that was suspended is no stack that hangs
+        for group in _groups(job, result):
+            replays = (replayer.replay(one, fetch, job.lost, on_run) for one in group)
+            for exchange, replay in zip(group, await asyncio.gather(*replays), strict=True):
+                _add(exchange, replay, result)
     return result
 
 
