@@ -32,9 +32,12 @@ from contract.ports import Conversations
 from contract.stores import FoundTurns, Turn, require_storable
 from effects.circuit_breaker import OutageGuard
 from effects.stores.conversations import ConversationStore, FlowView, check_turn
+from effects.stores.tables import CALL_SECONDS
 
 _Decoded = TypeVar("_Decoded", Turn, FoundTurns)
 
+CONNECT_SECONDS = 2.0
+"""Of the seconds of a call, the most that connecting may take."""
 _UNAVAILABLE: Final = "store_unavailable"
 NO_MESSAGE: Final = "cutover.no-message"
 """An id that no message has."""
@@ -69,10 +72,14 @@ class HttpConversations(FlowView):
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, base_url: str, *, limit: float = 5.0, token: str = ""
+        cls, base_url: str, *, limit: float | None = None, token: str = ""
     ) -> AsyncIterator[HttpConversations]:
-        """Connect to the service; `limit` is seconds a request, `token` a bearer token."""
-        timeout = aiohttp.ClientTimeout(total=limit, connect=min(limit, 2.0))
+        """Connect to the service; `token` is a bearer token.
+
+        `limit` is in seconds per request, `CALL_SECONDS` if None.
+        """
+        seconds = CALL_SECONDS if limit is None else limit
+        timeout = aiohttp.ClientTimeout(total=seconds, connect=min(seconds, CONNECT_SECONDS))
         # Neither cookies nor redirects to elsewhere belong to the protocol.
         async with aiohttp.ClientSession(
             timeout=timeout,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeAlias, TypeVar
 from contract.errors import EffectFailed, Fault, MissingExtra
 from effects.circuit_breaker import OutageGuard
 from effects.stores.tables import (
+    CALL_SECONDS,
     CHECK_SECONDS,
     READ_VERSION,
     SCHEMA_VERSIONS,
@@ -121,18 +122,20 @@ class PostgresDatabase:
         schema: Schema | None = None,
         codes: FaultCodes = STORE_CODES,
         *,
-        limit: float = 5.0,
+        limit: float | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> AsyncIterator[PostgresDatabase]:
-        """Connect and bring the tables up to date; `limit` in seconds per wait and per statement.
+        """Connect and bring the tables up to date.
 
-        Raises `EffectFailed` with the code of what is unavailable where no server answers,
+        `limit` is in seconds per wait and per statement, `CALL_SECONDS` if None. Raises
+        `EffectFailed` with the code of what is unavailable where no server answers,
         `StoreNotOpened` where the tables are newer than the code.
         """
+        seconds = CALL_SECONDS if limit is None else limit
 
         async def configure(connection: LimitedConnection) -> None:
-            milliseconds = str(round(limit * 1000))
-            connection.patience = _PATIENCE * limit
+            milliseconds = str(round(seconds * 1000))
+            connection.patience = _PATIENCE * seconds
             await connection.execute(
                 "SELECT set_config('statement_timeout', %s, false)", (milliseconds,)
             )
@@ -141,19 +144,19 @@ class PostgresDatabase:
             dsn,
             min_size=1,
             max_size=_CONNECTIONS,
-            timeout=limit,
+            timeout=seconds,
             open=False,
             configure=configure,
             connection_class=LimitedConnection,
             # The library would wait two minutes for a server that takes a connection and is
             # silent, and then longer and longer between two attempts, when it is long back.
-            kwargs={"autocommit": True, "connect_timeout": max(_LEAST_CONNECT, round(limit))},
-            reconnect_timeout=limit,
+            kwargs={"autocommit": True, "connect_timeout": max(_LEAST_CONNECT, round(seconds))},
+            reconnect_timeout=seconds,
         )
         database = cls(pool, codes, schema.name if schema else _HERE, monotonic)
         try:
             with database._translated():
-                await pool.open(wait=True, timeout=limit)
+                await pool.open(wait=True, timeout=seconds)
             if schema is not None:
                 await database.migrate(schema)
             yield database

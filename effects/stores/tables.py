@@ -46,6 +46,8 @@ _DIALECTS: Final = {
 }
 
 
+CALL_SECONDS = 5.0
+"""How long a call waits for a server, and how long it may take, unless told otherwise."""
 CHECK_SECONDS = 2.0
 """How long checking a store may take."""
 

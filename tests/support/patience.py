@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import reduce
 from importlib import import_module
-from types import ModuleType
 
 PATIENCE_S = 60.0
 """Seconds. Nothing that works ever waits so long; what does not work fails after them."""
@@ -13,9 +13,16 @@ PATIENCE_S = 60.0
 _LIMITS = (
     ("cutover.doctor", "CONNECT_SECONDS"),
     ("effects.memory.postgres", "CHECK_SECONDS"),
+    ("effects.stores.database", "SqlStore.busy_ms"),
+    ("effects.stores.http", "CALL_SECONDS"),
+    ("effects.stores.http", "CONNECT_SECONDS"),
+    ("effects.stores.locks", "SqlLeases.busy_ms"),
+    ("effects.stores.postgres", "CALL_SECONDS"),
     ("effects.stores.postgres", "CHECK_SECONDS"),
     ("effects.stores.redis", "CHECK_SECONDS"),
     ("effects.stores.redis", "LIMIT"),
+    ("effects.stores.shared_state", "SqlPins.busy_ms"),
+    ("effects.stores.shared_state", "SqlSharedState.busy_ms"),
     ("effects.stores.sqlite", "CHECK_SECONDS"),
     ("graph_impl.postgres_threads", "WAIT_SECONDS"),
     ("graph_impl.threads", "WAIT_SECONDS"),
@@ -27,11 +34,13 @@ _LIMITS = (
 """Limits of the product on neighbours that answer, of 0.05 to 5 s: a busy machine meets them."""
 
 
-def be_patient(set_: Callable[[ModuleType, str, float], None], *, importing: bool) -> None:
+def be_patient(set_: Callable[[object, str, float], None], *, importing: bool) -> None:
     """Let this process wait for its neighbours as long as tests do.
 
     `importing` modules takes a second; without, those that are not imported yet have their limits.
     """
     for name, limit in _LIMITS:
         if importing or name in sys.modules:
-            set_(import_module(name), limit, PATIENCE_S)
+            *classes, last = limit.split(".")
+            owner = reduce(getattr, classes, import_module(name))
+            set_(owner, last, round(PATIENCE_S * 1_000) if last.endswith("_ms") else PATIENCE_S)
