@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from loadtests.processes import child_environment, module_command
+from tests.support.patience import PATIENCE_S
 
 PROGRAM = """
 import json
@@ -27,6 +28,7 @@ def test_shapes_reach_their_peak_and_end() -> None:
         capture_output=True,
         text=True,
         check=True,
+        timeout=PATIENCE_S,
     )
     assert done.stdout.strip() == (
         '{"steps": [10, 20, 30, 40, 40, null], '
