@@ -551,7 +551,7 @@ class RemoteStackSettings(Section):
     )
     connect_seconds: Seconds = 2.0
     first_event_seconds: Seconds = _key("from the request on", 30.0)
-    idle_seconds: Seconds = _key("the longest silence; a comment ends none", 30.0)
+    idle_seconds: Seconds = _key("the longest silence; a comment ends it", 30.0)
     total_seconds: Seconds = _key("for the whole stream", 600.0)
 
     def serves(self, flow: str) -> bool:
