@@ -142,10 +142,10 @@ class PostgresEntries(EntryStore):
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, dsn: str, embedder: Embedder | None, least: float
+        cls, dsn: str, embedder: Embedder | None, least: float, limit: float | None = None
     ) -> AsyncIterator[PostgresEntries]:
         """Connect, as `PostgresDatabase` does, and register the embedder if there is pgvector."""
-        async with PostgresDatabase.open(dsn, MEMORY, MEMORY_CODES) as database:
+        async with PostgresDatabase.open(dsn, MEMORY, MEMORY_CODES, limit=limit) as database:
             if embedder is not None and not await _make_vector_tables(database):
                 log.warning("memory: the server has no pgvector 0.7: recalled by full text")
                 embedder = None

@@ -57,25 +57,33 @@ async def open_memory(
     embedder: Embedder | None = None,
     *,
     least: float = 0.0,
+    limit: float | None = None,
 ) -> AsyncIterator[LongTermMemory]:
     """Open the memory in an SQLite file (a path or `sqlite:///` address) or a `postgresql://` one.
 
     With an embedder entries are found by its vectors, if they are more like than `least`; by full
-    text where a server has no pgvector. The rest is as with `open_database`.
+    text where a server has no pgvector. `limit` in seconds is what a call to a server waits and
+    takes, `CALL_SECONDS` if None; the rest is as with `open_database`.
     """
-    async with open_entries(place, embedder, least=least) as store:
+    async with open_entries(place, embedder, least=least, limit=limit) as store:
         memory = LongTermMemory(store)
         async with memory.running():
             yield memory
 
 
 def open_entries(
-    place: str | Path, embedder: Embedder | None, *, least: float = 0.0
+    place: str | Path,
+    embedder: Embedder | None,
+    *,
+    least: float = 0.0,
+    limit: float | None = None,
 ) -> AbstractAsyncContextManager[EntryStore]:
     """Open the store of a memory, as `open_memory` does; it makes no vectors by itself."""
     if str(place).partition("://")[0] == "postgresql":
         adapter = import_module("effects.memory.postgres").PostgresEntries  # an extra
-        opened: AbstractAsyncContextManager[EntryStore] = adapter.open(place, embedder, least)
+        opened: AbstractAsyncContextManager[EntryStore] = adapter.open(
+            place, embedder, least, limit
+        )
         return opened
     return SqliteEntries.open(place, embedder, least)
 
