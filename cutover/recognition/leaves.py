@@ -33,7 +33,7 @@ DONE: Final = "done"
 
 
 @dataclass(slots=True)
-class Group:
+class LeafGroup:
     """The events of one name: how many, and the values at each path with the event's number."""
 
     count: int = 0
@@ -56,7 +56,7 @@ class NamedEvents:
 
     names: EventNames
     order: tuple[str, ...]
-    groups: dict[str, Group]
+    groups: dict[str, LeafGroup]
 
 
 def name_events(events: Sequence[WireEvent], framing: Framing) -> NamedEvents:
@@ -64,7 +64,7 @@ def name_events(events: Sequence[WireEvent], framing: Framing) -> NamedEvents:
     names = _names_of(events)
     decoder = EventDecoder(Dialect(framing=framing, event=names))
     order = tuple(decoder.name(event.sse_name, event.value) for event in events)
-    groups = defaultdict[str, Group](Group)
+    groups = defaultdict[str, LeafGroup](LeafGroup)
     for number, (name, event) in enumerate(zip(order, events, strict=True)):
         group = groups[name]
         group.count += 1

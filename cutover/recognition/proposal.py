@@ -26,8 +26,8 @@ from contract.wire import (
 from cutover.recognition.answers import Answer
 from cutover.recognition.leaves import (
     FLAGS,
-    Group,
     Leaf,
+    LeafGroup,
     NamedEvents,
     key_of,
     leaves_of,
@@ -183,7 +183,7 @@ def _is_bare(named: NamedEvents, name: str) -> bool:
     )
 
 
-def _code(groups: Mapping[str, Group], failures: Sequence[str]) -> Paths:
+def _code(groups: Mapping[str, LeafGroup], failures: Sequence[str]) -> Paths:
     """Find where a failure's code stands, if one was seen."""
     for name in failures:
         for path in groups[name].leaves if name in groups else ():
@@ -218,7 +218,7 @@ def _ignored(
     return everywhere | {name: paths for name, paths in table.items() if paths}
 
 
-def _in_all(found: Mapping[str, Sequence[str]], groups: Mapping[str, Group]) -> list[str]:
+def _in_all(found: Mapping[str, Sequence[str]], groups: Mapping[str, LeafGroup]) -> list[str]:
     """List the paths that do not count wherever they stand, if that is in several events."""
     paths = dict.fromkeys(path for listed in found.values() for path in listed)
     holders = {path: [name for name, it in groups.items() if path in it.leaves] for path in paths}

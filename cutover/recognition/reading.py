@@ -29,7 +29,7 @@ _FIELD = re.compile(rb"(?:data|event|id|retry)?:|(?:data|event|id|retry)$")
 
 
 @dataclass(slots=True)
-class Reading:
+class DialectReading:
     """What a dialect finds in an answer.
 
     `text` is the whole text, `pieces` counts the events that made it longer, `first_text` is when
@@ -68,9 +68,9 @@ class Reading:
         return self.sound() and self.says_something and ended
 
 
-def read(dialect: Dialect, answer: Answer, spec: FlowSpec | None = None) -> Reading:
+def read(dialect: Dialect, answer: Answer, spec: FlowSpec | None = None) -> DialectReading:
     """Read an answer; events of a built-in flow must be among those that its `spec` declares."""
-    decoder, found = EventDecoder(dialect), Reading()
+    decoder, found = EventDecoder(dialect), DialectReading()
     reader, own = WireReader(decoder), _own_events(spec)
     for at, event in events_of(reader, answer):
         if event.skipped:
@@ -109,7 +109,7 @@ def _is_one_of(kinds: Mapping[str, type[msgspec.Struct]], event: WireEvent) -> b
     return True
 
 
-def _add_text(found: Reading, event: WireEvent, at: int) -> None:
+def _add_text(found: DialectReading, event: WireEvent, at: int) -> None:
     found.first_text = at if not found.pieces else found.first_text
     found.pieces += 1
     places = [it for it in event.texts() if it.track == "text"]

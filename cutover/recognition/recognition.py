@@ -15,7 +15,7 @@ from contract.flow import FlowSpec
 from contract.wire import EVERY, Dialect, FailureFrame, Framing, TextPaths, built_in
 from cutover.recognition.answers import Answer, NoStream, refusal_of, sentence
 from cutover.recognition.proposal import NO_END, propose
-from cutover.recognition.reading import Reading, framing_of, read
+from cutover.recognition.reading import DialectReading, framing_of, read
 from router.remote import may_stream
 
 NO_FLOWS: Mapping[str, FlowSpec] = {}
@@ -39,7 +39,7 @@ class Recognised:
     answer: Answer
     dialect: Dialect
     name: str
-    reading: Reading
+    reading: DialectReading
     evidence: tuple[str, ...]
     doubts: tuple[str, ...]
     media_type: str = ""
@@ -83,7 +83,9 @@ def read_as(dialect: Dialect, answer: Answer, spec: FlowSpec | None = None) -> R
     return recognised_by(dialect, "", reading, answer) if reading.fits(dialect, answer) else None
 
 
-def recognised_by(dialect: Dialect, name: str, reading: Reading, answer: Answer) -> Recognised:
+def recognised_by(
+    dialect: Dialect, name: str, reading: DialectReading, answer: Answer
+) -> Recognised:
     """Return what a dialect finds in an answer, as evidence and doubts."""
     kind = answer.media_type
     told = "" if may_stream(dialect.framing, kind) else kind
@@ -141,7 +143,7 @@ def _proposed(answer: Answer, framing: Framing, sent: object) -> Recognised:
     return replace(found, doubts=(*proposal.doubts, *found.doubts))
 
 
-def _evidence(dialect: Dialect, reading: Reading, answer: Answer) -> Iterator[str]:
+def _evidence(dialect: Dialect, reading: DialectReading, answer: Answer) -> Iterator[str]:
     count = reading.names.total()
     kind = answer.media_type or "no media type"
     unit = "piece" if dialect.framing == "text" else "event"
@@ -168,7 +170,7 @@ def _evidence(dialect: Dialect, reading: Reading, answer: Answer) -> Iterator[st
         yield "ends with its body"
 
 
-def _doubts(dialect: Dialect, reading: Reading, answer: Answer, told: str) -> Iterator[str]:
+def _doubts(dialect: Dialect, reading: DialectReading, answer: Answer, told: str) -> Iterator[str]:
     if not reading.text and reading.calls_tools:
         yield "this answer has no text, only calls of tools"
     if reading.failures:
@@ -194,7 +196,7 @@ def _doubts(dialect: Dialect, reading: Reading, answer: Answer, told: str) -> It
         yield f"its media type is {told}, which is no type of such streams: media_types names it"
 
 
-def _doubts_of_failures(dialect: Dialect, reading: Reading) -> Iterator[str]:
+def _doubts_of_failures(dialect: Dialect, reading: DialectReading) -> Iterator[str]:
     ends = "a stream that breaks off ends with its connection"
     if dialect.framing == "text":
         yield f"plain text cannot report a failure: {ends}"
@@ -204,7 +206,7 @@ def _doubts_of_failures(dialect: Dialect, reading: Reading) -> Iterator[str]:
         yield f"no failure frames are known: {ends}, until failure has some"
 
 
-def _text_place(dialect: Dialect, reading: Reading) -> str:
+def _text_place(dialect: Dialect, reading: DialectReading) -> str:
     """Name where a dialect finds text: events that came, and paths."""
     if dialect.payload == "text":
         return ""

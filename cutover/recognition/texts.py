@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from contract.wire import NO_JSON, Growth, TextPaths, TextTable
-from cutover.recognition.leaves import KINDS, Group, key_of
+from cutover.recognition.leaves import KINDS, LeafGroup, key_of
 
 _REASONING = re.compile(r"reason(?!s?$|_code)|think|thought", re.IGNORECASE)
 _TEXTS: Final = frozenset(
@@ -38,7 +38,7 @@ _FEW_PIECES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class TextPlace:
+class ProposedText:
     """A place where a text may stand: the name of its events, its path, and its pieces."""
 
     name: str
@@ -78,10 +78,10 @@ class Texts:
     `main` is None where no place looks like one.
     """
 
-    main: TextPlace | None
-    repeats: tuple[TextPlace, ...]
-    reasoning: tuple[TextPlace, ...]
-    others: tuple[TextPlace, ...]
+    main: ProposedText | None
+    repeats: tuple[ProposedText, ...]
+    reasoning: tuple[ProposedText, ...]
+    others: tuple[ProposedText, ...]
 
     @property
     def growth(self) -> Growth:
@@ -113,7 +113,7 @@ class Texts:
         return any((place.name, place.path) == (name, path) for place in places)
 
 
-def find_texts(groups: Mapping[str, Group], echoed: frozenset[str]) -> Texts:
+def find_texts(groups: Mapping[str, LeafGroup], echoed: frozenset[str]) -> Texts:
     """Find the texts of a stream; `echoed` are texts of the request, likely no answer."""
     places = sorted(
         _places(groups), key=lambda place: (echoed.issuperset(place.pieces), -place.weight)
@@ -135,20 +135,20 @@ def find_texts(groups: Mapping[str, Group], echoed: frozenset[str]) -> Texts:
     return Texts(main, repeats, reasoning, _one_a_name(others))
 
 
-def _one_a_name(places: Iterable[TextPlace]) -> tuple[TextPlace, ...]:
+def _one_a_name(places: Iterable[ProposedText]) -> tuple[ProposedText, ...]:
     """Return the first place of each name."""
-    found: dict[str, TextPlace] = {}
+    found: dict[str, ProposedText] = {}
     for place in places:
         found.setdefault(place.name, place)
     return tuple(found.values())
 
 
-def _places(groups: Mapping[str, Group]) -> Iterator[TextPlace]:
+def _places(groups: Mapping[str, LeafGroup]) -> Iterator[ProposedText]:
     for name, group in groups.items():
         for path in group.leaves:
             pieces = group.texts(path)
             if pieces and _is_prose(path, pieces):
-                yield TextPlace(name, path, tuple(pieces))
+                yield ProposedText(name, path, tuple(pieces))
 
 
 def _is_prose(path: str, pieces: Sequence[str]) -> bool:

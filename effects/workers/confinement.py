@@ -50,7 +50,7 @@ class NotSearched(ActionFailed):
         super().__init__(code="not_searched", message=message)
 
 
-class Entry(NamedTuple):
+class FolderEntry(NamedTuple):
     """Something found beneath a root: its path, its state, and the open folder it is in.
 
     The descriptor is closed when the search goes on.
@@ -126,7 +126,7 @@ def _is_link(folder: int, name: str) -> bool:
 
 def entries_beneath(
     root: Path, parts: Parts, stopped: Stopped, *, strict: bool = False
-) -> Iterator[Entry]:
+) -> Iterator[FolderEntry]:
     """Search a folder beneath a root; a folder comes before what it holds.
 
     Ends early once it is `stopped`. Links are not followed. Folders that cannot be read, lie on
@@ -137,7 +137,7 @@ def entries_beneath(
         yield from _Search(os.fstat(top).st_dev, stopped, strict).entries(top, ())
 
 
-def files_beneath(root: Path, parts: Parts, stopped: Stopped) -> Iterator[Entry]:
+def files_beneath(root: Path, parts: Parts, stopped: Stopped) -> Iterator[FolderEntry]:
     """Search for regular files, as `entries_beneath` does."""
     for found in entries_beneath(root, parts, stopped):
         if stat.S_ISREG(found.state.st_mode):
@@ -150,7 +150,7 @@ class _Search:
     stopped: Stopped
     strict: bool
 
-    def entries(self, folder: int, here: Parts) -> Iterator[Entry]:
+    def entries(self, folder: int, here: Parts) -> Iterator[FolderEntry]:
         with os.scandir(folder) as found:
             for one in found:
                 if self.stopped():
@@ -164,7 +164,7 @@ class _Search:
                         raise
                     continue
                 try:
-                    yield Entry(folder, parts, state)
+                    yield FolderEntry(folder, parts, state)
                     if below is not None:
                         yield from self.entries(below, parts)
                 finally:

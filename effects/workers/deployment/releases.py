@@ -32,7 +32,7 @@ import psutil
 from contract.workers import BadWorkerArguments
 from effects.files import write_whole
 from effects.workers.action import ActionFailed, ReportLine
-from effects.workers.confinement import Entry, NoSuchFile, OutsideRoot, entries_beneath
+from effects.workers.confinement import FolderEntry, NoSuchFile, OutsideRoot, entries_beneath
 from effects.workers.threads import Stopped
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -343,7 +343,7 @@ def copy_source(source: Path, target: Path, stopped: Stopped, report: ReportLine
             report(f"{copied} files copied")
 
 
-def _source_entries(source: Path, stopped: Stopped) -> Iterator[Entry]:
+def _source_entries(source: Path, stopped: Stopped) -> Iterator[FolderEntry]:
     """Return folders, regular files and links; sockets, pipes and devices are left out."""
     for found in entries_beneath(source, (), stopped, strict=True):
         mode = found.state.st_mode
@@ -351,7 +351,7 @@ def _source_entries(source: Path, stopped: Stopped) -> Iterator[Entry]:
             yield found
 
 
-def _link_target(found: Entry) -> str:
+def _link_target(found: FolderEntry) -> str:
     """Return where a link of the source leads; raises `OutsideRoot` where that is not in it.
 
     `..` may only begin it: after another component, itself perhaps a link, it leads anywhere.
@@ -364,7 +364,7 @@ def _link_target(found: Entry) -> str:
     return target
 
 
-def _pieces(found: Entry, stopped: Stopped) -> Iterator[bytes]:
+def _pieces(found: FolderEntry, stopped: Stopped) -> Iterator[bytes]:
     """Read a regular file, piece by piece; what has taken its place meanwhile is not followed."""
     with _opened(found) as file:
         while not stopped() and (piece := os.read(file, _COPIED)):
@@ -372,7 +372,7 @@ def _pieces(found: Entry, stopped: Stopped) -> Iterator[bytes]:
 
 
 @contextmanager
-def _opened(found: Entry) -> Iterator[int]:
+def _opened(found: FolderEntry) -> Iterator[int]:
     file = os.open(found.name, _NO_FOLLOW, dir_fd=found.folder)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
