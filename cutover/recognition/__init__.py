@@ -1,4 +1,4 @@
-"""Recognition of the stream formats of services nobody here has seen, from one answer of each.
+"""Recognition of the stream formats of unknown services, from one answer of each.
 
 Pure: an answer's head and its body with its timing go in, a dialect with evidence and doubts comes
 out. `recognition` reads with the built-in dialects, `proposal` makes one for any other stream from

@@ -276,7 +276,7 @@ def may_stream(framing: Framing, kind: str, also: Collection[str] = frozenset())
     if framing == "sse":
         return kind == "text/event-stream"
     if framing == "text":
-        return False  # text/plain has been said above
+        return False  # its one type, text/plain, is in `_EITHER`
     # x-ndjson, jsonl, jsonlines, stream+json, or simply json: there is no registered one.
     return "json" in kind and kind != "application/problem+json"
 

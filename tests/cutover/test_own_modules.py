@@ -61,7 +61,7 @@ def test_a_module_with_the_name_of_one_of_ours_is_refused_with_both_paths(
 
 
 def test_other_modules_are_not_refused(here: Path) -> None:
-    """One that is there alone, one that is ours alone, one of a name nobody has."""
+    """One that is there alone, one that is ours alone, one of an unknown name."""
     (here / "own_stack.py").write_text(FLOWS, "utf-8")
     (here / "captures").mkdir()
     for name in (

@@ -62,7 +62,7 @@ async def test_the_page_leads_from_two_services_to_a_takeover(tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.untraced
 async def test_init_leads_to_a_report_in_few_commands(tmp_path: Path) -> None:
-    """Of two services that nobody changed: a served request, a mirrored pair, a report."""
+    """Of two unchanged services: a served request, a mirrored pair, a report."""
     folder, home = tmp_path / "empty", tmp_path / "home"
     folder.mkdir()
     for name in EXAMPLES:

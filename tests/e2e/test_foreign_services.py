@@ -1,4 +1,4 @@
-"""Services nobody designed to fit: declared in a few lines, and all of the router works for them.
+"""Services that were not designed to fit: declared in a few lines, they get all of the router.
 
 Served byte for byte, mirrored, compared, failed over before the first byte, and taken over in the
 middle of the text where they use the gateway and allow it.

@@ -1,4 +1,4 @@
-"""Dialects that are proposed for streams nobody has declared: what each says, and what it reads."""
+"""Dialects that are proposed for undeclared streams: what each says, and what it reads."""
 
 from __future__ import annotations
 
@@ -342,7 +342,7 @@ def test_a_text_of_the_request_is_no_answer() -> None:
 
 
 def test_what_varies_beside_the_text_is_said_to_count() -> None:
-    """Nobody knows whether it matters which node said a word."""
+    """Whether the node that said a word matters is unknown."""
     nodes = ["plan", "write", "check"]
     body = b"".join(
         sse({"type": "token", "text": word, "by": nodes[n % 3]}) for n, word in enumerate(WORDS)

@@ -462,7 +462,7 @@ async def test_a_source_with_a_link_out_of_it_is_refused(place: Place, target: s
 
 
 async def test_a_release_that_is_a_link_is_none(place: Place, tmp_path: Path) -> None:
-    """Whoever put it there."""
+    """However it came there."""
     assert await place.code("plan") == ""
     (place.deployment.root / "releases" / "evil").symlink_to(tmp_path)
     assert await place.code("release", "evil") == "not_found"

@@ -40,7 +40,7 @@ async def test_what_ends_after_its_client_has_left_is_in_the_log(
 
 @each
 async def test_an_approved_instruction_whose_client_leaves_is_in_the_log(stack: StackName) -> None:
-    """Also if nobody asks for the rest; whoever does repeats nothing in it."""
+    """Also if the rest is never asked for; asking for it repeats nothing."""
     desk = OpsDesk(shift("restart web"))
     desk.assigned = stack
     asked = await desk.react()
