@@ -12,7 +12,8 @@ requests.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import ceil, floor, hypot, sqrt
+from math import ceil, expm1, floor, hypot, log, sqrt
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,8 +24,25 @@ CONFIDENCE = 0.95
 DRAWS = 2_000
 DRAWN_AT_ONCE = 1 << 20
 _SEED = 0
+_ROUNDING = 1e-9
 # Further from the middle a binomial has less than 1e-15 of its weight.
 DEVIATIONS = 9.0
+FEWEST_CONVERSATIONS = 30
+
+
+class RatioEstimate(msgspec.Struct, frozen=True):
+    """A candidate's figure over the control's, and the interval it lies in."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Sample(NamedTuple):
+    """Values above 0, and the conversation of each, numbered from 0."""
+
+    values: NDArray[np.float64]
+    conversations: NDArray[np.int64]
 
 
 class PercentileEstimate(msgspec.Struct, frozen=True):
@@ -39,7 +57,7 @@ class PercentileEstimate(msgspec.Struct, frozen=True):
 def percentile(ordered: Sequence[float], p: float) -> float:
     """Return percentile `p` in (0, 1] of values in ascending order; there must be at least one."""
     # 0.07 * 100 is 7.000000000000001 in floating point, and the rank is 7.
-    rank = min(max(ceil(len(ordered) * p - 1e-9), 1), len(ordered))
+    rank = min(max(ceil(len(ordered) * p - _ROUNDING), 1), len(ordered))
     return ordered[rank - 1]
 
 
@@ -86,6 +104,16 @@ def share_interval(hits: int, trials: int) -> tuple[float, float]:
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
 
 
+def share_at_most(cases: int) -> float:
+    """Return the 95 % upper bound of a share of which none of at least one case was.
+
+    The share at which (1 - share) ** cases is 0.05, exact where the cases are independent: the end
+    of Clopper and Pearson's one-sided interval (Biometrika 26, 1934), about 3 / cases. The rule of
+    three, Hanley and Lippman-Hand, JAMA 249 (1983); the inverse of `needed_for_rare`.
+    """
+    return -expm1(log(1 - CONFIDENCE) / cases)
+
+
 def difference_interval(hits: tuple[int, int], trials: tuple[int, int]) -> tuple[float, float]:
     """Return the interval of the second share minus the first.
 
@@ -124,3 +152,46 @@ def _drawn_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
     sizes = [min(rows, DRAWS - start) for start in range(0, DRAWS, rows)]
     means = [values[random.integers(n, size=(size, n))].mean(axis=1) for size in sizes]
     return np.concatenate(means)
+
+
+def percentile_ratio(control: Sample, candidate: Sample, p: float) -> RatioEstimate | None:
+    """Return the candidate's percentile over the control's, by the seeded clustered bootstrap.
+
+    Requests of a conversation resemble each other, so whole conversations are drawn (C. A. Field
+    and A. H. Welsh, Bootstrapping clustered data, JRSS B 69, 2007), `DRAWS` times on each side; the
+    interval is that of the drawn ratios' percentiles. None where too few values bound the
+    percentile, or under `FEWEST_CONVERSATIONS` on a side.
+    """
+    random = np.random.default_rng(_SEED)
+    drawn = []
+    for side in (control, candidate):
+        clusters = len(np.unique(side.conversations))
+        if clusters < FEWEST_CONVERSATIONS or None in interval_ranks(len(side.values), p):
+            return None
+        drawn.append(_drawn_percentiles(side, p, random))
+    low, high = np.quantile(
+        drawn[1] / drawn[0], [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], method="inverted_cdf"
+    )
+    first, second = (
+        np.quantile(side.values, p, method="inverted_cdf") for side in (control, candidate)
+    )
+    return RatioEstimate(float(second / first), float(low), float(high))
+
+
+def _drawn_percentiles(
+    sample: Sample, p: float, random: np.random.Generator
+) -> NDArray[np.float64]:
+    order = np.argsort(sample.values)
+    values, owners = sample.values[order], sample.conversations[order]
+    clusters = int(owners.max()) + 1
+    rows = max(1, min(DRAWS, DRAWN_AT_ONCE // len(values)))
+    found = []
+    for start in range(0, DRAWS, rows):
+        size = min(rows, DRAWS - start)
+        picks = random.integers(clusters, size=(size, clusters))
+        picks += clusters * np.arange(size)[:, None]
+        weights = np.bincount(picks.ravel(), minlength=size * clusters).reshape(size, clusters)
+        below = np.cumsum(weights[:, owners], axis=1)
+        reached = below >= below[:, -1:] * p - _ROUNDING
+        found.append(values[reached.argmax(axis=1)])
+    return np.concatenate(found)

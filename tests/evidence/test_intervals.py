@@ -9,8 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evidence import percentile, percentile_with_interval, percentiles
-from evidence.intervals import interval_ranks
+from evidence.intervals import (
+    Sample,
+    difference_interval,
+    interval_ranks,
+    percentile,
+    percentile_ratio,
+    percentile_with_interval,
+    percentiles,
+    share_at_most,
+    share_interval,
+)
+from evidence.power import needed_for_rare
 
 VALUES = st.lists(st.floats(0, 1e6), min_size=1, max_size=300)
 PS = st.sampled_from([0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0])
@@ -71,3 +81,75 @@ def test_a_large_sample_is_quick_and_tight() -> None:
     assert low is not None
     assert high is not None
     assert 94_800 < low < 95_000 < high < 95_200
+
+
+def test_newcombe_gives_the_published_interval() -> None:
+    """56 of 70 against 48 of 80: 0.0524 to 0.3339 (Newcombe 1998, table II, method 10)."""
+    assert difference_interval((48, 56), (80, 70)) == pytest.approx((0.0524, 0.3339), abs=1e-4)
+
+
+@given(st.integers(1, 500), st.data())
+def test_a_share_is_within_its_interval(trials: int, data: st.DataObject) -> None:
+    """At the ends too."""
+    hits = data.draw(st.integers(0, trials))
+    low, high = share_interval(hits, trials)
+    assert 0 <= low <= hits / trials + 1e-12
+    assert hits / trials - 1e-12 <= high <= 1
+
+
+@pytest.mark.parametrize(
+    ("cases", "bound"), [(1, 0.95), (10, 0.2589), (100, 0.0295), (300, 0.00994)]
+)
+def test_the_rule_of_three_gives_the_exact_bounds(cases: int, bound: float) -> None:
+    """Clopper and Pearson's end of 0 in n; 3 / n is near it from 30 on."""
+    assert share_at_most(cases) == pytest.approx(bound, rel=2e-3)
+    assert cases < 30 or share_at_most(cases) == pytest.approx(3 / cases, rel=0.05)
+
+
+@given(st.integers(1, 10**7))
+def test_so_many_cases_are_needed_for_their_bound(cases: int) -> None:
+    """One is the inverse of the other, but for what rounding adds."""
+    assert needed_for_rare(share_at_most(cases)) in {cases, cases + 1}
+
+
+def sample(values: list[float], size: int = 1) -> Sample:
+    """Return values of conversations of `size` requests each."""
+    return Sample(np.array(values), np.arange(len(values)) // size)
+
+
+def test_a_ratio_lies_in_its_interval_and_scales_with_the_candidate() -> None:
+    """Twice as slow is twice the ratio, at both ends too."""
+    values = np.exp(0.6 * np.random.default_rng(3).standard_normal((2, 400)))
+    found = percentile_ratio(sample(values[0].tolist()), sample(values[1].tolist()), 0.95)
+    twice = percentile_ratio(sample(values[0].tolist()), sample((2 * values[1]).tolist()), 0.95)
+    assert found is not None
+    assert twice is not None
+    assert found.low < found.value < found.high
+    assert (twice.value, twice.low, twice.high) == pytest.approx(
+        (2 * found.value, 2 * found.low, 2 * found.high)
+    )
+
+
+def test_conversations_whose_requests_are_equal_count_once() -> None:
+    """The interval is that of one request a conversation, not of ten times as many."""
+    random = np.random.default_rng(4)
+    one, other = np.exp(0.6 * random.standard_normal((2, 300)))
+
+    def width(size: int, *, clustered: bool) -> float:
+        sides = (np.repeat(values, size).tolist() for values in (one, other))
+        first, second = (sample(side, size if clustered else 1) for side in sides)
+        found = percentile_ratio(first, second, 0.9)
+        assert found is not None
+        return found.high / found.low
+
+    assert width(10, clustered=True) == pytest.approx(width(1, clustered=True), rel=0.15)
+    assert width(10, clustered=False) < 1 + (width(10, clustered=True) - 1) / 2
+
+
+def test_too_few_conversations_or_values_bound_no_ratio() -> None:
+    """29 conversations, or 50 values for P99."""
+    enough = sample([float(value) for value in range(1, 301)])
+    assert percentile_ratio(enough, sample([1.0] * 290, 10), 0.5) is None
+    assert percentile_ratio(enough, enough, 0.5) is not None
+    assert percentile_ratio(enough, sample([1.0] * 50), 0.99) is None
+    assert percentile_ratio(enough, sample([]), 0.5) is None
