@@ -179,7 +179,8 @@ class FlowSpec:
     one too. `events` is the union of structs; None in a declared flow, which is known by its
     dialect alone. `earlier_defaults` are values of options that are `always_recorded`, by name:
     those of a record of an earlier version, which does not state them. `example` is the JSON text
-    of a request of a declared flow, "" where none is configured.
+    of a request of a declared flow, "" where none is configured. `other_format` is the flow in the
+    format of graph's service, where clients get another one: see `sent_by`.
     """
 
     name: str
@@ -200,6 +201,7 @@ class FlowSpec:
     opens_sessions: bool = False
     earlier_defaults: Mapping[str, Any] = field(default_factory=dict)
     example: str = ""
+    other_format: FlowSpec | None = None
     decoder: EventDecoder = field(init=False, repr=False, compare=False)
     _texts: Mapping[str, Path] = field(init=False, repr=False, compare=False)
 
@@ -215,6 +217,13 @@ class FlowSpec:
     def declared(self) -> bool:
         """Whether the flow is known by its dialect alone: its events are not decoded."""
         return self.events is None
+
+    def sent_by(self, stack: str) -> FlowSpec:
+        """Return the flow as a stack streams it: in the format of clients, or in one of its own.
+
+        A stack with a format of its own is mirrored to and compared, and serves no client.
+        """
+        return self.other_format if self.other_format and stack == "graph" else self
 
     @property
     def requests(self) -> Mapping[str, Any]:

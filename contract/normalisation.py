@@ -11,9 +11,12 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
+from math import isinf
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
+
+from contract.wire import NO_JSON
 
 Fold: TypeAlias = Literal[
     "absent",
@@ -45,7 +48,17 @@ _O_MODEL: Final = re.compile(r"o\d")
 _EXACT: Final = 2**53
 """Up to which floats count every integer."""
 _sorted = msgspec.json.Encoder(order="sorted").encode
-_NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def number_of(text: str) -> float:
+    """Read a JSON number with a fraction or an exponent; a whole one is that integer.
+
+    Raises `msgspec.ValidationError` where it is out of range.
+    """
+    value = float(text)
+    if isinf(value):
+        return msgspec.json.decode(text, type=float)  # refuses it
+    return int(value) if value.is_integer() and abs(value) <= _EXACT else value
 
 
 class NormalCall(NamedTuple):
@@ -64,7 +77,7 @@ def normal_call(args: bytes) -> NormalCall:
     undone = _Undone()
     try:
         return NormalCall(_sorted(undone.call(undone.decode(args))), undone.taken())
-    except _NOT_JSON:
+    except NO_JSON:
         return NormalCall(args, {})
 
 
@@ -109,11 +122,10 @@ class _Undone:
         self._by_fold[fold].append(f"{place} {_sorted(value).decode()}")
 
     def _number(self, text: str) -> float:
-        value = float(text)
-        if not value.is_integer() or abs(value) > _EXACT:
-            return msgspec.json.decode(text, type=float)  # refuses what is out of range
-        self._take("numbers", "", text)
-        return int(value)
+        value = number_of(text)
+        if isinstance(value, int):
+            self._take("numbers", "", text)
+        return value
 
     def _absent(self, fields: JSON, place: str) -> None:
         """Take out what is null; an empty list says nothing in some fields."""
@@ -175,7 +187,7 @@ class _Undone:
         text = function.get("arguments")
         if not isinstance(text, str):
             return
-        with suppress(*_NOT_JSON):  # what is no JSON counts as it is
+        with suppress(*NO_JSON):  # what is no JSON counts as it is
             # In a list: an object was sent as such.
             function["arguments"] = [self.decode(text or "{}")]
             self._take("arguments", place, text)

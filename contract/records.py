@@ -123,10 +123,17 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `lost_us` is what a fallback cost. `sent` counts the frames the client already had when this run
     took over, or went on after a pause of the exchange `resumes`. `history` is that of a shadow
     with conversations of its own.
-    `shadow`, on the serving run's line, is what became of the exchange's second run: `due` where it
+
+    On the serving run's line `shadow` is what became of the exchange's second run: `due` where it
     must be there, too, perhaps in another segment; "" where the recorder does not say. On a line of
-    the second run itself it says that this run does not come after all. `pause_bytes` is the size
-    of the row a served run waits in that paused; 0 where an earlier version recorded it.
+    the second run itself it says that this run does not come after all. `shadow_reason`, on the
+    serving run's line, is the ledger's reason for that state, "" where there is none or an earlier
+    version recorded it; a line of the second run has it as the code of its error. `own_histories`,
+    on the serving run's line: each stack stores the conversation itself.
+
+    `pause_bytes` is the size of the row a served run waits in that paused; 0 where an earlier
+    version recorded it. `dialect` names the format of its frames, where that is not the one that
+    clients of the flow get.
     """
 
     v: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]
@@ -152,8 +159,11 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sent: int = 0
     resumes: str = ""
     shadow: ShadowState = ""
+    shadow_reason: str = ""
+    own_histories: bool = False
     history: OwnHistory | None = None
     redacted: bool = False
+    dialect: str = ""
 
 
 class RunRecord(RunHead, frozen=True, kw_only=True, omit_defaults=True):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from contract.flow import Event, FlowSpec, PassedEvent
 from contract.grammar import Grammar, many, one
@@ -16,11 +17,13 @@ from contract.wire import Dialect, FailureFrame
 class DeclaredFlow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A flow as configured: its path, its wire, and what requests are routed by.
 
-    `example` is the JSON text of a request, "" where none is configured.
+    `dialect` is what clients get. `graph_dialect` is that of graph's service, None where it is the
+    same. `example` is the JSON text of a request, "" where none is configured.
     """
 
     path: str
     dialect: Dialect
+    graph_dialect: Dialect | None = None
     route_keys: dict[str, str] = {}
     example: str = ""
 
@@ -31,7 +34,7 @@ class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def declared_spec(name: str, declared: DeclaredFlow) -> FlowSpec:
     """Return a declared flow as router and compare see it."""
-    dialect = declared.dialect
+    dialect, other = declared.dialect, declared.graph_dialect
     terminal = frozenset(dialect.terminal)
     return FlowSpec(
         name=name,
@@ -45,6 +48,9 @@ def declared_spec(name: str, declared: DeclaredFlow) -> FlowSpec:
         encode=_frame,
         route_keys=declared.route_keys,
         example=declared.example,
+        other_format=declared_spec(name, replace(declared, dialect=other, graph_dialect=None))
+        if other
+        else None,
     )
 
 
