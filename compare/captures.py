@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import nullcontext
@@ -18,12 +18,20 @@ from itertools import chain, islice
 from multiprocessing import get_context
 
 from compare.clusters import NAME_AT_MOST
-from compare.comparison import Comparer, DialectComparers, rule_hits, ruling_of
+from compare.comparison import FlowComparers
 from compare.findings import shortened
 from compare.input.blobs import Blobs
 from compare.input.captures import CapturedExchange, Exchange, HalfExchanges, exchanges
 from compare.input.damage import CapturesUnreadable, Damage
-from compare.input.pairing import CANDIDATE, CONTROL, ONE_RUN, Pair, Unpaired, pair_of
+from compare.input.pairing import (
+    CANDIDATE,
+    CONTROL,
+    ONE_RUN,
+    Pair,
+    Unpaired,
+    is_untaped,
+    pair_of,
+)
 from compare.input.segments import (
     CapturedLine,
     CaptureSegment,
@@ -31,12 +39,13 @@ from compare.input.segments import (
     read_lines,
     stretches,
 )
-from compare.layers.frames import Chunking
+from compare.input.selection import EVERYTHING, Selection
 from compare.noise.control import ControlChecker, control_pairs, owning_tape
 from compare.rules import NO_RULES, Rules
-from compare.streams.dialects import find_dialect
 from compare.streams.soundness import times_of
+from compare.streams.two_formats import DialectNotConfigured
 from compare.tally import Tally, count_pair
+from contract.equality import Chunking
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
 from contract.records import RunRecord
@@ -51,11 +60,12 @@ OnBytes = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of captures: the flows that are known, and what counts as a difference."""
+    """What is asked of captures: of which flows and exchanges, and what counts as a difference."""
 
     flows: Mapping[str, FlowSpec]
     chunking: Chunking = "tape"
     rules: Rules = NO_RULES
+    selection: Selection = EVERYTHING
 
 
 Compare = Callable[[CaptureSegment, Question], Tally]
@@ -92,7 +102,7 @@ def compare_captures(
     segments = find_segments(place)
     parts = [part for segment in segments for part in stretches(segment)]
     wanted = min(processes_for(segments) if processes is None else processes, len(parts))
-    total = Tally()
+    total = Tally(selection=question.selection)
     if wanted <= 1 or not can_share(question):
         merger = _TallyMerger(total, question)
         for part in parts:
@@ -280,26 +290,18 @@ class _SegmentComparison:
     def __init__(
         self, question: Question, blobs: Blobs, place: str, counted: Iterable[int]
     ) -> None:
-        self.tally = Tally()
+        self.tally = Tally(selection=question.selection)
         self._blobs = blobs
         self._place = place
         self._counted = set(counted)
         self._checker = ControlChecker(question.flows)
-        self._comparers: dict[str, Comparer] = {}
-        self._declared: dict[str, DialectComparers] = {}
-        for name, spec in question.flows.items():
-            if spec.declared:
-                self._declared[name] = DialectComparers(
-                    find_dialect(name, question.flows), question.chunking, question.rules
-                )
-            else:
-                ruling = ruling_of(question.rules, spec.name, spec)
-                self._comparers[name] = Comparer(
-                    spec, question.chunking, ruling, normalise=question.rules.normalise
-                )
+        self._comparers = FlowComparers(question.flows, question.chunking, question.rules)
 
     def exchange(self, exchange: CapturedExchange) -> None:
         """Take in one exchange, once."""
+        if not self.tally.selection.holds(exchange.runs):
+            self._leave_out(exchange.runs)
+            return
         exchange = self._distinct(exchange)
         tally, first = self.tally, exchange.runs[0]
         identities = identities_of(exchange.runs)
@@ -310,12 +312,13 @@ class _SegmentComparison:
         tally.identities.append(identities[0])
         tally.exchanges += 1
         tally.seen(first.began)
-        comparer = self._comparers.get(first.flow)
+        tally.own_histories += first.own_histories
+        comparer = self._comparers.built_in.get(first.flow)
         if comparer is not None:
             for run in exchange.runs:
                 tally.timed(run, times_of(run.frames, comparer.reader))
             self._check_control(exchange.runs)
-        elif first.flow not in self._declared:
+        elif first.flow not in self._comparers.declared:
             tally.not_comparable.count(f"unknown flow {first.flow!r}")
             tally.missing += len(exchange.runs) > 1
             return
@@ -324,12 +327,27 @@ class _SegmentComparison:
             beside = exchange.beside_damage and pair.reason == ONE_RUN
             tally.not_comparable.count(f"{ONE_RUN}, beside damage" if beside else pair.reason)
             tally.missing += pair.missing
+            if pair.ledger:
+                tally.unshadowed.count(pair.ledger)
             return
         if comparer is None:
-            pair, comparer = self._declared[first.flow].in_normal_form(pair)
+            try:
+                pair, comparer = self._comparers.of(pair)
+            except DialectNotConfigured as trouble:
+                tally.not_comparable.count(str(trouble))
+                return
             for run in (pair.control, pair.candidate):
                 tally.timed(run, times_of(run.frames, comparer.reader))
+        tally.untaped += is_untaped(pair)
         count_pair(tally, pair, comparer, self._restored)
+
+    def _leave_out(self, runs: Exchange) -> None:
+        """Count an exchange that is not selected, once; a copy of it is no damage here."""
+        identity = identities_of(runs)[0]
+        if identity not in self._counted:
+            self._counted.add(identity)
+            self.tally.identities.append(identity)
+            self.tally.left_out.add(runs)
 
     def _distinct(self, exchange: CapturedExchange) -> CapturedExchange:
         """Leave out runs that were read twice."""
@@ -366,7 +384,5 @@ class _SegmentComparison:
         self.tally.control = self._checker.check
         for damage in self._blobs.damage:
             self.tally.damaged(damage)
-        hits = [rule_hits(comparer) for comparer in self._comparers.values()]
-        hits += [comparers.rule_hits() for comparers in self._declared.values()]
-        self.tally.rule_hits = sum(hits, Counter())
+        self.tally.rule_hits = self._comparers.rule_hits()
         return self.tally

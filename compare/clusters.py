@@ -26,7 +26,8 @@ from compare.input.damage import ILLEGIBLE
 from compare.input.pairing import STACKS, Pair, Sides
 from compare.rules import Ruling
 from compare.streams.alignment import align
-from compare.streams.events import EventReader, EventStream, read_stream
+from compare.streams.events import EventReader, read_stream
+from contract.equality import EventStream
 
 EXEMPLARS = 3
 KINDS_AT_MOST = 100

@@ -3,40 +3,50 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from compare.causes.differences import COMPLETED, Differences
+from compare.causes.live_answers import own_answers
 from compare.causes.settle import settle
-from compare.findings import Finding, GrammarBroken
-from compare.input.calls import EffectCall, calls_of, in_normal_form, one_tape, same_calls
-from compare.input.pairing import Pair
-from compare.layers.effects import effect_findings, frame_order_findings, match_calls
+from compare.findings import Finding
+from compare.input.pairing import Pair, Unpaired, pair_of
+from compare.layers.effects import effect_findings, frame_order_findings
 from compare.layers.frames import (
-    Chunking,
     cadence_of,
     event_line_findings,
     frame_findings,
     script_of,
 )
-from compare.layers.grammar import Violation, grammar_findings, violation_of
-from compare.layers.model_calls import MODEL
+from compare.layers.grammar import grammar_findings
 from compare.layers.text import outcome_findings, text_findings
-from compare.rules import Rules, Ruling
-from compare.streams.dialects import RecordedDialect
-from compare.streams.events import EventReader, EventStream, read_stream, read_streams
+from compare.rules import NO_RULES, Rules, Ruling
+from compare.streams.dialects import RecordedDialect, flow_dialect
+from compare.streams.events import EventReader, read_stream, read_streams
 from compare.streams.soundness import Soundness
-from contract.model import GATEWAY_SITE
+from compare.streams.two_formats import CommonDialect
+from contract.calls import calls_of, in_normal_form, match_calls
+from contract.equality import (
+    NO_STREAM,
+    TRUNCATED,
+    Chunking,
+    EventStream,
+    Judgement,
+    ReadRuns,
+    Violation,
+    called_alike,
+    raw_equal,
+    sent_alike,
+    violation_of,
+)
+from contract.flow import FlowSpec
 from contract.normalisation import Fold
 from contract.records import RunRecord
 from contract.wire import Wire
 
-TRUNCATED = "truncated"
 NAMES_REMEMBERED = 256
 NO_FOLDS: frozenset[Fold] = frozenset()
-NO_STREAM = EventStream((), (), (), "", "")
 
 
 class Comparer:
@@ -68,59 +78,78 @@ class Comparer:
         """How many pairs a rule has hit so far."""
         return 0 if self.ruling is None else self.ruling.pairs
 
+    def judge(self, pair: Pair) -> Judgement:
+        """Decide whether two runs are equal, without explaining what differs."""
+        if raw_equal(pair) or self._read(pair).equal:
+            return "equal"
+        return "own_answers" if own_answers(pair) else "different"
+
     def compare(
         self, pair: Pair, restored: Callable[[Pair], Pair] | None = None
     ) -> tuple[Finding, ...]:
-        """Find every difference; causes have `after` None. Empty: equal.
+        """Find every difference; causes have `after` None. Empty: equal, and sound.
 
-        `restored` puts back what was stored apart; it is called where calls have to be read.
+        Equal runs that break their grammar alike have that one finding. `restored` puts back what
+        was stored apart; it is called where calls have to be read.
         """
         self.folded = NO_FOLDS
         alike = sent_alike(pair)
         sound = alike and self._ended_well(pair.control)
         sound = sound and self._soundness.frames(pair.control.frames)
-        if alike and same_calls(pair.control, pair.candidate):
+        if alike and called_alike(pair):
             return () if sound else self._both_wrong(pair)
-        pair = restored(pair) if restored is not None else pair
-        calls = self._calls(pair)
-        if sound and self.ruling is None:
-            case = Differences(pair, NO_STREAM, NO_STREAM, calls, self._names)
-            match = match_calls(*calls)
-            case.effects = effect_findings(pair, match)
-            if match.behind_other_frames:  # else the frames, which are alike, need not be read
-                streams = (read_stream(self.reader, pair.control.frames),) * 2
-                case.effects += frame_order_findings(pair, match, streams, self._spec.grammar)
-            return settle(case)
-        legacy, graph = read_streams(self.reader, pair.control.frames, pair.candidate.frames)
-        grammar = self._grammar(pair, legacy, graph)
-        if self.ruling is not None:
-            legacy, graph, calls, _ = self.ruling.apply(legacy, graph, calls)
-        case = Differences(pair, legacy, graph, calls, self._names)
-        case.same_tape = _same_answers(pair, *calls)
-        case.same_stamps = case.same_tape and not any(map(_passed_gateway, chain(*calls)))
-        case.outcome = outcome_findings(pair)
-        case.grammar = grammar
-        script = script_of(legacy, graph, cuts=self._cuts_count(case))
-        cadence = None
-        if self._chunking == "tape" and case.same_stamps and not _caught_up(pair):
-            cadence = cadence_of(pair, legacy, graph, script)
-        if cadence is not None:
-            script = script_of(legacy, graph, cuts=False)
-            case.frames.append(cadence)
-        case.frames += frame_findings(pair, legacy, graph, script, self._chunking)
-        case.frames += event_line_findings(pair, legacy, graph)
-        case.text = text_findings(pair, legacy, graph, script.matched, self._spec.grammar)
-        match = match_calls(*calls)
-        case.effects = effect_findings(pair, match)
-        case.effects += frame_order_findings(pair, match, (legacy, graph), self._spec.grammar)
-        return settle(case)
+        runs = self._read(restored(pair) if restored is not None else pair, sound=sound)
+        if runs.equal:
+            return tuple(grammar_findings(pair, *runs.broken))
+        return self._explained(pair, runs)
 
-    def _calls(self, pair: Pair) -> tuple[list[EffectCall], list[EffectCall]]:
-        """List the calls of both runs, those that passed the gateway in normal form."""
+    def _read(self, pair: Pair, *, sound: bool = False) -> ReadRuns:
+        """Read two runs under the rules; `sound`: they sent the same, and it keeps the grammar."""
         calls = calls_of(pair.control, pair.tape), calls_of(pair.candidate, pair.tape)
         if self._normalise:
             calls, self.folded = in_normal_form(*calls)
-        return calls
+        broken: tuple[Violation | None, Violation | None] = (None, None)
+        if sound and self.ruling is None:
+            match = match_calls(*calls)
+            legacy = graph = NO_STREAM
+            if match.behind_other_frames:  # else the frames, which are alike, need not be read
+                legacy = graph = read_stream(self.reader, pair.control.frames)
+        else:
+            legacy, graph = read_streams(self.reader, pair.control.frames, pair.candidate.frames)
+            broken = self._violations(pair, legacy, graph)
+            if self.ruling is not None:
+                legacy, graph, calls, _ = self.ruling.apply(legacy, graph, calls)
+            match = match_calls(*calls)
+        return ReadRuns(
+            pair=pair,
+            grammar=self._spec.grammar,
+            chunking=self._chunking,
+            legacy=legacy,
+            graph=graph,
+            calls=match,
+            broken=broken,
+        )
+
+    def _explained(self, pair: Pair, runs: ReadRuns) -> tuple[Finding, ...]:
+        """Name what differs between runs that are not equal, and what follows from what."""
+        legacy, graph, match = runs.legacy, runs.graph, runs.calls
+        grammar = self._spec.grammar
+        case = Differences(pair, legacy, graph, (match.legacy, match.graph), self._names)
+        case.outcome = outcome_findings(pair)
+        case.grammar = grammar_findings(pair, *runs.broken)
+        if not runs.one_stream:
+            case.same_tape = runs.same_tape
+            script = script_of(legacy, graph, cuts=runs.cuts_count)
+            cadence = cadence_of(pair, legacy, graph, script) if runs.cadence_counts else None
+            if cadence is not None:
+                script = script_of(legacy, graph, cuts=False)
+                case.frames.append(cadence)
+            case.frames += frame_findings(pair, legacy, graph, script)
+            case.frames += event_line_findings(pair, legacy, graph)
+            case.text = text_findings(pair, legacy, graph, script.matched, grammar)
+        case.effects = effect_findings(pair, match)
+        case.effects += frame_order_findings(pair, match, (legacy, graph), grammar)
+        return settle(case)
 
     @staticmethod
     def _ended_well(run: RunRecord) -> bool:
@@ -129,62 +158,25 @@ class Comparer:
     def _both_wrong(self, pair: Pair) -> tuple[Finding, ...]:
         """Equal runs can be equally wrong: the grammar still holds."""
         stream = read_stream(self.reader, pair.control.frames)
-        return tuple(self._grammar(pair, stream, stream))
+        return tuple(grammar_findings(pair, *self._violations(pair, stream, stream)))
 
-    def _grammar(self, pair: Pair, legacy: EventStream, graph: EventStream) -> list[GrammarBroken]:
+    def _violations(
+        self, pair: Pair, legacy: EventStream, graph: EventStream
+    ) -> tuple[Violation | None, Violation | None]:
         control, candidate = pair.control, pair.candidate
         # A run cut short beside a whole one differs in its outcome; where both are, nothing else
         # would say so.
         cut = control.outcome == candidate.outcome == TRUNCATED
         broken = self._violation(control, legacy, cut=cut)
         if legacy.events is graph.events and _ended_alike(control, candidate):
-            return grammar_findings(pair, broken, broken)
-        return grammar_findings(pair, broken, self._violation(candidate, graph, cut=cut))
+            return broken, broken
+        return broken, self._violation(candidate, graph, cut=cut)
 
     def _violation(self, run: RunRecord, stream: EventStream, *, cut: bool) -> Violation | None:
         if self._ended_well(run) and self._soundness.events(stream.events):
             return None
         ends = run.outcome == COMPLETED or cut
         return violation_of(self._spec.grammar, run, stream, ends=ends)
-
-    def _cuts_count(self, case: Differences) -> bool:
-        """Whether it matters where the text is cut.
-
-        It does when asked for, and for texts of one model stream, unless that is not asked for: the
-        tape's stamps decide when they are sent. Services that get it from the gateway see no stamps
-        and cut by their own clocks. Of cumulative texts a frame too few was dropped, not throttled,
-        in any case.
-        """
-        legacy, graph = case.legacy, case.graph
-        if (legacy.text, legacy.reasoning) != (graph.text, graph.reasoning):
-            return False
-        if self._chunking == "exact":
-            return True
-        if not case.same_stamps:
-            return False
-        if self._chunking == "tape" and not _caught_up(case.pair):
-            return True
-        return all(event.growth == "cumulative" for event in legacy.events if event.bare)
-
-
-def _caught_up(pair: Pair) -> bool:
-    """Whether a run took over from another: what had been sent by then it sends at once."""
-    runs = pair.control, pair.candidate
-    return any(run.role == "fallback" or run.sent or run.resumes for run in runs)
-
-
-def sent_alike(pair: Pair) -> bool:
-    """Whether both runs sent the same bytes and ended alike."""
-    old, new = pair.control, pair.candidate
-    if old.outcome != new.outcome or old.error != new.error or len(old.frames) != len(new.frames):
-        return False
-    # Lists of texts: those that two runs share are one object, told equal at a glance.
-    return [text for _, text in old.frames] == [text for _, text in new.frames]
-
-
-def raw_equal(pair: Pair) -> bool:
-    """Whether both runs sent the same bytes and made the same calls, told without parsing."""
-    return sent_alike(pair) and same_calls(pair.control, pair.candidate)
 
 
 def _ended_alike(control: RunRecord, candidate: RunRecord) -> bool:
@@ -196,22 +188,12 @@ def _ended_alike(control: RunRecord, candidate: RunRecord) -> bool:
     )
 
 
-def _same_answers(pair: Pair, legacy: list[EffectCall], graph: list[EffectCall]) -> bool:
-    """Whether one model's answers were played to both runs."""
-    if not one_tape(pair.control, pair.candidate):
-        return False
-    heard = [{call.entry for call in calls if call.label == MODEL} for calls in (legacy, graph)]
-    return bool(heard[0] & heard[1] - {None})
-
-
-def _passed_gateway(call: EffectCall) -> bool:
-    return call.site == GATEWAY_SITE and call.label == MODEL
-
-
 class DialectComparers:
     """Comparers of one dialect, for streams in normal form: one for every set of names met."""
 
-    def __init__(self, dialect: RecordedDialect, chunking: Chunking, rules: Rules) -> None:
+    def __init__(
+        self, dialect: RecordedDialect | CommonDialect, chunking: Chunking, rules: Rules
+    ) -> None:
         self._dialect = dialect
         self._chunking: Chunking = chunking
         self._rules = rules
@@ -243,6 +225,52 @@ class DialectComparers:
         candidate = msgspec.structs.replace(pair.candidate, frames=graph.frames)
         normal = Pair(pair.exchange, pair.flow, control, candidate, pair.tape)
         return normal, self.of(legacy.names | graph.names)
+
+
+class FlowComparers:
+    """The comparers of flows under the same rules.
+
+    `built_in` holds those of the flows whose events are known, by name; `declared` flows are
+    compared in the normal form of their dialect.
+    """
+
+    def __init__(
+        self, flows: Mapping[str, FlowSpec], chunking: Chunking = "tape", rules: Rules = NO_RULES
+    ) -> None:
+        self.built_in = {
+            name: Comparer(
+                spec, chunking, ruling_of(rules, spec.name, spec), normalise=rules.normalise
+            )
+            for name, spec in flows.items()
+            if not spec.declared
+        }
+        self.declared = {
+            name: DialectComparers(flow_dialect(spec), chunking, rules)
+            for name, spec in flows.items()
+            if spec.declared
+        }
+
+    def of(self, pair: Pair) -> tuple[Pair, Comparer]:
+        """Return what compares a pair, and the pair in the form in which that reads it."""
+        comparer = self.built_in.get(pair.flow)
+        return (
+            self.declared[pair.flow].in_normal_form(pair) if comparer is None else (pair, comparer)
+        )
+
+    def judge(self, runs: Sequence[RunRecord]) -> Judgement:
+        """Decide whether the runs of an exchange are equal; `different` where they are no pair."""
+        pair = pair_of(tuple(runs))
+        if isinstance(pair, Unpaired):
+            return "different"
+        if raw_equal(pair):
+            return "equal"
+        pair, comparer = self.of(pair)
+        return comparer.judge(pair)
+
+    def rule_hits(self) -> Counter[str]:
+        """Count what each rule has hit."""
+        hits = [*map(rule_hits, self.built_in.values())]
+        return sum((*hits, *(one.rule_hits() for one in self.declared.values())), Counter())
 
 
 def ruling_of(rules: Rules, name: str, wire: Wire) -> Ruling | None:

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Literal
+from typing import Final, Literal
 
-ContentClass = Literal["added", "missing", "white space", "date", "number", "wording"]
+ContentClass = Literal[
+    "added",
+    "missing",
+    "white space",
+    "date",
+    "number",
+    "wording",
+    "inserted",
+    "left out",
+    "punctuation",
+]
 
 NOT_SET = "not set"
 """How the value begins of an argument that is left to its default."""
 
 TELLING = 3
 """Characters a change needs to be known again elsewhere: a digit or a comma turns up anywhere."""
+
+LONGEST = 64
+"""Characters of a date or number at most: what is farther from a change does not reach it."""
 
 AROUND = 8
 """Characters around a change that are looked at where it stands elsewhere."""
@@ -29,6 +42,10 @@ _DATE = re.compile(
     r"|\b(?:UTC|GMT|CES?T|BST|[ECMP][SD]T|[IJK]ST)\b"
 )
 _NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?", re.IGNORECASE)
+_VALUES: Final[tuple[tuple[re.Pattern[str], ContentClass], ...]] = (
+    (_DATE, "date"),
+    (_NUMBER, "number"),
+)
 
 
 @lru_cache(maxsize=256)
@@ -41,13 +58,35 @@ def content_class(legacy: str | None, graph: str | None) -> ContentClass:
     graph = None if graph is not None and graph.startswith(NOT_SET) else graph
     if not legacy or not graph:
         return "missing" if legacy or graph is None else "added"
-    if _BLANK.sub("", legacy) == _BLANK.sub("", graph):
+    old, new = core(legacy, graph)
+    if _BLANK.sub("", old) == _BLANK.sub("", new):
         return "white space"
-    if _DATE.sub("", legacy) == _DATE.sub("", graph):
-        return "date"
-    if _NUMBER.sub("", legacy) == _NUMBER.sub("", graph):
-        return "number"
+    start = _shared(legacy, graph, min(len(legacy), len(graph)))
+    spans = (legacy, start + len(old)), (graph, start + len(new))
+    for pattern, name in _VALUES:
+        # Long texts are read whole only where such a value stands at the change.
+        at_change = (
+            pattern.search(text, max(0, start - LONGEST), end + LONGEST) for text, end in spans
+        )
+        if any(at_change) and pattern.sub("", legacy) == pattern.sub("", graph):
+            return name
     return "wording"
+
+
+@lru_cache(maxsize=256)
+def text_class(legacy: str | None, graph: str | None) -> ContentClass:
+    """Return the class of a change in a text that is mostly a template's.
+
+    Of another wording, text that graph alone has (`inserted`) or lacks (`left out`), and mere
+    `punctuation`, are classes of their own.
+    """
+    found = content_class(legacy, graph)
+    if found != "wording":
+        return found
+    old, new = core(legacy or "", graph or "")
+    if not any(map(str.isalnum, old + new)):
+        return "punctuation"
+    return "inserted" if not old else "wording" if new else "left out"
 
 
 @lru_cache(maxsize=256)

@@ -150,10 +150,13 @@ class PromptSource(msgspec.Struct, frozen=True):
 class PromptChanged(_Effects, frozen=True, kw_only=True, tag="prompt_changed"):
     """A message to the model differs, is missing (graph None) or is new (legacy None).
 
-    The path of a cause names the role of the first message that nothing else explains, its detail
-    those of all; the others are `after` it. `source` is known where there is a map of prompts.
+    The path names the field that differs: the role of a message for its text, what is below that
+    for another field, `messages[]` alone for a message that one side lacks, `messages[].role`.
+    `change` is its class, "" where an earlier version wrote the finding; `source` is known where
+    there is a map of prompts.
     """
 
+    change: str = ""
     source: PromptSource | None = None
 
 
@@ -254,6 +257,11 @@ EffectFinding: TypeAlias = (
 Finding: TypeAlias = OutcomeFinding | GrammarBroken | FrameFinding | TextFinding | EffectFinding
 
 
+def tells_apart(finding: Finding) -> bool:
+    """Whether a finding is a difference: a breach of the grammar on both sides is none."""
+    return not (isinstance(finding, GrammarBroken) and finding.side == "both")
+
+
 def kind_of(finding: Finding) -> str:
     """Return a finding's kind, the tag of its class."""
     return str(finding.__struct_config__.tag)
@@ -277,6 +285,8 @@ _BY_CONTENT = (
 
 def change_of(finding: Finding) -> str:
     """Return the class of a finding's change, "" of kinds that say themselves what changed."""
+    if isinstance(finding, PromptChanged) and finding.change:
+        return finding.change
     if isinstance(finding, _BY_CONTENT):
         return content_class(finding.legacy, finding.graph)
     if isinstance(finding, ParameterChanged):

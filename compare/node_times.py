@@ -19,7 +19,7 @@ from compare.input.captures import LineHead, damage_of, is_not_to_come, new_seri
 from compare.input.damage import ILLEGIBLE, CapturesUnreadable, Damage, DamageTally
 from compare.input.segments import CapturedLine, find_segments, read_lines
 from contract.records import VERSION, Role
-from evidence import percentile
+from evidence.intervals import percentile
 
 ROLES: Final[tuple[Role, ...]] = ("serving", "fallback", "shadow", "replay")
 NAMES_AT_MOST: Final = 1_000

@@ -12,12 +12,12 @@ from compare.comparison import DialectComparers
 from compare.input.damage import Damage
 from compare.input.pairing import STACKS, Pair
 from compare.input.recordings import RecordedStream, Recordings, pairs_of
-from compare.layers.frames import Chunking
 from compare.rules import NO_RULES, Rules
 from compare.streams.dialects import RecordedDialect
 from compare.streams.normal import NormalStream, TimesMismatch
 from compare.streams.soundness import times_of
 from compare.tally import Tally, count_pair
+from contract.equality import Chunking
 from contract.records import VERSION, RunRecord
 
 

@@ -13,10 +13,11 @@ import msgspec
 from compare.causes.live_answers import own_answers, own_history
 from compare.clusters import OTHERS, Clusters, Kinds, exemplar_of
 from compare.comparison import Comparer
-from compare.findings import Finding, RefusalAsText, TextChanged
-from compare.input.captures import CapturedExchange, new_series
+from compare.findings import Finding, RefusalAsText, TextChanged, tells_apart
+from compare.input.captures import CapturedExchange, Exchange, new_series
 from compare.input.damage import NAMED_AT_MOST, UNBOUNDED, DamageTally
 from compare.input.pairing import STACKS, Pair, Sides, sides_of
+from compare.input.selection import EVERYTHING, Selection
 from compare.noise.control import NO_CHECK, ControlCheck
 from compare.streams.soundness import StreamTimes
 from contract.normalisation import Fold
@@ -48,18 +49,47 @@ class Drift(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
+class UnselectedExchanges:
+    """Exchanges that were not selected: how many, when they began, under which configurations."""
+
+    exchanges: int = 0
+    first: int = 0
+    last: int = 0
+    configurations: Kinds = field(default_factory=Kinds)
+
+    def add(self, runs: Exchange) -> None:
+        """Count an exchange."""
+        self._span(runs[0].began, runs[0].began, 1)
+        self.configurations.count(runs[0].config)
+
+    def merge(self, other: UnselectedExchanges) -> None:
+        """Take in what was left out of another part."""
+        if other.exchanges:
+            self._span(other.first, other.last, other.exchanges)
+            self.configurations.merge(other.configurations)
+
+    def _span(self, first: int, last: int, exchanges: int) -> None:
+        self.first = min(self.first, first) if self.exchanges else first
+        self.last = max(self.last, last) if self.exchanges else last
+        self.exchanges += exchanges
+
+
+@dataclass(slots=True)
 class Tally(DamageTally):
     """Counts, clusters, damage and times. Times take 8 bytes each, all else is bounded.
 
-    `by_flow` counts the pairs of each flow, `folds` those in which the runs' calls were written
-    in different forms, by what was folded.
-    `bases` counts pairs with a replay by what was compared with what, `alone` pairs of one stack
-    by the stack; `control` holds legacy against legacy on one tape. In `own_answers` of the pairs a
-    shadow asked the model itself; `drift` counts those with conversations of its own, by how many
-    answers of its own it read and whether texts differ. Of the exchanges that are not comparable,
-    `missing` lack a run they must have. `identities` are those of the exchanges of one part, to
-    count each once, and `halves` those of which a run may stand in another part; a merged tally has
-    none.
+    Of the `equal` pairs, both runs of the `unsound` break their grammar alike. `by_flow` counts the
+    pairs of each flow, `folds` those in which the runs' calls were written in different forms, by
+    what was folded. `bases` counts pairs with a replay by what was compared with what, `alone`
+    pairs of one stack by the stack; `control` holds legacy against legacy on one tape. In
+    `own_answers` of the pairs a shadow asked the model itself, and in `untaped` ones each stack
+    did; `drift` counts those with conversations of its own, by how many answers of its own it read
+    and whether texts differ. `own_histories` exchanges are of conversations that each stack stores
+    itself. Of the exchanges that are not comparable, `missing` lack a run they must have;
+    `unshadowed` have no second run, by the state and reason that the ledger has for it.
+    `identities` are those of the exchanges of one part, to count each once, and `halves` those of
+    which a run may stand in another part; a merged tally has none. `left_out` are the exchanges
+    that are not in the `selection`.
     """
 
     exchanges: int = 0
@@ -67,8 +97,11 @@ class Tally(DamageTally):
     by_flow: Counter[str] = field(default_factory=Counter)
     equal: int = 0
     different: int = 0
+    unsound: int = 0
     equal_by_rules: int = 0
     own_answers: int = 0
+    untaped: int = 0
+    own_histories: int = 0
     missing: int = 0
     identities: array[int] = field(default_factory=new_series)
     halves: list[CapturedExchange] = field(default_factory=list)
@@ -78,8 +111,11 @@ class Tally(DamageTally):
     bases: Kinds = field(default_factory=Kinds)
     alone: Kinds = field(default_factory=Kinds)
     not_comparable: Kinds = field(default_factory=Kinds)
+    unshadowed: Kinds = field(default_factory=Kinds)
     clusters: Clusters = field(default_factory=Clusters)
     times: defaultdict[Series, array[int]] = field(default_factory=lambda: defaultdict(new_series))
+    selection: Selection = EVERYTHING
+    left_out: UnselectedExchanges = field(default_factory=UnselectedExchanges)
     control: ControlCheck = NO_CHECK
     first_seen: int = 0
     last_seen: int = 0
@@ -130,8 +166,11 @@ class Tally(DamageTally):
         self.by_flow += other.by_flow
         self.equal += other.equal
         self.different += other.different
+        self.unsound += other.unsound
         self.equal_by_rules += other.equal_by_rules
         self.own_answers += other.own_answers
+        self.untaped += other.untaped
+        self.own_histories += other.own_histories
         self.missing += other.missing
         self.drift += other.drift
         self.rule_hits += other.rule_hits
@@ -141,6 +180,8 @@ class Tally(DamageTally):
         self.alone.merge(other.alone)
         self.not_comparable.merge(other.not_comparable)
         self.named = (self.named + other.named)[:NAMED_AT_MOST]
+        self.unshadowed.merge(other.unshadowed)
+        self.left_out.merge(other.left_out)
         self.clusters.merge(other.clusters)
         self.control = self.control.merged(other.control)
         for series, values in other.times.items():
@@ -156,7 +197,7 @@ def count_pair(
     comparer: Comparer,
     restored: Callable[[Pair], Pair] | None = None,
 ) -> None:
-    """Compare a pair and count it as equal, equal by rules or different."""
+    """Compare a pair and count it as equal, by rules or unsound perhaps, or as different."""
     tally.pairs += 1
     tally.by_flow[pair.flow] += 1
     if pair.basis:
@@ -168,11 +209,14 @@ def count_pair(
     tally.folds.update(comparer.folded)
     tally.own_answers += own_answers(pair)
     count_drift(tally.drift, pair, findings)
-    if all(finding.after is not None for finding in findings):
-        tally.equal += 1  # no finding, or none but what may be the model's
-        tally.equal_by_rules += not findings and ruled < comparer.ruled
+    causes = [finding for finding in findings if finding.after is None]
+    different = any(map(tells_apart, causes))  # not what may be the model's
+    tally.different += different
+    tally.equal += not different
+    tally.equal_by_rules += not findings and ruled < comparer.ruled
+    if not causes:
         return
-    tally.different += 1
+    tally.unsound += not different
     tally.clusters.add(
         pair.flow,
         pair.began,

@@ -7,13 +7,17 @@ from typing import Literal
 import msgspec
 
 from compare.input.damage import UNBOUNDED
+from compare.input.selection import EVERYTHING, moment
 from compare.noise.control import control_text
 from compare.rules.table import MISSING_AT_MOST
 from compare.tally import Tally, drift_of, drift_text
 from compare.waivers import NO_WAIVERS, Waivers, lapse
+from evidence.intervals import CONFIDENCE, share_at_most
 
 Label = Literal["equal", "waived", "different", "incomplete", "no data"]
 NOT_ENOUGH = "not enough read"
+FLOWS_NAMED = 2
+CONFIGURATIONS_NAMED = 3
 _DAMAGE = "damaged file, batch or line"
 _PLURALS = {_DAMAGE: "damaged files, batches or lines"}
 
@@ -36,6 +40,41 @@ class Verdict(msgspec.Struct, frozen=True):
         return self.text or self.label
 
 
+class FlowBound(msgspec.Struct, frozen=True):
+    """What equal pairs of a flow prove: with `confidence`, at most the share `at_most` differs.
+
+    True of `exchanges` that are independent. Turns of one conversation and repeated requests are
+    not: they prove less.
+    """
+
+    flow: str
+    exchanges: int
+    at_most: float
+    confidence: float = CONFIDENCE
+
+
+def bounds_of(tally: Tally) -> tuple[FlowBound, ...]:
+    """Return what is proved of each flow where nothing differs, the least proved first."""
+    if tally.different or tally.unsound:
+        return ()
+    flows = sorted(tally.by_flow.items(), key=lambda counted: (counted[1], counted[0]))
+    return tuple(FlowBound(flow, pairs, share_at_most(pairs)) for flow, pairs in flows)
+
+
+def bounds_text(bounds: tuple[FlowBound, ...]) -> str:
+    """Describe in a line what equal pairs prove."""
+    shown = [
+        f"{_percent(bound.at_most)} of {bound.flow} (n = {_counted(bound.exchanges, 'exchange')})"
+        for bound in bounds[:FLOWS_NAMED]
+    ]
+    left = len(bounds) - len(shown)
+    shown += [f"less of {_counted(left, 'further flow')}"] if left else []
+    return (
+        f"rule of three, {_percent(CONFIDENCE)} sure: at most {', '.join(shown)} may differ; turns "
+        "of one conversation and repeats are not independent and prove less"
+    )
+
+
 def verdict_on(
     tally: Tally, waivers: Waivers = NO_WAIVERS, missing: float = MISSING_AT_MOST
 ) -> Verdict:
@@ -51,14 +90,16 @@ def verdict_on(
 
 def _found(tally: Tally, waivers: Waivers) -> Verdict:
     """Decide on what was read."""
-    rest = (*_compared(tally), *_left_out(tally))
+    rest = (*_selected(tally), *_compared(tally), *_left_out(tally))
     if not tally.pairs:
-        reason = "no exchange was found"
+        reason = "no exchange was found" if tally.selection == EVERYTHING else "none is selected"
         if tally.exchanges:
             reason = f"none of {_counted(tally.exchanges, 'exchange')} could be compared"
         return Verdict("no data", (reason, *rest), "no data")
-    if not tally.different:
-        return Verdict("equal", (_equal(tally), *rest), "equal")
+    if not (tally.different or tally.unsound):
+        bounds = bounds_of(tally)
+        proved = (bounds_text(bounds),) if bounds else ()
+        return Verdict("equal", (_equal(tally), *proved, *rest), "equal")
     clusters = tally.clusters.by_key.values()
     waived = [c for c in clusters if waivers.accepts(c, tally.by_flow[c.flow])]
     reasons = (_different(tally, len(waived)), *_lapsed(tally, waivers), *rest)
@@ -82,11 +123,15 @@ def _lost(tally: Tally, missing: float) -> str:
 def _different(tally: Tally, waived: int) -> str:
     causes = len(tally.clusters.by_key)
     many = f", {waived} of them waived" if waived < causes else ", waived"
-    return (
-        f"{tally.different:,} of {_counted(tally.pairs, 'pair')} "
-        f"{'differs' if tally.different == 1 else 'differ'}, "
-        f"from {_counted(causes, 'cause')}{many if waived else ''}"
-    )
+    pairs = _counted(tally.pairs, "pair")
+    counts = []
+    if tally.different:
+        differ = "differs" if tally.different == 1 else "differ"
+        counts.append(f"{tally.different:,} of {pairs} {differ}")
+    if tally.unsound:
+        their = "breaks its" if tally.unsound == 1 else "break their"
+        counts.append(f"{tally.unsound:,} of {pairs} {their} grammar on both sides alike")
+    return f"{' and '.join(counts)}, from {_counted(causes, 'cause')}{many if waived else ''}"
 
 
 def _lapsed(tally: Tally, waivers: Waivers) -> list[str]:
@@ -113,9 +158,33 @@ def _equal(tally: Tally) -> str:
     return f"{pairs} equal, {by_rules}"
 
 
+def _selected(tally: Tally) -> list[str]:
+    """Describe the selection, and where it is empty what it leaves out."""
+    if tally.selection == EVERYTHING:
+        return []
+    left = tally.left_out
+    of = f"{tally.exchanges:,} of {tally.exchanges + left.exchanges:,}"
+    reasons = [f"only exchanges {tally.selection.text}: {of}, {left.exchanges:,} left out"]
+    if left.exchanges and not tally.exchanges:
+        known = left.configurations.most_common(CONFIGURATIONS_NAMED)
+        named = ", ".join(f"{name or 'unknown'} ({count:,})" for name, count in known)
+        more = len(left.configurations) - len(known)
+        reasons.append(
+            f"left out: from {moment(left.first)} to {moment(left.last)}, under configuration "
+            f"{named}{f' and {more} more' if more else ''}"
+        )
+    return reasons
+
+
 def _compared(tally: Tally) -> list[str]:
     """List what was compared with what, and what the model's own answers leave open."""
     reasons = []
+    if tally.own_histories:
+        count = _counted(tally.own_histories, "exchange")
+        reasons.append(
+            "each stack stores its own conversations: a turn after one that it lacks is not "
+            f"compared, and one difference may lead to the next ({count})"
+        )
     if 0 < tally.pairs < tally.exchanges:
         share = _percent(tally.pairs / tally.exchanges)
         reasons.append(f"compared: {tally.pairs:,} of {tally.exchanges:,} exchanges ({share})")

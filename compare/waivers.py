@@ -16,7 +16,7 @@ import msgspec
 from compare.clusters import Cluster
 from compare.input.files import read_text
 from contract.declarations import DeclarationRefused, convert_to_struct, parse_toml
-from evidence import share_interval
+from evidence.intervals import share_interval
 
 Standing = Literal["in force", "unused", "expired", "lapsed"]
 """`in force`: it hides something; `unused`: it could, but nothing was found; `expired`: no more;

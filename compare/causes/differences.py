@@ -17,9 +17,9 @@ from compare.findings import (
     TextFinding,
     signature_of,
 )
-from compare.input.calls import EffectCall
 from compare.input.pairing import Pair
-from compare.streams.events import EventStream
+from contract.calls import EffectCall
+from contract.equality import EventStream
 
 COMPLETED = "completed"
 
@@ -31,16 +31,15 @@ class Differences:
     """Everything found between two runs, layer by layer.
 
     `names` are the events that the flow's grammar knows; `same_tape`: one model's answers were
-    played to both, `same_stamps`: with the moments at which each piece arrived.
+    played to both.
     """
 
     pair: Pair
     legacy: EventStream
     graph: EventStream
-    calls: tuple[list[EffectCall], list[EffectCall]]
+    calls: tuple[Sequence[EffectCall], Sequence[EffectCall]]
     names: frozenset[str]
     same_tape: bool = True
-    same_stamps: bool = True
     outcome: list[OutcomeFinding] = field(default_factory=list)
     grammar: list[GrammarBroken] = field(default_factory=list)
     frames: list[FrameFinding] = field(default_factory=list)

@@ -16,8 +16,9 @@ from compare.findings import (
     ToolDropped,
     WriteOrder,
 )
-from compare.input.calls import EffectCall
-from compare.layers.text import code_of, went_past
+from compare.layers.text import went_past
+from contract.calls import EffectCall
+from contract.equality import code_of
 from contract.operations import CLOCK_NOW, IDS_NEW, LOCK_RELEASE, TURN_PUT
 
 UNANSWERED = "tape_miss"

@@ -28,10 +28,9 @@ from compare.findings import (
     TextShrank,
     ToolAdded,
 )
-from compare.input.calls import EffectCall
 from compare.input.pairing import Pair
-from compare.layers.text import code_of
-from compare.streams.events import EventStream
+from contract.calls import EffectCall
+from contract.equality import EventStream, code_of
 from contract.errors import FaultCode
 from contract.operations import MODEL_STREAM, TURN_FIND, TURN_HISTORY
 from contract.records import OwnHistory, PlayRecord, RunRecord

@@ -31,9 +31,9 @@ from compare.findings import (
     WriteChanged,
     signature_of,
 )
-from compare.input.calls import EffectCall
 from compare.input.damage import ILLEGIBLE
 from compare.streams.alignment import align
+from contract.calls import EffectCall
 from contract.operations import HUMAN_OPEN, MODEL_LOOKUP, MODEL_STREAM, TOOLS_LIST, TOOLS_RUN
 
 KNOWN_AT_MOST = 64
@@ -91,8 +91,8 @@ class _Known:
         """
         changed: F
         if cause is None and group not in self._promoted:
-            role = finding.path.rpartition(".")[2] if isinstance(finding, PromptChanged) else ""
-            changed = msgspec.structs.replace(finding, after=None, detail=role)
+            detail = finding.detail if isinstance(finding, PromptChanged) else ""
+            changed = msgspec.structs.replace(finding, after=None, detail=detail)
             self._promoted[group] = signature_of(changed)
             return changed
         changed = msgspec.structs.replace(finding, after=cause or self._promoted[group])

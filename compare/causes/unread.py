@@ -23,7 +23,7 @@ from compare.findings import (
     TextFinding,
     signature_of,
 )
-from compare.streams.events import Event, EventStream
+from contract.equality import EventStream, StreamEvent
 
 _ARGUMENTS = ".tool_call.arguments"
 
@@ -124,7 +124,7 @@ def _unreadable(case: Differences, finding: FrameFinding, broken: GrammarBroken)
     }
 
 
-def _way(case: Differences, event: Event) -> object:
+def _way(case: Differences, event: StreamEvent) -> object:
     """Return why an event is not read: what is wrong with it, or its name where that is unknown."""
     if event.fault is not None:
         return event.fault

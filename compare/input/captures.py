@@ -163,10 +163,11 @@ def lacks_a_run(roles: Collection[str], shadow: str) -> bool:
 
 def _as_settled(runs: Exchange) -> Exchange:
     """Let the serving run say what a line of its own says of a second run that never came."""
-    states = [run.shadow for run in runs if is_not_to_come(run)]
-    if not states or runs[0].role != "serving":
+    notes = [run for run in runs if is_not_to_come(run)]
+    if not notes or runs[0].role != "serving":
         return runs
-    serving = msgspec.structs.replace(runs[0], shadow=states[0])
+    reason = notes[0].error.code if notes[0].error else ""
+    serving = msgspec.structs.replace(runs[0], shadow=notes[0].shadow, shadow_reason=reason)
     return (serving, *(run for run in runs[1:] if not is_not_to_come(run)))
 
 

@@ -11,6 +11,7 @@ from contract.records import EntryRecord, Role, RunRecord
 CONTROL = "legacy"
 CANDIDATE = "graph"
 ONE_RUN = "one run only"
+REDACTED = "redacted: replay both stacks"
 SECOND_RUN_MISSING = "its second run was started and is missing"
 SERVED_RUN_MISSING = "its served run is missing"
 NOT_STARTED: Mapping[str, str] = {
@@ -62,10 +63,14 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Unpaired:
-    """An exchange that is counted, not compared; `missing`: a run it must have is not there."""
+    """An exchange that is counted, not compared; `missing`: a run it must have is not there.
+
+    `ledger` is where its second run ended, `dropped(queue_full)`; "" where the record says nothing.
+    """
 
     reason: str
     missing: bool = False
+    ledger: str = ""
 
 
 def sides_of(control: str, candidate: str) -> Sides:
@@ -89,9 +94,19 @@ def pair_of(exchange: Exchange) -> Pair | Unpaired:
     replays = sum(run.role == REPLAY for run in sides)
     if replays == 1 and (control.redacted or candidate.redacted):
         # A replay cannot repeat values that were taken out of the recording.
-        return Unpaired("redacted: replay both stacks")
+        return Unpaired(REDACTED)
     tape = next((run.tape for run in exchange if run.tape is not None), ())
     return Pair(control.exchange, control.flow, control, candidate, tape)
+
+
+def is_untaped(pair: Pair) -> bool:
+    """Whether a shadow answered as its served run did: with nothing on a tape to play."""
+    runs = pair.control, pair.candidate
+    return (
+        any(run.role == "shadow" for run in runs)
+        and not pair.tape
+        and not any(run.plays or run.outcome == "refused" for run in runs)
+    )
 
 
 def counterpart(exchange: Exchange, stack: str) -> RunRecord | None:
@@ -136,7 +151,11 @@ def _unpaired(exchange: Exchange) -> Unpaired:
         return Unpaired(SERVED_RUN_MISSING, missing=True)
     if serving.shadow == "due" and len(exchange) == 1:
         return Unpaired(SECOND_RUN_MISSING, missing=True)
-    return Unpaired(NOT_STARTED.get(serving.shadow, ONE_RUN))
+    if serving.shadow not in NOT_STARTED:
+        return Unpaired(ONE_RUN)
+    why = f" ({serving.shadow_reason})" if serving.shadow_reason else ""
+    ledger = f"{serving.shadow}({serving.shadow_reason})"
+    return Unpaired(f"{NOT_STARTED[serving.shadow]}{why}", ledger=ledger)
 
 
 def _of_role(exchange: Exchange, role: Role) -> Exchange:

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeVar
+from typing import TypeVar
 
 from compare.findings import (
     CadenceChanged,
@@ -27,11 +27,16 @@ from compare.input.pairing import Pair
 from compare.layers.groups import grouped
 from compare.layers.values import changes
 from compare.streams.alignment import align
-from compare.streams.events import MESSAGE, Event, EventStream
+from contract.equality import (
+    MESSAGE,
+    EventStream,
+    StreamEvent,
+    Types,
+    frame_keys,
+    other_types,
+    renamed_text,
+)
 
-TEXT, REASONING = 0, 1
-Chunking = Literal["tape", "ignore", "exact"]
-"""Where a text is cut counts on one `tape`, nowhere (`ignore`), or everywhere (`exact`)."""
 CUTS_SHOWN = 8
 Kind = TypeVar("Kind", bound=FrameFinding)
 
@@ -58,7 +63,7 @@ class EditScript:
 
 def script_of(legacy: EventStream, graph: EventStream, *, cuts: bool) -> EditScript:
     """Align two streams; with `cuts`, frames of bare text too, by how far the text has come."""
-    left, right = _keys(legacy, cuts=cuts), _keys(graph, cuts=cuts)
+    left, right = frame_keys(legacy, cuts=cuts), frame_keys(graph, cuts=cuts)
     script = EditScript()
     for block in align([key for _, key in left], [key for _, key in right]):
         a = [left[k][0] for k in block.left]
@@ -71,80 +76,50 @@ def script_of(legacy: EventStream, graph: EventStream, *, cuts: bool) -> EditScr
     return script
 
 
-def _keys(stream: EventStream, *, cuts: bool) -> list[tuple[int, Hashable]]:
-    return [
-        (index, reached if event.bare else (event.name, event.shape))
-        for index, (event, reached) in enumerate(zip(stream.events, stream.reached, strict=True))
-        if cuts or not event.bare
-    ]
-
-
 def _behind(keys: list[tuple[int, Hashable]], position: int) -> int:
     return keys[position - 1][0] + 1 if position else 0
 
 
 def frame_findings(
-    pair: Pair, legacy: EventStream, graph: EventStream, script: EditScript, chunking: Chunking
+    pair: Pair, legacy: EventStream, graph: EventStream, script: EditScript
 ) -> list[FrameFinding]:
     """Name what is in the gaps."""
-    return _Gaps(pair, legacy, graph).findings(script, chunking)
-
-
-class EventTypes(NamedTuple):
-    """The types that `event:` lines give events of one name, each with the first that has it."""
-
-    first: dict[str, int]
-
-    @classmethod
-    def by_name(cls, stream: EventStream) -> dict[str, EventTypes]:
-        """Collect the types of a stream, by the names of its events."""
-        found: dict[str, EventTypes] = {}
-        for index, event in enumerate(stream.events):
-            types = found.setdefault(event.name, cls({})).first
-            for name in event.types or (MESSAGE,):
-                types.setdefault(name, index)
-        return found
-
-    def beside(self, other: EventTypes) -> int:
-        """Return the index of the first event whose type the other side does not have."""
-        own = [index for name, index in self.first.items() if name not in other.first]
-        return min(own or self.first.values())
-
-    def __str__(self) -> str:
-        """Show the lines."""
-        shown = (f"event: {t}" if t != MESSAGE else "no event: line" for t in sorted(self.first))
-        return ", ".join(shown)
+    return _Gaps(pair, legacy, graph).findings(script)
 
 
 def event_line_findings(pair: Pair, legacy: EventStream, graph: EventStream) -> list[FrameFinding]:
     """Compare the `event:` lines of frames that both sides sent; at most one finding."""
-    if not any(event.types for stream in (legacy, graph) for event in stream.events):
-        return []
-    old, new = EventTypes.by_name(legacy), EventTypes.by_name(graph)
-    other = [
-        (name, old[name], new[name])
-        for name in old
-        if name in new and old[name].first.keys() != new[name].first.keys()
-    ]
+    other = other_types(legacy, graph)
     if not other:
         return []
     name, before, after = other[0]
     how = "renamed"
-    if all(was.first.keys() == {MESSAGE} for _, was, _ in other):
+    if all(was.keys() == {MESSAGE} for _, was, _ in other):
         how = "added"
-    elif all(now.first.keys() == {MESSAGE} for _, _, now in other):
+    elif all(now.keys() == {MESSAGE} for _, _, now in other):
         how = "missing"
-    i, j = before.beside(after), after.beside(before)
+    i, j = _first_of_other_type(before, after), _first_of_other_type(after, before)
     return [
         EventLineChanged(
             path=f"frames[{i}].{name if len(other) == 1 else '*'}.event: {how}",
             exchange=pair.exchange,
-            legacy=str(before),
-            graph=str(after),
+            legacy=_lines_text(before),
+            graph=_lines_text(after),
             at_legacy=i,
             at_graph=j,
         )
     ]
+
+
+def _first_of_other_type(types: Types, others: Types) -> int:
+    """Return the index of the first event whose type the other side does not have."""
+    own = [index for name, index in types.items() if name not in others]
+    return min(own or types.values())
+
+
+def _lines_text(types: Types) -> str:
+    shown = (f"event: {name}" if name != MESSAGE else "no event: line" for name in sorted(types))
+    return ", ".join(shown)
 
 
 def cadence_of(
@@ -213,8 +188,8 @@ class _Gaps:
         self._legacy, self._graph = legacy, graph
         self._old, self._new = legacy.events, graph.events
 
-    def findings(self, script: EditScript, chunking: Chunking) -> list[FrameFinding]:
-        gaps = script.gaps if chunking == "exact" else self._without_moved_cuts(script.gaps)
+    def findings(self, script: EditScript) -> list[FrameFinding]:
+        gaps = script.gaps
         found: list[FrameFinding] = self._take_moves(gaps)
         found += self._take_fields(gaps)
         for gap in gaps:
@@ -222,29 +197,10 @@ class _Gaps:
         legacy, graph = self._legacy, self._graph
         if (legacy.text, legacy.reasoning) == (graph.text, graph.reasoning):
             # The script looks at how far equal texts came, not under which name they were sent.
-            renamed = _renamed(legacy, graph)
+            renamed = renamed_text(legacy, graph)
             if renamed is not None:
                 found.append(self._replaced(*renamed, renamed[:1], renamed[1:]))
         return sorted(found, key=lambda finding: (finding.at_legacy, finding.at_graph))
-
-    def _without_moved_cuts(self, gaps: list[Gap]) -> list[Gap]:
-        """Leave out cuts that merely moved: each side then has some the other lacks.
-
-        A side whose cuts are all found on the other, which has more, has dropped frames.
-        """
-        old, new = self._old, self._new
-        lacking = any(old[i].bare for gap in gaps for i in gap.legacy)
-        added = any(new[j].bare for gap in gaps for j in gap.graph)
-        if not (lacking and added):
-            return gaps
-        return [
-            Gap(
-                gap.at,
-                [i for i in gap.legacy if not old[i].bare],
-                [j for j in gap.graph if not new[j].bare],
-            )
-            for gap in gaps
-        ]
 
     def _take_moves(self, gaps: list[Gap]) -> list[FrameFinding]:
         """Take out frames that are missing in one gap and turn up, equal, in another."""
@@ -323,6 +279,8 @@ class _Gaps:
             self._finding(FrameChanged, (i, j), f"{old.name}{path}", (before, after))
             for path, before, after in changes(old.shape, new.shape)
         ]
+        if not made:  # one is nothing but text, and the other has none
+            made = [self._finding(FrameChanged, (i, j), old.name, (old.data, new.data))]
         return grouped(made, f"frames[{i}].{old.name}")
 
     def _replaced(self, i: int, j: int, left: Sequence[int], right: Sequence[int]) -> FrameReplaced:
@@ -381,7 +339,7 @@ class _TextFrames:
         return bare[k][1] if k < len(bare) else None
 
 
-def _speaks_more(event: Event) -> bool:
+def _speaks_more(event: StreamEvent) -> bool:
     """Whether an event holds text, and something else."""
     spoken = event.text is not None or event.reasoning is not None
     return spoken and not event.bare and event.fault is None
@@ -389,47 +347,3 @@ def _speaks_more(event: Event) -> bool:
 
 def _payloads(stream: EventStream, indices: Sequence[int]) -> str:
     return shortened("\n".join(stream.events[k].data for k in indices))
-
-
-class Span(NamedTuple):
-    """A stretch of one text under one name, "" where events hold more than text.
-
-    `end` is how far the text had come with it, `at` the index of its first event.
-    """
-
-    name: str
-    end: int
-    at: int
-
-
-def _renamed(legacy: EventStream, graph: EventStream) -> tuple[int, int] | None:
-    """Find where equal texts are sent under different names, as the indices of both events.
-
-    Only events that are nothing but text are looked at: all others are aligned by name anyway.
-    """
-    names = {event.name for stream in (legacy, graph) for event in stream.events if event.bare}
-    if len(names) == 1:
-        return None
-    for channel in (TEXT, REASONING):
-        old, new = _spans(legacy, channel), _spans(graph, channel)
-        i = j = 0
-        while i < len(old) and j < len(new):
-            before, after = old[i], new[j]
-            if before.name and after.name and before.name != after.name:
-                return before.at, after.at
-            i += before.end <= after.end
-            j += after.end <= before.end
-    return None
-
-
-def _spans(stream: EventStream, channel: int) -> list[Span]:
-    spans: list[Span] = []
-    come = 0
-    for index, (event, reached) in enumerate(zip(stream.events, stream.reached, strict=True)):
-        if reached[channel] <= come:
-            continue
-        come = reached[channel]
-        name = event.name if event.bare else ""
-        first = spans.pop().at if spans and spans[-1].name == name else index
-        spans.append(Span(name, come, first))
-    return spans

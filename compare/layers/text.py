@@ -22,7 +22,7 @@ from compare.findings import (
     shortened,
 )
 from compare.input.pairing import Pair
-from compare.streams.events import EventStream
+from contract.equality import EventStream, code_of, ended_otherwise, shrank_alone
 from contract.grammar import Grammar
 from contract.records import RunRecord
 
@@ -41,13 +41,13 @@ def outcome_findings(pair: Pair) -> list[OutcomeFinding]:
     """
     control, candidate = pair.control, pair.candidate
     legacy, graph = _ending(control), _ending(candidate)
-    if (control.outcome, code_of(control)) == (candidate.outcome, code_of(candidate)):
-        changed = _refused_otherwise(control, candidate)
-        if not changed:
-            return []
+    changed = ended_otherwise(control, candidate)
+    if changed is None:
+        return []
+    if changed in {"status", "detail"}:
         path = f"{control.outcome}.{code_of(control)}.{changed}"
         return [RefusalChanged(path=path, exchange=pair.exchange, legacy=legacy, graph=graph)]
-    kind = CodeChanged if control.outcome == candidate.outcome else OutcomeChanged
+    kind = CodeChanged if changed == "code" else OutcomeChanged
     if control.outcome != "completed" and went_past(candidate):
         path = f"{_ended(control)}→{WENT_ON}"
     else:
@@ -62,21 +62,6 @@ def went_past(run: RunRecord) -> bool:
 
 def _ended(run: RunRecord) -> str:
     return f"{run.outcome}.{code_of(run)}" if code_of(run) else run.outcome
-
-
-def _refused_otherwise(control: RunRecord, candidate: RunRecord) -> str:
-    """Name what differs of two refusals with one code; "" where an earlier version wrote one."""
-    old, new = control.error, candidate.error
-    if old is None or new is None or not (old.status and new.status):
-        return ""
-    if old.status != new.status:
-        return "status"
-    return "" if old.detail == new.detail else "detail"
-
-
-def code_of(run: RunRecord) -> str:
-    """Return the code of the error a run ended with, "" where it has none."""
-    return run.error.code if run.error else ""
 
 
 def _ending(run: RunRecord) -> str:
@@ -156,15 +141,12 @@ def _shrunk(
     pair: Pair, legacy: EventStream, graph: EventStream, grammar: Grammar
 ) -> list[TextFinding]:
     """Find a text that took back on one side, where the grammar does not watch over it."""
-    if (legacy.shrank is None) == (graph.shrank is None):
+    if not shrank_alone(legacy, graph, grammar):
         return []
     side: Side
     side, stream = ("graph", graph) if legacy.shrank is None else ("legacy", legacy)
     at = stream.shrank or 0
-    name = stream.events[at].name
-    if name in grammar.growing:
-        return []
-    path = f"{side}.frames[{at}].{name}"
+    path = f"{side}.frames[{at}].{stream.events[at].name}"
     taken_back = _taken_back(stream, at)
     on_graph = side == "graph"
     return [

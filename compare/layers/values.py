@@ -9,7 +9,6 @@ from operator import itemgetter
 from typing import Any
 
 import msgspec
-from deepdiff import DeepDiff
 
 from compare.content import NOT_SET
 from compare.input.damage import ILLEGIBLE
@@ -35,9 +34,9 @@ def _changes(legacy: bytes, graph: bytes) -> tuple[ValueChange, ...]:
         found: list[ValueChange] = []
         if not _of_one_shape(left, right, "", found):
             found = aligned(left, right)
-            if not found and _sorted(left) != _sorted(right):
-                # DeepDiff takes 1 for 1.0 in lists.
-                found = [("", written(left), written(right))]
+        if not found and sorted_text(left) != sorted_text(right):
+            # DeepDiff takes 1 for 1.0 in lists, and Python 0.0 for -0.0.
+            found = [("", written(left), written(right))]
     except ILLEGIBLE:
         # What is nested too deep to be walked through differs as a whole.
         return (("", legacy.decode("utf-8", "replace"), graph.decode("utf-8", "replace")),)
@@ -62,6 +61,9 @@ def _of_one_shape(left: Any, right: Any, path: str, found: list[ValueChange]) ->
 
 def aligned(left: Any, right: Any) -> list[ValueChange]:
     """List the differences of two values, lists and keys aligned."""
+    # A router judges shadows without it, and it draws in pandas.
+    from deepdiff import DeepDiff  # noqa: PLC0415 - above
+
     found = DeepDiff(left, right, view="tree", verbose_level=2)
     return [
         (_path(level), _text(level.t1), _text(level.t2))
@@ -75,8 +77,9 @@ def _path(level: Any) -> str:
     return "".join(f"[{index}]" if index else f".{a or b}" for a, b, index in steps)
 
 
-def _sorted(value: Any) -> bytes:
-    return msgspec.json.encode(value, order="sorted")
+def sorted_text(value: Any) -> str:
+    """Write a JSON value compactly, its keys in order."""
+    return msgspec.json.encode(value, order="sorted").decode()
 
 
 def _text(value: Any) -> str | None:

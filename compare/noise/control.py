@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from compare.comparison import Comparer, raw_equal
+from compare.comparison import Comparer
 from compare.input.captures import Exchange
 from compare.input.pairing import CONTROL, REPLAY, Pair
 from contract.flow import FlowSpec
@@ -75,7 +75,7 @@ class ControlChecker:
         """Compare a pair of two legacy runs and count it."""
         comparer = self._comparers.get(pair.flow)
         if comparer is not None:
-            differs = not raw_equal(pair) and bool(comparer.compare(pair))
+            differs = comparer.judge(pair) != "equal"
             named = (pair.exchange,) if differs else ()
             self.check = self.check.merged(ControlCheck(1, int(differs), named))
 

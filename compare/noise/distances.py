@@ -10,11 +10,11 @@ from unicodedata import normalize
 
 import msgspec
 
-from compare.input.calls import calls_of
 from compare.input.damage import ILLEGIBLE
-from compare.streams.dialects import RecordedDialect
+from compare.streams.dialects import flow_dialect
 from compare.streams.events import EventReader, read_stream
 from compare.streams.normal import TOOL_CALL
+from contract.calls import calls_of
 from contract.flow import FlowSpec
 from contract.model import ToolCall
 from contract.operations import TOOLS_RUN
@@ -115,7 +115,7 @@ class AnswerReader:
 
     def __init__(self, flow: FlowSpec) -> None:
         self._reader = EventReader(flow)
-        self._declared = RecordedDialect(flow.dialect) if flow.declared else None
+        self._declared = flow_dialect(flow) if flow.declared else None
 
     def read(self, run: RunRecord) -> MeasuredAnswer:
         """Read a run; its tape, if its calls need one to be read, must be its own.

@@ -14,6 +14,7 @@ from compare.input.captures import Exchange, HalfExchanges, exchanges
 from compare.input.damage import CapturesUnreadable, Damage
 from compare.input.pairing import CANDIDATE, CONTROL
 from compare.input.segments import find_segments, read_lines
+from compare.input.selection import EVERYTHING, Selection
 from compare.noise.control import (
     ControlCheck,
     ControlChecker,
@@ -64,11 +65,12 @@ def read_noise(
     again: Sequence[str],
     flows: Mapping[str, FlowSpec],
     margin: float = MARGIN,
+    selection: Selection = EVERYTHING,
 ) -> Noise:
     """Measure noise in captures, with further legacy runs of the same messages in `again`.
 
-    Of `captures` a few numbers per message stay in memory, of `again` `HELD_AT_MOST` runs. Raises
-    `CapturesUnreadable`.
+    `selection` is of the exchanges in `captures`. Of these a few numbers per message stay in
+    memory, of `again` `HELD_AT_MOST` runs. Raises `CapturesUnreadable`.
     """
     messages: list[MeasuredMessage] = []
     left_out: Counter[str] = Counter()
@@ -76,8 +78,8 @@ def read_noise(
     readers = {name: AnswerReader(spec) for name, spec in flows.items()}
     held: defaultdict[bytes, list[bytes]] = defaultdict(list)
 
-    def read(places: Iterable[str]) -> Iterator[Exchange]:
-        for exchange in _exchanges(places, left_out):
+    def read(places: Iterable[str], wanted: Selection = EVERYTHING) -> Iterator[Exchange]:
+        for exchange in filter(wanted.holds, _exchanges(places, left_out)):
             for pair in control_pairs(exchange):
                 checker.add(pair)
             yield exchange
@@ -92,7 +94,7 @@ def read_noise(
                 continue
             count += 1
             held[message_of(exchange)].append(compress(encode_run(run), 1))
-    for exchange in read((captures,)):
+    for exchange in read((captures,), selection):
         reader = readers.get(exchange[0].flow)
         if reader is None:
             left_out["unknown flow"] += 1

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compare.noise.distances import MEASURES, Distances, Measure
-from evidence import CONFIDENCE, holm, mean_interval, needed_for_mean, needed_for_rare
+from evidence.intervals import CONFIDENCE, mean_interval
 from evidence.permutation import (
     Chance,
     Choices,
@@ -20,6 +20,8 @@ from evidence.permutation import (
     chance_of_one,
     choices_of,
 )
+from evidence.power import needed_for_mean, needed_for_rare
+from evidence.tests import holm
 
 LEVEL = 1 - CONFIDENCE
 MARGIN = 0.05

@@ -14,7 +14,8 @@ from compare.report.document import VERSION, ClusterReport, Report
 from compare.report.formats import percent
 from compare.report.markdown import code, plain
 from contract.errors import CutoverError
-from evidence import difference_interval, fisher, holm
+from evidence.intervals import difference_interval
+from evidence.tests import fisher, holm
 
 METHOD = (
     "Fisher's exact test, two-sided; Newcombe's score interval of the difference of shares, 95 %; "

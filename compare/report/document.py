@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Literal
 
@@ -12,18 +12,20 @@ from compare.clusters import Cluster, Exemplar
 from compare.findings import Finding, Layer, PromptChanged, PromptSource
 from compare.input.damage import Damage
 from compare.input.pairing import STACKS, Sides
-from compare.layers.frames import Chunking
+from compare.input.selection import EVERYTHING, Selection
 from compare.layers.prompt_sources import PromptMap, source_of
 from compare.layers.text import WENT_ON
 from compare.noise import Noise
 from compare.noise.control import NO_CHECK, ControlCheck, control_text
 from compare.noise.study import study_text
+from compare.report.advice import Facts, FirstCause, FirstWaiver, NextStep, next_step
 from compare.report.latency import INTERVAL, METHOD, Latency, latencies
 from compare.rules import NO_RULES, Rules
 from compare.rules.table import rule_text, scope_text
 from compare.tally import Drift, Tally, drift_of
-from compare.verdict import Verdict, verdict_on
+from compare.verdict import FlowBound, Verdict, bounds_of, verdict_on
 from compare.waivers import NO_WAIVERS, Standing, Waiver, Waivers, lapse
+from contract.equality import Chunking
 
 TITLES: Mapping[str, str] = {
     "outcome_changed": "Another outcome",
@@ -124,10 +126,13 @@ VERSION = 3
 class PairCounts(msgspec.Struct, frozen=True):
     """How many of everything; `not_comparable` and `damaged` by reason.
 
-    Of the `equal` pairs, `equal_by_rules` are so only under the rules. In `own_answers` of the
-    pairs a shadow asked the model itself: what may follow from its answers is not counted.
-    `missing` exchanges lack a run they must have; `by_flow` are the pairs of each flow; `folds`
-    those in which client libraries wrote the calls in different forms, by what was folded.
+    Of the `equal` pairs, `equal_by_rules` are so only under the rules, and both runs of the
+    `unsound` break their grammar alike. In `own_answers` of the pairs a shadow asked the model
+    itself: what may follow from its answers is not counted. In `untaped` pairs there was no tape:
+    each stack asked the model, and all that differs counts. `missing` exchanges lack a run they
+    must have; `by_flow` are the pairs of each flow; `folds` those in which client libraries wrote
+    the calls in different forms, by what was folded. `unshadowed` are exchanges without a second
+    run, by the state and reason that the ledger has for it: `dropped(queue_full)`.
     """
 
     exchanges: int
@@ -137,10 +142,13 @@ class PairCounts(msgspec.Struct, frozen=True):
     not_comparable: dict[str, int]
     damaged: dict[str, int]
     equal_by_rules: int = 0
+    unsound: int = 0
     own_answers: int = 0
     missing: int = 0
     by_flow: dict[str, int] = {}
     folds: dict[str, int] = {}
+    unshadowed: dict[str, int] = {}
+    untaped: int = 0
 
     def of_flow(self, flow: str) -> int:
         """Return the pairs of a flow; those of all flows where a report does not say."""
@@ -200,6 +208,14 @@ class WaiverReport(msgspec.Struct, frozen=True):
     lapsed: str = ""
 
 
+class SelectionReport(msgspec.Struct, frozen=True):
+    """Which exchanges were compared, in words, too, and how many others were `left_out`."""
+
+    selection: Selection
+    text: str
+    left_out: int
+
+
 class Report(msgspec.Struct, frozen=True):
     """A comparison of captures, legacy against graph, or one stack with what it did before.
 
@@ -207,7 +223,9 @@ class Report(msgspec.Struct, frozen=True):
     `findings_left_out` counts findings of clusters beyond the most that are kept. `damage` names
     the first things passed over; `counts.damaged` counts all of them. `control` holds legacy
     against legacy on one tape; `noise` is put in where it was asked for. `drift` is that of shadows
-    with conversations of their own: what follows from it is no finding.
+    with conversations of their own: what follows from it is no finding. `bounds` are what an equal
+    result proves of each flow, the least proved first; `next_step` is None in earlier reports.
+    `selection` is None where all exchanges were compared.
     """
 
     v: int
@@ -229,6 +247,9 @@ class Report(msgspec.Struct, frozen=True):
     noise: Noise | None = None
     sides: Sides = STACKS
     drift: tuple[Drift, ...] = ()
+    bounds: tuple[FlowBound, ...] = ()
+    next_step: NextStep | None = None
+    selection: SelectionReport | None = None
 
 
 def report_of(
@@ -237,10 +258,12 @@ def report_of(
     chunking: Chunking,
     rules: Rules = NO_RULES,
     waivers: Waivers = NO_WAIVERS,
+    noise: Noise | None = None,
 ) -> Report:
     """Write a tally up; equal arguments give equal reports.
 
-    Causes that are not waived come first, then by severity, then by share.
+    Causes that are not waived come first, then by severity, then by share. What live model calls
+    differ by is among the reasons; it changes no label.
     """
     counts = PairCounts(
         tally.exchanges,
@@ -250,18 +273,27 @@ def report_of(
         dict(sorted(tally.not_comparable.items())),
         dict(sorted(tally.damage.items())),
         tally.equal_by_rules,
+        tally.unsound,
         tally.own_answers,
         tally.missing,
         dict(sorted(tally.by_flow.items())),
         dict(sorted(tally.folds.items())),
+        dict(sorted(tally.unshadowed.items())),
+        tally.untaped,
     )
+    verdict = verdict_on(tally, waivers, rules.missing)
+    if noise is not None:
+        reasons = (*verdict.reasons, study_text(noise.study))
+        if not tally.control.checked and noise.control.checked:
+            reasons = (*reasons, control_text(noise.control))
+        verdict = msgspec.structs.replace(verdict, reasons=reasons)
     clusters = [_cluster(c, counts.of_flow(c.flow), waivers) for c in tally.clusters.ordered()]
     clusters.sort(key=lambda c: (c.waived, SEVERITIES.index(c.severity), -c.share))
     return Report(
         v=VERSION,
         captures=captures,
         chunking=chunking,
-        verdict=verdict_on(tally, waivers, rules.missing),
+        verdict=verdict,
         counts=counts,
         clusters=tuple(clusters),
         findings_left_out=tally.clusters.overflow,
@@ -279,19 +311,33 @@ def report_of(
         ),
         waivers=tuple(_waiver(name, tally, waivers) for name in sorted(waivers.by_id)),
         control=tally.control,
+        noise=noise,
         sides=tally.sides,
         drift=drift_of(tally.drift),
+        selection=None if tally.selection == EVERYTHING else _selection(tally),
+        bounds=bounds_of(tally) if verdict.label == "equal" else (),
+        next_step=next_step(
+            Facts(captures, verdict.label, tally, _first(clusters), _first_to_end(clusters), noise)
+        ),
     )
 
 
-def with_noise(report: Report, noise: Noise) -> Report:
-    """Add what live model calls differ by: among the reasons, it changes no label."""
-    verdict = report.verdict
-    reasons = (*verdict.reasons, study_text(noise.study))
-    if not report.control.checked and noise.control.checked:
-        reasons = (*reasons, control_text(noise.control))
-    said = msgspec.structs.replace(verdict, reasons=reasons)
-    return msgspec.structs.replace(report, verdict=said, noise=noise)
+def _selection(tally: Tally) -> SelectionReport:
+    return SelectionReport(tally.selection, tally.selection.text, tally.left_out.exchanges)
+
+
+def _first(clusters: Sequence[ClusterReport]) -> FirstCause | None:
+    """Return the first cause that is not waived; one whose waiver has lapsed comes last."""
+    open_ones = sorted((c for c in clusters if not c.waived), key=lambda c: c.waiver is not None)
+    return next(
+        (FirstCause(c.id, c.flow, c.title, c.layer, c.waiver is not None) for c in open_ones), None
+    )
+
+
+def _first_to_end(clusters: Sequence[ClusterReport]) -> FirstWaiver | None:
+    held = [(c.waiver.until, c.id, c.waiver.owner) for c in clusters if c.waived and c.waiver]
+    until, name, owner = min(held, default=(None, "", ""))
+    return FirstWaiver(name, owner, str(until)) if until else None
 
 
 def _waiver(name: str, tally: Tally, waivers: Waivers) -> WaiverReport:

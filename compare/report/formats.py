@@ -1,8 +1,6 @@
-"""Formats: numbers, times and foreign text as people can read them."""
+"""Formats: durations and shares as people can read them."""
 
 from __future__ import annotations
-
-from datetime import UTC, datetime
 
 _THOUSAND = 1_000
 _MILLION = 1_000_000
@@ -19,14 +17,6 @@ def duration(us: int) -> str:
     if us < _MILLION:
         return f"{us / _THOUSAND:.3g} ms" if us < _ROUNDED_UP else "1 s"
     return f"{us / _MILLION:.3g} s" if us < 1_000 * _MILLION else f"{us // _MILLION:,} s"
-
-
-def moment(us: int) -> str:
-    """Write a moment given in microseconds since the Unix epoch, in UTC."""
-    try:
-        return f"{datetime.fromtimestamp(us / _MILLION, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (ValueError, OverflowError, OSError):
-        return f"{us} µs"  # no calendar goes so far: a recorder's clock was astray
 
 
 def percent(share: float) -> str:

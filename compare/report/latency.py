@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compare.tally import Series
-from evidence import percentile_with_interval
+from evidence.intervals import percentile_with_interval
 
 METHOD = "nearest rank (the smallest value that at least that share of the runs does not exceed)"
 INTERVAL = "95 % interval from order statistics (exact binomial); – where too few runs bound it"
@@ -20,6 +20,8 @@ SHARES = (0.5, 0.95, 0.99)
 BINS = 48
 METRICS = ("first", "text", "end")
 ROLES = ("serving", "fallback", "shadow", "replay")
+SERVED = frozenset({"serving", "fallback"})
+"""Roles whose times users waited for; those of shadows and replays compare with none of them."""
 
 Values = NDArray[np.int64]
 
@@ -37,7 +39,8 @@ class Latency(msgspec.Struct, frozen=True):
     """The times of one stack in one role: `first` event (TTFE), first `text` (TTFO), `end`.
 
     `histogram` counts runs in bins of equal width on a logarithmic axis from `axis_low` to
-    `axis_high` microseconds, the same axis for all series of a flow and metric.
+    `axis_high` microseconds, the same axis for all `served` series of a flow and metric, and
+    another for all others.
     """
 
     flow: str
@@ -50,18 +53,27 @@ class Latency(msgspec.Struct, frozen=True):
     axis_high: int
     histogram: tuple[int, ...]
 
+    @property
+    def served(self) -> bool:
+        """Whether users waited for these runs."""
+        return self.role in SERVED
+
 
 def latencies(times: Mapping[Series, array[int]]) -> tuple[Latency, ...]:
     """Summarise every series, in the order flow, metric, role, stack (legacy first)."""
     ordered: dict[Series, Values] = {
         series: np.sort(np.asarray(values, dtype=np.int64)) for series, values in times.items()
     }
-    axes: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+
+    def axis_of(series: Series) -> tuple[str, str, bool]:
+        return series.flow, series.metric, series.role in SERVED
+
+    axes: defaultdict[tuple[str, str, bool], list[int]] = defaultdict(list)
     for series, values in ordered.items():
-        axes[series.flow, series.metric] += int(values[0]), int(values[-1])
+        axes[axis_of(series)] += int(values[0]), int(values[-1])
 
     def latency(series: Series, values: Values) -> Latency:
-        axis = axes[series.flow, series.metric]
+        axis = axes[axis_of(series)]
         low, high = min(axis), max(axis)
         shares = tuple(percentile(values, share) for share in SHARES)
         return Latency(*series, len(values), shares, low, high, _histogram(values, low, high))

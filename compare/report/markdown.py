@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from compare.noise import Judgement, Noise
 from compare.noise.control import control_text
 from compare.noise.study import METHOD, flags_text, p_value_text, reading_text, study_text
+from compare.report.advice import noise_note
 from compare.report.document import ClusterReport, Report, WaiverReport, finding_source
 from compare.report.formats import duration, percent
 from compare.report.glimpse import cause_of, glimpse, on_one_line
@@ -18,7 +19,7 @@ from contract.errors import visible
 CLUSTERS_SHOWN = 10
 LINES_SHOWN = 8
 CODE_AT_MOST = 120
-REASON_AT_MOST = 200
+REASON_AT_MOST = 240
 _MARKS: Mapping[Label, str] = {
     "equal": "✅",
     "waived": "☑️",
@@ -37,10 +38,11 @@ def markdown(report: Report) -> str:
         "",
         *_few([f"- {plain(reason)}" for reason in verdict.reasons]),
         "",
+        *([f"**Next:** {_prose(report.next_step.text)}", ""] if report.next_step else []),
         *_clusters(report),
         *_waivers(report),
         *_rules(report),
-        *(noise_markdown(report.noise) if report.noise else []),
+        *_noise(report),
         *_latency(report),
     ]
     return "\n".join(lines).rstrip() + "\n"
@@ -79,6 +81,12 @@ def _row(cluster: ClusterReport) -> str:
         code(cluster.id),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _noise(report: Report) -> list[str]:
+    note = noise_note(report.counts.own_answers, report.counts.untaped, report.noise)
+    table = noise_markdown(report.noise) if report.noise else []
+    return [*([_prose(note), ""] if note else []), *table]
 
 
 def _waivers(report: Report) -> list[str]:
@@ -128,6 +136,18 @@ def plain(reason: str) -> str:
     flat = " ".join(visible(reason).split())
     cut = flat if len(flat) <= REASON_AT_MOST else f"{flat[:REASON_AT_MOST]}…"
     return _MARKUP.sub(r"\\\g<0>", cut).replace("@", "@\u2060")
+
+
+def _prose(text: str) -> str:
+    """Write a sentence whose commands and keys stand between backquotes."""
+    parts = text.split("`")
+    return "".join(
+        code(part)
+        if k % 2
+        else f"{' ' * part.startswith(' ')}{plain(part)}{' ' * part.endswith(' ')}"
+        for k, part in enumerate(parts)
+        if part.strip()
+    )
 
 
 def _latency(report: Report) -> list[str]:

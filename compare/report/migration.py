@@ -7,10 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from compare.clusters import Kinds
+from compare.content import text_class
 from compare.findings import (
     CallChanged,
     CodeChanged,
@@ -29,7 +32,7 @@ from compare.findings import (
     signature_of,
 )
 from compare.layers.groups import grouped
-from compare.layers.model_calls import SETTINGS
+from compare.layers.model_calls import MESSAGE, SETTINGS, parameter_changes
 from compare.layers.text import WENT_ON
 from compare.report.document import ClusterReport, Report
 from compare.waivers import Waiver, accepted_share, merged
@@ -105,11 +108,50 @@ def _todays(cluster: ClusterReport, version: int) -> list[Finding]:
     for exemplar in cluster.exemplars:
         causes = [finding for finding in exemplar.findings if finding.after is None]
         if version >= BY_CONTENT:
-            found += [finding for finding in causes if signature_of(finding) == cluster.id]
+            same = [finding for finding in causes if signature_of(finding) == cluster.id]
+            found += [now for finding in same for now in _by_field(finding)]
             continue
         ids = [earlier_id(finding) for finding in causes]
         found += [now for was, now in zip(ids, _placed(causes), strict=True) if was == cluster.id]
     return found
+
+
+def _by_field(finding: Finding) -> list[Finding]:
+    """Return the fields that differ of a model call; earlier findings name a whole place."""
+    place, _, below = finding.path.partition("].")
+    match finding:
+        case PromptChanged(change="") if finding.legacy is None or finding.graph is None:
+            path, at, _ = finding.path.rpartition("]")
+            return [replace(finding, path=f"{path}{at}", change=_class_of(finding), detail=MESSAGE)]
+        case PromptChanged(change=""):
+            role = finding.path.rpartition(".")[2]
+            return [replace(finding, change=_class_of(finding), detail=role)]
+        case ParameterChanged() if below == "more":
+            sides = [_settings_of(side) for side in (finding.legacy, finding.graph)]
+            return [
+                replace(
+                    finding,
+                    path=f"{place}].{change.path}",
+                    legacy=change.legacy,
+                    graph=change.graph,
+                )
+                for change in parameter_changes(*sides)
+            ]
+        case _:
+            return [finding]
+
+
+def _class_of(finding: PromptChanged) -> str:
+    return text_class(finding.legacy, finding.graph)
+
+
+def _settings_of(shown: str | None) -> dict[str, Any]:
+    """Read the settings a finding shows; what is cut off, or not set, is none."""
+    try:
+        value = msgspec.json.decode(shown or "")
+    except msgspec.DecodeError:
+        value = {}
+    return {"more": value}
 
 
 def earlier_id(finding: Finding) -> str:
@@ -149,7 +191,8 @@ def _one_placed(finding: Finding) -> Finding:
             return replace(finding, path=f"{place}.{SETTINGS}", detail=below)
         case PromptChanged():
             head, _, roles = finding.path.rpartition(".")
-            return replace(finding, path=f"{head}.{roles.split('+')[0]}", detail=roles)
+            [now] = _by_field(replace(finding, path=f"{head}.{roles.split('+')[0]}"))
+            return now
         case _:
             return finding
 

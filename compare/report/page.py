@@ -13,10 +13,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from compare.clusters import Exemplar, Mark, Row
 from compare.findings import LAYERS, Finding, excerpts, kind_of, shortened, signature_of
+from compare.input.selection import moment
 from compare.noise import study
 from compare.noise.control import control_text
+from compare.report.advice import noise_note, waive_command
 from compare.report.document import ClusterReport, Report, finding_source, title_of
-from compare.report.formats import duration, moment, percent
+from compare.report.formats import duration, percent
 from compare.report.glimpse import cluster_glimpse, marked, told_apart
 from compare.report.latency import Latency
 from compare.report.text_diff import Piece, word_diff
@@ -67,7 +69,7 @@ class ExemplarView(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """All series of one flow and metric, on one axis."""
+    """All series of one flow and metric, served or not, on one axis."""
 
     flow: str
     metric: str
@@ -109,7 +111,7 @@ def _environment() -> Environment:
     environment.globals |= {
         "glimpse": cluster_glimpse,
         "replay_command": replay_command,
-        "waive_command": waive_command,
+        "waive_command": lambda cluster: waive_command(cluster.id, cluster.flow),
         "WHOLE": WHOLE,
         "FOLLOWING_OPEN": FOLLOWING_OPEN,
         "METRIC_TITLES": METRIC_TITLES,
@@ -124,6 +126,7 @@ def _environment() -> Environment:
         "bars_of": bars_of,
         "marks_of": marks_of,
         "noise": study,
+        "noise_note": noise_note,
         "control_text": control_text,
     }
     return environment
@@ -183,12 +186,6 @@ def replay_command(captures: str, exemplar: Exemplar) -> str:
     return f"cutover replay {quote(captures)} {only} -o replayed" if exemplar.request else ""
 
 
-def waive_command(cluster: ClusterReport) -> str:
-    """Return how a cause is waived, but for who, why and until when."""
-    until = "--owner NAME --reason WHY --until YYYY-MM-DD"
-    return f"cutover waive {cluster.id} --flow {quote(cluster.flow)} {until}"
-
-
 def stretches(rows: Sequence[Row]) -> Iterator[Stretch]:
     """Cut rows into stretches; the first that is not equal is where the streams part."""
     parted = False
@@ -208,9 +205,10 @@ def _mark(row: Row) -> Mark:
     return "same" if row.mark == "same" else "changed"
 
 
-def figures(report: Report) -> list[Figure]:
-    """Group latencies by flow and metric."""
+def figures(report: Report, *, served: bool) -> list[Figure]:
+    """Group the latencies of runs that served, or of all others, by flow and metric."""
+    wanted = (latency for latency in report.latency if latency.served is served)
     return [
         Figure(flow, metric, tuple(series))
-        for (flow, metric), series in groupby(report.latency, key=lambda x: (x.flow, x.metric))
+        for (flow, metric), series in groupby(wanted, key=lambda x: (x.flow, x.metric))
     ]

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from compare.input.calls import EffectCall
 from compare.input.damage import ILLEGIBLE
 from compare.rules.table import (
     Ignore,
@@ -24,7 +23,8 @@ from compare.rules.table import (
 )
 from compare.rules.texts import Rewritten, expression_of, rewritten_stream
 from compare.rules.values import REMOVED, Tolerances, changed
-from compare.streams.events import Event, EventStream
+from contract.calls import EffectCall
+from contract.equality import EventStream, StreamEvent
 from contract.wire import Wire
 from contract.wire.paths import ANY_DEPTH, path_of
 
@@ -139,7 +139,7 @@ class _Side:
         self._rules = rules
         self.taken: defaultdict[str, list[str]] = defaultdict(list)
 
-    def event(self, event: Event) -> Event:
+    def event(self, event: StreamEvent) -> StreamEvent:
         """Apply the rules to what an event carries beside its texts."""
         held = [(key, rule) for key, rule in self._rules if for_event(rule, event.name)]
         shape = event.shape if event.shape == EMPTY else self._ruled(event.shape, held)

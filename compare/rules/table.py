@@ -10,9 +10,9 @@ from typing import Literal, TypeAlias, assert_never
 import msgspec
 import regex
 
-from compare.input.calls import EffectCall
 from compare.input.files import read_text
 from compare.rules.texts import check_replacement, expression_of
+from contract.calls import EffectCall
 from contract.declarations import DeclarationRefused, convert_to_struct, parse_toml
 from contract.wire.paths import path_fault
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 import regex
 
-from compare.streams.events import Event, EventStream
+from contract.equality import EventStream, StreamEvent
 from contract.errors import CutoverError
 
 PATIENCE_S = 2.0
@@ -114,7 +114,7 @@ def rewritten_stream(
     """
     spoken = _RewrittenText(stream.text, text, again)
     thought = _RewrittenText(stream.reasoning, reasoning, again)
-    events: list[Event] = []
+    events: list[StreamEvent] = []
     reached: list[tuple[int, int]] = []
     ended = False
     for event in stream.events:

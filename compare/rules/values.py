@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from compare.input.calls import EffectCall
 from compare.input.damage import ILLEGIBLE
 from compare.rules.table import Tolerance, for_call, for_event
-from compare.streams.events import Event, EventStream
+from contract.calls import EffectCall
+from contract.equality import EventStream, StreamEvent
 from contract.wire.paths import ANY, ANY_DEPTH, Path, path_of
 
 Number = int | float
@@ -161,7 +161,7 @@ class _Values(NamedTuple):
     concerned: Callable[[Tolerance], bool]
 
     @staticmethod
-    def of_event(event: Event) -> _Values:
+    def of_event(event: StreamEvent) -> _Values:
         return _Values(event.name, event.shape, lambda rule: for_event(rule, event.name))
 
     @staticmethod

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from compare.input.files import read_text
 from compare.streams.events import NAME, REASONING, TEXT, Payloads
-from compare.streams.normal import Normaliser, NormalStream, TimesMismatch
+from compare.streams.normal import Normaliser, NormalStream
+from compare.streams.two_formats import CommonDialect, DialectNotConfigured
 from contract.declarations import DeclarationRefused
 from contract.flow import FlowSpec
 from contract.grammar import Grammar, Step, many, maybe, one
@@ -113,20 +114,21 @@ class RecordedDialect:
         return self.dialect.name
 
     def captured(self, run: RunRecord) -> NormalStream:
-        """Bring the stream of a captured run into normal form."""
-        # The last frame of a stream may lack its blank line.
-        end = b"" if self.dialect.framing == "text" else b"\n\n"
-        frames = [(at, frame.encode() + end) for at, frame in run.frames]
-        times = [at for at, frame in frames for _ in self.normaliser.events(frame)]
-        pieces = [frame for _, frame in frames]
-        try:
-            return self.normaliser.stream(*pieces, times=times)
-        except TimesMismatch:
-            return self.normaliser.stream(*pieces)
+        """Bring the stream of a captured run into normal form; raises `DialectNotConfigured`."""
+        if run.dialect:
+            raise DialectNotConfigured(run.dialect)
+        return self.normaliser.captured(run)
 
     def wire(self, names: frozenset[str]) -> RecordedWire:
         """Return the wire of its streams in normal form, these names being met in them."""
         return wire_of(self.dialect, names, self._grammar)
+
+
+def flow_dialect(flow: FlowSpec) -> RecordedDialect | CommonDialect:
+    """Return how captured streams of a declared flow are read."""
+    if flow.other_format is not None:
+        return CommonDialect(flow.name, flow.dialect, flow.other_format.dialect)
+    return RecordedDialect(flow.dialect)
 
 
 def find_dialect(wanted: str, flows: Mapping[str, FlowSpec]) -> RecordedDialect:

@@ -7,24 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import is_
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import msgspec
 from msgspec import inspect
 
 from compare.input.captures import repeats
+from contract.equality import MESSAGE, EventStream, PayloadFault, StreamEvent
 from contract.wire import EventDecoder, Growth, Wire
 from contract.wire.paths import Path, take
 from contract.wire.sse import SseDecoder
 
 _AT = re.compile(r"^(?P<why>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?$", re.DOTALL)
-
-
-class PayloadFault(NamedTuple):
-    """What is wrong with a payload: at which path below it ("" the whole), and why."""
-
-    path: str
-    why: str
 
 
 def not_json(trouble: Exception) -> PayloadFault:
@@ -74,8 +68,6 @@ def _fault(message: str) -> PayloadFault:
 NOT_JSON = "(not JSON)"
 NAME, TEXT, REASONING, FAULT, LINES = "@event", "@text", "@reasoning", "@fault", "@lines"
 """Keys of streams in normal form: an event's name, texts, faults, and types by `event:` lines."""
-MESSAGE = "message"
-"""The type of an event without an `event:` line, as clients dispatch it."""
 LEARNED_FROM = 96
 """Characters from which a frame is like others rather than the same."""
 REMEMBERED_UP_TO = 1_024
@@ -86,28 +78,9 @@ PLACES_TRIED = 4
 PROBE = "probe-7f3a"
 
 _decode = msgspec.json.Decoder().decode
-_encode = msgspec.json.Encoder().encode
+# Sorted: the order of keys does not count.
+_encode = msgspec.json.Encoder(order="sorted").encode
 _ESCAPED = re.compile(r'(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt])*+').fullmatch
-
-
-class Event(msgspec.Struct, frozen=True):
-    """One event of a stream.
-
-    `data` is its payload as sent, `shape` the payload without name and texts; `bare` events carry
-    nothing but text and may repeat: where their text is cut does not matter. `fault` is what is
-    wrong with the payload. `types` are those that the `event:` lines of its frames say, where they
-    count and are others than `message`.
-    """
-
-    name: str
-    data: str
-    shape: bytes
-    text: str | None = None
-    reasoning: str | None = None
-    bare: bool = False
-    growth: Growth | None = None
-    fault: PayloadFault | None = None
-    types: frozenset[str] = frozenset()
 
 
 Stamped = tuple[int, str]
@@ -126,7 +99,7 @@ class Template:
 
     head: str
     tail: str
-    event: Event
+    event: StreamEvent
     lead: int
     trail: int
     body: str
@@ -151,7 +124,7 @@ class Template:
         cut = any(frame[size - 1] == "\\" for frame in frames[start : start + count])
         return None if cut or not _ESCAPED(more) else count
 
-    def read(self, frame: str) -> Event | None:
+    def read(self, frame: str) -> StreamEvent | None:
         """Read a frame of the template; None when its text needs a closer look.
 
         What its text shares with that of the frame before is not read again.
@@ -200,7 +173,7 @@ class EventReader:
         self._tag = path[0] if len(path) == 1 else ""
         self._normal = self._tag == NAME
         # ACCEPT, END and their like are met in every exchange.
-        self._remembered: dict[str, Event] = {}
+        self._remembered: dict[str, StreamEvent] = {}
         self._restricted = restricted_texts(spec)
         self._templates: list[Template] = []
         self._learned = self._used = 0
@@ -210,13 +183,16 @@ class EventReader:
         """Whether frames are still looked at for what they have in common: if that pays."""
         return self._learned < LEARNED_FREELY or self._used > self._learned
 
-    def read_all(self, frames: Iterable[Stamped]) -> list[Event | None]:
+    def read_all(self, frames: Iterable[Stamped]) -> list[StreamEvent | None]:
         """Read the frames of one run, as `read` does one by one."""
         return [self._next(frame) for _, frame in frames]
 
     def read_again(
-        self, frames: Iterable[Stamped], others: Sequence[Stamped], known: Sequence[Event | None]
-    ) -> list[Event | None]:
+        self,
+        frames: Iterable[Stamped],
+        others: Sequence[Stamped],
+        known: Sequence[StreamEvent | None],
+    ) -> list[StreamEvent | None]:
         """Read the frames of one run; those it shares with others are `known`, in their order."""
         repeated = repeats((frame for _, frame in frames), [frame for _, frame in others])
         return [
@@ -224,7 +200,7 @@ class EventReader:
             for (_, frame), index in zip(frames, repeated, strict=True)
         ]
 
-    def _next(self, frame: str) -> Event | None:
+    def _next(self, frame: str) -> StreamEvent | None:
         """Read the usual frame, as the one before but for more text, in as few steps as can be."""
         last = self._templates[0] if self._templates else None
         if last and frame.startswith(last.body) and frame.endswith(last.tail):
@@ -234,7 +210,7 @@ class EventReader:
                 return event
         return self.read(frame)
 
-    def read(self, frame: str) -> Event | None:
+    def read(self, frame: str) -> StreamEvent | None:
         """Read one frame; None for a comment."""
         if frame.startswith(":"):
             return None
@@ -257,7 +233,7 @@ class EventReader:
                 return template
         return None
 
-    def _read(self, frame: str) -> Event:
+    def _read(self, frame: str) -> StreamEvent:
         event = self._decoded(frame)
         if len(frame) <= REMEMBERED_UP_TO:
             if len(self._remembered) >= REMEMBERED_AT_MOST:
@@ -271,7 +247,7 @@ class EventReader:
                 self._templates = [template, *self._templates[: TEMPLATES_AT_MOST - 1]]
         return event
 
-    def _learn(self, frame: str, event: Event) -> Template | None:
+    def _learn(self, frame: str, event: StreamEvent) -> Template | None:
         lead = frame.find(event.data)
         if not event.text or event.fault is not None or lead < 0:
             return None
@@ -289,14 +265,14 @@ class EventReader:
             at = frame.find(text, at + 1)
         return None
 
-    def _decoded(self, frame: str) -> Event:
+    def _decoded(self, frame: str) -> StreamEvent:
         sse_name, data = self._payload(frame)
         try:
             value = _decode(data)
         except (msgspec.DecodeError, RecursionError) as trouble:
-            return Event(sse_name or NOT_JSON, data, data.encode(), fault=not_json(trouble))
+            return StreamEvent(sse_name or NOT_JSON, data, data.encode(), fault=not_json(trouble))
         if type(value) is not dict:
-            return Event(sse_name or NOT_JSON, data, data.encode(), fault=NO_OBJECT)
+            return StreamEvent(sse_name or NOT_JSON, data, _encode(value), fault=NO_OBJECT)
         name = self._decoder.name(sse_name, value)
         if self._tag:
             value.pop(self._tag, None)
@@ -307,7 +283,7 @@ class EventReader:
             types = types_of(sse_name) if self._decoder.lines_count else frozenset()
         text, growth = self._taken("text", name, value)
         reasoning, thought = self._taken("reasoning", name, value)
-        return Event(
+        return StreamEvent(
             name,
             data,
             _encode(value) if value else b"{}",
@@ -372,21 +348,6 @@ def _allows_any_text(kind: inspect.Type, path: Path) -> bool:
     return any(_allows_any_text(member, path[1:]) for member in found)
 
 
-class EventStream(msgspec.Struct, frozen=True):
-    """What one run sent.
-
-    `at` in microseconds since the exchange began; `reached` is the length of text and of
-    reasoning after each event; `shrank` the first event whose cumulative text took back.
-    """
-
-    at: tuple[int, ...]
-    events: tuple[Event, ...]
-    reached: tuple[tuple[int, int], ...]
-    text: str
-    reasoning: str
-    shrank: int | None = None
-
-
 def read_stream(reader: EventReader, frames: Iterable[Stamped]) -> EventStream:
     """Read a run's frames."""
     frames = tuple(frames)
@@ -407,14 +368,16 @@ def read_streams(
 
 
 def _events(
-    frames: Iterable[Stamped], read: Iterable[Event | None]
-) -> tuple[list[int], list[Event]]:
+    frames: Iterable[Stamped], read: Iterable[StreamEvent | None]
+) -> tuple[list[int], list[StreamEvent]]:
     """Leave out comments."""
     found = [(at, event) for (at, _), event in zip(frames, read, strict=True) if event is not None]
     return [at for at, _ in found], [event for _, event in found]
 
 
-def _stream(at: Sequence[int], events: Sequence[Event], terminal: frozenset[str]) -> EventStream:
+def _stream(
+    at: Sequence[int], events: Sequence[StreamEvent], terminal: frozenset[str]
+) -> EventStream:
     text = reasoning = ""
     reached: list[tuple[int, int]] = []
     shrank: int | None = None

@@ -15,19 +15,18 @@ import msgspec
 from compare.streams.events import (
     FAULT,
     LINES,
-    MESSAGE,
     NAME,
     NOT_JSON,
     REASONING,
     TEXT,
-    PayloadFault,
     Payloads,
     is_text,
     not_json,
     types_of,
 )
+from contract.equality import MESSAGE, PayloadFault
 from contract.errors import CutoverError
-from contract.records import ErrorRecord, Outcome
+from contract.records import ErrorRecord, Outcome, RunRecord
 from contract.wire import (
     EVERY,
     Dialect,
@@ -140,6 +139,18 @@ class Normaliser:
         if made.calls is not None:
             made.calls.finish()
         return self._finished(made, sent)
+
+    def captured(self, run: RunRecord) -> NormalStream:
+        """Read the frames of a captured run."""
+        # The last frame of a stream may lack its blank line.
+        end = b"" if self._dialect.framing == "text" else b"\n\n"
+        frames = [(at, frame.encode() + end) for at, frame in run.frames]
+        times = [at for at, frame in frames for _ in self.events(frame)]
+        pieces = [frame for _, frame in frames]
+        try:
+            return self.stream(*pieces, times=times)
+        except TimesMismatch:
+            return self.stream(*pieces)
 
     def _taken_over(self, body: bytes) -> int:
         """Count the events before the comment that says who goes on, 0 where there is none."""

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from compare.streams.events import Event, EventReader, Stamped
+from compare.streams.events import EventReader, Stamped
+from contract.equality import StreamEvent
 from contract.errors import GrammarViolated
 from contract.grammar import Grammar, GrammarCheck
 
@@ -72,7 +73,7 @@ class Soundness:
                 names.pop()
         return self._in_order(tuple(names))
 
-    def events(self, events: Iterable[Event]) -> bool:
+    def events(self, events: Iterable[StreamEvent]) -> bool:
         """Whether the events of a run are sound."""
         texts: dict[str, str] = {}
         names: list[str] = []
@@ -82,7 +83,7 @@ class Soundness:
             names.append(event.name)
         return self._in_order(tuple(names))
 
-    def _grows(self, event: Event, texts: dict[str, str]) -> bool:
+    def _grows(self, event: StreamEvent, texts: dict[str, str]) -> bool:
         if event.fault is not None:
             return False
         track = self._growing.get(event.name)

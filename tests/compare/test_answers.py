@@ -51,7 +51,7 @@ async def test_another_answer_is_no_finding_of_the_pipeline() -> None:
     assert LIVE_ANSWER in {finding.after for finding in found}
     assert all(finding.after is not None for finding in found)
     assert (tally.pairs, tally.equal, tally.own_answers, cluster_kinds(tally)) == (1, 1, 1, [])
-    assert verdict_on(tally).reasons[1:] == (
+    assert verdict_on(tally).reasons[2:] == (
         "1 pair: the shadow asked the model itself, what may follow from that is left out",
     )
 

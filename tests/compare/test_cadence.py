@@ -12,8 +12,8 @@ import pytest
 
 from compare.comparison import Comparer
 from compare.findings import CadenceChanged, Finding, kind_of
-from compare.layers.frames import Chunking
 from compare.report import report_of
+from contract.equality import Chunking
 from contract.flow import Event, Flow, Request
 from contract.flows.chat import CHAT, Send
 from contract.model import GATEWAY_SITE

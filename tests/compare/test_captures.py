@@ -90,17 +90,26 @@ def test_what_was_not_sampled_or_dropped_is_told_apart(tmp_path: Path) -> None:
         (msgspec.structs.replace(exchange(number=n)[0], shadow=state),)
         for n, state in enumerate(states)
     ]
+    full, _ = exchange(number=8)
+    alone += [(msgspec.structs.replace(full, shadow="dropped", shadow_reason="queue_full"),)]
     store(tmp_path, batch(*alone, exchange(number=9)))
     result = tally(tmp_path)
     assert result.not_comparable == {
         "not sampled": 2,
         "its second run was dropped": 1,
+        "its second run was dropped (queue_full)": 1,
         "no second run, it was cancelled": 1,
         "one run only": 1,
     }
+    assert result.unshadowed == {
+        "not_sampled()": 2,
+        "dropped()": 1,
+        "dropped(queue_full)": 1,
+        "cancelled()": 1,
+    }
     verdict = verdict_on(result)
     assert verdict.label == "equal"
-    assert "compared: 1 of 6 exchanges (16.7 %)" in verdict.reasons
+    assert "compared: 1 of 7 exchanges (14.3 %)" in verdict.reasons
 
 
 def test_lines_in_any_order_are_equal_or_not_enough(tmp_path: Path) -> None:

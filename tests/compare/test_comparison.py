@@ -9,9 +9,9 @@ from typing import cast
 import msgspec
 import pytest
 
-from compare.comparison import Comparer, raw_equal
+from compare.comparison import Comparer
 from compare.findings import Finding, kind_of, signature_of
-from compare.layers.frames import Chunking
+from contract.equality import Chunking, raw_equal
 from contract.flows.chat import CHAT, Send
 from contract.model import ModelCall, UserMessage
 from contract.wire.sse import comment
@@ -99,20 +99,18 @@ def test_a_changed_prompt_is_found_once_though_every_round_repeats_it() -> None:
     assert [f.after is None for f in found(SOUND, SOUND.but(system="冷"))] == [True, False]
 
 
-def test_messages_of_one_prompt_are_one_finding_that_names_their_roles() -> None:
-    """The first is the cause; its detail tells one message from several, as waivers do."""
-    both, *others = found(SOUND, SOUND.but(system="冷", user="?"))
-    assert (both.path, both.graph) == ("model.stream@reply[0].messages[0].system", "冷")
-    assert both.detail == "system+user"
-    assert [(f.path, f.graph) for f in others] == [
-        ("model.stream@reply[0].messages[1].user", "?"),
-        ("model.stream@reply[1].messages[0].system", "冷"),
-        ("model.stream@reply[1].messages[1].user", "?"),
+def test_each_role_of_a_prompt_that_differs_is_a_finding_of_its_own() -> None:
+    """Later rounds repeat each."""
+    system, user, *others = found(SOUND, SOUND.but(system="冷", user="?"))
+    assert (system.path, system.graph) == ("model.stream@reply[0].messages[0].system", "冷")
+    assert (user.path, user.graph) == ("model.stream@reply[0].messages[1].user", "?")
+    assert (system.after, user.after) == (None, None)
+    assert [(f.path, f.after) for f in others] == [
+        ("model.stream@reply[1].messages[0].system", signature_of(system)),
+        ("model.stream@reply[1].messages[1].user", signature_of(user)),
     ]
-    assert {f.after for f in others} == {signature_of(both)}
-    [system, _] = found(SOUND, SOUND.but(system="冷"))
-    assert signature_of(system) == signature_of(both)
-    assert system.detail != both.detail
+    [alone, _] = found(SOUND, SOUND.but(system="冷"))
+    assert alone == system
 
 
 def test_a_prompt_that_changes_again_in_a_later_round_has_another_cause() -> None:

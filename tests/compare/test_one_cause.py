@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import msgspec
 import pytest
@@ -66,10 +67,41 @@ def replace_id(call: ToolCall) -> ToolCall:
     return msgspec.structs.replace(call, id="call_0_1")
 
 
-def test_prompts_are_one_cause_whatever_roles_differ_beside() -> None:
-    """Sets of roles are a detail of the first message that differs."""
+def test_a_role_is_one_cause_whatever_roles_differ_beside() -> None:
+    """Each role that differs has its own, in as many exchanges as it differs in."""
     found = causes_over((Script(), Script(system="冷")), (Script(), Script(system="冷", user="?")))
-    assert found == [("model.stream@reply[].messages[].system", "prompt_changed", 2)]
+    assert found == [
+        ("model.stream@reply[].messages[].system", "prompt_changed", 2),
+        ("model.stream@reply[].messages[].user", "prompt_changed", 1),
+    ]
+
+
+@pytest.mark.parametrize("missing", [slice(0, 1), slice(1, 2), slice(0, 2), slice(2, 4)])
+def test_messages_that_graph_does_not_send_are_one_cause(missing: slice) -> None:
+    """Whatever their roles are: system, user, both, or the turns of a tool."""
+
+    def shorter(asked: list[ScriptedCall]) -> list[ScriptedCall]:
+        last = max(k for k, call in enumerate(asked) if isinstance(call.arguments, ModelCall))
+        call = cast("ModelCall", asked[last].arguments)
+        lost = call.messages[missing]
+        messages = tuple(message for message in call.messages if message not in lost)
+        less = msgspec.structs.replace(call, messages=messages)
+        return [*asked[:last], replace(asked[last], arguments=less), *asked[last + 1 :]]
+
+    whole = Script(tools=(tool(0),))
+    [(path, kind, _)] = causes_over((whole, whole.but(upset=shorter)))
+    assert (path, kind) == ("model.stream@reply[].messages[]", "prompt_changed")
+
+
+def test_settings_that_change_are_a_cause_each() -> None:
+    """A request that sets both shows two faults."""
+    found = causes_over(
+        (Script(upset=asking(max_tokens=5)), Script(upset=asking(max_tokens=6, temperature=0.1)))
+    )
+    assert [path for path, _, _ in found] == [
+        "model.stream@reply[].max_tokens",
+        "model.stream@reply[].temperature",
+    ]
 
 
 def test_settings_that_are_ignored_are_one_cause() -> None:

@@ -27,10 +27,10 @@ from compare.report.document import encode_report
 from compare.tally import Tally
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
+from contract.flows import SPECS
 from contract.flows.chat import CHAT
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.wire import built_in
-from cutover.flows import SPECS
 from cutover.selftest.exchanges import Script, batch, exchange, lines, store
 
 ASKED = Question({"chat": CHAT})

@@ -10,7 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from compare.findings import Finding, FrameChanged, OutcomeChanged, PromptChanged, ToolArguments
+from compare.findings import (
+    Finding,
+    FrameChanged,
+    OutcomeChanged,
+    ParameterChanged,
+    PromptChanged,
+    ToolArguments,
+    signature_of,
+)
 from compare.report import markdown, page, report_of
 from compare.report.changes import read_report
 from compare.report.document import Report, encode_report
@@ -72,13 +80,17 @@ def test_a_waiver_of_the_text_hides_no_censored_words() -> None:
     assert label(tallied(exchange(SOUND, censored)), waivers) == "different"
 
 
-def test_a_waiver_lapses_as_another_role_differs_too() -> None:
-    """The id is the first message's; what differs beside it is watched."""
+def test_a_waiver_of_one_role_hides_no_other() -> None:
+    """What differs beside it is a cause of its own."""
     waivers = accepting(tally_of(SPACED))
-    beside = Script(system=SPACED.system, user="?")
-    verdict = verdict_on(tally_of(beside), waivers)
-    assert verdict.label == "different"
-    assert any("lapsed: values of another class" in reason for reason in verdict.reasons)
+    tally = tally_of(Script(system=SPACED.system, user="?"))
+    assert verdict_on(tally, waivers).label == "different"
+    assert [
+        (it.path.rpartition(".")[2], it.waived) for it in report_on(tally, waivers).clusters
+    ] == [
+        ("user", False),
+        ("system", True),
+    ]
 
 
 def test_a_waiver_lapses_as_its_share_grows() -> None:
@@ -197,6 +209,47 @@ def test_a_waiver_of_an_earlier_report_is_carried_over(
     assert not found.lapsed
 
 
+ASKED = "model.stream@reply[0]"
+BY_PLACE: tuple[tuple[Finding, list[str]], ...] = (
+    (
+        PromptChanged(path=f"{ASKED}.messages[2].tool", exchange="x", legacy="7", detail="tool"),
+        ["messages[2]"],
+    ),
+    (
+        PromptChanged(path=f"{ASKED}.messages[0].system", exchange="x", legacy="a b", graph="a"),
+        ["messages[0].system"],
+    ),
+    (
+        ParameterChanged(
+            path=f"{ASKED}.more",
+            exchange="x",
+            legacy='{"seed":1,"tools":[{"name":"f","description":"a"}]}',
+            graph='{"seed":2,"tools":[{"name":"f","description":"b"}]}',
+        ),
+        ["more.seed", "more.tools[0].description"],
+    ),
+)
+
+
+@pytest.mark.parametrize(("finding", "fields"), BY_PLACE, ids=["missing", "left out", "settings"])
+def test_a_waiver_of_a_whole_place_is_carried_over_to_its_fields(
+    finding: Finding, fields: list[str]
+) -> None:
+    """Reports of version 3 show what they are."""
+    report = older([finding], version=3)
+    [cluster] = report.clusters
+    old = signature_of(finding)
+    report = msgspec.structs.replace(report, clusters=(msgspec.structs.replace(cluster, id=old),))
+    found = migrated({old: WAIVER}, report)
+    assert len(found.carried[old]) == len(fields)
+    changed = [msgspec.structs.replace(finding, path=f"{ASKED}.{field}") for field in fields]
+    if isinstance(finding, PromptChanged):
+        kinds = "missing" if finding.graph is None else "left out"
+        changed = [msgspec.structs.replace(one, change=kinds) for one in changed]
+    assert found.carried[old] == tuple(map(signature_of, changed))
+    assert old not in found.waivers
+
+
 def test_fields_of_one_frame_are_carried_over_to_one_id() -> None:
     """What were several causes is one; a waiver that nothing shows lapses."""
     fields = [
@@ -222,7 +275,8 @@ def test_the_command_carries_a_file_over(tmp_path: Path) -> None:
     )
     status, said = run_command("waive", "--migrate", tmp_path, "--file", file)
     assert status == 0, said
-    [now] = [one.id for one in report_on(tallied(exchange(*scripts))).clusters]
+    clusters = report_on(tallied(exchange(*scripts))).clusters
+    [now] = [one.id for one in clusters if one.path.endswith("system")]
     assert f"{old} is carried over to {now}" in said
     assert f"{'0' * 12} lapses" in said
     assert "# ours" in file.read_text()

@@ -12,8 +12,8 @@ from compare.input import captures as reading
 from compare.input.captures import CapturedExchange, exchanges
 from compare.input.damage import Damage
 from compare.input.segments import CapturedLine
+from contract.flows import SPECS
 from contract.records import RunRecord, decode_run, encode_run
-from cutover.flows import SPECS
 from cutover.selftest.exchanges import Script, exchange
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from compare.input.pairing import Unpaired, pair_of
+from compare.input.pairing import Unpaired, is_untaped, pair_of
 from compare.verdict import verdict_on
 from contract.records import RunRecord
 from cutover.selftest.exchanges import exchange
@@ -90,8 +90,19 @@ def test_a_replay_goes_with_the_recorded_run_of_the_other_stack(replayed: str, b
 
 def test_the_verdict_names_what_was_compared_with_what() -> None:
     """A reader must know that a side is a replay."""
-    assert verdict_on(tallied((CONTROL, REPLAY))).reasons == (
-        "the one pair is equal",
+    equal, _, *rest = verdict_on(tallied((CONTROL, REPLAY))).reasons
+    assert equal == "the one pair is equal"
+    assert rest == [
         "1 pair: legacy as recorded → legacy as it is now",
         "legacy against legacy on one tape: checked, exactly zero differences in 1 pair",
-    )
+    ]
+
+
+def test_a_shadow_without_a_tape_answered_for_itself() -> None:
+    """As services do that ask a model on their own; a tape, or a refusal, leaves nothing to ask."""
+    bare = [replace(run, tape=(), plays=()) for run in exchange()]
+    assert is_untaped(paired(*bare))
+    assert not is_untaped(paired(*exchange()))
+    assert not is_untaped(paired(*(replace(run, outcome="refused") for run in bare)))
+    assert not is_untaped(paired(bare[0], replace(bare[1], role="replay")))
+    assert tallied(tuple(bare)).untaped == 1

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from compare.layers.frames import Chunking
 from compare.streams.dialects import find_dialect
-from cutover.flows import SPECS
+from contract.equality import Chunking
+from contract.flows import SPECS
 from tests.support.recorded_bodies import causes, compared, sse
 
 WIRE = """

@@ -12,7 +12,6 @@ from compare.noise import ControlChecker, read_noise
 from compare.noise.control import ControlCheck, control_pairs, control_text, owning_tape
 from compare.noise.messages import Noise
 from compare.report import Report, markdown, page, report_of
-from compare.report.document import with_noise
 from contract.flows.chat import CHAT
 from contract.records import RunRecord
 from cutover.selftest.exchanges import Script, batch, exchange, store
@@ -128,16 +127,17 @@ def test_what_cannot_be_repeated_is_not_checked() -> None:
 def test_the_report_shows_noise_and_its_method(tmp_path: Path) -> None:
     """On the page and in Markdown; the label stays that of the pairs."""
     graph, legacy = places(tmp_path, 8)
-    report = with_noise(compared(graph), noise_of(graph, *legacy))
+    report = compared(graph, noise_of(graph, *legacy))
     assert "noise of live model calls, in 8 messages" in report.verdict.reasons[-1]
     for text in (page(report), markdown(report)):
         assert "cannot tell" in text
         assert "permutation test, Pitman 1937" in text
 
 
-def compared(place: Path) -> Report:
+def compared(place: Path, noise: Noise | None = None) -> Report:
     """Compare a place and write it up."""
-    return report_of(compare_captures(str(place), Question(FLOWS)), str(place), "ignore")
+    tally = compare_captures(str(place), Question(FLOWS))
+    return report_of(tally, str(place), "ignore", noise=noise)
 
 
 def _flat(found: tuple[Path, list[Path]]) -> list[Path]:

@@ -7,7 +7,8 @@ import pytest
 
 from compare.noise.distances import Distances
 from compare.noise.study import METHOD, MeasuredMessage, flags_text, study_of, study_text
-from evidence import mean_interval, needed_for_mean, needed_for_rare
+from evidence.intervals import mean_interval
+from evidence.power import needed_for_mean, needed_for_rare
 
 
 def messages(

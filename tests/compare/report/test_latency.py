@@ -23,8 +23,8 @@ def test_a_percentile_is_the_nearest_rank(values: list[int], share: float) -> No
     assert found.high is None or found.high >= found.value
 
 
-def test_series_of_a_metric_share_an_axis() -> None:
-    """So that histograms one below the other can be compared."""
+def test_served_series_of_a_metric_share_an_axis() -> None:
+    """So that histograms one below the other can be compared; a shadow's cannot."""
     times = {
         Series("chat", "graph", "serving", "end"): array("q", [200, 400]),
         Series("chat", "legacy", "serving", "end"): array("q", [100, 300, 300]),
@@ -36,7 +36,11 @@ def test_series_of_a_metric_share_an_axis() -> None:
         ("graph", "serving"),
         ("legacy", "shadow"),
     ]
-    assert {(x.axis_low, x.axis_high) for x in found} == {(1, 400)}
+    assert [(x.served, x.axis_low, x.axis_high) for x in found] == [
+        (True, 100, 400),
+        (True, 100, 400),
+        (False, 1, 1),
+    ]
     assert [sum(x.histogram) for x in found] == [3, 2, 1]
     assert all(len(x.histogram) == BINS for x in found)
 

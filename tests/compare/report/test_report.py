@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from compare.findings import Finding
+from compare.input.selection import moment
 from compare.report import Report, markdown, page, report_of
 from compare.report.document import TITLES, encode_report, report_schema
-from compare.report.formats import duration, moment, percent
+from compare.report.formats import duration, percent
 from contract.errors import visible
 from contract.records import RunRecord
 from cutover.selftest.exchanges import Script, exchange
@@ -203,3 +204,15 @@ def test_numbers_are_said_as_people_say_them() -> None:
     assert said == ["7 µs", "1.23 ms", "999 ms", "1 s", "2.35 s", "1,200 s"]
     assert [percent(x) for x in (0, 0.0004, 0.123, 1)] == ["0.0 %", "< 0.1 %", "12.3 %", "100 %"]
     assert visible("a\x00\n") == "a⟨U+0000⟩\n"
+
+
+def test_latencies_of_shadows_stand_apart_from_served_ones() -> None:
+    """Below one heading that states why they are not comparable."""
+    html = page(report(exchange(), exchange(served="graph", number=1)))
+    served, others = html.split("<h3>Shadows and replays</h3>")
+    assert "Histogram of legacy serving" in served
+    assert "Histogram of graph serving" in served
+    assert " shadow" not in served[served.index('id="latency"') :]
+    assert "Histogram of legacy shadow" in others
+    assert "serving ·" not in others
+    assert others.count("Not comparable with runs that served") == 1

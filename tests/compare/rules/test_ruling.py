@@ -143,7 +143,7 @@ def test_the_verdict_says_what_is_equal_by_the_rules_only() -> None:
     """The verdict does not claim parity."""
     dated = Script(system=Script().system.replace("21", "22"))
     tally = compared(DATED, exchange(Script(), dated), exchange(number=1))
-    assert verdict_on(tally).reasons == ("all 2 pairs are equal, 1 of them by the rules",)
+    assert verdict_on(tally).reasons[0] == "all 2 pairs are equal, 1 of them by the rules"
 
 
 def test_rows_are_equal_under_the_rules_and_say_what_was_sent() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from compare.streams.events import NAME, REASONING, TEXT
-from cutover.flows import SPECS
+from contract.flows import SPECS
 from tests.support.recorded_bodies import (
     ARGUMENTS,
     DIALECTS,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from compare.comparison import Comparer
 from compare.findings import Finding, kind_of
 from compare.input.pairing import Pair
-from compare.layers.frames import Chunking
+from contract.equality import Chunking
 from cutover.selftest.exchanges import exchange
 from tests.support.recorded_bodies import ARGUMENTS, DIALECTS, PIECES, TOLD, Story, dialect
 

@@ -8,10 +8,10 @@ import pytest
 
 from compare.streams.dialects import RecordedDialect, find_dialect, read_dialect
 from contract.declarations import DeclarationRefused
+from contract.flows import SPECS
 from contract.flows.chat import CHAT
 from contract.grammar import Step, many, maybe, one
 from contract.wire import built_in, dialect_of
-from cutover.flows import SPECS
 from tests.support.recorded_bodies import DIALECTS
 
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.clusters import exemplar_of
-from compare.comparison import Comparer, raw_equal, sent_alike
-from compare.layers.grammar import violation_of
+from compare.comparison import Comparer
 from compare.streams.events import EventReader, read_stream, restricted_texts
 from compare.streams.soundness import Soundness, times_of
+from contract.equality import raw_equal, sent_alike, violation_of
 from contract.flows.chat import (
     CHAT,
     Accept,
