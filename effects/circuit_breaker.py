@@ -84,7 +84,7 @@ class CircuitBreaker:
         self.successes = 0  # of probes, in this era
         self._policy = policy
         self._permit = Permit(0)
-        self._window = _Window(policy.window)
+        self._window = SlidingShare(policy.window)
         self._until: float | None = None
         self._probing = False
         self._probed = 0.0
@@ -97,7 +97,7 @@ class CircuitBreaker:
     @policy.setter
     def policy(self, policy: BreakerPolicy) -> None:
         if policy.window != self._policy.window:
-            self._window = _Window(policy.window)
+            self._window = SlidingShare(policy.window)
         self._policy = policy
 
     @property
@@ -146,7 +146,7 @@ class CircuitBreaker:
         if self._until is None:
             if result == "ignored":
                 return None
-            self._window.add(now, failed=result == "failure")
+            self._window.add(now, marked=result == "failure")
             return self._open(now) if result == "failure" and self._failed_enough(now) else None
         self.running -= permit is not None and self.running > 0
         if result == "failure":
@@ -195,26 +195,32 @@ class CircuitBreaker:
         self.running = self.successes = 0
 
 
-class _Window:
-    """Calls and failures of the last seconds, in tenths of them: [slot, calls, failures]."""
+class SlidingShare:
+    """Events of the last seconds, and how many of them are marked; `now` in seconds.
+
+    Counted in tenths of the window: [slot, events, marked ones].
+    """
 
     def __init__(self, seconds: float) -> None:
         self._width = seconds / _SLOTS
         self._slots: deque[list[int]] = deque()
 
-    def add(self, now: float, *, failed: bool) -> None:
+    def add(self, now: float, *, marked: bool) -> None:
+        """Count an event."""
         slots, slot = self._slots, int(now / self._width)
         if not slots or slots[-1][0] != slot:
             slots.append([slot, 0, 0])
             self._drop_before(slot)
         slots[-1][1] += 1
-        slots[-1][2] += failed
+        slots[-1][2] += marked
 
     def totals(self, now: float) -> tuple[int, int]:
+        """Return the events in the window, and the marked ones."""
         self._drop_before(int(now / self._width))
         return sum(slot[1] for slot in self._slots), sum(slot[2] for slot in self._slots)
 
     def clear(self) -> None:
+        """Forget all events."""
         self._slots.clear()
 
     def _drop_before(self, slot: int) -> None:

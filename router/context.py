@@ -18,7 +18,9 @@ from router.stack import Headers, IncomingRequest, RunOutcome, StackName, header
 
 log = logging.getLogger(__name__)
 
-AssignedBy = Literal["disabled", "forced_header", "force_list", "pinned", "percent", "retired"]
+AssignedBy = Literal[
+    "disabled", "forced_header", "force_list", "other_format", "pinned", "percent", "retired"
+]
 
 LedgerState = Literal["not_sampled", "dropped", "cancelled", "failed", "compared"]
 
@@ -89,7 +91,7 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class LedgerLine(msgspec.Struct, frozen=True):
-    """Where a shadow ended; `compared` has `equal` or `different` as its reason."""
+    """Where a shadow ended; `compared` has a `Judgement` as its reason."""
 
     flow: str
     state: LedgerState
@@ -101,11 +103,12 @@ class ExchangeContext:
     """One exchange, from the arrival of its request until its records are handed over.
 
     `config` is the version of the settings, flags included; `began` is in microseconds since the
-    epoch; `resumes` is the paused exchange it goes on from. The rest is set when nothing more is
-    sent: `ended`, `first_frame` and `first_text` are microseconds since the exchange began;
-    `fallback` is how the other stack served: `breaker` where the breaker of the assigned stack is
-    open; `pause_bytes` is the size of the row in which it waits for a human. `records` and
-    `accounts` are those of its runs, the shadow's last.
+    epoch; `resumes` is the paused exchange it goes on from; `own_histories`: each stack stores the
+    conversation itself. The rest is set when nothing more is sent: `ended`, `first_frame` and
+    `first_text` are microseconds since the exchange began; `fallback` is how the other stack
+    served: `breaker` where the breaker of the assigned stack is open; `pause_bytes` is the size of
+    the row in which it waits for a human. `records` and `accounts` are those of its runs, the
+    shadow's last.
     """
 
     exchange: str
@@ -117,6 +120,7 @@ class ExchangeContext:
     tape: Tape
     incoming: IncomingRequest | None = None
     resumes: str = ""
+    own_histories: bool = False
     ended: int = 0
     served: StackName = "legacy"
     reason: str = ""
@@ -178,7 +182,11 @@ def trace_of(headers: Headers) -> bytes | None:
 
 @dataclass(slots=True)
 class RouterCounts:
-    """What the router has done since it started."""
+    """What the router has done since it started.
+
+    `conversations_moved` counts changes of stack in flows whose stacks store their own histories,
+    `histories_lost` those among them to a stack that lacks earlier turns.
+    """
 
     requests: int = 0
     fallbacks: int = 0
@@ -187,6 +195,8 @@ class RouterCounts:
     qa_ignored: int = 0
     disconnected: int = 0
     slow_clients: int = 0
+    conversations_moved: int = 0
+    histories_lost: int = 0
 
 
 class Observer(Protocol):

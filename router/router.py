@@ -34,13 +34,15 @@ from router.resume.remainders import Remainders, store_remainder
 from router.resume.writes import ExchangeWrites
 from router.routing.admission import Admission, Admitted
 from router.routing.assignment import Assigner, Decision
+from router.routing.histories import STORING, ConversationTurn
+from router.routing.shares import FlowShares, ShareWindow
 from router.serving.run import Run
 from router.serving.stack import Stack
 from router.serving.stream import CLAIM_LOST, STOP_SECONDS, STOPPING, ServedStream
 from router.serving.write_patience import WritePatience
 from router.shadow.sessions import IdleGate
 from router.shadow.shadows import Ledger, Shadows
-from router.stack import IncomingRequest, StackName
+from router.stack import FIELDS, IncomingRequest, StackName
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +55,8 @@ _TEXT_FRAMES = 1_000
 class _OpenExchange:
     stream: ServedStream
     admitted: Admitted
-    traced: bool
+    decision: Decision
+    window: ShareWindow
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +85,7 @@ class Router:
     write_patience: WritePatience = field(init=False)
     counts: RouterCounts = field(init=False)
     """What was done since the start."""
+    shares: FlowShares = field(init=False)
     _budget: Budget = field(init=False)
     _open: dict[str, _OpenExchange] = field(default_factory=dict, init=False)
     _unsettled: dict[str, _OpenExchange] = field(default_factory=dict, init=False)
@@ -91,6 +95,7 @@ class Router:
 
     def __post_init__(self) -> None:
         self.counts = self.assigner.counts
+        self.shares = FlowShares(self.settings, self.assigner.pins, self.gate.monotonic)
         self.write_patience = WritePatience(lambda: self.settings().server.drain_write_seconds)
         self._budget = Budget(self.settings().limits.total_bytes)
         self.ledger.on_settled = self._settled
@@ -104,6 +109,13 @@ class Router:
             for name, spec in self.flows.items()
             if any(stack.serves(spec) for stack in stacks)
         }
+
+    @property
+    def local_flows(self) -> frozenset[str]:
+        """The flows that some stack of this process has."""
+        local = [stack for stack in self.stacks.values() if stack.powers.taped]
+        specs = self.flows.values()
+        return frozenset(spec.name for spec in specs if any(one.serves(spec) for one in local))
 
     @property
     def ledger(self) -> Ledger:
@@ -302,6 +314,7 @@ class Router:
             tape=resumed.tape if resumed else Tape(limit=limits.exchange_bytes),
             incoming=incoming,
             resumes=resumed.claim.pause.exchange if resumed else "",
+            own_histories=bool(decision.conversation),
         )
         admitted = self._admit(context, decision)
         try:
@@ -317,8 +330,11 @@ class Router:
             self.stacks[fallback] if fallback else None,
             limits,
             answer=resumed.answer if resumed else None,
+            turn=self._begin_turn(spec, decision, primary),
         )
-        one = _OpenExchange(stream, admitted, traced=decision.settings.gateway.enabled)
+        one = _OpenExchange(stream, admitted, decision, self.shares.window(spec.name))
+        if primary != (decision.left or decision.assignment.stack):
+            self._move_conversation(one, primary, stream.reason or decision.assignment.why)
         stream.on_fallback = partial(self._fell_back, one)
         if self.pauses is not None and spec.pausing is not None:
             # Pauses of the same session have been passed by once this turn is answered.
@@ -329,7 +345,7 @@ class Router:
         self.gate.open = len(self._open)
         self.counts.requests += 1
         self.counts.bypassed += primary != decision.assignment.stack
-        if one.traced:
+        if decision.settings.gateway.enabled:
             self.traces.note(exchange, incoming.headers if incoming else ())
         self.shadows.begin(context, stream, decision)
         return stream
@@ -344,7 +360,8 @@ class Router:
         fallback: StackName = "legacy"
         allowed = flow.langgraph_fallback
         if assigned == "legacy":
-            fallback, allowed = "graph", flow.enable_langgraph and flow.fallback_to_graph
+            allowed = flow.enable_langgraph and flow.fallback_to_graph and not spec.other_format
+            fallback = "graph"
         stack = self.stacks.get(fallback) if allowed else None
         able = (
             stack is not None and stack.serves(spec) and (stack.powers.taped or not context.resumes)
@@ -382,9 +399,35 @@ class Router:
             after=tape.last_stamp if resumed else 0,
         )
 
+    def _begin_turn(
+        self, spec: FlowSpec, decision: Decision, primary: StackName
+    ) -> ConversationTurn | None:
+        """Begin a turn of a conversation that each stack stores itself; None for any other."""
+        if not decision.conversation:
+            return None
+        return self.assigner.histories.begin_turn(spec.name, decision.conversation, primary)
+
+    def _move_conversation(self, one: _OpenExchange, to: StackName, why: str) -> None:
+        """Pin a conversation to the stack that serves it from now on, and count what it loses."""
+        stream, decision = one.stream, one.decision
+        if stream.turn is None:
+            return
+        flow, seconds = stream.context.spec.name, decision.settings.rollout.pin_seconds
+        stream.turn.move(to)
+        self.assigner.pins.move(flow, decision.conversation, to, decision.version, seconds)
+        if stream.turn.number > 1:
+            known = stream.turn.known_to(to)
+            self.counts.conversations_moved += 1
+            self.counts.histories_lost += not known
+            facts = {"exchange": stream.context.exchange, "flow": flow, "to": to, "reason": why}
+            facts["history"] = "stored" if known else "lost"
+            log.warning("conversation moved", extra={FIELDS: facts})
+
     def _fell_back(self, one: _OpenExchange, fallback: Stack) -> None:
         """The fallback starts: the failure counts now, and the tape is no longer the shadow's."""
         one.admitted.fell_back(one.stream.run.outcome, fallback.name)
+        if not one.stream.ended:  # one that finishes what is left after the end serves no turn
+            self._move_conversation(one, fallback.name, one.stream.reason)
         self.shadows.evict(one.stream.context.exchange)
 
     async def _store_remainder(self, stream: ServedStream) -> None:
@@ -414,12 +457,20 @@ class Router:
         stream, context, counts = one.stream, one.stream.context, self.counts
         one.admitted.release(stream.runs[0].outcome if stream.runs else None)
         _set_facts(context, stream)
+        if stream.runs:
+            self.shares.add(one.window, context, stream.primary.name)
         counts.disconnected += stream.disconnected
         counts.slow_clients += stream.slow_client
         counts.fallbacks += context.fallback == "fallback"
         counts.takeovers += context.fallback == "takeover"
-        if context.outcome is not None and context.outcome.blame == "world":
-            _log_world_failure(context, stream)
+        for run in stream.runs:
+            run.log_failure()  # after its stream, or where that has reported it
+        if context.fallback == "takeover" and context.outcome and context.outcome.kind in STORING:
+            facts = {"exchange": context.exchange, "flow": context.spec.name, "to": context.served}
+            facts |= {"reason": context.reason, "lost_ms": str(context.lost_us // 1_000)}
+            log.info("takeover completed", extra={FIELDS: facts})  # one that fails is a failed run
+        if stream.turn is not None and context.outcome and context.outcome.kind in STORING:
+            stream.turn.store(context.served)
         recorded = self.recorder.record_served(context, stream.runs)
         notify(self.observers, "finished", context)
         self.shadows.finished(context, stream, recorded=recorded)
@@ -428,7 +479,7 @@ class Router:
 
     def _settled(self, exchange: str, line: LedgerLine) -> None:
         one = self._unsettled.pop(exchange)
-        if one.traced:
+        if one.decision.settings.gateway.enabled:
             self.traces.forget(exchange)
         notify(self.observers, "settled", one.stream.context, line)
         self.recorder.hand_over(one.stream.context, line)
@@ -462,17 +513,4 @@ def _log_cut_write(stream: ServedStream, write: Entry) -> None:
         context.exchange,
         operation.call_name(write.args),
         (stream.exchange.stamp() - write.at) / 1_000_000,
-    )
-
-
-def _log_world_failure(context: ExchangeContext, stream: ServedStream) -> None:
-    """Log what outside failed a flow; a stack's own failures are logged by its run."""
-    outcome, fault = stream.run.outcome, stream.run.session.fault
-    code = outcome.code if outcome else ""
-    log.warning(
-        "%s exchange %s failed: %s%s",
-        context.spec.name,
-        context.exchange,
-        code,
-        f" {dict(fault.data)}" if fault and fault.code == code else "",
     )

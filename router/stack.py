@@ -39,6 +39,9 @@ class RunOutcome(msgspec.Struct, frozen=True):
         return self.error.code if self.error is not None else ""
 
 
+FIELDS: Final = "fields"
+"""The attribute of a log record with the facts beside its event."""
+
 EXCHANGE_HEADER: Final = b"x-cutover-exchange"
 """Names the exchange, in requests to stacks and in responses to clients."""
 ROLE_HEADER: Final = b"x-cutover-role"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import takewhile
-from typing import Final, Literal, assert_never
+from typing import Final, assert_never
+from uuid import uuid4
 
 import msgspec
 
@@ -20,8 +23,11 @@ from effects.stores.shared_state import (
     BreakerNote,
     NoteUpdate,
     Pin,
+    PinCount,
+    PinnedStack,
     Spending,
     pin_key,
+    pins_by_flow,
     replaces,
     total,
 )
@@ -229,15 +235,22 @@ class MemoryLeases:
 
 _FEW_PINS: Final = 1_024
 """Conversations after which pins that have ended are looked for again."""
+_COUNTED: Final = 5_000
+"""Pins that are counted without a pause: a millisecond."""
 
 
 class _HeldPin(msgspec.Struct, frozen=True, gc=False):
     """A pin in a dictionary, without what tuples and ordered dictionaries cost beside it."""
 
-    stack: Literal["legacy", "graph"]
+    flow: str
+    stack: PinnedStack
     version: str
     since: int
     until: float
+
+
+def _memory_key(flow: str, conversation: str) -> bytes:
+    return blake2b(pin_key(flow, conversation).encode(), digest_size=16).digest()
 
 
 class MemoryPins:
@@ -251,6 +264,7 @@ class MemoryPins:
         self._most = most
         self._purge_above = min(most, _FEW_PINS)
         self._pins: dict[bytes, _HeldPin] = {}
+        self._releases: dict[str, str] = {}
 
     @property
     def size(self) -> int:
@@ -259,15 +273,42 @@ class MemoryPins:
 
     async def hold(self, flow: str, conversation: str, pin: Pin, seconds: float) -> Pin:
         """Return the pin of a conversation, `pin` where it has none; it holds for `seconds`."""
-        name, now = pin_key(flow, conversation).encode(), self._wall()
-        key = blake2b(name, digest_size=16).digest()
+        key, now = _memory_key(flow, conversation), self._wall()
         held = self._pins.pop(key, None)
         if held is not None and held.until > now:
             pin = Pin(held.stack, held.version, held.since)
-        self._pins[key] = _HeldPin(pin.stack, pin.version, pin.since, now + seconds)
+        self._pins[key] = _HeldPin(flow, pin.stack, pin.version, pin.since, now + seconds)
         if len(self._pins) > self._purge_above:
             self._purge(now)
         return pin
+
+    async def move(self, flow: str, conversation: str, pin: Pin, seconds: float) -> None:
+        """Replace the pin of a conversation."""
+        self._pins.pop(_memory_key(flow, conversation), None)
+        await self.hold(flow, conversation, pin, seconds)
+
+    async def count(self) -> Mapping[str, PinCount]:
+        """Count the pins that hold now, by flow."""
+        found, pins, now = Counter[tuple[str, str]](), list(self._pins.values()), self._wall()
+        for first in range(0, len(pins), _COUNTED):
+            part = pins[first : first + _COUNTED]
+            found.update((one.flow, one.stack) for one in part if one.until > now)
+            await asyncio.sleep(0)
+        return pins_by_flow(found)
+
+    async def release(self, flow: str, stack: PinnedStack | None = None) -> PinCount:
+        """Remove a flow's pins, all or those to one stack; returns how many held."""
+        found, now = Counter[tuple[str, str]](), self._wall()
+        for key, held in list(self._pins.items()):
+            if held.flow == flow and stack in {None, held.stack}:
+                del self._pins[key]
+                found[flow, held.stack] += held.until > now
+        self._releases[flow] = uuid4().hex
+        return pins_by_flow(found).get(flow, PinCount())
+
+    async def released(self) -> Mapping[str, str]:
+        """Return the mark of each flow's last release."""
+        return dict(self._releases)
 
     async def aclose(self) -> None:
         """Do nothing: there is no connection."""

@@ -7,8 +7,10 @@ Each is at an address (`redis://host:6379/0`). Redis out of reach is the fault `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from uuid import uuid4
 
 import msgspec
 
@@ -20,8 +22,11 @@ from effects.stores.shared_state import (
     BreakerPhase,
     NoteUpdate,
     Pin,
+    PinCount,
+    PinnedStack,
     Spending,
     pin_key,
+    pins_by_flow,
     total,
 )
 from effects.stores.tables import CHECK_SECONDS, LOCK_CODES, STORE_CODES, FaultCodes, HealthCheck
@@ -112,6 +117,24 @@ redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return ARGV[1]
 """
 
+# KEYS: pins. ARGV[1]: the stack whose pins go, "" for either. Returns the stack of each that went.
+_RELEASE_PINS = """
+local released = {}
+for _, key in ipairs(KEYS) do
+    local held = redis.call('get', key)
+    local pin = held and cjson.decode(held)
+    if pin and (ARGV[1] == '' or ARGV[1] == pin.stack) then
+        redis.call('del', key)
+        table.insert(released, pin.stack)
+    end
+end
+return released
+"""
+_SCANNED = 1_000
+"""Keys that one command looks at: those of other stores in the same database included."""
+_RELEASE_SECONDS = 86_400
+"""How long the mark of a release is stored: no router remembers a pin for so long."""
+
 _encoder = msgspec.json.Encoder()
 _pin = msgspec.json.Decoder(Pin)
 
@@ -122,6 +145,7 @@ class RedisPins(_RedisStore):
     def __init__(self, url: str, *, prefix: str = "cutover:pin:") -> None:
         super().__init__(url, prefix=prefix)
         self._hold = self._client.register_script(_HOLD_PIN)
+        self._release = self._client.register_script(_RELEASE_PINS)
 
     async def hold(self, flow: str, conversation: str, pin: Pin, seconds: float) -> Pin:
         """Return the pin of a conversation, `pin` where it has none; it holds for `seconds`."""
@@ -129,6 +153,59 @@ class RedisPins(_RedisStore):
         args: list[bytes | int] = [_encoder.encode(pin), max(1, round(seconds * 1_000))]
         with self._translated():
             return _pin.decode(await self._hold(keys=[key], args=args))
+
+    async def move(self, flow: str, conversation: str, pin: Pin, seconds: float) -> None:
+        """Replace the pin of a conversation."""
+        key = self._prefix + pin_key(flow, conversation)
+        with self._translated():
+            await self._client.set(key, _encoder.encode(pin), px=max(1, round(seconds * 1_000)))
+
+    async def count(self) -> Mapping[str, PinCount]:
+        """Count the pins that hold now, by flow."""
+        found = Counter[tuple[str, str]]()
+        with self._translated():
+            async for keys in self._scan("*"):
+                values = await self._client.mget(keys)
+                flows = (key.removeprefix(self._prefix).rpartition(":")[0] for key in keys)
+                pairs = zip(flows, values, strict=True)
+                found.update((flow, _pin.decode(one).stack) for flow, one in pairs if one)
+        return pins_by_flow(found)
+
+    async def release(self, flow: str, stack: PinnedStack | None = None) -> PinCount:
+        """Remove a flow's pins, all or those to one stack; returns how many held."""
+        found = Counter[tuple[str, str]]()
+        with self._translated():
+            async for keys in self._scan(flow):
+                removed = await self._release(keys=keys, args=[stack or ""])
+                found.update((flow, one.decode()) for one in removed)
+            await self._client.hset(self._releases, flow, uuid4().hex)
+            await self._client.expire(self._releases, _RELEASE_SECONDS)
+        return pins_by_flow(found).get(flow, PinCount())
+
+    async def released(self) -> Mapping[str, str]:
+        """Return the mark of each flow's last release."""
+        with self._translated():
+            marks = await self._client.hgetall(self._releases)
+            return {_text(flow): _text(mark) for flow, mark in marks.items()}
+
+    @property
+    def _releases(self) -> str:
+        return f"{self._prefix}released"
+
+    async def _scan(self, flow: str) -> AsyncIterator[list[str]]:
+        """Yield the keys of a flow's pins some at a time, of a key perhaps twice."""
+        cursor, pattern = 0, f"{self._prefix}{flow}:{'?' * 32}"
+        while True:
+            cursor, keys = await self._client.scan(cursor, match=pattern, count=_SCANNED)
+            if keys:
+                yield [_text(key) for key in keys]
+            if not cursor:
+                return
+
+
+def _text(value: bytes | str) -> str:
+    """Return what the client sends back as text; its types leave open which it is."""
+    return value if isinstance(value, str) else value.decode()
 
 
 # KEYS[1]: the notes. ARGV[1]: how long one is stored; then six for each update, "*" expecting any.

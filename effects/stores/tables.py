@@ -262,6 +262,9 @@ PINS: Final = Table(
     Index("pins_by_end", "expires"),
     **WITHOUT_ROWID,
 )
+PIN_RELEASES: Final = Table(
+    "pin_releases", _META, *texts("flow", key=True), *texts("mark"), **WITHOUT_ROWID
+)
 BREAKER_NOTES: Final = Table(
     "board_notes",
     _META,
@@ -278,6 +281,7 @@ SPENDING: Final = Table(
     *texts("who", key=True),
     Column("tokens", BigInteger, nullable=False),
     *_doubles("cost"),
+    Column("requests", BigInteger, nullable=False, server_default="0"),
     **WITHOUT_ROWID,
 )
 
@@ -383,8 +387,32 @@ AUDIT_LOG: Final = Schema(
     },
 )
 LEASES: Final = Schema("locks", (LOCKS,))
-PIN_STORE: Final = Schema("pins", (PINS,))
-SHARED_STATE: Final = Schema("board", (BREAKER_NOTES, SPENDING))
+PIN_STORE: Final = Schema(
+    "pins",
+    (PINS, PIN_RELEASES),
+    steps=(
+        {
+            "sqlite": (
+                """CREATE TABLE pin_releases (
+                    flow TEXT NOT NULL, mark TEXT NOT NULL, PRIMARY KEY (flow)
+                ) WITHOUT ROWID""",
+            ),
+            "postgresql": (
+                "CREATE TABLE pin_releases (flow TEXT PRIMARY KEY, mark TEXT NOT NULL)",
+            ),
+        },
+    ),
+)
+SHARED_STATE: Final = Schema(
+    "board",
+    (BREAKER_NOTES, SPENDING),
+    steps=(
+        dict.fromkeys(
+            ("sqlite", "postgresql"),
+            ("ALTER TABLE board_spent ADD COLUMN requests BIGINT DEFAULT 0 NOT NULL",),
+        ),
+    ),
+)
 
 
 class HealthCheck(NamedTuple):

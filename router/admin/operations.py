@@ -40,11 +40,16 @@ from router.admin.pages import (
     NewProvider,
     PausePage,
     PausesPage,
+    PinsPage,
     RecentExchanges,
+    ReleasedPins,
     Share,
     flow_page,
     flows_page,
     models_page,
+    pins_page,
+    pins_released,
+    released_pins,
 )
 from router.config.capabilities import default_models
 from router.config.errors import ConfigRefused
@@ -54,7 +59,7 @@ from router.http.connection import BodyMemory
 from router.http.endpoints import read_json
 from router.http.openapi import answer, body_of, page_of
 from router.problems import Problem
-from router.stack import STACKS
+from router.stack import STACKS, StackName
 
 if TYPE_CHECKING:
     from effects.model import ModelRegistry, RescuingModel
@@ -82,7 +87,7 @@ class Operations:
     async def pauses(self) -> PausesPage:
         """Return the open pauses, oldest first, without what they hold."""
         store = self._pause_store()
-        with _store_errors():
+        with _store_errors("pauses"):
             waiting = await store.waiting()
         moment = now() / 1_000_000
         return PausesPage(pauses=[_pause_page(one, moment) for one in waiting])
@@ -90,7 +95,7 @@ class Operations:
     async def expire(self, who: str, hitl_id: str) -> PausePage:
         """Expire a pause, on record."""
         store = self._pause_store()
-        with _store_errors():
+        with _store_errors("pauses"):
             known = {one.hitl_id: one for one in await store.waiting()}
             reply = await store.expire(hitl_id) if hitl_id in known else "unknown"
         match reply:
@@ -127,12 +132,26 @@ class Operations:
             raise Problem(409, "no_legacy_stack", "there is no stack to roll back to")
         return await self._edit_flow(who, "rollback", flow, {"enable_langgraph": False})
 
+    async def pins(self) -> PinsPage:
+        """Count the pins by flow and stack."""
+        with _store_errors("pins"):
+            counts = await self.router.assigner.pins.count()
+        return pins_page(self.router.settings(), counts)
+
+    async def release(self, who: str, flow: str, stack: str | None) -> ReleasedPins:
+        """Release conversations of a flow, all or those of one stack, on record."""
+        self.flow(flow)
+        known = _known_stack(stack) if stack else None
+        with _store_errors("pins"):
+            released = await self.router.assigner.pins.release(flow, known)
+        page = released_pins(self.router.settings(), flow, released)
+        await asyncio.to_thread(self.audit, pins_released(who, page))
+        return page
+
     async def reset(self, who: str, flow: str, stack: str) -> FlowPage:
         """Close a breaker, here and, with the next synchronisation, in routers that share it."""
         self.flow(flow)
-        known = STACKS.get(stack)
-        if known is None:
-            raise Problem(404, "unknown_stack", "there are 'legacy' and 'graph'")
+        known = _known_stack(stack)
         before = self.router.admission.breakers.reset(flow, known)
         change = _change(who, "breaker reset", flow, {known: before}, {known: "closed"})
         await asyncio.to_thread(self.audit, change)
@@ -252,12 +271,19 @@ class Operations:
         return self.router.pauses.store
 
 
+def _known_stack(name: str) -> StackName:
+    known = STACKS.get(name)
+    if known is None:
+        raise Problem(404, "unknown_stack", "there are 'legacy' and 'graph'")
+    return known
+
+
 @contextmanager
-def _store_errors() -> Iterator[None]:
+def _store_errors(what: str) -> Iterator[None]:
     try:
         yield
     except EffectFailed as failure:
-        why = "the pauses cannot be reached"
+        why = f"the {what} cannot be reached"
         raise Problem(503, failure.fault.code, why, retry_after=1) from failure
 
 
@@ -431,6 +457,18 @@ async def set_shadow(who: Who, operations: Ops, flow: str, request: Request) -> 
 async def rollback(who: Who, operations: Ops, flow: str) -> Response:
     """Send everything of a flow to legacy, now; its percentages stay for the next attempt."""
     return _page(await operations.rollback(who, flow))
+
+
+@admin.get("/pins", responses=_answers(PinsPage, 503))
+async def pins(_: Who, operations: Ops) -> Response:
+    """Show how many conversations of each flow are pinned to each stack."""
+    return _page(await operations.pins())
+
+
+@admin.delete("/flows/{flow}/pins", responses=_answers(ReleasedPins, 404, 422, 503))
+async def release_pins(who: Who, operations: Ops, flow: str, stack: str | None = None) -> Response:
+    """Release the conversations of a flow, or of one of its stacks: their next turn is hashed."""
+    return _page(await operations.release(who, flow, stack))
 
 
 @admin.post(

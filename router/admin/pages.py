@@ -11,13 +11,16 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 from msgspec import Meta
 
+from effects.stores import PinCount
+from router.admin.audit import Change, now
 from router.config.schema import Stage
+from router.routing.shares import FlowShare
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from effects.model import ModelEntry, Provider, ProviderBreakerState
-    from router.config.schema import ProviderSettings
+    from router.config.schema import ProviderSettings, Settings
     from router.context import ExchangeContext, LedgerLine
     from router.router import Router
 
@@ -106,11 +109,15 @@ class LedgerCount(_Page, frozen=True):
 
 
 class FlowPage(_Page, frozen=True):
-    """A flow: its stage, its settings, and what this process does for it."""
+    """A flow: its stage, its settings, and what this process does for it.
+
+    `share` is the share of graph: as configured, and as served.
+    """
 
     flow: str
     path: str
     stage: Stage
+    share: FlowShare
     settings: FlowSwitches
     breakers: list[BreakerPage]
     open_streams: int
@@ -227,9 +234,82 @@ class PausesPage(_Page, frozen=True):
     pauses: list[PausePage]
 
 
+class FlowPins(_Page, frozen=True):
+    """How many conversations of a flow are pinned to each stack; `percent` is its share of graph.
+
+    That is 0 where graph is switched off.
+    """
+
+    flow: str
+    percent: float
+    legacy: int
+    graph: int
+
+
+class PinsPage(_Page, frozen=True):
+    """The pins of the flows that have some, or make some."""
+
+    flows: list[FlowPins]
+
+
+class ReleasedPins(_Page, frozen=True):
+    """How many conversations of a flow were released from each stack.
+
+    `moving` of them have their next turn on the other stack, by the share `percent` of graph:
+    exactly at 0 and 100, about as many in between. `losing` of those lose their history, where each
+    stack stores its own: at most, as some of them may have been mirrored whole.
+    """
+
+    flow: str
+    percent: float
+    legacy: int
+    graph: int
+    moving: int
+    losing: int
+
+
+def pins_page(settings: Settings, counts: Mapping[str, PinCount]) -> PinsPage:
+    """Return pins that were counted."""
+    return PinsPage(
+        flows=[
+            FlowPins(
+                flow=name, percent=flow.configured_share, legacy=found.legacy, graph=found.graph
+            )
+            for name, flow in settings.flows.items()
+            if (found := counts.get(name, PinCount())) != PinCount()
+            or (flow.enable_langgraph and flow.sticky == "conversation")
+        ]
+    )
+
+
+def released_pins(settings: Settings, name: str, released: PinCount) -> ReleasedPins:
+    """Return pins of a flow that were released."""
+    flow = settings.flows[name]
+    percent = flow.configured_share
+    moving = round((released.legacy * percent + released.graph * (100 - percent)) / 100)
+    return ReleasedPins(
+        flow=name,
+        percent=percent,
+        legacy=released.legacy,
+        graph=released.graph,
+        moving=moving,
+        losing=moving if flow.history == "own" else 0,
+    )
+
+
+def pins_released(who: str, page: ReleasedPins) -> Change:
+    """Return the release of pins as a change for the audit."""
+    before = {"legacy": page.legacy, "graph": page.graph}
+    after = dict.fromkeys(before, 0)
+    return Change(
+        at=now(), who=who, what="pins released", flow=page.flow, before=before, after=after
+    )
+
+
 def flows_page(router: Router, fault: str | None) -> FlowsPage:
     """Return all flows and counts; `fault` is that of the configuration's file."""
     settings, open_streams = router.settings(), router.admission.streams
+    _, spent = router.shadows.budget.spent()
     return FlowsPage(
         version=settings.version,
         fault=fault,
@@ -243,8 +323,9 @@ def flows_page(router: Router, fault: str | None) -> FlowsPage:
         },
         shadow={
             "waiting": router.shadows.waiting,
-            "tokens_today": router.shadows.budget.tokens,
-            "cost_today": router.shadows.budget.cost,
+            "requests_today": spent.requests,
+            "tokens_today": spent.tokens,
+            "cost_today": spent.cost,
         },
     )
 
@@ -255,10 +336,12 @@ def flow_page(router: Router, name: str) -> FlowPage:
     now = breakers.monotonic()
     known = [(stack, breakers.of(name, stack)) for stack in router.stacks]
     switches = msgspec.convert(flow, FlowSwitches, from_attributes=True)
+    share = router.shares.of(name)
     return FlowPage(
         flow=name,
         path=router.flows[name].path,
-        stage=flow.stage,
+        stage=share.stage,
+        share=share,
         settings=msgspec.structs.replace(
             switches,
             force_graph=sorted(switches.force_graph),

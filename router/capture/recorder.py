@@ -98,7 +98,7 @@ class ExchangeRecorder:
             for play in run.session.plays
             if play.operation is operations.MODEL_STREAM and play.entry is not None
         ]
-        outcome, session = run.outcome, run.session
+        outcome, session, dialect = run.outcome, run.session, run.spec.dialect
         first = run.role == "serving"
         costs = [charge.cost for charge in charges if charge.cost is not None]
         # Of an overflowed tape, or of dropped frames, there is no record rather than half of one.
@@ -132,7 +132,9 @@ class ExchangeRecorder:
             pause_bytes=context.pause_bytes if _waits(run) else 0,
             sent=max(run.sent, run.before_pause),
             resumes=context.resumes,
+            own_histories=first and context.own_histories,
             history=session.history,
+            dialect="" if dialect is context.spec.dialect else dialect.name,
         )
         context.records.append(record)
         context.accounts.append(Account(run.began, run.ended, tuple(charges)))
@@ -159,7 +161,7 @@ class ExchangeRecorder:
             held.cancel()
         try:
             if context.exchange not in self._awaited:
-                self._put_served(context, _shadow_state(line))
+                self._put_served(context, _shadow_state(line), reason=line.reason)
             elif (values := self._awaited.pop(context.exchange)) is not None:
                 second = _second(context, line)
                 if second is not None:
@@ -171,13 +173,19 @@ class ExchangeRecorder:
             context.tape.usage.release()
 
     def _put_served(
-        self, context: ExchangeContext, shadow: ShadowState, values: ExchangeValues | None = None
+        self,
+        context: ExchangeContext,
+        shadow: ShadowState,
+        values: ExchangeValues | None = None,
+        reason: str = "",
     ) -> bool:
         """Hand over all records there are; returns whether the captures took them."""
         for record in context.records:
             if record.role == "serving":
                 # Known only now; nothing else has seen the record yet.
                 msgspec.structs.force_setattr(record, "shadow", shadow)
+                if shadow != "due":
+                    msgspec.structs.force_setattr(record, "shadow_reason", reason)
         return bool(context.records) and self.captures.put(context.records, values) == "queued"
 
     def feedback(self, exchange: str, score: Any, comment: str | None, at: int) -> None:

@@ -76,14 +76,16 @@ class Redactor:
         self,
         records: Sequence[RunRecord],
         decoder: EventDecoder,
+        other: EventDecoder | None = None,
         values: ExchangeValues | None = None,
     ) -> list[RunRecord]:
         """Return records of one exchange without personal data, marked `redacted` if changed.
 
-        An unmarked record is verbatim: its replay is compared with the recorded frames. `values`
-        are what its other records have taught, and take in what these do.
+        An unmarked record is verbatim: its replay is compared with the recorded frames. `other`
+        reads the records that name a dialect of their own. `values` are those learned from the
+        exchange's other records; those of these records are added.
         """
-        runs, patterns = self._apart(records, decoder)
+        runs, patterns = self._apart(records, decoder, other)
         dictionary = self._learned(runs, patterns, values)
         redacted = [run.redacted(dictionary) for run in runs] if dictionary else list(records)
         if values is not None:
@@ -94,6 +96,7 @@ class Redactor:
         self,
         records: Sequence[RunRecord],
         decoder: EventDecoder,
+        other: EventDecoder | None = None,
         values: ExchangeValues | None = None,
     ) -> list[RunRecord] | None:
         """Do as `exchange` where that is quick; None where texts would have to be searched.
@@ -103,7 +106,7 @@ class Redactor:
         """
         if any(record.tape for record in records):
             return None
-        runs, patterns = self._apart(records, decoder)
+        runs, patterns = self._apart(records, decoder, other)
         if patterns:
             return None
         dictionary = self._learned(runs, patterns, values)
@@ -135,10 +138,12 @@ class Redactor:
         return msgspec.json.decode(source.raws[0])
 
     def _apart(
-        self, records: Sequence[RunRecord], decoder: EventDecoder
+        self, records: Sequence[RunRecord], decoder: EventDecoder, other: EventDecoder | None
     ) -> tuple[list[_Run], Patterns]:
         """Take records apart; return the patterns that could match somewhere in them, too."""
-        runs = [_Run(record, decoder, self._paths) for record in records]
+        runs = [
+            _Run(record, (record.dialect and other) or decoder, self._paths) for record in records
+        ]
         raw = b"\n".join([part for run in runs for source in run.sources for part in source.search])
         # Characters may hide in escapes.
         return runs, self._patterns if b"\\u" in raw else self._patterns.possible(raw)

@@ -24,6 +24,7 @@ from contract.blobs import LONGEST, without_blobs
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
 from contract.records import FeedbackRecord, RunRecord, encode_run, writable
+from contract.wire import EventDecoder
 from router.capture.redaction import ExchangeValues, Redactor
 from router.capture.segments import SegmentStore
 from router.config.patterns import compile_patterns
@@ -247,10 +248,15 @@ class CaptureWriter:
         tapes.
         """
         with suppress(Exception):  # the thread meets it again, and counts it
-            decoder = self._specs[records[0].flow].decoder
-            redacted = self._redactor.at_once(records, decoder, values)
+            redacted = self._redactor.at_once(records, *self._decoders(records), values)
             return None if redacted is None else _encoded(redacted, later=later)
         return None
+
+    def _decoders(self, records: Sequence[RunRecord]) -> tuple[EventDecoder, EventDecoder | None]:
+        """Return the decoders of the flow's format, and of the other one that graph may stream."""
+        spec = self._specs[records[0].flow]
+        other = spec.other_format
+        return spec.decoder, None if other is None else other.decoder
 
     def _hand_over(self) -> None:
         """Queue the packed exchanges for the thread."""
@@ -314,7 +320,7 @@ class CaptureWriter:
     def _packed_without_blobs(
         self, records: Sequence[RunRecord], values: ExchangeValues | None, *, later: bool
     ) -> Packed:
-        redacted = self._redactor.exchange(records, self._specs[records[0].flow].decoder, values)
+        redacted = self._redactor.exchange(records, *self._decoders(records), values)
         for at, record in enumerate(redacted):
             if _size(record) > LONGEST:
                 redacted[at] = without_blobs(record, self._batch.store.blob)

@@ -7,12 +7,20 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, get_args
 
-from router.config.schema import FlowSettings, RemoteStackSettings, Settings, StackSettings
+from contract.flows.declared import DeclaredFlow
+from router.config.schema import (
+    SHADOW_SAFE,
+    FlowSettings,
+    RemoteStackSettings,
+    Settings,
+    StackSettings,
+)
 from router.stack import IN_PROCESS, Powers, StackName
 
 Answer = Literal["yes", "no", "off"]
 
 _ALL = 100
+_IN_COMMON = "two formats, compared in what both can say"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,21 @@ def has_stack(name: str, settings: Settings) -> bool:
     return any(not _why_without(stack, name, settings) for stack in get_args(StackName))
 
 
+def two_formats(flow: DeclaredFlow) -> str:
+    """Return why neither stack can stand in for the other, where their services' formats differ."""
+    graph = flow.graph_dialect.name if flow.graph_dialect is not None else ""
+    return (
+        f"clients read another format than graph streams ({graph}), and streams are passed on, not "
+        "translated"
+    )
+
+
+def _served_by_graph(name: str, flow: FlowSettings) -> Iterator[str]:
+    """Yield the keys by which graph would serve a flow."""
+    keys = ("langgraph_percent", "force_graph", "fallback_to_graph")
+    return (f"flows.{name}.{key}" for key in keys if getattr(flow, key))
+
+
 def stack_faults(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield key and reason of what stacks are to do, and cannot as they are configured."""
     for stack in get_args(StackName):
@@ -80,6 +103,13 @@ def stack_faults(settings: Settings) -> Iterator[tuple[str, str]]:
             gaps = [_why_without(one, name, settings) for one in serving_stacks(flow)]
             if any(gaps):
                 yield f"flows.{name}", "; ".join(filter(None, gaps))
+        if flow.history == "own" and not (settings.stacks.legacy or settings.stacks.graph):
+            why = "both stacks are built in, and store conversations in [stores]: they share them"
+            yield f"flows.{name}.history", why
+        if flow.declared is not None and flow.declared.graph_dialect is not None:
+            for key in _served_by_graph(name, flow):
+                why = "graph can be mirrored to, and cannot serve until graph_dialect is gone"
+                yield key, f"{two_formats(flow.declared)}: {why}"
         shadows = [one.shadow for one in capabilities_of(name, settings)]
         if shadows and all(shadow.answer == "no" for shadow in shadows):
             yield f"flows.{name}.shadow_percent", "; ".join(shadow.why for shadow in shadows)
@@ -103,13 +133,25 @@ def capabilities_of(
         shadow = _shadow(served, other, flow, settings)
         takeover = fallback if fallback.answer == "off" else _takeover(served, other, powers)
         declared = flow.declared
+        if declared is not None and declared.graph_dialect is not None:
+            no = Capability("no", two_formats(declared))
+            kinds = fallback, takeover
+            fallback, takeover = (one if one.answer == "off" else no for one in kinds)
+            if shadow.answer == "yes":
+                shadow = Capability("yes", f"{shadow.why}; {_IN_COMMON}")
         if takeover.answer == "yes" and declared and not declared.dialect.locates_text:
             takeover = Capability("no", "the flow's dialect does not say where its text is")
+        if takeover.answer == "yes" and declared and declared.dialect.tools is not None:
+            why = f"{takeover.why}; until the client has a piece of a tool call"
+            takeover = Capability("yes", why)
         if other in lacks:
             none = Capability("no", f"{other} does not have this flow")
             fallback, takeover, shadow = (
                 one if one.answer == "off" else none for one in (fallback, takeover, shadow)
             )
+        if takeover.answer == "yes" and flow.history == "own":
+            later = f"on a later turn if {other} has every earlier one"
+            takeover = Capability("yes", f"{takeover.why}; {later}")
         replay = (
             Capability("yes", "from the tape")
             if powers[served].taped
@@ -117,6 +159,33 @@ def capabilities_of(
         )
         found.append(Capabilities(served, fallback, takeover, shadow, replay))
     return tuple(found)
+
+
+def history_cost(name: str, settings: Settings) -> str:
+    """Return in a sentence what it costs where the conversations of a flow are stored.
+
+    "" where that is in this process, or graph has no part in the flow.
+    """
+    flow, places = settings.flows[name], settings.stacks
+    remote = any(isinstance(one, RemoteStackSettings) for one in (places.legacy, places.graph))
+    if not flow.enable_langgraph or not (remote or flow.history == "own"):
+        return ""
+    if flow.history == "shared":
+        return (
+            "shared: both services read one store; a shadow reads it as it was before its message, "
+            "and does not write to it"
+        )
+    if not flow.shadow_percent:
+        return (
+            "own: nothing is compared, and a move to the other stack (a rollback, a fallback) "
+            "loses the history"
+        )
+    share = f"{flow.shadow_percent.normalize():f} % of conversations are"
+    drawn = "every turn is" if flow.shadow_percent == _ALL else share
+    return (
+        f"own: {drawn} sent to both services; where one of them lacks a turn, what follows is not "
+        "compared, and a move there (a rollback, a fallback) loses the history"
+    )
 
 
 def _why_without(stack: StackName, name: str, settings: Settings) -> str:
@@ -174,8 +243,7 @@ def _shadow(
         return Capability(
             "no",
             f"{other} is behind an address and not declared shadow_safe "
-            f"(stacks.{other}.shadow_safe = true declares that, called with x-cutover-role: "
-            "shadow, it does nothing lasting)",
+            f"(stacks.{other}.shadow_safe = true declares that {SHADOW_SAFE})",
         )
     if not powers[other].shadows_beside(powers[served]):
         return Capability(
@@ -257,6 +325,9 @@ def rungs_of(name: str, settings: Settings) -> tuple[Rung, ...]:
                 needs.append(f"{key} = {str(value).lower()}")
         if _GATEWAY in keys:
             needs.append("base_url of their OpenAI clients at the router (gateway.md)")
+        declared = settings.flows[name].declared
+        if kind != "shadow" and declared is not None and declared.graph_dialect is not None:
+            needs = [f"a graph that streams as legacy does, and no flows.{name}.graph_dialect"]
         by_stack = {able.served: able for able in capabilities_of(name, changed)}
         if served in by_stack:
             found.append(Rung(rung, tuple(needs), getattr(by_stack[served], kind)))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec.structs import replace
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -21,7 +22,7 @@ from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.operations import TOOLS_RUN, WRITES
 from contract.wire import Dialect, built_in, dialect_in
 from router.config.addresses import on_loopback
-from router.config.capabilities import has_stack, stack_faults
+from router.config.capabilities import has_stack, powers_of, stack_faults
 from router.config.errors import ConfigRefused, display_value, unknown_name
 from router.config.schema import (
     FLAG_KINDS,
@@ -223,7 +224,7 @@ def _flow(table: dict[str, Any], spec: FlowSpec, where: str) -> FlowSettings:
     if found.route_key and route_key not in spec.route_keys:
         raise unknown_name(where, f"{prefix}route_key", spec.route_keys, "route key", route_key)
     options = _options(_subtable(table, "options", where, prefix), spec.options, where, prefix)
-    sticky = _sticky(found.sticky, route_key, spec, where)
+    sticky = _sticky(found, route_key, spec, where)
     return found.model_copy(update={"route_key": route_key, "sticky": sticky, "options": options})
 
 
@@ -235,14 +236,21 @@ def pinned_twice(flow: FlowSettings) -> str:
     return min(flow.force_graph & flow.force_legacy, default="")
 
 
-def _sticky(wanted: Sticky, route_key: str, spec: FlowSpec, where: str) -> Sticky:
-    """Return whether conversations are frozen: by default unless messages are routed."""
-    has_sessions = SESSION in spec.route_keys
-    if wanted == "conversation" and not has_sessions:
+def _sticky(flow: FlowSettings, route_key: str, spec: FlowSpec, where: str) -> Sticky:
+    """Return whether conversations are frozen: by default unless messages are routed.
+
+    Those whose history one stack alone has always are.
+    """
+    has_sessions, wanted, own = SESSION in spec.route_keys, flow.sticky, flow.history == "own"
+    if (own or wanted == "conversation") and not has_sessions:
         why = f"flow {spec.name!r} has no route key {SESSION!r} that would name conversations"
+        key, value = ("history", flow.history) if own else ("sticky", wanted)
+        raise ConfigRefused(where, f"flows.{spec.name}.{key}", why, repr(value))
+    if own and wanted == "none":
+        why = 'history = "own" needs "conversation": the other stack does not know it'
         raise ConfigRefused(where, f"flows.{spec.name}.sticky", why, repr(wanted))
-    if wanted != "auto":
-        return wanted
+    if own or wanted != "auto":
+        return "conversation" if own else wanted
     by_message = route_key == next(iter(spec.route_keys), "") != SESSION
     return "conversation" if has_sessions and not by_message else "none"
 
@@ -275,21 +283,32 @@ def _declared(
         why = "a name has letters, digits, _ and -, 64 at most"
         raise ConfigRefused(where, f"flows.{name}", why)
     declaration = convert_table(table, FlowDeclaration, where, f"flows.{name}.")
+    beside: dict[str, Any] = {"name": name}
+    beside |= {part: table[part] for part in ("grammar", "failure") if part in table}
+    key = f"flows.{name}."
+    dialect = _dialect(f"{key}dialect", declaration.dialect, beside, where, specs)
+    other = None
+    if declaration.graph_dialect is not None:
+        other = _dialect(f"{key}graph_dialect", declaration.graph_dialect, {}, where, specs)
+        if replace(other, name=name) == dialect:
+            other = None  # one format
     return DeclaredFlow(
         path=declaration.path,
-        dialect=_dialect(name, table, where, specs),
+        dialect=dialect,
+        graph_dialect=other,
         route_keys=declaration.route_keys,
         example=declaration.example,
     )
 
 
 def _dialect(
-    name: str, table: dict[str, Any], where: str, specs: Mapping[str, FlowSpec]
+    key: str, dialect: Any, beside: dict[str, Any], where: str, specs: Mapping[str, FlowSpec]
 ) -> Dialect:
-    """Read the dialect, with the grammar and the failure frames that stand beside it."""
+    """Read the dialect at a key: a name, or a table; `beside` are keys that stand elsewhere.
+
+    A table without a name is called like its key.
+    """
     known = {flow: spec.dialect for flow, spec in specs.items()} | built_in()
-    key, dialect = f"flows.{name}.dialect", table["dialect"]
-    beside = {part: table[part] for part in ("grammar", "failure") if part in table}
     if isinstance(dialect, str):
         if dialect not in known:
             raise unknown_name(where, key, known, "dialect", dialect)
@@ -298,7 +317,7 @@ def _dialect(
         why = "must be the name of a dialect, or a table"
         raise ConfigRefused(where, key, why, display_value(key, dialect))
     try:
-        return dialect_in({**dialect, **beside, "name": name}, where, name, key)
+        return dialect_in({**dialect, **beside}, where, key, key)
     except DeclarationRefused as refused:
         raise ConfigRefused(where, refused.key, refused.why) from refused
 
@@ -358,28 +377,46 @@ def _conflicts(settings: Settings) -> Iterator[tuple[str, str]]:
     for key in ("model", "dimensions"):
         if embeddings.base_url and not getattr(embeddings, key):
             yield f"embeddings.{key}", "required with base_url: it identifies the vectors"
-    if shadow.mode == "live" and not (shadow.tokens_per_day or shadow.cost_per_day):
-        yield (
-            "shadow.mode",
-            "shadows with their own model calls need a budget: tokens_per_day or cost_per_day",
-        )
+    yield from _budget_faults(settings)
     if shadow.history == "own" and shadow.mode != "live":
         yield "shadow.history", 'a shadow has replies of its own only with mode = "live"'
-    if shadow.mode == "live" and not shadow.tokens_per_day:
-        # Of a model without a price any number of answers would cost nothing.
-        unpriced = [f"models.{name} has" for name, one in settings.models.items() if not one.priced]
-        if unpriced or not settings.models:
-            which = f"{unpriced[0]} no price" if unpriced else "no model has a price"
-            yield (
-                "shadow.cost_per_day",
-                f"{which}, so this is no budget: set both its prices, or tokens_per_day",
+    for name, flow in settings.flows.items():
+        if flow.history == "own" and flow.shadow_percent and settings.server.workers > 1:
+            why = (
+                'with history = "own" the shadows of a conversation run in its order, in one '
+                "process: [server] workers = 1, or shadow_percent = 0"
             )
+            yield f"flows.{name}.shadow_percent", why
     gateway = settings.gateway
     if gateway.enabled and not gateway.key_env and not on_loopback(settings.server.host):
         yield "gateway.key_env", "required where others can reach the router ([server] host)"
     for name, model in settings.models.items():
         if name in model.fallbacks:
             yield f"models.{name}.fallbacks", "a model cannot be its own fallback"
+
+
+def _budget_faults(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield what a shadow's budget lacks, and what of it could not be enforced."""
+    shadow = settings.shadow
+    spending = [name for name in ("tokens_per_day", "cost_per_day") if getattr(shadow, name)]
+    if shadow.mode == "live" and not (spending or shadow.requests_per_day):
+        keys = "tokens_per_day, cost_per_day or requests_per_day"
+        yield "shadow.mode", f"shadows with their own model calls need a budget: {keys}"
+    for stack, powers in powers_of(settings.stacks).items():
+        if spending and powers.shadows and not powers.taped and not settings.gateway.enabled:
+            why = (
+                f"cannot be enforced: stacks.{stack} is a service whose model calls the router "
+                "does not see; send them through the gateway ([gateway] enabled = true), or limit "
+                "requests_per_day instead"
+            )
+            yield f"shadow.{spending[0]}", why
+    if shadow.cost_per_day:
+        # Of a model without a price any number of answers would cost nothing.
+        unpriced = [f"models.{name} has" for name, one in settings.models.items() if not one.priced]
+        if unpriced or not settings.models:
+            which = f"{unpriced[0]} no price" if unpriced else "no model has a price"
+            instead = "set both its prices, or limit tokens_per_day or requests_per_day instead"
+            yield "shadow.cost_per_day", f"cannot be enforced: {which}; {instead}"
 
 
 def _tool_faults(settings: Settings) -> Iterator[tuple[str, str]]:

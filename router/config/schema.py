@@ -5,10 +5,10 @@ docs/configuration.md is generated from it (`python -m router.config.reference`)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -210,6 +210,9 @@ class FlowSettings(Section):
     sticky: Sticky = _key(
         '"conversation": frozen at its first turn; "none"; see rollout.md', "auto"
     )
+    history: Literal["shared", "own"] = _key(
+        '"own": each stack stores its conversations itself; see conversations.md', "shared"
+    )
     force_graph: Names = _key(
         "route keys pinned for QA; a signed header pins one request", frozenset()
     )
@@ -219,10 +222,24 @@ class FlowSettings(Section):
     declared: DeclaredFlow | None = None
 
     @property
+    def configured_share(self) -> float:
+        """The percentage of graph in force: 0 where it is switched off."""
+        return float(self.langgraph_percent) if self.enable_langgraph else 0.0
+
+    @property
     def stage(self) -> Stage:
-        """How far the migration of this flow is, as shown to people."""
-        graph = self.langgraph_percent
-        share = "none" if graph == 0 else "all" if graph == _ALL else "some"
+        """How far the migration of this flow is configured to be."""
+        return self.stage_with(())
+
+    def stage_with(self, serving: Iterable[StackName]) -> Stage:
+        """Return how far the migration is where these stacks serve, too, whatever the percentage.
+
+        So pins, forced keys and open breakers keep a flow from being `full`, or only `shadow`.
+        """
+        percent, stacks = self.langgraph_percent, set(serving)
+        stacks |= {"graph"} if percent else set()
+        stacks |= {"legacy"} if percent < _ALL else set()
+        share = "some" if len(stacks) > 1 else "all" if "graph" in stacks else "none"
         facts = (self.enable_langgraph, share, self.shadow_percent > 0, self.langgraph_fallback)
         return next(
             stage
@@ -236,6 +253,7 @@ class FlowDeclaration(Section):
 
     path: FlowPath
     dialect: Any
+    graph_dialect: Any = None
     route_keys: dict[str, BodyField] = {}
     example: ExampleBody = ""
     grammar: Any = None
@@ -364,17 +382,21 @@ class ShadowSettings(Section):
     history: Literal["served", "own"] = _key(
         '"own": its own earlier answers; needs mode = "live" (noise.md)', "served"
     )
-    queue: Positive = _key("exchanges that may wait, at start", 256)
-    streams: Positive = _key(
-        "remote shadows that may run at once, at start; in process it is one", 256
+    rules: str = _key(
+        'file of what does not count (rules.md), at start; "": diff.toml, if it is there', ""
     )
+    queue: Positive = _key("exchanges that may wait, at start", 256)
+    streams: Positive = _key("remote shadows that may run at once; in process it is one", 256)
     seconds: Seconds = _key("for one shadow", 60.0)
-    model_calls: Positive = _key('open at once in mode "live"', 4)
+    model_calls: Positive = _key('open at once in mode "live", at start', 4)
     tokens_per_day: Limit = _key(
         "spent by all routers that share [stores] shared_state, by UTC day; 0: no limit", 0
     )
     cost_per_day: Price = _key(
-        "the same in the currency of the models' prices; alone, all models need one", 0.0
+        "the same in the currency of the models' prices, which all of them need", 0.0
+    )
+    requests_per_day: Limit = _key(
+        "the same in shadows at services, and in those that call a model themselves", 0
     )
 
 
@@ -460,7 +482,9 @@ class StoreSettings(Section):
         "the stores above for several",
         AUTO,
     )
-    pins: Coordination = AUTO
+    pins: Coordination = _key(
+        'the same, auto: also the SQLite file where a flow has history = "own"', AUTO
+    )
     shared_state: Coordination = _key(
         "breakers and the shadow's budget; the same, auto: where the locks are", AUTO
     )
@@ -534,9 +558,17 @@ class EmbeddingSettings(Section):
     )
 
 
+SHADOW_SAFE: Final = (
+    "on a request with x-cutover-role: shadow it sends nothing, charges nothing and changes no "
+    "store that another service reads"
+)
+"""What `shadow_safe` declares of a service."""
+
+
 class RemoteStackSettings(Section):
     """`[stacks.<name>]`: a stack behind an address, its time limits and what may be done with it.
 
+    `shadow_safe`: as `SHADOW_SAFE` says.
     `resumable`: called again with the answers its model gave through the gateway, it sends the same
     text.
     """
@@ -876,3 +908,70 @@ class Settings(Section):
     def patterns(self) -> Patterns:
         """The compiled patterns of `[captures.redact]`."""
         return compile_patterns(self.captures.redact.patterns)
+
+
+AT_START: Final = frozenset(
+    {
+        *("server", "admin", "captures", "metrics", "tracing", "log", "stores", "conversations"),
+        *("pauses", "exchanges", "embeddings", "stacks", "flags", "gateway", "tools", "workers"),
+        *(f"limits.{key}" for key in ("loop_seconds", "total_bytes", "tool_seconds")),
+        *("limits.tool_characters", "limits.tools"),
+        *("shadow.queue", "shadow.rules", "shadow.model_calls"),
+        "flows.*.prompts",
+    }
+)
+"""Sections and keys that are read once; `*` is any name. An edit of them needs a restart."""
+READ_LIVE: Final = frozenset(
+    {"server.max_body_bytes", "server.trusted_proxies", "gateway.normalise"}
+)
+"""The keys of these sections that follow the file."""
+_BESIDE_CONTENT: Final = frozenset({"version", "changed_by"})
+
+
+class ChangedKey(NamedTuple):
+    """A key whose value differs; `pattern` is the key with names as `*`, None is no value."""
+
+    key: str
+    pattern: str
+    before: object
+    after: object
+
+    @property
+    def read_at_start(self) -> bool:
+        """Whether a router that runs reads it no more."""
+        if self.pattern in READ_LIVE:
+            return False
+        return any(self.pattern == due or self.pattern.startswith(f"{due}.") for due in AT_START)
+
+    @property
+    def sentence(self) -> str:
+        """The key, with its values where they are numbers or switches: a text may be a secret."""
+        if not all(isinstance(value, (int, float, Decimal)) for value in (self.before, self.after)):
+            return self.key
+        return f"{self.key} {self.before} → {self.after}"
+
+
+def changed_keys(before: Settings, after: Settings) -> tuple[ChangedKey, ...]:
+    """Return the keys of two configurations whose values differ, in order."""
+    return tuple(sorted(_changed("", "", before, after)))
+
+
+def _changed(key: str, pattern: str, before: object, after: object) -> Iterator[ChangedKey]:
+    if before == after:
+        return
+    old, new = _entries(before), _entries(after)
+    if old is None or new is None:
+        if key not in _BESIDE_CONTENT:
+            yield ChangedKey(key, pattern, before, after)
+        return
+    for name in old.keys() | new.keys():
+        step = "*" if isinstance(before, Mapping) else name
+        paths = (f"{key}.{name}".removeprefix("."), f"{pattern}.{step}".removeprefix("."))
+        yield from _changed(*paths, old.get(name), new.get(name))
+
+
+def _entries(value: object) -> Mapping[str, object] | None:
+    """Return what a section or table holds, by name; None for a value."""
+    if isinstance(value, Section):
+        return {name: getattr(value, name) for name in type(value).model_fields}
+    return value if isinstance(value, Mapping) else None

@@ -12,7 +12,7 @@ from typing import Literal
 from contract.flow import FlowSpec
 from router.config.errors import ConfigRefused
 from router.config.loader import parse_settings, read_config_text
-from router.config.schema import Settings
+from router.config.schema import Settings, changed_keys
 
 Seen = Literal["same", "settling", "taken", "refused"]
 
@@ -30,6 +30,8 @@ class _Unreadable(str):
 class SettingsWatcher:
     """Knows the settings in force, the fault of the file since, and the count of refused edits.
 
+    `started` are the settings that what is opened at the start has read.
+
     The file is read at every poll and compared by content: that notices an edit in place, a
     replacement by rename and a changed link alike, whatever the time stamps say. New content
     counts once two polls in a row have seen it, so that a half-written file is never in force
@@ -43,11 +45,18 @@ class SettingsWatcher:
         self._specs = specs
         self._listeners: list[Callable[[Settings], None]] = []
         self._judged = self._settling = read_config_text(path)
-        self._current = parse_settings(self._judged, str(path), specs)
+        self._current = self.started = parse_settings(self._judged, str(path), specs)
 
     def settings(self) -> Settings:
         """Return the settings in force."""
         return self._current
+
+    @property
+    def restart(self) -> str:
+        """Which changed keys are not in force, and what to do; "" where there are none."""
+        changed = changed_keys(self.started, self._current)
+        keys = ", ".join(each.key for each in changed if each.read_at_start)
+        return f"{keys} changed since the start: restart cutover serve" if keys else ""
 
     def on_change(self, listener: Callable[[Settings], None]) -> None:
         """Call `listener` with every new settings, on the loop of `watching`."""
@@ -128,8 +137,11 @@ class SettingsWatcher:
         return "refused"
 
     def _take(self, settings: Settings) -> None:
-        log.info("settings %s replace %s", settings.version, self._current.version)
-        self._current = settings
+        changes = ", ".join(each.sentence for each in changed_keys(self._current, settings))
+        log.info("settings %s replace %s: %s", settings.version, self._current.version, changes)
+        before, self._current = self.restart, settings
+        if self.restart and self.restart != before:
+            log.warning("settings %s: %s", settings.version, self.restart)
         for listener in self._listeners:
             try:
                 listener(settings)

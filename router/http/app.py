@@ -177,14 +177,16 @@ def _add_metrics(app: FastAPI, page: MetricsPage) -> None:
 
 
 def _summary(router: Router) -> dict[str, Any]:
-    """Return the stages of the flows, and what was done since the start."""
+    """Return stages and shares of the flows, and what was done since the start."""
+    shares = {name: router.shares.of(name) for name in router.settings().flows}
     ledger, shadows = router.ledger, router.shadows
     lines = [
         {"flow": line.flow, "state": line.state, "reason": line.reason, "count": count}
         for line, count in sorted(ledger.counts.items(), key=str)
     ]
     return {
-        "stages": {name: flow.stage for name, flow in router.settings().flows.items()},
+        "stages": {name: share.stage for name, share in shares.items()},
+        "shares": msgspec.to_builtins(shares),
         "counts": asdict(router.counts),
         "shed": router.admission.shed,
         "captures": asdict(router.recorder.captures.counts),

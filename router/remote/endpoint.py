@@ -50,6 +50,7 @@ class Endpoint:
 
     def __init__(self, client: Client, url: URL, limits: RemoteStackSettings) -> None:
         self.limits = limits
+        self.path = url.raw_path
         self._client = client
         # Written once: they are the same for every request.
         name = (url.host_port_subcomponent or "").encode("latin-1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from hashlib import blake2b
@@ -26,8 +25,6 @@ from router.remote.http1 import Client, ConnectTimedOut, Response, ResponseLost,
 from router.serving.frames import Frame
 from router.serving.run import Run, RunRequest
 from router.stack import Headers, IncomingRequest, Powers, RunOutcome, StackName, header_of
-
-log = logging.getLogger(__name__)
 
 _FINGERPRINT_BYTES = 6
 _MOST_BYTES = 65_536
@@ -150,7 +147,10 @@ class RemoteRun(Run):
         try:
             headers = returned(response.headers)
             if _REFUSAL <= response.status < _FAILURE:
-                raise await _refusal(response, headers)
+                refusal = await _refusal(response, headers)
+                kind = media_type(response.headers) or "no media type"
+                self.why = f"POST {self._endpoint.path} answers {kind}"
+                raise refusal
             if response.status >= _REDIRECTION:
                 self._fail("bad_status", response.status)
                 return
@@ -235,9 +235,24 @@ class RemoteRun(Run):
             self._held.clear()
         self._accept(frames, sum([len(frame.data) for frame in frames]), last=self._terminated)
 
+    def _unfinished(self) -> RunOutcome:
+        if self.outcome is None and not self.complete:
+            self.why = self._why_truncated()
+        return super()._unfinished()
+
+    def _why_truncated(self) -> str:
+        """Describe a stream that ended too early: how much of it the flow knows."""
+        if not self.frames:
+            return f"none of {len(self._held)} frames is an event" if self._held else "no frames"
+        read = (self._reader.event(frame.data) for frame in self.frames)
+        events = [event for event in read if event is not None]
+        foreign = sum(self.spec.decoded(event) is None for event in events)
+        known = f", and {foreign} of {len(events)} events are not of this flow" if foreign else ""
+        return f"no {' or '.join(sorted(self._reader.terminal))} at the end{known}"
+
     def _fail(self, code: str, why: object, outcome: Outcome = "failed") -> None:
         kind = type(why).__name__ if isinstance(why, Exception) else str(why)
-        log.warning("%s %s: %s (%s)", self.stack, self.spec.name, code, why)
+        self.why = str(why)
         self.finish(RunOutcome(outcome, "stack", ErrorRecord(code, kind)))
 
     def _check_limits(self) -> None:

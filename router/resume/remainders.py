@@ -214,7 +214,10 @@ class Remainders:
             for stack in self._able(spec, claim.pause.stack):
                 name = f"rest {stack.name}"
                 session = _RemainderSession(exchange, name, "resume", answer=last)
-                run = stack.new_run(RunRequest(spec, stack.name, request, "fallback"), session)
+                order = RunRequest(
+                    spec, stack.name, request, "fallback", exchange=claim.pause.exchange
+                )
+                run = stack.new_run(order, session)
                 self._run, claim.on_lost = run, partial(run.fence, _LOST)
                 run.start()
                 if not await run.wait_finished(spec.grace_seconds):
@@ -222,6 +225,7 @@ class Remainders:
                 if run.outcome is not None and run.outcome.kind == "completed":
                     return "done"
                 session.fence()
+                run.log_failure()
                 if self._closed:
                     return "later"
         finally:

@@ -18,6 +18,7 @@ from contract.qa_header import NotForced, verify
 from router.config.schema import FlowSettings, Settings
 from router.context import Assignment, RouterCounts
 from router.routing.flags import FlagEvaluator, Targeting
+from router.routing.histories import Histories
 from router.routing.pins import Pins
 from router.stack import IncomingRequest, StackName, header_of
 
@@ -30,12 +31,18 @@ _SEPARATOR = "\x1f"
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """Who serves a request, and the settings that decided; `version` names them, flags included."""
+    """Who serves a request, and the settings that decided; `version` names them, flags included.
+
+    `conversation` is named where each stack stores its own history; `left` is then the stack that
+    the conversation was on until this turn, None where it stays.
+    """
 
     settings: Settings
     flow: FlowSettings
     version: str
     assignment: Assignment
+    conversation: str = ""
+    left: StackName | None = None
 
 
 @dataclass(slots=True)
@@ -49,6 +56,7 @@ class Assigner:
     flags: FlagEvaluator | None = None
     qa_key: bytes = b""
     counts: RouterCounts = field(default_factory=RouterCounts)
+    histories: Histories = field(default_factory=Histories)
 
     async def decide(
         self,
@@ -72,14 +80,33 @@ class Assigner:
         found = assign(flow, settings.rollout.salt, key, forced)
         sticky = flow.sticky == "conversation"
         conversation = spec.conversation(body, session) if sticky else None
-        # What is forced, or switched off, neither makes a pin nor follows one.
-        if conversation is not None and found.why == "percent":
-            found = await self.pins.settle(
-                spec.name, conversation, found, version, settings.rollout.pin_seconds
+        own = conversation is not None and flow.history == "own"
+        before: StackName | None = None
+        # What is forced, or switched off, neither makes a pin nor follows one, except where one
+        # stack has the history: its conversations have a pin from their first turn on.
+        if conversation is not None and (own or found.why == "percent"):
+            held = await self.pins.hold(
+                spec.name, conversation, found.stack, version, settings.rollout.pin_seconds
             )
+            # Where the store does not answer, a conversation goes on where its last turn was. Its
+            # pin may be another one: new after a release, or made when an answer came too late.
+            last = self.histories.stack_of(spec.name, conversation) if own else None
+            pinned = last if held is None else held.stack
+            before = last or pinned
+            if held is not None and held.new:
+                if own:
+                    self.histories.open(spec.name, conversation)
+            elif pinned is not None and found.why == "percent":
+                found = Assignment(pinned, found.bucket, "pinned")
+        if found.stack == "graph" and spec.other_format is not None:
+            # By a header, a flag or an older pin: its stream is none that clients can read.
+            found = msgspec.structs.replace(found, stack="legacy", why="other_format")
         if found.stack not in self.stacks:  # it is not part of this deployment any more
             found = msgspec.structs.replace(found, stack=self.stacks[0], why="retired")
-        return Decision(settings, flow, version, found)
+        if not own or conversation is None:
+            return Decision(settings, flow, version, found)
+        left = None if before == found.stack else before
+        return Decision(settings, flow, version, found, conversation, left)
 
     def _forced(self, header: str, key: str) -> StackName | None:
         forced = verify(header, key, self.qa_key, self.wall())

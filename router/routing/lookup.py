@@ -55,12 +55,9 @@ class BoundedLookup:
         A late call is not cancelled: a first connection may take longer than a request can wait,
         and would never be made.
         """
-        if not self._dependency.permitted():
+        task = self.start(call, store)
+        if task is None:
             return None
-        name = f"look up {self._dependency.name}"
-        task = asyncio.create_task(call(), name=name, context=Context())
-        self._tasks.add(task)
-        task.add_done_callback(lambda done: self._done(done, store))
         await asyncio.wait({task}, timeout=WAIT_SECONDS)
         if not task.done():
             self._dependency.failed(f"no answer within {WAIT_SECONDS:g} s")
@@ -68,6 +65,20 @@ class BoundedLookup:
             self._dependency.answered()
             return task.result()
         return None
+
+    def start(
+        self,
+        call: Callable[[], Coroutine[Any, Any, Answer]],
+        store: Callable[[Answer], None] = lambda _: None,
+    ) -> asyncio.Task[Answer] | None:
+        """Start a call that nothing waits for; returns None where calls are skipped."""
+        if not self._dependency.permitted():
+            return None
+        name = f"look up {self._dependency.name}"
+        task = asyncio.create_task(call(), name=name, context=Context())
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._done(done, store))
+        return task
 
     async def aclose(self) -> None:
         """Cancel all calls; idempotent."""

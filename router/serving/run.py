@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from traceback import walk_tb
+from types import FrameType
 from typing import Any, Final
 
 import msgspec
@@ -28,11 +29,14 @@ from effects.loop_time import limit
 from effects.tape import Signal, TapeSession, TooManyCalls
 from effects.tasks import ANYTHING, CANCELLED
 from router.serving.frames import Backpressure, Frame, FrameFlood, RanAway
-from router.stack import Headers, IncomingRequest, RunOutcome, StackName
+from router.stack import FIELDS, Headers, IncomingRequest, RunOutcome, StackName
 
 log = logging.getLogger(__name__)
 
 RUNAWAY: Final = ErrorRecord("runaway")
+_FAILURES: Final = frozenset({"failed", "truncated", "timeout"})
+_MOST_LINES: Final = 12
+"""Lines of a crash that are logged, the innermost first."""
 _LIBRARIES: Final = "site-packages"
 _DROPPED = Frame(0, b"", msgspec.Struct())
 """Stands in the place of a frame whose bytes were dropped."""
@@ -67,7 +71,8 @@ class Run(ABC):
     pause this exchange resumes from. `complete`: the terminal frame is there. `reported`: the
     stream itself reports a failure, `failure`: with which code. `on_frames` is offered frames that
     came together; it returns whether it has taken them. `flood` detects a stack in a loop,
-    `in_stretch`: between two results from the tape.
+    `in_stretch`: between two results from the tape. `why` is what is logged of a failure beside its
+    code: facts, never a text of the stack.
     """
 
     def __init__(
@@ -85,13 +90,14 @@ class Run(ABC):
         self.sent = self.skipped = self.before_pause = 0
         self.dropped = 0
         self.complete = self.reported = False
-        self.failure = ""
+        self.failure = self.why = ""
         self.headers: Headers = ()
         self.began, self.ended = session.touched, 0
         self.on_frames: Callable[[], bool] | None = None
         whole = self.spec.dialect.framing != "text"
         self.flood = FrameFlood(in_stretch=in_stretch, whole=whole)
         self._task: asyncio.Task[None] | None = None
+        self._failure_logged = False
 
     def start(self) -> None:
         """Start the flow in its own task, with a context of its own."""
@@ -156,6 +162,39 @@ class Run(ABC):
             events = spec.failure(options, code, last)
         return [Frame(at, spec.encode(event), event) for event in events]
 
+    def log_failure(self, then: str = "") -> None:
+        """Log once that it failed, if it has; `then` is what followed for the client.
+
+        A refusal is logged where `why` is set: that of a stack behind an address, which may be a
+        wrong path or a proxy's. Its code is that stack's text, and left out.
+        """
+        outcome, fault = self.outcome, self.session.fault
+        if outcome is None or self._failure_logged:
+            return
+        refused = outcome.kind == "refused" and bool(self.why)
+        if outcome.kind not in _FAILURES and not refused:
+            return
+        self._failure_logged = True
+        error = outcome.error or ErrorRecord("")
+        facts = {
+            "exchange": self.request.exchange,
+            "flow": self.spec.name,
+            "stack": self.stack,
+            "role": self.role,
+            "outcome": outcome.kind,
+            "reason": "" if refused else error.code,
+            "status": error.status,
+            "blame": outcome.blame if outcome.blame != "none" else "",
+            "kind": error.kind if error.kind != self.why else "",
+            "why": self.why,
+            "fault": dict(fault.data) if fault and fault.code == error.code else {},
+            "frames": len(self.frames),
+            "then": then,
+        }
+        level, event = (logging.INFO, "refused") if refused else (logging.WARNING, "failed")
+        known = {name: fact for name, fact in facts.items() if fact or name == "frames"}
+        log.log(level, "run %s", event, extra={FIELDS: known})
+
     def close(self, frames: Sequence[Frame]) -> None:
         """End the stream in frames that its stack has not produced."""
         self.frames += frames
@@ -203,7 +242,7 @@ class Run(ABC):
         if self.session.fenced or task is None or task.cancelling():
             return RunOutcome("cancelled")
         # Not requested: a task inside the stack was cancelled, and took the stack with it.
-        log.error("%s %s cancelled itself", self.stack, self.spec.name)
+        self.why = "it cancelled itself"
         return RunOutcome("failed", "stack", ErrorRecord("crash", "CancelledError"))
 
     def _unfinished(self) -> RunOutcome:
@@ -227,27 +266,30 @@ class Run(ABC):
             case TapeMiss():
                 record = ErrorRecord(error.code, "TapeMiss")
             case RanAway() | TooManyCalls():
-                log.error("%s %s: %s", self.stack, self.spec.name, error)
-                record = RUNAWAY
+                record, self.why = RUNAWAY, str(error)
             case GrammarViolated():
-                log.error("%s %s: %s", self.stack, self.spec.name, error)
-                record = ErrorRecord("grammar", error.got)
+                record, self.why = ErrorRecord("grammar", error.got), str(error)
             case _:
-                log.error("%s %s crashed", self.stack, self.spec.name, exc_info=error)
-                record = ErrorRecord("crash", type(error).__name__, where=crash_line(error))
+                lines = crash_lines(error)
+                record = ErrorRecord("crash", type(error).__name__, where=lines[0] if lines else "")
+                # The exception's text may quote what a user wrote: it is for developers alone.
+                self.why = f"at {' < '.join(lines[:_MOST_LINES])}"
+                level = logging.ERROR if self.role == "replay" else logging.DEBUG
+                log.log(level, "%s %s crashed", self.stack, self.spec.name, exc_info=error)
         return RunOutcome("failed", "stack", record)
 
 
-def crash_line(error: BaseException) -> str:
-    """Return where a stack crashed, as `package/module.py:line`; "" where that is unknown.
+def crash_lines(error: BaseException) -> list[str]:
+    """Return where a stack crashed, as `package/module.py:line`, and from where it was called.
 
-    It is the innermost line that is no library's: what a library refuses was called there.
+    Lines of libraries are left out, unless there are no others: what a library refuses was called
+    by the first.
     """
     lines = [(frame.f_code.co_filename, frame, at) for frame, at in walk_tb(error.__traceback__)]
     own = [line for line in lines if _LIBRARIES not in line[0]]
-    for file, frame, at in reversed(own or lines):
-        parts = Path(file).parts
-        package = parts[-1] == "__init__.py"
-        depth = str(frame.f_globals.get("__name__", "")).count(".") + 1 + package
-        return f"{'/'.join(parts[-depth:])}:{at}"
-    return ""
+    return [_line(Path(file), frame, at) for file, frame, at in reversed(own or lines)]
+
+
+def _line(file: Path, frame: FrameType, at: int) -> str:
+    depth = str(frame.f_globals.get("__name__", "")).count(".") + 1 + (file.name == "__init__.py")
+    return f"{'/'.join(file.parts[-depth:])}:{at}"

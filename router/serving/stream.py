@@ -20,11 +20,12 @@ from effects.loop_time import turned
 from effects.tape import Entry, Exchange, Policy, TapeSession
 from router.config.schema import LimitSettings
 from router.context import ExchangeContext
+from router.routing.histories import ConversationTurn
 from router.serving.frames import Frame
 from router.serving.prefix import FramePrefix, PrefixMismatch, TextPrefix, text_prefix
 from router.serving.run import RUNAWAY, Run, RunRequest
 from router.serving.stack import Stack
-from router.stack import RunOutcome
+from router.stack import FIELDS, RunOutcome
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,8 @@ class ServedStream:
     the human's, on the tape of an exchange that resumes after a pause. `on_first_frame` is awaited
     before anything goes out, `on_last_frame` before the terminal frame does, and `on_fallback`
     called when the fallback starts. `reason` is why another stack than the assigned one serves,
-    `lost_us` how long the client waited for it.
+    `lost_us` how long the client waited for it. `turn` is the conversation's, where each stack
+    stores its own history.
     `committed`: the first frame has gone to the client, from here on only a takeover helps.
     `ended`: the terminal frame, or a refusal, is sent or about to be. `truncated`: the stream
     broke off, and its flow defines no failure event.
@@ -87,8 +89,10 @@ class ServedStream:
         fallback: Stack | None,
         limits: LimitSettings,
         answer: Entry | None = None,
+        turn: ConversationTurn | None = None,
     ) -> None:
         self.context = context
+        self.turn = turn
         self.exchange = exchange
         self.primary = self.served_by = primary
         self.fallback = fallback
@@ -107,6 +111,7 @@ class ServedStream:
         self._write_now: WriteNow | None = None
         self._on_frames: Callable[[], bool] | None = None
         self._prefix: FramePrefix | TextPrefix | None = None  # what the fallback has to repeat
+        self._no_takeover = ""  # why there is none, for the log
         self._announcement: list[bytes] | None = None  # goes out before its first new frame
         self._failed_at: int | None = None
         self._stall_check: asyncio.TimerHandle | None = None
@@ -128,7 +133,9 @@ class ServedStream:
                 raise outcome.refusal
             elif not self._fall_back(outcome):
                 self.ended = True
-                raise NotServed(outcome)
+                unserved = NotServed(outcome)
+                self.run.log_failure(f"status {unserved.status}")
+                raise unserved
         if self.on_first_frame is not None:
             await self.on_first_frame()
 
@@ -256,7 +263,9 @@ class ServedStream:
         self.on_fallback = None
         for run in self.runs:
             if not await run.wait_stopped(STOP_SECONDS):
-                log.error("%s %s does not end; it is left behind", run.role, run.stack)
+                facts = {"exchange": self.context.exchange, "flow": self.context.spec.name}
+                facts |= {"stack": run.stack, "role": run.role}
+                log.error("run does not end, and is left behind", extra={FIELDS: facts})
         if self.exchange.tape.usage.frames_overflowed:
             self._drop_unread()
         await self.exchange.close()
@@ -275,7 +284,7 @@ class ServedStream:
     async def _finish(self, fallback: Stack, patience: float) -> None:
         """Let another stack do what is left; what is on the tape is not done again."""
         self.run.session.fence()
-        self._replace(fallback, "finishes for")
+        self._replace(fallback, "finished")
         self.served_by = self.primary  # the client has its frames alone
         self.run.skipped = sys.maxsize
         if not await self.run.wait_finished(patience):
@@ -321,6 +330,10 @@ class ServedStream:
         if self.exchange.tape.overflowed or self.disconnected:
             return False
         if self.committed:
+            if self.turn is not None and not self.turn.known_to(fallback.name):
+                # It would answer something else, whose text cannot be that of what was sent.
+                self._no_takeover = f", no takeover: {fallback.name} lacks earlier turns"
+                return False
             self._prefix = self._repeatable(failed, fallback)
             if self._prefix is None:
                 return False
@@ -328,15 +341,15 @@ class ServedStream:
             has_comments = self.context.spec.dialect.framing == "sse"
             self._announcement = [named] if has_comments else []
         self._failed_at = failed.session.touched
-        self._replace(fallback, "takes over from" if self.committed else "answers instead of")
+        self._replace(fallback, "takeover" if self.committed else "fallback")
         return True
 
-    def _replace(self, fallback: Stack, verb: str) -> None:
+    def _replace(self, fallback: Stack, how: str) -> None:
         """Start the fallback after a failed run, which is why it serves."""
-        failed, outcome = self.run, self.run.outcome
+        outcome = self.run.outcome
         if outcome is not None:
             self.reason = outcome.code or outcome.kind
-        log.warning("%s %s %s: %s", fallback.name, verb, failed.stack, self.reason)
+        self.run.log_failure(f"{how} by {fallback.name}")
         if self.on_fallback is not None:
             self.on_fallback(fallback)
         self._start(fallback, "fallback")
@@ -450,6 +463,8 @@ class ServedStream:
         last = self._last[0].last_event(self._last[1]) if self._last else None
         frames = run.closing_frames(outcome, last, self.exchange.stamp())
         self.truncated = not frames and outcome.kind != "paused" and not run.reported
+        ending = "connection dropped" if self.truncated else "failure frames"
+        run.log_failure(f"{ending}{self._no_takeover}")
         if frames:
             run.reported = True  # by the router: it has not ended well
         if outcome is not _MISMATCH:

@@ -1,4 +1,4 @@
-"""What shadows may spend on model calls in a day, and what they have spent."""
+"""What shadows may spend in a day, in requests and on model calls, and what they have spent."""
 
 from __future__ import annotations
 
@@ -16,29 +16,33 @@ _DAY_SECONDS = 86_400
 
 
 class ShadowBudget:
-    """Tokens and money of the day, in UTC; a router counts its own, since its start.
+    """Requests, tokens and money of the day, in UTC; a router counts its own, since its start.
 
-    What other routers have spent is as it was last read from the shared state. A shadow that plays
-    the tape spends nothing; its own model calls count. Where they cannot be seen, because its stack
-    neither is on the tape nor uses the gateway, it is charged as much as the tape holds.
+    What other routers have spent is as it was last read from the shared state. A request is a
+    shadow that a service runs, or that calls the model itself; it counts when it begins. Tokens and
+    money count when a shadow has ended: one that plays the tape spends nothing; its own model calls
+    count. Where they cannot be seen, because its stack neither is on the tape nor has used the
+    gateway, it is charged as much as the tape holds.
     """
 
     def __init__(
         self, settings: Callable[[], ShadowSettings], price: Price, wall: Callable[[], float]
     ) -> None:
+        self.requests = 0
         self.tokens = 0
         self.cost = 0.0
         self._settings = settings
         self._price = price
         self._wall = wall
         self._day = 0
+        self._other_days: dict[int, Spending] = {}
         self._others = NO_SPENDING
 
     @property
     def limited(self) -> bool:
         """Whether there is a limit."""
         settings = self._settings()
-        return bool(settings.tokens_per_day or settings.cost_per_day)
+        return bool(settings.requests_per_day or settings.tokens_per_day or settings.cost_per_day)
 
     @property
     def exhausted(self) -> bool:
@@ -46,20 +50,30 @@ class ShadowBudget:
         if not self.limited:
             return False
         self._begin_day()
-        settings = self._settings()
-        tokens, cost = self.tokens + self._others.tokens, self.cost + self._others.cost
-        return 0 < settings.tokens_per_day <= tokens or 0 < settings.cost_per_day <= cost
+        settings, others = self._settings(), self._others
+        return (
+            0 < settings.requests_per_day <= self.requests + others.requests
+            or 0 < settings.tokens_per_day <= self.tokens + others.tokens
+            or 0 < settings.cost_per_day <= self.cost + others.cost
+        )
 
     def spent(self) -> tuple[int, Spending]:
         """Return the day, from the Unix epoch, and what this router has spent in it."""
         self._begin_day()
-        return self._day, Spending(self.tokens, self.cost)
+        return self._day, Spending(self.tokens, self.cost, self.requests)
 
     def share(self, day: int, own: Spending, total: Spending) -> None:
         """Take what all routers have spent in a day; `own` is this router's part of it."""
         self._begin_day()
         if day == self._day:
-            self._others = Spending(total.tokens - own.tokens, total.cost - own.cost)
+            self._others = Spending(
+                total.tokens - own.tokens, total.cost - own.cost, total.requests - own.requests
+            )
+
+    def count_request(self) -> None:
+        """Count a shadow that begins at a service, or that calls the model itself."""
+        self._begin_day()
+        self.requests += 1
 
     def charge(self, tape: Tape, run: Run, *, taped: bool) -> None:
         """Count what a shadow has spent, completed or not; `taped` is whether its stack is."""
@@ -76,6 +90,10 @@ class ShadowBudget:
                 self.cost += charge.cost or 0.0
 
     def _begin_day(self) -> None:
+        """Begin the day of the clock, or go on with it where the clock was set back."""
         day = int(self._wall() // _DAY_SECONDS)
         if day != self._day:
-            self._day, self.tokens, self.cost, self._others = day, 0, 0.0, NO_SPENDING
+            self._other_days[self._day] = Spending(self.tokens, self.cost, self.requests)
+            own = self._other_days.pop(day, NO_SPENDING)
+            self._day, self._others = day, NO_SPENDING
+            self.requests, self.tokens, self.cost = own.requests, own.tokens, own.cost

@@ -13,15 +13,16 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
 
+from contract.equality import Judge
 from contract.errors import CutoverError
 from contract.ports import Model
 from contract.records import ErrorRecord
-from contract.wire.sse import is_comment
 from effects.model import resolving
 from effects.stores import ShadowConversation, ShadowReplies
 from router.config.schema import Settings
 from router.context import ExchangeContext, LedgerLine, LedgerState
 from router.routing.assignment import Decision, shadowed
+from router.routing.histories import STORING
 from router.serving.run import Run, RunRequest
 from router.serving.stack import Stack
 from router.serving.stream import CLAIM_LOST, STOPPING, ServedStream
@@ -101,6 +102,14 @@ class ShadowJob:
         """The exchange it belongs to."""
         return self.context.exchange
 
+    @property
+    def lacks_history(self) -> bool:
+        """Whether one of both stacks lacks a turn that the other may have; see histories."""
+        turn = self.stream.turn
+        return turn is not None and not (
+            turn.known_to(self.stack.name) and turn.known_to(self.stream.primary.name)
+        )
+
 
 class ConversationOrder:
     """Lets the shadows of one conversation run in the order in which its exchanges began.
@@ -118,10 +127,14 @@ class ConversationOrder:
         if job.conversation:
             self._lines.setdefault(job.conversation, deque()).append(job)
 
+    def is_next(self, job: ShadowJob) -> bool:
+        """Whether a job need not wait for those before it."""
+        line = self._lines.get(job.conversation)
+        return not line or job not in line or line[0] is job
+
     def wait(self, job: ShadowJob) -> bool:
         """Let a job that could run wait for those before it; returns False where there are none."""
-        line = self._lines.get(job.conversation)
-        if not line or job not in line or line[0] is job:
+        if self.is_next(job):
             return False
         self.waiting.append(job)
         return True
@@ -148,8 +161,9 @@ class ConversationOrder:
 class Shadows:
     """Runs shadows, some side by side, and settles each exchange in the ledger exactly once.
 
-    `record` writes a compared run down. `model` is asked by shadows in mode `live`; `replies` are
-    the answers of those that hold conversations of their own.
+    `record` writes a compared run down, `judge` decides whether it equals the served one. `model`
+    is asked by shadows in mode `live`; `replies` are the answers of those that hold conversations
+    of their own.
     """
 
     settings: Callable[[], Settings]
@@ -157,9 +171,12 @@ class Shadows:
     gate: IdleGate
     budget: ShadowBudget
     record: Callable[[ExchangeContext, Run], object]
+    judge: Judge
     model: Model | None = None
     replies: ShadowReplies = field(default_factory=ShadowReplies)
     ledger: Ledger = field(default_factory=Ledger, init=False)
+    requests: Counter[tuple[str, StackName, str]] = field(default_factory=Counter, init=False)
+    """Shadow requests sent to services, by flow, stack and how their runs ended."""
     _jobs: dict[str, ShadowJob | None] = field(default_factory=dict, init=False)
     """By exchange, from its beginning until it is settled; None where no stack can shadow it."""
     _queue: asyncio.Queue[ShadowJob] = field(init=False)
@@ -187,7 +204,10 @@ class Shadows:
         """Open the account of an exchange, and note whether it is to have a shadow."""
         self.ledger.begin(context.exchange, context.spec.name)
         settings = decision.settings
-        if not shadowed(decision.flow, settings.rollout.salt, context.exchange):
+        # A stack that stores its own history is of use only if it is sent whole conversations.
+        if not shadowed(
+            decision.flow, settings.rollout.salt, decision.conversation or context.exchange
+        ):
             return
         candidate = self._candidate(context, stream.primary)
         if candidate is None:
@@ -198,9 +218,11 @@ class Shadows:
         request = context.request
         conversation = context.spec.conversation(request.body, request.session)
         shadow = self.settings().shadow
+        taped = candidate.powers.taped
         own = shadow.history == "own" and shadow.mode == "live" and self.model is not None
-        if conversation is not None and own and candidate.powers.taped:
+        if conversation is not None and taped and own:
             job.side = self.replies.of(candidate.name, context.spec.name)
+        if conversation is not None and (job.side or decision.conversation or not taped):
             job.conversation = f"{context.spec.name}:{conversation}"
             self._order.expect(job)
 
@@ -211,6 +233,7 @@ class Shadows:
             return
         busy = self._closed or self.budget.exhausted
         busy = busy or (job.stack.powers.taped and self.gate.used_up)
+        busy = busy or not self._order.is_next(job) or job.lacks_history
         if len(self._tailing) < self._at_once and not busy:
             self._tailing[exchange] = job
             self._start(job)
@@ -300,19 +323,25 @@ class Shadows:
         full = self.waiting >= self._queue.maxsize and job.exchange not in self._tailing
         return "queue_full" if full else ""
 
-    def _settle(self, job: ShadowJob, state: LedgerState, reason: str) -> None:
+    def _settle(self, job: ShadowJob, state: LedgerState, reason: str = "") -> None:
         """Settle an exchange in the ledger; a run that is not compared is stopped."""
         self._jobs.pop(job.exchange, None)
         self._tailing.pop(job.exchange, None)
         compared = state == "compared"
+        if job.run is not None:
+            job.run.log_failure()
         if job.run is not None and not compared:
             job.run.fence(_EVICTED)
         try:
             if job.run is not None:
                 job.run.session.fence()  # it holds nothing open
                 self.budget.charge(job.context.tape, job.run, taped=job.stack.powers.taped)
+                if not job.stack.powers.taped:
+                    result = job.run.outcome.kind if job.run.outcome else "cancelled"
+                    self.requests[job.context.spec.name, job.stack.name, result] += 1
                 if compared:
                     self.record(job.context, job.run)
+                    reason = self.judge(job.context.records)
         except Exception:
             log.exception("the shadow's record of %s failed", job.exchange)
             state, reason = "failed", "harness"
@@ -360,6 +389,9 @@ class Shadows:
                 del self._running[job.exchange]
 
     async def _run(self, job: ShadowJob) -> None:
+        if job.run is None and job.lacks_history:
+            self._settle(job, "dropped", "no_history")
+            return
         if job.run is None and self.budget.exhausted:
             self._settle(job, "dropped", "budget")
             return
@@ -381,7 +413,11 @@ class Shadows:
             last = run.last_event(len(run.frames) - 1) if run.frames else None
             stamp = run.frames[-1].at if run.frames else run.began
             run.close(run.closing_frames(outcome, last, stamp))
-        self._settle(job, "compared", "equal" if _equal(job, run) else "different")
+        turn, served = job.stream.turn, job.stream.run.outcome
+        both = {one.kind for one in (served, outcome) if one is not None}
+        if turn is not None and len(both) == 1 and both <= STORING:
+            turn.store(job.stack.name)
+        self._settle(job, "compared")
 
     def _start(self, job: ShadowJob) -> Run:
         context, name = job.context, f"shadow {job.stack.name}"
@@ -389,7 +425,7 @@ class Shadows:
         asked = model and resolving(model, context.request.body)
         session = shadow_session(job.stream.exchange, name, self.gate, asked, job.side)
         request = RunRequest(
-            spec=context.spec,
+            spec=context.spec.sent_by(job.stack.name),
             stack=job.stack.name,
             request=context.request,
             role="shadow",
@@ -401,6 +437,8 @@ class Shadows:
         job.run = run = job.stack.new_run(request, session, strict=False)
         if job.stack.powers.taped:  # another computes elsewhere
             session.on_used_up = partial(run.fence, _SHED)
+        if not job.stack.powers.taped or model is not None:
+            self.budget.count_request()
         run.start()
         return run
 
@@ -409,25 +447,3 @@ def _size_limit(stream: ServedStream) -> int:
     """Return how many bytes of frames a candidate may produce."""
     served = stream.run.backpressure.produced if stream.runs else 0
     return max(_SIZE_RATIO * served, stream.exchange.tape.usage.limit)
-
-
-def _equal(job: ShadowJob, shadow: Run) -> bool:
-    """Whether bytes and calls are the same; what differs is found out offline."""
-    served, plays = job.stream.run, shadow.session.plays
-    if served.outcome is None or shadow.outcome is None:
-        return False
-    if served.outcome.kind != shadow.outcome.kind:
-        return False
-    if job.stack.powers.taped:
-        played = {play.entry.seq for play in plays if play.entry is not None}
-        if len(played) != len(job.context.tape.entries) or any(it.how != "exact" for it in plays):
-            return False
-    one, other = ([frame.data for frame in run.frames] for run in (served, shadow))
-    if job.context.spec.dialect.framing == "text":  # where a socket was read says nothing
-        return b"".join(one) == b"".join(other)
-    # Comments are only looked for where something differs.
-    return one == other or _without_comments(one) == _without_comments(other)
-
-
-def _without_comments(frames: list[bytes]) -> list[bytes]:
-    return [data for data in frames if not is_comment(data)]

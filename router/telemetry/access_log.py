@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from router.stack import FIELDS
 from router.telemetry.instruments import safe_name
 
 if TYPE_CHECKING:
     from router.context import ExchangeContext, LedgerLine
 
 log = logging.getLogger(__name__)
-
-FIELDS = "fields"
-"""The attribute of a log record with the facts beside its message."""
 
 
 class AccessLog:

@@ -174,6 +174,13 @@ COST = _counter(
 LEDGER = _counter(
     "ledger_total", "Exchanges by where their shadow ended", "flow", "state", "reason"
 )
+SHADOW_REQUESTS = _counter(
+    "shadow_requests_total",
+    "Shadow requests sent to services, by how their runs ended",
+    "flow",
+    "stack",
+    "result",
+)
 CAPTURES_WRITTEN = _counter("captures_written_total", "Exchanges and feedbacks stored")
 CAPTURES_DROPPED = _counter(
     "captures_dropped_total",
@@ -228,6 +235,26 @@ EMBEDDING_FAILURES = _counter(
     "memory_embedding_failures_total",
     "Times no vectors could be made for a waiting caller, by the code of the fault",
     "code",
+)
+CONFIGURED_SHARE = _gauge(
+    "configured_share_ratio",
+    "The share of graph as configured, 0 to 1; 0 where it is switched off",
+    "flow",
+    across="livemax",
+)
+SHARE_EXCHANGES = _gauge(
+    "share_exchanges",
+    "Exchanges since the routing of their flow changed, of 15 minutes at most, by the stack that "
+    "served: the effective share is that of graph",
+    "flow",
+    "served",
+)
+PINS = _gauge(
+    "pins",
+    "Conversations that stay on a stack whatever the percentage, counted every minute",
+    "flow",
+    "stack",
+    across="livemax",
 )
 OPEN_STREAMS = _gauge("open_streams", "Exchanges that are being served", "flow")
 UNSETTLED = _gauge("ledger_open", "Exchanges whose shadow has not ended in the ledger yet")

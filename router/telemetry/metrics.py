@@ -193,6 +193,8 @@ class RouterMetrics:
         router, captures = sources.router, sources.captures()
         for line, count in router.ledger.counts.items():
             self._grow(instruments.LEDGER, count, line.flow, line.state, line.reason)
+        for sent, count in router.shadows.requests.items():
+            self._grow(instruments.SHADOW_REQUESTS, count, *sent)
         self._grow(instruments.QA_IGNORED, router.counts.qa_ignored)
         self._grow(instruments.EDITS_REFUSED, sources.refused())
         self._grow(instruments.CAPTURES_WRITTEN, captures.written)
@@ -200,6 +202,11 @@ class RouterMetrics:
             self._grow(instruments.CAPTURES_DROPPED, count, reason)
         for flow in router.flows:
             put(instruments.OPEN_STREAMS, router.admission.streams.flows[flow], flow)
+            share = router.shares.of(flow)
+            put(instruments.CONFIGURED_SHARE, share.configured / 100, flow)
+            for stack, exchanges in share.exchanges.items():
+                put(instruments.SHARE_EXCHANGES, exchanges, flow, stack)
+                put(instruments.PINS, getattr(share.pins, stack), flow, stack)
         put(instruments.UNSETTLED, router.ledger.open)
         put(instruments.SHADOWS_WAITING, router.shadows.waiting)
         put(instruments.SHADOW_LAG, router.shadows.lag)

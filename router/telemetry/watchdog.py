@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
 import threading
 import time
@@ -72,7 +73,13 @@ class Watchdog:
 
     @contextmanager
     def watching(self) -> Iterator[Watchdog]:
-        """Watch the running loop, whose thread this is, for as long as the block lasts."""
+        """Watch the running loop, whose thread this is, for as long as the block lasts.
+
+        A limit of infinity watches nothing.
+        """
+        if math.isinf(self.heartbeat.limit):
+            yield self
+            return
         watched = threading.get_ident()
         thread = threading.Thread(target=self._watch, args=(watched,), name="watchdog", daemon=True)
         self._beat()

@@ -97,6 +97,19 @@ async def test_one_budget_for_all() -> None:
     assert exhausted(one) == [False]
 
 
+async def test_requests_are_added_up_too() -> None:
+    """Those that have begun anywhere."""
+    wall, clock, limits = Wall(), [WALL], ShadowSettings(requests_per_day=3)
+    one, two = (Purse.at(wall, limits, clock) for _ in range(2))
+    for purse in (one, two, two):
+        purse.budget.count_request()
+    for purse in (one, two):
+        await purse.news.exchange()
+    assert exhausted(one, two) == [False, True]
+    clock[0] += 86_400
+    assert exhausted(two) == [False]
+
+
 async def test_money_is_added_up_too() -> None:
     """In the currency of the models' prices."""
     wall, clock, limits = Wall(), [WALL], ShadowSettings(cost_per_day=1.0)

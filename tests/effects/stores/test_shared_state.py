@@ -19,16 +19,21 @@ from effects.stores import (
     MemorySharedState,
     NoteUpdate,
     Pin,
+    PinCount,
     PinStore,
     SharedState,
     Spending,
     SqlPins,
     SqlSharedState,
+    fake,
+    redis,
+    shared_state,
 )
 from effects.stores.redis import RedisLeases, RedisPins, RedisSharedState
 from effects.stores.shared_state import NOTE_SECONDS, pin_key
 from tests.effects.stores.shared import KINDS, Makers, Shared, keys_in_redis, opened
 from tests.support.clocks import Clock
+from tests.support.postgres import PLACES, empty_place
 
 GRAPH = Pin("graph", "v1", 1_790_000_000_000_001)
 LEGACY = Pin("legacy", "v2", 1_790_000_000_000_002)
@@ -38,9 +43,18 @@ OTHER = BreakerNote("b:1", "open", 15.0)
 DAY = 20_717
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS, PLACES[1]])
 async def pins(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Shared[PinStore]]:
     """Return an empty store of pins of each kind."""
+    if request.param == "postgres":
+        clock = Clock()
+        async with (
+            empty_place(request, tmp_path) as place,
+            SqlPins.open(place, clock) as one,
+            SqlPins.open(place, clock) as two,
+        ):
+            yield Shared(one, two, clock)
+        return
     makers = Makers[PinStore](MemoryPins, SqlPins.open, RedisPins)
     async with opened(request, tmp_path / "pins.sqlite", makers) as stores:
         yield stores
@@ -87,6 +101,17 @@ async def test_conversations_and_flows_do_not_touch_each_other(pins: Shared[PinS
         assert await pins.store.hold(flow, conversation, pin, 60.0) == pin
 
 
+async def test_a_moved_pin_holds_on_every_router(pins: Shared[PinStore]) -> None:
+    """It takes the place of the first one, or is the first, and lasts from then on."""
+    assert await pins.store.hold("chat", "c1", GRAPH, 3_600.0) == GRAPH
+    await pins.lapse(3_000.0)
+    await pins.other.move("chat", "c1", LEGACY, 3_600.0)
+    await pins.store.move("chat", "c2", LEGACY, 3_600.0)
+    await pins.lapse(3_000.0)
+    assert await pins.store.hold("chat", "c1", GRAPH, 60.0) == LEGACY
+    assert await pins.other.hold("chat", "c2", GRAPH, 60.0) == LEGACY
+
+
 async def test_a_pin_expires_after_its_last_turn(pins: Shared[PinStore]) -> None:
     """A moment before it is there, and renewed; afterwards the next one pins anew."""
     assert await pins.store.hold("chat", "c1", GRAPH, 3_600.0) == GRAPH
@@ -96,6 +121,65 @@ async def test_a_pin_expires_after_its_last_turn(pins: Shared[PinStore]) -> None
     assert await pins.store.hold("chat", "c1", LEGACY, 3_600.0) == GRAPH
     await pins.lapse(3_601.0)
     assert await pins.store.hold("chat", "c1", LEGACY, 3_600.0) == LEGACY
+
+
+async def pinned(store: PinStore, flow: str, legacy: int, graph: int) -> None:
+    """Pin so many conversations of a flow to each stack."""
+    for pin, number in ((LEGACY, legacy), (GRAPH, graph)):
+        for one in range(number):
+            await store.hold(flow, f"{pin.stack} {one}", pin, 60.0)
+
+
+async def test_pins_are_counted_by_flow_and_stack(pins: Shared[PinStore]) -> None:
+    """On any router; what has ended does not count."""
+    assert await pins.store.count() == {}
+    await pinned(pins.store, "chat", 3, 2)
+    await pinned(pins.store, "chat-2", 0, 1)
+    for store in (pins.store, pins.other):
+        assert await store.count() == {"chat": PinCount(3, 2), "chat-2": PinCount(0, 1)}
+    await pins.lapse(61.0)
+    assert await pins.other.count() == {}
+
+
+async def test_pins_are_released_by_flow_and_stack(pins: Shared[PinStore]) -> None:
+    """What is released is pinned anew; other flows and the other stack keep theirs."""
+    await pinned(pins.store, "chat", 3, 2)
+    await pinned(pins.store, "chat-2", 1, 0)
+    assert await pins.other.release("chat", "legacy") == PinCount(legacy=3)
+    assert await pins.store.count() == {"chat": PinCount(0, 2), "chat-2": PinCount(1, 0)}
+    assert await pins.store.hold("chat", "legacy 1", GRAPH, 60.0) == GRAPH
+    assert await pins.store.hold("chat", "graph 1", LEGACY, 60.0) == GRAPH
+    assert await pins.store.release("chat") == PinCount(graph=3)
+    assert await pins.store.release("chat") == PinCount()
+    assert await pins.other.count() == {"chat-2": PinCount(1, 0)}
+
+
+async def test_a_release_is_seen_by_other_routers(pins: Shared[PinStore]) -> None:
+    """Its mark is another one each time, also where it removed nothing."""
+    assert await pins.other.released() == {}
+    marks = []
+    for _ in range(2):
+        await pins.store.release("chat")
+        marks.append((await pins.other.released())["chat"])
+    assert marks[0] != marks[1]
+    await pins.store.release("ops")
+    assert (await pins.other.released())["chat"] == marks[1]
+
+
+async def test_more_pins_than_a_slice_are_counted_and_released(
+    pins: Shared[PinStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each once, wherever a slice ends."""
+    for name in ("_READ_ROWS", "_REMOVED_ROWS"):
+        monkeypatch.setattr(shared_state, name, 7)
+    for module, name in ((fake, "_COUNTED"), (redis, "_SCANNED")):
+        monkeypatch.setattr(module, name, 7)
+    for store in (pins.store, pins.other):
+        await pinned(store, "chat", 40, 30)
+    await pinned(pins.store, "ops", 9, 0)
+    assert await pins.store.count() == {"chat": PinCount(40, 30), "ops": PinCount(9, 0)}
+    assert await pins.other.release("chat", "graph") == PinCount(graph=30)
+    assert await pins.store.count() == {"chat": PinCount(40, 0), "ops": PinCount(9, 0)}
 
 
 async def test_pins_in_memory_are_bounded() -> None:
@@ -142,6 +226,21 @@ async def test_a_file_of_pins_outlives_its_router_and_loses_expired_ones(
         assert await store.hold("chat", "long", LEGACY, 100.0) == GRAPH
         await store.aclose()
     assert b"long" not in path.read_bytes()
+
+
+async def test_a_release_waits_for_a_writer_in_the_way(tmp_path: Path) -> None:
+    """Unlike a request, which has failed meanwhile: half a release would help no conversation."""
+    path = tmp_path / "pins.sqlite"
+    async with SqlPins.open(path) as store:
+        await store.hold("chat", "c1", GRAPH, 60.0)
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        release = asyncio.create_task(store.release("chat"))
+        for _ in range(2):  # one after another, also with the attempts of the release
+            with pytest.raises(EffectFailed):
+                await store.hold("chat", "c2", GRAPH, 60.0)
+        other.close()
+        assert await release == PinCount(graph=1)
 
 
 async def test_a_writer_in_the_way_is_a_fault_soon(tmp_path: Path) -> None:
@@ -219,9 +318,13 @@ async def test_what_is_spent_is_added_up(shared: Shared[SharedState]) -> None:
     """Each reports all it has spent; a repeated report costs nothing, days are apart."""
     assert await shared.store.report_spending(DAY, "a", NO_SPENDING) == NO_SPENDING
     assert await shared.store.report_spending(DAY, "a", Spending(3, 0.5)) == Spending(3, 0.5)
+    other = Spending(4, 0.25, 2)
     for _ in range(2):
-        assert await shared.other.report_spending(DAY, "b", Spending(4, 0.25)) == Spending(7, 0.75)
-    assert await shared.store.report_spending(DAY, "a", Spending(10, 1.0)) == Spending(14, 1.25)
+        assert await shared.other.report_spending(DAY, "b", other) == Spending(7, 0.75, 2)
+    own = Spending(10, 1.0, 3)
+    assert await shared.store.report_spending(DAY, "a", own) == Spending(14, 1.25, 5)
+    own = Spending(10, 1.0, 4)
+    assert await shared.store.report_spending(DAY, "a", own) == Spending(14, 1.25, 6)
     assert await shared.store.report_spending(DAY + 1, "a", NO_SPENDING) == NO_SPENDING
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from contract.flows import SPECS
 from cutover.application import application
-from cutover.flows import SPECS
 from router.admin.history import History
 from router.admin.pages import NewModel, NewProvider
 from router.config.loader import load_settings

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from contract.flows.chat import CHAT
-from router.config.capabilities import Capabilities, capabilities_of, rungs_of
+from router.config.capabilities import Capabilities, capabilities_of, history_cost, rungs_of
 from router.config.errors import ConfigRefused
 from router.config.loader import parse_settings
 from router.config.schema import (
@@ -125,6 +125,36 @@ def test_whose_model_a_shadow_asks(
     assert found(ALL, legacy, graph, **sections).shadow.why == f"graph {how}"
 
 
+@pytest.mark.parametrize(
+    ("history", "percent", "cost"),
+    [
+        ("shared", 1, "shared: both services read one store; a shadow reads it as it was"),
+        ("own", 100, "own: every turn is sent to both services; where one of them lacks a turn"),
+        ("own", 2.5, "own: 2.5 % of conversations are sent to both services"),
+        ("own", 0, "own: nothing is compared, and a move to the other stack"),
+    ],
+)
+def test_what_the_place_of_histories_costs_is_a_sentence(
+    history: str, percent: float, cost: str
+) -> None:
+    """None is needed where the router stores the conversations, or where the flow is off."""
+    flow = ALL.model_copy(update={"history": history, "shadow_percent": Decimal(str(percent))})
+    stacks = StackSettings(legacy=FAR, graph=SAFE)
+    settings = Settings(flows={"chat": flow}, stacks=stacks)
+    assert history_cost("chat", settings).startswith(cost)
+    off = flow.model_copy(update={"enable_langgraph": False})
+    assert not history_cost("chat", Settings(flows={"chat": off}, stacks=stacks))
+    assert bool(history_cost("chat", Settings(flows={"chat": flow}))) == (history == "own")
+
+
+def test_a_takeover_needs_the_earlier_turns_where_each_stack_stores_its_own() -> None:
+    """A first turn has none."""
+    flow = ALL.model_copy(update={"history": "own"})
+    takeover = found(flow, FAR, AGAIN, gateway=GATEWAY).takeover
+    assert takeover.answer == "yes"
+    assert takeover.why.endswith("; on a later turn if graph has every earlier one")
+
+
 def test_what_nobody_asked_for_is_off() -> None:
     """With the key that says so."""
     off = found(FlowSettings())
@@ -146,8 +176,31 @@ def test_a_ramp_is_refused_only_where_no_shadow_can_run() -> None:
     assert refused.value.why == (
         "legacy is behind an address, so there is no tape for graph, in this process, to play; "
         "legacy is behind an address and not declared shadow_safe (stacks.legacy.shadow_safe = "
-        "true declares that, called with x-cutover-role: shadow, it does nothing lasting)"
+        "true declares that on a request with x-cutover-role: shadow it sends nothing, charges "
+        "nothing and changes no store that another service reads)"
     )
+
+
+@pytest.mark.parametrize(("dialect", "limited"), [("openai", True), ("text", False)])
+def test_a_takeover_ends_with_a_tool_call_where_the_dialect_names_them(
+    dialect: str, limited: bool
+) -> None:
+    """The limit is named where it can be met."""
+    stack = '[stacks.{}]\nurl = "http://far"\nresumable = true\nflows = ["support"]\n'
+    text = f"""
+{stack.format("legacy")}{stack.format("graph")}
+[gateway]
+enabled = true
+[flows.support]
+path = "/api/support"
+dialect = "{dialect}"
+enable_langgraph = true
+langgraph_percent = 100
+"""
+    settings = parse_settings(text, "file", {})
+    (able,) = capabilities_of("support", settings)
+    assert able.takeover.answer == "yes"
+    assert able.takeover.why.endswith("; until the client has a piece of a tool call") == limited
 
 
 def rungs(legacy: Place, graph: Place, **flow: Any) -> dict[str, tuple[str, tuple[str, ...]]]:

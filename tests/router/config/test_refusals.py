@@ -8,6 +8,7 @@ from router.config.errors import ConfigRefused
 from tests.router.config.texts import FLOW, LIVE, MCP_URL, MODEL, STACK, STACKS, read
 
 PROVIDER = '[providers.openai]\nbase_url = "http://127.0.0.1:1/v1"\n'
+SERVICE = f"{STACK}shadow_safe = true\n"
 OUTSIDE = '[server]\nhost = "0.0.0.0"\n[gateway]\nenabled = true\n'
 SHADOWED = "[flows.chat]\nenable_langgraph = true\nshadow_percent = 5\n[stacks]\n"
 UNSHADOWED = "flows.chat.shadow_percent = 5: "
@@ -78,6 +79,19 @@ def refusal(text: str) -> str:
         ('[pauses]\nkey_env = "no name"', ["pauses.key_env", "the name of an environment"]),
         ('[stores]\npins = "memory://"', ["stores.pins", "'process', sqlite://…, redis://…"]),
         ('[flows.chat]\nsticky = "always"', ["flows.chat.sticky = 'always'", "'conversation'"]),
+        (
+            '[flows.chat]\nhistory = "own"\nsticky = "none"\n[stacks]\ngraph = "http://g"',
+            ["flows.chat.sticky = 'none'", 'history = "own"'],
+        ),
+        ('[flows.chat]\nhistory = "own"', ["flows.chat.history = 'own'", "share"]),
+        (
+            '[flows.own]\npath = "/own"\ndialect = "openai"\nhistory = "own"',
+            ["flows.own.history = 'own'", "'session_id'"],
+        ),
+        (
+            f'[flows.chat]\nhistory = "own"\nshadow_percent = 1\n{STACK}[server]\nworkers = 2',
+            ["flows.chat.shadow_percent = 1", "workers = 1"],
+        ),
         ('[flags]\ntenant = "x-tenant"', ["flags.tenant = 'x-tenant'", "'header:NAME'"]),
         ('[flags]\nuser = "header:X"', ["flags.user = 'header:X'", "'body:FIELD'"]),
         ('[flags]\nask = ["langgraph_persent"]', ["flags.ask", "did you mean 'langgraph_percent'"]),
@@ -94,7 +108,18 @@ def refusal(text: str) -> str:
         (f"x{'.x' * 5_000} = 1", ["x: unknown section"]),
         (OUTSIDE, ["gateway.key_env"]),
         ('[gateway]\nkey_env = "not a name"', ["gateway.key_env"]),
-        (LIVE, ["shadow.mode = 'live'", "tokens_per_day or cost_per_day"]),
+        (LIVE, ["shadow.mode = 'live'", "tokens_per_day, cost_per_day or requests_per_day"]),
+        *(
+            (
+                f"[shadow]\n{key} = 5\n{SERVICE}",
+                [f"shadow.{key} = 5", "stacks.graph is a service", "requests_per_day instead"],
+            )
+            for key in ("tokens_per_day", "cost_per_day")
+        ),
+        (
+            f"[shadow]\ntokens_per_day = 5\ncost_per_day = 5\n[gateway]\nenabled = true\n{SERVICE}",
+            ["shadow.cost_per_day = 5", "no model has a price"],
+        ),
         (f"{LIVE}cost_per_day = 0.5", ["shadow.cost_per_day = 0.5", "no model has a price"]),
         (
             f"{LIVE}cost_per_day = 0.5\n{MODEL}",

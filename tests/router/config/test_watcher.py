@@ -110,6 +110,73 @@ def test_after_a_bad_edit_the_last_good_settings_stay(
     assert watched.settings() is before
 
 
+STARTED = """
+[stacks]
+graph = "http://new:1/"
+[tools.mcp.files]
+command = ["mcp-files"]
+[limits.tools]
+build = 300.0
+"""
+RESTARTS: dict[str, tuple[str, str]] = {
+    "nothing": (STARTED, ""),
+    "the rollout": (STARTED + OFF, ""),
+    "a key of a section that is read once": (
+        STARTED + "[captures]\npercent = 1.0",
+        "captures.percent",
+    ),
+    "a key of it that follows the file": (STARTED + "[server]\nmax_body_bytes = 9", ""),
+    "a single key": (STARTED + "[limits]\ntotal_bytes = 9", "limits.total_bytes"),
+    "a key beside it": (STARTED + "[limits]\nstall_seconds = 9.0", ""),
+    "of every flow": (STARTED + '[flows.chat]\nprompts = "p"', "flows.chat.prompts"),
+    "an entry of a table": (
+        STARTED.replace("[limits.tools]", "[tools.mcp.web]\ncommand = ['w']\n[limits.tools]"),
+        "tools.mcp.web",
+    ),
+    "one within it": (STARTED.replace('"mcp-files"', '"other"'), "tools.mcp.files.command"),
+    "one that is gone": (STARTED.replace("build = 300.0", ""), "limits.tools.build"),
+    "of another kind": (STARTED.replace("http://new:1/", "own:FLOWS"), "stacks.graph"),
+    "several": (
+        STARTED + "[server]\nport = 1\n[admin]\nanywhere = true",
+        "admin.anywhere, server.port",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "keys"), RESTARTS.values(), ids=RESTARTS)
+def test_changed_keys_that_need_a_restart_are_named(
+    path: Path, text: str, keys: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once in the log, and until they are as they were; the rest of the edit is in force."""
+    path.write_text(STARTED, "utf-8")
+    watched = SettingsWatcher(path, SPECS)
+    told = f"{keys} changed since the start: restart cutover serve" if keys else ""
+    for percent in (20, 30):
+        path.write_text(f"{text}\n[flows.chat.options]\nyield_interval = 0.{percent}", "utf-8")
+        assert [watched.poll_once() for _ in range(2)] == ["settling", "taken"]
+        assert watched.restart == told
+    assert caplog.text.count("restart") == bool(keys)
+    path.write_text(STARTED, "utf-8")
+    assert [watched.poll_once() for _ in range(2)] == ["settling", "taken"]
+    assert watched.restart == ""
+
+
+def test_the_log_names_what_an_edit_changes(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With numbers and switches; a text may be a secret."""
+    caplog.set_level("INFO")
+    path.write_text('[providers.a]\nbase_url = "http://a:1"\n[flows.chat]\nlanggraph_percent = 0.0')
+    watched = SettingsWatcher(path, SPECS)
+    path.write_text(
+        '[providers.a]\nbase_url = "http://b:1"\n'
+        "[flows.chat]\nlanggraph_percent = 2.5\nenable_langgraph = true"
+    )
+    assert [watched.poll_once() for _ in range(2)] == ["settling", "taken"]
+    assert caplog.messages[-1].partition(": ")[2] == (
+        "flows.chat.enable_langgraph False → True, flows.chat.langgraph_percent 0.000 → 2.500, "
+        "providers.a.base_url"
+    )
+
+
 class Fragile(ChatOptions, frozen=True):
     """Options with a bug."""
 

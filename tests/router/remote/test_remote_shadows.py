@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.router.remote.test_stack import FAULTS, faulty
 from tests.support.deployment import Deployment, Setup, deployed, until
+from tests.support.log_records import listening
 from tests.support.scripted_service import HELLO, WHOLE, Asked, Service, Stream, serving, streams
 
 pytestmark = pytest.mark.sockets
@@ -64,6 +66,23 @@ async def test_what_is_not_safe_is_not_asked_and_the_ledger_says_so(tmp_path: Pa
         await place.settled()
         assert (len(control.asked), len(candidate.asked)) == (0, 1)
         assert place.books() == {"not_sampled(cannot)": 1}
+
+
+@pytest.mark.parametrize("mode", ["replay", "tail"])
+async def test_each_failure_of_a_shadow_is_one_line_of_the_log(tmp_path: Path, mode: str) -> None:
+    """Its client sees none of it."""
+    more = f'first_event_seconds = 0.05\n[shadow]\nmode = "{mode}"\n'
+    with listening() as lines:
+        async with mirrored(tmp_path, more) as (place, _, candidate):
+            candidate.answer = faulty
+            for fault in FAULTS:
+                body = {**HELLO, "message_id": fault, "fault": fault}
+                assert (await place.ask(body)).body == WHOLE
+            await place.settled()
+            assert place.books() == {"compared(different)": len(FAULTS)}
+    assert {line["role"] for line in lines.failures} == {"shadow"}
+    logged = [(line["outcome"], line["reason"]) for line in lines.failures]
+    assert sorted(logged) == sorted((outcome, code) for _, outcome, code in FAULTS.values())
 
 
 @pytest.mark.parametrize("mode", ["replay", "tail"])

@@ -15,6 +15,7 @@ from contract.records import ErrorRecord
 from contract.wire.sse import SseDecoder
 from tests.support.deployment import Answer as Got
 from tests.support.deployment import Deployment, Setup, deployed, until
+from tests.support.log_records import listening
 from tests.support.patience import PATIENCE_S
 from tests.support.scripted_service import (
     FRAMES,
@@ -148,12 +149,19 @@ async def test_the_sentence_of_a_plain_problem_is_on_record(tmp_path: Path) -> N
 async def test_a_page_is_no_answer_to_a_client_of_an_api(
     tmp_path: Path, status: int, code: str
 ) -> None:
-    """The status is told in our own words, with the time to wait."""
+    """The status is told in our own words, with the time to wait; the log says what came."""
     page = says(status, b"<html>", b"content-type: text/html", b"retry-after: 7")
-    async with house(tmp_path, page) as (place, _):
-        answer = await place.ask(HELLO)
-        assert (answer.status, answer.problem["code"]) == (status, code)
-        assert answer.headers["retry-after"] == "7"
+    with listening() as lines:
+        async with house(tmp_path, page) as (place, _):
+            answer = await place.ask(HELLO)
+            assert (answer.status, answer.problem["code"]) == (status, code)
+            assert answer.headers["retry-after"] == "7"
+    [line] = lines.failures
+    assert (line["outcome"], line["status"], line["why"]) == (
+        "refused",
+        status,
+        "POST /chat/sse answers text/html",
+    )
 
 
 async def hang(_: Asked, stream: Stream) -> None:
@@ -244,7 +252,10 @@ async def faulty(asked: Asked, stream: Stream) -> None:
 async def test_what_fails_before_the_first_frame_falls_back(
     tmp_path: Path, *, silent: bool
 ) -> None:
-    """The client sees one whole stream of the other stack, or without one a problem of ours."""
+    """The client sees one whole stream of the other stack, or without one a problem of ours.
+
+    Each failure is one line of the log.
+    """
     faults = [fault for fault in FAULTS if (fault == "silence") == silent]
     more = f"{limits(first_event=0.05 if silent else PATIENCE_S)}[breaker]\nenabled = false\n"
 
@@ -252,12 +263,14 @@ async def test_what_fails_before_the_first_frame_falls_back(
         body = {**HELLO, "message_id": f"{fault} {alone}", "fault": fault}
         return fault, alone, await place.ask(body)
 
-    async with house(tmp_path, faulty, more) as (place, service):
-        answers = await asyncio.gather(*[ask(place, fault, alone=True) for fault in faults])
-        stand_in(place)
-        answers += await asyncio.gather(*[ask(place, fault, alone=False) for fault in faults])
-        runs = await place.lines()
-        assert len(service.asked) == 2 * len(faults)
+    with listening() as lines:
+        async with house(tmp_path, faulty, more) as (place, service):
+            answers = await asyncio.gather(*[ask(place, fault, alone=True) for fault in faults])
+            stand_in(place)
+            answers += await asyncio.gather(*[ask(place, fault, alone=False) for fault in faults])
+            runs = await place.lines()
+            assert len(service.asked) == 2 * len(faults)
+    assert len(lines.failures) == len(answers)
     for fault, alone, got in answers:
         _, outcome, code = FAULTS[fault]
         exchange = got.headers["x-cutover-exchange"]
@@ -275,27 +288,31 @@ async def test_what_fails_before_the_first_frame_falls_back(
         [run] = failed
         assert (run.role, run.outcome) == ("serving", outcome), fault
         assert (run.error and run.error.code) == code, fault
+        [line] = (one for one in lines.failures if one["exchange"] == exchange)
+        then = "status 500" if alone else "fallback by graph"
+        assert (line["flow"], line["stack"], line["role"]) == ("chat", "legacy", "serving"), fault
+        assert (line["outcome"], line["reason"], line["then"]) == (outcome, code, then), fault
+        assert line["why"], fault
 
 
 async def test_a_service_that_is_down_falls_back_and_without_another_is_500(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
 ) -> None:
     """Nothing listens there, and the log says once at which address."""
-    async with house(tmp_path, streams(WHOLE)) as (place, service):
-        service.close()
-        answer = await place.ask(HELLO)
-        assert (answer.status, answer.problem["code"]) == (500, "internal")
-        stand_in(place)
-        assert (await place.ask(HELLO)).steps[-1] == "END"
-        assert {run.error and run.error.code for run in await place.lines()} == {
-            "unreachable",
-            None,
-        }
-    logged = [one.message for one in caplog.records if one.message.startswith("legacy chat: ")]
-    assert len(logged) == 2
-    for line in logged:
-        assert line.startswith("legacy chat: unreachable (cannot connect to '127.0.0.1:")
-        assert line.lower().count("unreachable") == 1
+    with listening() as lines:
+        async with house(tmp_path, streams(WHOLE)) as (place, service):
+            service.close()
+            answer = await place.ask(HELLO)
+            assert (answer.status, answer.problem["code"]) == (500, "internal")
+            stand_in(place)
+            assert (await place.ask(HELLO)).steps[-1] == "END"
+            assert {run.error and run.error.code for run in await place.lines()} == {
+                "unreachable",
+                None,
+            }
+    assert [line["reason"] for line in lines.failures] == ["unreachable"] * 2
+    for line in lines.failures:
+        assert line["why"].startswith("cannot connect to '127.0.0.1:")
 
 
 @pytest.mark.parametrize("how", ["ends", "resets", "hangs", "breaks its promise"])
@@ -319,19 +336,27 @@ async def test_what_fails_later_ends_in_the_flows_failure_frames(tmp_path: Path,
             await stream.hang()
 
     brief = limits(idle=0.05 if how == "hangs" else PATIENCE_S)
-    async with house(tmp_path, answer, brief) as (place, _):
-        stand_in(place)
-        asking = [
-            place.ask({**HELLO, "message_id": f"m{sent}", "sent": sent}) for sent in range(1, 6)
-        ]
-        for sent, got in enumerate(await asyncio.gather(*asking), 1):
-            told = b"".join(FRAMES[:sent])
-            assert got.body.startswith(told)
-            rest = [event.text for event in SseDecoder().feed(got.body.removeprefix(told))]
-            failed, end = '{"step":"FAILED","code":"internal"}', '{"step":"END"}'
-            assert rest == ([end] if sent == 5 else [failed, end])
-        ends = {(run.outcome, run.served) for run in await place.lines()}
-        assert ends == {("timeout" if how == "hangs" else "truncated", "legacy")}
+    with listening() as lines:
+        async with house(tmp_path, answer, brief) as (place, _):
+            stand_in(place)
+            asking = [
+                place.ask({**HELLO, "message_id": f"m{sent}", "sent": sent}) for sent in range(1, 6)
+            ]
+            answers = await asyncio.gather(*asking)
+            ends = {(run.outcome, run.served) for run in await place.lines()}
+    for sent, got in enumerate(answers, 1):
+        told = b"".join(FRAMES[:sent])
+        assert got.body.startswith(told)
+        rest = [event.text for event in SseDecoder().feed(got.body.removeprefix(told))]
+        failed, end = '{"step":"FAILED","code":"internal"}', '{"step":"END"}'
+        assert rest == ([end] if sent == 5 else [failed, end])
+    outcome = "timeout" if how == "hangs" else "truncated"
+    assert ends == {(outcome, "legacy")}
+    logged = {line["exchange"]: (line["outcome"], line["then"]) for line in lines.failures}
+    assert len(lines.failures) == len(answers)
+    assert logged == {
+        got.headers["x-cutover-exchange"]: (outcome, "failure frames") for got in answers
+    }
 
 
 async def test_a_failure_the_stack_reports_itself_is_passed_on(tmp_path: Path) -> None:

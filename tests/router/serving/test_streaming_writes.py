@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from contract.flows import SPECS
 from contract.operations import WORKERS_RUN
 from contract.records import RunRecord, decode_run, encode_run
 from contract.workers import WorkerCall, WorkerResult, WorkerUpdate
-from cutover.flows import SPECS
 from cutover.replay.parts import Recording, recording_of
 from cutover.replay.play import Pace, PlayOptions, play
 from effects.model import Wait

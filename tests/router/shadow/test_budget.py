@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from cutover.wiring.router import assemble_router
+from router.admin.pages import flows_page
 from router.config.schema import ShadowSettings
 from router.serving.stack import LocalStack
 from router.shadow.budget import ShadowBudget
@@ -58,12 +59,47 @@ async def test_past_the_budget_shadows_are_dropped(limit: dict[str, Any]) -> Non
         assert made.states["compared(equal)"] == 3
 
 
+async def test_requests_count_when_they_begin_and_by_their_results() -> None:
+    """Those to services; past the limit none is sent, and each that was is counted once."""
+    async with elsewhere(requests_per_day=2) as made:
+        await ask(made, 4)
+        shadows = made.router.shadows
+        assert made.states == {"compared(equal)": 2, "dropped(budget)": 2}
+        assert (shadows.budget.requests, shadows.budget.exhausted) == (2, True)
+        assert shadows.requests == {("chat", "graph", "completed"): 2}
+
+
+async def test_what_was_spent_today_is_shown_as_such() -> None:
+    """Also after midnight, before any other shadow begins."""
+    wall = 1_790_000_000.0
+    async with elsewhere(requests_per_day=2) as made:
+        parts = made.parts | {"stacks": made.router.stacks, "wall": lambda: wall}
+        made.router = assemble_router(**parts)
+        await ask(made, 1)
+        assert flows_page(made.router, None).shadow["requests_today"] == 1
+        wall += DAY
+        assert flows_page(made.router, None).shadow["requests_today"] == 0
+
+
+async def test_shadows_that_tail_count_before_they_have_ended() -> None:
+    """The second one of two at once finds the budget used up."""
+    async with elsewhere(mode="tail", requests_per_day=1) as made:
+        streams = [await made.router.open(CASE.spec, CASE.body) for _ in range(2)]
+        assert made.router.shadows.budget.requests == 1
+        for stream in streams:
+            made.router.close(stream)
+            await made.contexts.settled_in(made.router, stream.context.exchange)
+        assert sum(made.router.shadows.requests.values()) == 1
+
+
 async def test_shadows_on_the_tape_spend_nothing() -> None:
     """The model is not asked again, so nothing is counted."""
     async with limited(House(CASE, Rules(shadow=100)), tokens_per_day=1) as made:
         await ask(made, 3)
         assert made.states == {"compared(equal)": 3}
-        assert made.router.shadows.budget.tokens == 0
+        budget = made.router.shadows.budget
+        assert (budget.tokens, budget.requests) == (0, 0)
+        assert not made.router.shadows.requests
 
 
 @pytest.mark.parametrize("budget", [1, 0])
@@ -90,3 +126,17 @@ async def test_own_calls_count_and_tomorrow_is_another_day() -> None:
         now += second - now % DAY
         told.append((budget.exhausted, budget.tokens))
     assert told == [(True, 3), (False, 0)]
+
+
+async def test_a_clock_that_jumps_gives_no_second_budget() -> None:
+    """A day that the clock comes back to goes on with what was spent in it."""
+    now = 1_790_000_000.0
+    limits = ShadowSettings(requests_per_day=2)
+    budget = ShadowBudget(lambda: limits, lambda *_: None, lambda: now)
+    budget.count_request()
+    budget.count_request()
+    found = []
+    for days in (400, -400, -1, 1):
+        now += days * DAY
+        found.append((budget.exhausted, budget.spent()[1].requests))
+    assert found == [(False, 0), (True, 2), (False, 0), (True, 2)]

@@ -59,7 +59,7 @@ async def test_the_model_is_asked_anew_and_the_world_is_not(assigned: StackName)
     async with live(asked, assigned) as made:
         served = await made.ask()
         assert served.wire == await undisturbed(assigned)
-        assert made.states == {"compared(different)": 1}
+        assert made.states == {"compared(own_answers)": 1}
         assert made.world.made == quiet.world.made
         assert made.router.shadows.budget.tokens == 30
         serving, shadow = made.runs
@@ -108,7 +108,7 @@ async def test_past_the_budget_shadows_are_dropped() -> None:
     async with live(asked, tokens=30) as made:
         for number in range(3):
             await made.ask(msgspec.structs.replace(CASE.body, message_id=f"m{number}"))
-        assert made.states == {"compared(different)": 1, "dropped(budget)": 2}
+        assert made.states == {"compared(own_answers)": 1, "dropped(budget)": 2}
     assert len(asked.calls) == 2
 
 

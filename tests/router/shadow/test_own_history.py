@@ -106,7 +106,7 @@ async def test_joined_in_the_middle_it_is_told_what_was_served_before() -> None:
     """A budget that is spent drops a turn; the next one's record says what it lacks."""
     async with talking(free(tokens=60)) as house:
         session = await talk(house, 3)
-        assert house.states == {"compared(different)": 2, "dropped(budget)": 1}
+        assert house.states == {"compared(own_answers)": 2, "dropped(budget)": 1}
         house.settings = with_budget(house, 10_000)
         await say(house, session)
         assert shadows(house)[-1].history == OwnHistory(own=2, other=2, served=1)

@@ -295,8 +295,8 @@ async def test_a_full_queue_drops_and_never_waits() -> None:
     async with both("legacy", FLOWS["legacy"], slow, shadow=100, queue=2) as made:
         await crowd(made, 7)
     assert made.states == {"compared(equal)": 2, "dropped(queue_full)": 5}
-    told = sorted((len(batch), batch[0].shadow) for batch in made.captured.batches)
-    assert told == [(1, "dropped")] * 5 + [(2, "due")] * 2
+    told = sorted((b[0].shadow, b[0].shadow_reason, len(b)) for b in made.captured.batches)
+    assert told == [("dropped", "queue_full", 1)] * 5 + [("due", "", 2)] * 2
 
 
 async def test_a_shadow_that_hangs_holds_up_the_others_no_longer_than_its_time() -> None:

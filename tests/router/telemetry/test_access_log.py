@@ -88,12 +88,8 @@ class Broken:
         raise ZeroDivisionError
 
 
-@pytest.mark.parametrize(
-    ("assigned", "words"),
-    [("graph", "graph chat crashed"), ("legacy", "graph chat crashed")],
-    ids=["serving", "shadow"],
-)
-async def test_what_a_stack_says_is_of_its_exchange(assigned: StackName, words: str) -> None:
+@pytest.mark.parametrize("assigned", ["graph", "legacy"], ids=["serving", "shadow"])
+async def test_what_a_stack_says_is_of_its_exchange(assigned: StackName) -> None:
     """Its task inherits no context; of two at a time each has its own."""
     crashing = after(FLOWS["graph"], 3, crash)
     rules = Rules(assigned=assigned, shadow=100, stand_in=False)
@@ -102,7 +98,7 @@ async def test_what_a_stack_says_is_of_its_exchange(assigned: StackName, words: 
             served = await asyncio.gather(
                 made.client(CASE.body), made.client(ChatRequest(message_id="n", content="hi"))
             )
-    assert sorted(lines.exchanges(words)) == sorted(one.exchange for one in served)
+    assert sorted(lines.exchanges("run failed")) == sorted(one.exchange for one in served)
 
 
 async def test_what_a_call_says_is_of_its_exchange() -> None:
@@ -113,7 +109,11 @@ async def test_what_a_call_says_is_of_its_exchange() -> None:
             served = await made.ask()
     exchange = served.exchange
     assert set(lines.exchanges("adapter of conversations.")) == {exchange}
-    assert lines.exchanges(f"chat exchange {exchange} failed") == [exchange]
+    assert lines.exchanges("run failed") == [exchange] * 2
+    assert [(one["role"], one["blame"]) for one in lines.failures] == [
+        ("serving", "world"),
+        ("shadow", "world"),
+    ]
 
 
 async def test_what_nobody_is_served_by_is_of_no_exchange() -> None:

@@ -85,11 +85,13 @@ async def test_counters_grow_by_what_has_come() -> None:
             await made.ask(qa="nonsense")
             panel.captures = CaptureCounts(written=10 * turn, dropped={"disk": turn})
             refused[0] = turn
+            made.router.shadows.requests["chat", "graph", "completed"] += 1
             panel.metrics.copy()
             panel.metrics.copy()
             assert panel[i.LEDGER] == {("chat", "compared", "equal"): turn}
             assert panel[i.CAPTURES_WRITTEN] == {(): 10 * turn}
             assert panel[i.CAPTURES_DROPPED] == {("disk",): turn}
+            assert panel[i.SHADOW_REQUESTS] == {("chat", "graph", "completed"): turn}
             assert panel[i.QA_IGNORED] == panel[i.EDITS_REFUSED] == {(): turn}
 
 

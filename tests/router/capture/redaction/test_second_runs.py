@@ -43,9 +43,9 @@ def apart(
 ) -> tuple[RunRecord, RunRecord]:
     """Redact one after the other, as the router writes them."""
     redactor, values = redactor or ex.redactor(), ExchangeValues()
-    (first,) = redactor.exchange([serving], ex.GROWING, values)
+    (first,) = redactor.exchange([serving], ex.GROWING, values=values)
     assert values.learned
-    (last,) = redactor.exchange([shadow], ex.GROWING, values)
+    (last,) = redactor.exchange([shadow], ex.GROWING, values=values)
     return first, last
 
 
@@ -89,11 +89,11 @@ def test_what_is_packed_at_once_knows_the_same(*, quick: bool) -> None:
     request = msgspec.structs.replace(serving.request, body=body)
     serving = msgspec.structs.replace(serving, request=request)
     redactor, values = ex.redactor(), ExchangeValues()
-    assert redactor.at_once([serving], ex.GROWING, values) is not None
+    assert redactor.at_once([serving], ex.GROWING, values=values) is not None
     assert values.learned
     shadow = second(["hello" if quick else NAME])
-    found = redactor.at_once([shadow], ex.GROWING, values)
+    found = redactor.at_once([shadow], ex.GROWING, values=values)
     assert (found is not None) == quick
-    (last,) = found or redactor.exchange([shadow], ex.GROWING, values)
+    (last,) = found or redactor.exchange([shadow], ex.GROWING, values=values)
     assert last.redacted
     assert NAME not in ex.stored(last)
