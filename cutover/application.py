@@ -55,10 +55,11 @@ class GatewayKeyMissing(CutoverError):
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """The ASGI application, and the services behind it."""
+    """The ASGI application, the services behind it, and the watchdog of the loop, not yet on."""
 
     app: FastAPI
     services: Services
+    watchdog: Watchdog
 
 
 @asynccontextmanager
@@ -79,12 +80,10 @@ async def application(
     tokens = admin_tokens(first, environ, host)
     async with AsyncExitStack() as stack:
         services = await stack.enter_async_context(open_services(current, environ, stacks, workers))
-        limit = first.limits.loop_seconds
-        watchdog = Watchdog(limit or math.inf)
-        if limit:
-            stack.enter_context(watchdog.watching())
+        watchdog = Watchdog(first.limits.loop_seconds or math.inf)
         history = None
         if watched is not None:
+            watched.started = first  # a worker that is replaced starts later than the supervisor
             watched.on_change(_ModelUpdater(services, environ))
             history = await follow_history(watched, environ, services.faults, stack)
             if history is not None and services.router.assigner.flags is not None:
@@ -112,7 +111,7 @@ async def application(
         gateway = open_gateway(services, environ, host, workers.neighbours)
         if gateway is not None:
             add_gateway(app, gateway)
-        yield Application(app, services)
+        yield Application(app, services, watchdog)
 
 
 def in_force(watched: SettingsWatcher | None) -> Callable[[], Settings]:
@@ -139,6 +138,7 @@ def _faults(
         **services.stores,
     }
     current = {part: getattr(source, "fault", None) for part, source in sources.items()}
+    current["restart"] = watched.restart if watched is not None else None
     return services.faults | {part: fault for part, fault in current.items() if fault}
 
 
@@ -162,7 +162,7 @@ class _ModelUpdater:
             log.error("models stay as they are: %s", error)
             services.faults["models"] = str(error)
             return
-        services.faults.update(model_faults(entries, settings))
+        services.faults.update(model_faults(entries, settings, services.router.local_flows))
         for registry in (services.models, services.shadow_model.registry):
             registry.put(entries)
             task = asyncio.get_running_loop().create_task(registry.close_unwanted())

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from shutil import which
-from typing import Any
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
+
+import msgspec
+from yarl import URL
 
 from contract.errors import CutoverError, EffectFailed
 from contract.flows.declared import DeclaredFlow
+from contract.wire import NO_JSON
 from contract.workers import WorkerCall
 from cutover.flows import flows_of
 from cutover.own_modules import refuse_hidden
@@ -26,7 +30,7 @@ from cutover.stores import (
     conversations_token,
     pause_encryption,
 )
-from cutover.wiring.addresses import checkpoints_address
+from cutover.wiring.addresses import checkpoints_address, store_addresses
 from cutover.wiring.composition import model_faults, unsearchable
 from cutover.wiring.models import embedding_entry, local_embedder, model_entries
 from cutover.wiring.stacks import StackNotLoaded, load_stack, places, prompt_folders
@@ -39,7 +43,7 @@ from effects.stores import HealthCheck, HttpConversations, Plaintext
 from effects.stores.http import NO_MESSAGE
 from effects.tools import python_tools, reserved_names
 from router.config.addresses import AUTO, read_secret, resolve_address
-from router.config.capabilities import powers_of
+from router.config.capabilities import is_offered, powers_of
 from router.config.schema import (
     EmbeddingSettings,
     McpServerSettings,
@@ -47,7 +51,7 @@ from router.config.schema import (
     Settings,
     WorkerSettings,
 )
-from router.remote import endpoint_url
+from router.remote import Client, ConnectTimedOut, ResponseLost, Unreachable, endpoint_url
 from router.stack import StackName
 
 CONNECT_SECONDS = 2.0
@@ -55,7 +59,34 @@ CONNECT_SECONDS = 2.0
 
 _PORTS = {"http": 80, "https": 443, "redis": 6379, "rediss": 6379, "postgresql": 5432}
 _FULL_TEXT = "full text"
+_MOST_BYTES = 1 << 20
 _MUTE = "[stores] memory cannot be asked whether it keeps vectors"
+_OF_BUILT_IN_FLOWS: Final = frozenset(
+    {
+        *(
+            f"stores.{name}"
+            for name in ("conversations", "memory", "pauses", "audit", "locks", "checkpoints")
+        ),
+        "recall",
+        "pauses",
+    }
+)
+"""Parts that only built-in flows use."""
+
+
+class _Readiness(msgspec.Struct):
+    """What `/readyz` reports."""
+
+    faults: dict[str, str]
+
+
+_readiness = msgspec.json.Decoder(_Readiness)
+
+
+class Note(str):
+    """Details of a part that are no fault, and no good news either."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +97,13 @@ class PartCheck:
     ok: bool
     detail: str
 
+    @property
+    def word(self) -> Literal["good", "note", "missing"]:
+        """What to call the result."""
+        if not self.ok:
+            return "missing"
+        return "note" if isinstance(self.detail, Note) else "good"
+
 
 class PartMissing(CutoverError):
     """A part of a set-up is not as it should be."""
@@ -75,7 +113,11 @@ class PartMissing(CutoverError):
 
 
 async def examine(settings: Settings, environ: Mapping[str, str]) -> list[PartCheck]:
-    """Check everything a router would use."""
+    """Check everything a router would use.
+
+    What only built-in flows use is left out where none is offered and it is no fault: the router
+    opens these stores at its start, whatever it serves.
+    """
     variables = {
         "server.qa_key_env": settings.server.qa_key_env,
         "gateway.key_env": settings.gateway.key_env,
@@ -93,7 +135,7 @@ async def examine(settings: Settings, environ: Mapping[str, str]) -> list[PartCh
         },
         **{
             f"stores.{name}": _store(name, at, environ, settings)
-            for name, at in _stores(settings).items()
+            for name, at in _stores(settings, environ).items()
         },
         "recall": _recall(settings, environ),
         **{
@@ -112,10 +154,16 @@ async def examine(settings: Settings, environ: Mapping[str, str]) -> list[PartCh
         **({"workers": _workers(settings.workers, environ)} if settings.workers.configured else {}),
         "pauses": _pauses(settings, environ),
         "captures": _captures(settings),
+        "router": _router(settings),
     }
     if not settings.captures.pseudonym_key_env:  # otherwise its variable is among the secrets
         checks["pseudonyms"] = _pseudonyms(settings, environ)
-    return list(await asyncio.gather(*(check_part(*check) for check in checks.items())))
+    found = await asyncio.gather(*(check_part(*check) for check in checks.items()))
+    built_in = any(
+        flow.declared is None and is_offered(name, settings)
+        for name, flow in settings.flows.items()
+    )
+    return [one for one in found if built_in or not one.ok or one.part not in _OF_BUILT_IN_FLOWS]
 
 
 async def check_part(part: str, check: Awaitable[str]) -> PartCheck:
@@ -132,7 +180,8 @@ def describe_declared(flow: DeclaredFlow) -> str:
     ends = f"ends with {' or '.join(file.terminal)}" if file.terminal else "ends with its stream"
     broken = "in failure frames" if file.failure else "with its connection, no failure is declared"
     routed = next(iter(flow.route_keys.values()), "the whole body")
-    return f"declared: {file.framing}, {ends}; broken, it ends {broken}; routed by {routed}"
+    other = f"; graph streams {flow.graph_dialect.name}" if flow.graph_dialect else ""
+    return f"declared: {file.framing}, {ends}; broken, it ends {broken}; routed by {routed}{other}"
 
 
 def stacks_without(flow: str, settings: Settings) -> list[StackName]:
@@ -171,8 +220,12 @@ def _are(things: Sequence[str]) -> str:
     return "is" if len(things) == 1 else "are"
 
 
-def _stores(settings: Settings) -> dict[str, str]:
+def _stores(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     stores = settings.stores
+    decided = {"locks": stores.locks, "pins": stores.pins}
+    with suppress(CutoverError):  # the store that is at fault has a line of its own
+        addresses = store_addresses(settings, environ, settings.server.workers)
+        decided |= {name: getattr(addresses, name) for name, at in decided.items() if at == AUTO}
     audit = stores.pauses if stores.audit == AUTO else stores.audit
     checkpoints = stores.checkpoints
     if checkpoints == AUTO:
@@ -181,7 +234,7 @@ def _stores(settings: Settings) -> dict[str, str]:
         checkpoints = (
             stores.conversations if named else checkpoints_address(stores.conversations, AUTO)
         )
-    return stores.model_dump() | {"audit": audit, "checkpoints": checkpoints}
+    return stores.model_dump() | decided | {"audit": audit, "checkpoints": checkpoints}
 
 
 async def _store(what: str, place: str, environ: Mapping[str, str], settings: Settings) -> str:
@@ -241,7 +294,7 @@ async def describe_recall(settings: Settings, environ: Mapping[str, str]) -> str
     """Return by what the memory searches; raises `CutoverError` if not by what is configured."""
     section = settings.embeddings
     if not (section.local or section.base_url):
-        return f"{_FULL_TEXT}: [embeddings] names no model"
+        return Note(f"{_FULL_TEXT}: [embeddings] names no model")
     try:
         made_by = _embedder(section, environ)
         where = resolve_address(settings.stores.memory, environ)
@@ -382,7 +435,9 @@ def _missing_folders(section: WorkerSettings) -> list[tuple[str, str]]:
 
 async def _models(settings: Settings, environ: Mapping[str, str]) -> str:
     entries = model_entries(settings, environ)
-    if faults := model_faults(entries, settings):
+    local = [name for name, at in places(settings.stacks).items() if isinstance(at, str)]
+    flows = {name for name in settings.flows if set(local) - set(stacks_without(name, settings))}
+    if faults := model_faults(entries, settings, flows):
         raise PartMissing(faults["models"])
     return ", ".join(entry.model_id for entry in entries)
 
@@ -392,9 +447,9 @@ async def _tokens(settings: Settings, environ: Mapping[str, str]) -> str:
     entries = model_entries(settings, environ)
     exact = ", ".join(entry.model_id for entry in entries if encoding_of(entry.model))
     if not exact:
-        return "estimated: no tokenizer is known for any model"
+        return Note("estimated: no tokenizer is known for any model")
     if not tokenizers_installed():
-        return f"estimated, also for {exact}: the extra 'tokens' is not installed"
+        return Note(f"estimated, also for {exact}: the extra 'tokens' is not installed")
     return f"counted exactly for {exact}"
 
 
@@ -407,7 +462,7 @@ async def _pauses(settings: Settings, environ: Mapping[str, str]) -> str:
     """Check the encryption of pauses; that there is none is no fault."""
     section = settings.pauses
     if isinstance(pause_encryption(section, environ), Plaintext):
-        return "not encrypted: [pauses] key_env names no key"
+        return Note("not encrypted: [pauses] key_env names no key")
     plain = "refused" if section.strict else "read"
     return f"sealed by the first key in {section.key_env}; what was stored without one is {plain}"
 
@@ -420,7 +475,28 @@ async def _captures(settings: Settings) -> str:
 
 
 async def _pseudonyms(settings: Settings, environ: Mapping[str, str]) -> str:
-    return unsearchable(settings.captures, environ)
+    return Note(unsearchable(settings.captures, environ))
+
+
+async def _router(settings: Settings) -> str:
+    """Ask the router that runs on the configured address what it needs a restart for.
+
+    That there is none, or that a change waits for a restart, is no fault.
+    """
+    url = URL.build(scheme="http", host=settings.server.host, port=settings.server.port)
+    request = f"GET /readyz HTTP/1.1\r\nhost: {url.authority}\r\n\r\n".encode()
+    try:
+        async with (
+            asyncio.timeout(CONNECT_SECONDS),
+            aclosing(Client(url, CONNECT_SECONDS)) as client,
+        ):
+            response = await client.request(request)
+            faults = _readiness.decode(await response.read(_MOST_BYTES)).faults
+    except (ConnectTimedOut, Unreachable, ResponseLost, TimeoutError, *NO_JSON):
+        return Note(f"none runs at {url}")
+    if waits := faults.get("restart"):
+        return Note(f"{url}: {waits}")
+    return f"{url}: no change waits for a restart"
 
 
 def _writable(folder: Path, detail: str) -> str:

@@ -14,6 +14,7 @@ import msgspec
 from contract.flow import SESSION, USER
 from contract.wire import Dialect
 from cutover.recognition import Recognised
+from router.config.schema import SHADOW_SAFE
 from router.stack import StackName
 
 MOST_EXAMPLE_BYTES = 4_096
@@ -43,8 +44,8 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 class FirstConfiguration:
     """What a first `cutover.toml` says: the flow, the two services, and what was found.
 
-    `found` are the dialects by stack; both are that of the old service where one reads both.
-    `example` is "" where the request is not to be written into the file.
+    `found` are the dialects by stack, which are the `same` where that of the old service reads
+    both. `example` is "" where the request is not to be written into the file.
     """
 
     name: str
@@ -54,6 +55,7 @@ class FirstConfiguration:
     route_keys: Mapping[str, str]
     example: str
     shadow_safe: bool
+    same: bool = True
 
     def text(self) -> str:
         """Return the file."""
@@ -72,31 +74,41 @@ class FirstConfiguration:
         if told := self.found[stack].media_type:
             yield f"media_types = {toml([told])}  # as its streams are called"
         if stack == "graph":
-            declared = "shadow_safe = true  # declared: called with x-cutover-role: shadow, "
+            yield from _comment(f"declared: {SHADOW_SAFE}", "# ")
             mark = "" if self.shadow_safe else "# "
-            yield f"{mark}{declared}it does nothing that lasts and matters"
+            yield f"{mark}shadow_safe = true"
 
     def _flow(self) -> Iterator[str]:
-        found = self.found["legacy"]
+        formats = {"dialect": self.found["legacy"]}
+        if not self.same:
+            formats["graph_dialect"] = self.found["graph"]
         yield f"[flows.{self.name}]"
         yield f"path = {toml(self.path)}"
-        if found.name:
-            yield f"dialect = {toml(found.name)}"
+        for key, found in formats.items():
+            if found.name:
+                about = "  # mirrored and compared; clients get dialect" if key != "dialect" else ""
+                yield f"{key} = {toml(found.name)}{about}"
         if self.route_keys:
             yield f"route_keys = {toml(self.route_keys)}"
+        if SESSION in self.route_keys:
+            yield 'history = "own"  # "shared" if both read conversations from one store'
         if self.example:
             yield f"example = {toml(self.example)}  # for doctor --probe"
         yield f"enable_langgraph = {toml(self.shadow_safe)}"
         yield "langgraph_percent = 0.0  # everything to legacy"
         mark = "" if self.shadow_safe else "# "
         yield f"{mark}shadow_percent = 100.0  # all of it mirrored to graph"
-        if not found.name:
-            yield ""
-            for doubt in found.doubts:
-                yield from textwrap.wrap(
-                    doubt, _WIDTH, initial_indent="# ? ", subsequent_indent="#   "
-                )
-            yield from _tables(f"flows.{self.name}.dialect", dialect_table(found.dialect))
+        for key, found in formats.items():
+            if not found.name:
+                yield ""
+                for doubt in found.doubts:
+                    yield from _comment(doubt, "# ? ")
+                yield from _tables(f"flows.{self.name}.{key}", dialect_table(found.dialect))
+
+
+def _comment(text: str, mark: str) -> list[str]:
+    indent = f"#{' ' * (len(mark) - 1)}"
+    return textwrap.wrap(text, _WIDTH, initial_indent=mark, subsequent_indent=indent)
 
 
 def dialect_table(dialect: Dialect) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import get_args
 
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
-from cutover.flows import SPECS, flows_of
+from contract.flows import SPECS
+from cutover.flows import flows_of
 from cutover.probe import NoAnswer, ProbeRequest, ask
 from cutover.recognition import NoStream, Recognised, read_as, recognise
 from router.config.capabilities import Capabilities, capabilities_of
@@ -36,7 +37,7 @@ class WhichFlow(CutoverError):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one service answered; `fits` is whether that is a stream of the flow's dialect."""
+    """What one service answered; `fits` is whether that is a stream of its dialect there."""
 
     stack: StackName
     found: Found
@@ -87,8 +88,8 @@ def requests_for(
 
 
 async def see(stack: StackName, name: str, settings: Settings, request: ProbeRequest) -> Seen:
-    """Ask one service for a flow, and hold its answer against the flow's dialect."""
-    spec, address = flows_of(settings)[name], _address(stack, name, settings)
+    """Ask one service for a flow, and hold its answer against its dialect there."""
+    spec, address = flows_of(settings)[name].sent_by(stack), _address(stack, name, settings)
     if address is None:
         raise AssertionError
     try:
@@ -115,7 +116,7 @@ def promises_of(name: str, settings: Settings, seen: Mapping[StackName, Seen]) -
 def _promise(kind: str, able: Capabilities, served: Seen, other: Seen) -> Promise:
     wrong = [one.stack for one in (served, other) if not one.fits]
     if wrong:
-        why = f"{' and '.join(wrong)} did not answer in the flow's format"
+        why = f"{' and '.join(wrong)} did not answer in the configured format"
         return Promise(kind, able.served, holds=False, why=why)
     mute = [
         one.stack
@@ -129,8 +130,8 @@ def _promise(kind: str, able: Capabilities, served: Seen, other: Seen) -> Promis
         "fallback": f"{other.stack} answers in the format that clients of {served.stack} read",
         "takeover": "both have a text at the place that the dialect names; that it is the same, "
         "with the same answers of the model, is what resumable promises",
-        "shadow": f"{other.stack} answers a shadow's request; that nothing lasting comes of it is "
-        "what shadow_safe promises, and no request shows",
+        "shadow": f"{other.stack} answers a shadow's request; no request shows that shadow_safe is "
+        "true of it",
     }
     return Promise(kind, able.served, holds=True, why=seen[kind])
 

@@ -1,26 +1,19 @@
-"""The flows of this deployment, and the configuration that declares further ones."""
+"""The flows of this deployment, the configuration that declares more, and what does not count."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
+from compare.rules import NO_RULES, Rules, read_rules
 from contract.flow import FlowSpec
-from contract.flows.chat import CHAT
-from contract.flows.companion import COMPANION
+from contract.flows import SPECS
 from contract.flows.declared import DeclaredFlow
-from contract.flows.ops import OPS
-from contract.flows.pipeline import PIPELINE
-from contract.flows.session import SESSION
 from router.config.loader import configured_flows, load_settings, parse_settings
 from router.config.schema import Settings
 
-SPECS: Mapping[str, FlowSpec] = {
-    spec.name: spec for spec in (CHAT, COMPANION, OPS, PIPELINE, SESSION)
-}
-"""The built-in flows."""
-
 DEFAULT_CONFIG = Path("cutover.toml")
+RULES = Path("diff.toml")
 
 
 def settings_at(config: Path | None) -> Settings:
@@ -46,6 +39,15 @@ def declared_at(config: Path | None, name: str) -> DeclaredFlow | None:
     """
     flow = settings_at(config).flows.get(name) if name not in SPECS else None
     return None if flow is None else flow.declared
+
+
+def rules_at(path: Path | None, settings: Settings) -> Rules:
+    """Read what does not count: from a file, else the one that the configuration names.
+
+    Without either, from `diff.toml` if it is there. Raises `DeclarationRefused`.
+    """
+    path = path or (Path(settings.shadow.rules) if settings.shadow.rules else None)
+    return NO_RULES if path is None and not RULES.exists() else read_rules(path or RULES)
 
 
 def flows_of(settings: Settings) -> dict[str, FlowSpec]:

@@ -5,8 +5,15 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from contract.errors import CutoverError
+
+PACKAGES: Final = (
+    *("compare", "contract", "cutover", "effects", "evidence", "graph_impl", "legacy"),
+    *("loadtests", "router", "rules"),
+)
+"""The packages of this distribution."""
 
 
 class ModuleHidden(CutoverError):
@@ -34,10 +41,20 @@ def append_working_directory() -> None:
 
 
 def refuse_hidden(name: str) -> None:
-    """Raise `ModuleHidden` where the working directory has a module that importing would miss."""
+    """Raise `ModuleHidden` where the working directory has a module that importing would miss.
+
+    That is the named one or, where that is found in the working directory and may import others of
+    it, one with the name of a package of ours.
+    """
     root = name.partition(":")[0].partition(".")[0]
+    if root and _in_working_directory(root) is not None:
+        for one in (root, *PACKAGES):
+            _refuse_hidden_root(one)
+
+
+def _refuse_hidden_root(root: str) -> None:
     own = _in_working_directory(root)
-    found = find_spec(root) if own is not None and root else None
+    found = find_spec(root) if own is not None else None
     if own is None or found is None:
         return
     origins = [found.origin] if found.has_location else found.submodule_search_locations or ()

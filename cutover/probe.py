@@ -35,6 +35,8 @@ SECONDS = 30.0
 """How long an answer may take, unless the user says otherwise."""
 
 _ADDRESS = "is the address right, and can this machine reach it?"
+_UNKNOWN_AUTHORITY = {18, 19, 20, 21}
+"""OpenSSL's codes of certificates that are signed by themselves, or by an unknown authority."""
 _USUAL: Headers = ((b"content-type", b"application/json"), (b"accept", b"*/*"))
 _OWN = ("x-cutover-", "content-length", "host", "transfer-encoding")
 
@@ -75,7 +77,12 @@ def text_in(given: str) -> str:
     """Return the text of a request, which is given itself or by its file; raises `CutoverError`."""
     if given.lstrip().startswith(("{", "[")):
         return given
-    return decode_text(Path(given).read_bytes(), given)
+    try:
+        return decode_text(Path(given).read_bytes(), given)
+    except OSError as error:
+        why = (error.strerror or type(error).__name__).lower()
+        message = f"the body {given!r}: {why}; a file is due, or JSON that clients send: '{{…}}'"
+        raise BodyRefused(message) from error
 
 
 def body_of(text: str) -> bytes:
@@ -126,7 +133,8 @@ async def ask(address: RemoteStackSettings, url: URL, request: ProbeRequest) -> 
             raise NoAnswer(place, why, "is the model slow? --seconds allows more") from error
         except ConnectTimedOut as error:
             why = f"no connection within {address.connect_seconds:g} s"
-            raise NoAnswer(place, why, _ADDRESS) from error
+            tls = f"{_ADDRESS} Is it https://?" if url.scheme == "https" else _ADDRESS
+            raise NoAnswer(place, why, tls) from error
         except Unreachable as error:
             raise NoAnswer(place, *_why_unreachable(url, error.__cause__)) from error
         except ResponseLost as error:
@@ -185,7 +193,12 @@ def _why_unreachable(url: URL, error: BaseException | None) -> tuple[str, str]:
     match error:
         case ssl.SSLCertVerificationError():
             why = f"its certificate is not trusted: {error.verify_message}"
-            return why, "SSL_CERT_FILE names the file of an authority of your own"
+            if error.verify_code not in _UNKNOWN_AUTHORITY:
+                return why, "it needs a certificate that is valid for this host, and now"
+            return why, (
+                "SSL_CERT_FILE=FILE, set for this command and for cutover serve, names the "
+                "certificate of an authority of your own"
+            )
         case ssl.SSLError():
             return f"{place} does not speak TLS", "is it http://, and not https://?"
         case gaierror():

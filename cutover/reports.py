@@ -12,24 +12,25 @@ from typing import TypeVar
 from compare.captures import Question, compare_captures
 from compare.input.recordings import Recordings
 from compare.input.segments import find_segments
-from compare.layers.frames import Chunking
+from compare.input.selection import EVERYTHING, Selection, selection_of
 from compare.layers.prompt_sources import PromptMap, read_prompt_map
+from compare.noise import Noise
 from compare.recordings import PlainQuestion, compare_recordings
 from compare.report import Report, markdown, page, report_of
 from compare.report.document import encode_report, with_unknown_flows
-from compare.rules import NO_RULES, Rules, read_rules
+from compare.rules import NO_RULES, Rules
 from compare.streams.dialects import RecordedDialect, find_dialect
 from compare.tally import Tally
 from compare.waivers import NO_WAIVERS, Waivers, read_waivers
+from contract.equality import Chunking
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
+from contract.flows import SPECS
 from contract.wire import built_in
-from cutover.flows import SPECS
 from effects.files import write_whole
 
 T = TypeVar("T")
 
-RULES = Path("diff.toml")
 WAIVERS = Path("waivers.toml")
 PROMPT_MAP = Path("prompts.map.json")
 _STREAM_SIDES = 2
@@ -64,6 +65,16 @@ class NoiseMisplaced(CutoverError):
         super().__init__("noise is measured in captures: one place of them, and no dialect")
 
 
+class SelectionMisplaced(CutoverError):
+    """Exchanges are to be selected where there are no captures."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "--since, --until and --configuration select from captures: one place of them, and no "
+            "--dialect"
+        )
+
+
 class TwoSidesDue(CutoverError):
     """Plain streams are to be compared, but not two of them."""
 
@@ -84,6 +95,7 @@ class CaptureComparison:
     waivers: Waivers = NO_WAIVERS
     processes: int | None = None
     known: Mapping[str, FlowSpec] = field(default_factory=lambda: SPECS)
+    selection: Selection = EVERYTHING
 
     @property
     def flows(self) -> frozenset[str]:
@@ -97,7 +109,7 @@ class CaptureComparison:
 
     def tally(self, on_bytes: Callable[[int], None]) -> Tally:
         """Compare; raises `CapturesUnreadable` and `WorkerLost`."""
-        question = Question(self.known, self.chunking, self.rules)
+        question = Question(self.known, self.chunking, self.rules, self.selection)
         return compare_captures(self.captures, question, on_bytes, self.processes)
 
 
@@ -151,16 +163,11 @@ def known_flows(flows: Mapping[str, FlowSpec]) -> frozenset[str]:
     return frozenset({*flows, *built_in()})
 
 
-def report_on(comparison: Comparison, tally: Tally) -> Report:
+def report_on(comparison: Comparison, tally: Tally, noise: Noise | None = None) -> Report:
     """Return the report on what was compared; it names rules and waivers for unknown flows."""
     rules, waivers = comparison.rules, comparison.waivers
-    report = report_of(tally, comparison.captures, comparison.chunking, rules, waivers)
+    report = report_of(tally, comparison.captures, comparison.chunking, rules, waivers, noise)
     return with_unknown_flows(report, rules, waivers, comparison.flows)
-
-
-def rules_at(path: Path | None) -> Rules:
-    """Read the rules of a file, by default `diff.toml` if it exists; raises a refusal."""
-    return _read(path, RULES, read_rules, NO_RULES)
 
 
 def waivers_at(path: Path | None) -> Waivers:
@@ -175,6 +182,15 @@ def prompt_map_at(path: Path | None) -> PromptMap:
 
 def _read(path: Path | None, default: Path, read: Callable[[Path], T], absent: T) -> T:
     return absent if path is None and not default.exists() else read(path or default)
+
+
+def selection_at(since: str, until: str, configuration: str) -> Selection:
+    """Read which exchanges to compare; durations count back from now.
+
+    Raises `MomentRefused` and `SpanRefused`.
+    """
+    now = int(datetime.now(UTC).timestamp() * 1_000_000)
+    return selection_of(since, until, configuration, now)
 
 
 def this_day() -> date:

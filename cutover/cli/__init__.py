@@ -76,6 +76,7 @@ COMMANDS: Mapping[str, _Place] = {
         "rollback:rollback",
         "Send everything of a flow to legacy: enable_langgraph = false, in force within a second.",
     ),
+    "pins": _Place("pins:pins", "Show which stacks conversations are pinned to, and release them."),
     "graph": _Place(
         "graph:graph",
         "Print the steps of a flow, with the targets of every conditional edge.",

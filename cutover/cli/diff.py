@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import DownloadColumn, ProgressColumn, TimeRemainingColumn
 from rich.table import Table
 
+from compare.input.selection import EVERYTHING
 from compare.noise import read_noise
 from compare.report import Report
 from compare.report.changes import (
@@ -23,13 +24,14 @@ from compare.report.changes import (
     changes_markdown,
     read_report,
 )
-from compare.report.document import with_noise, with_sources
+from compare.report.document import with_sources
 from compare.report.formats import percent
 from compare.report.glimpse import cluster_glimpse
+from compare.tally import Tally
 from compare.verdict import Label
 from contract.errors import visible
 from cutover.cli.terminal import bar, print_outcome, print_written, refusals, tables
-from cutover.flows import flows_at
+from cutover.flows import flows_of, rules_at, settings_at
 from cutover.reports import (
     CaptureComparison,
     Comparison,
@@ -37,10 +39,11 @@ from cutover.reports import (
     NoiseMisplaced,
     NoPlaceForReport,
     PlacesMisread,
+    SelectionMisplaced,
     StreamComparison,
     prompt_map_at,
     report_on,
-    rules_at,
+    selection_at,
     waivers_at,
     write_report,
 )
@@ -115,7 +118,10 @@ _Formats = Annotated[
     list[Format] | None, typer.Option("--format", help="Repeat for several; default: all.")
 ]
 _RuleFile = Annotated[
-    Path | None, typer.Option(help="What does not count; default: diff.toml, if it is there.")
+    Path | None,
+    typer.Option(
+        help="What does not count; default: that of [shadow] rules, else diff.toml if it is there."
+    ),
 ]
 _WaiverFile = Annotated[
     Path | None, typer.Option(help="What is accepted; default: waivers.toml, if it is there.")
@@ -152,6 +158,26 @@ _PromptMap = Annotated[
     ),
 ]
 
+_Since = Annotated[
+    str,
+    typer.Option(
+        metavar="WHEN",
+        help="Only exchanges that began then or later: an ISO time with its zone, or a duration "
+        "such as 90m, 2h or 7d before now.",
+    ),
+]
+_Until = Annotated[
+    str, typer.Option(metavar="WHEN", help="Only exchanges that began before; as --since.")
+]
+_Configuration = Annotated[
+    str,
+    typer.Option(
+        metavar="VERSION",
+        help="Only exchanges recorded under this version of the configuration, as the router's log "
+        "and the records show it (`config`).",
+    ),
+]
+
 
 def diff(
     places: _Places,
@@ -165,6 +191,9 @@ def diff(
     noise: _Again = None,
     config: _Config = None,
     prompts: _PromptMap = None,
+    since: _Since = "",
+    until: _Until = "",
+    configuration: _Configuration = "",
 ) -> None:
     """Compare legacy and graph on captured exchanges, or one report with an older one.
 
@@ -177,42 +206,53 @@ def diff(
     with refusals(UNREADABLE):
         if noise and (dialect is not None or len(places) != 1):
             raise NoiseMisplaced
+        selection = selection_at(since, until, configuration)
+        if selection != EVERYTHING and (dialect is not None or len(places) != 1):
+            raise SelectionMisplaced
         if dialect is None and len(places) != 1:
             match list(map(Path, places)):
                 case [older, newer]:
                     raise typer.Exit(report_against(older, newer, out, tables()))
                 case _:
                     raise PlacesMisread(len(places))
-        accepted = rules_at(rules), waivers_at(waivers)
+        settings = settings_at(config)
+        accepted = rules_at(rules, settings), waivers_at(waivers)
         comparison: Comparison
         if dialect is not None:
             comparison = StreamComparison.of(places, dialect, chunking.value, *accepted)
         else:
-            known = flows_at(config)
-            comparison = CaptureComparison(places[0], chunking.value, *accepted, processes, known)
+            known = flows_of(settings)
+            comparison = CaptureComparison(
+                places[0], chunking.value, *accepted, processes, known, selection
+            )
         sources = prompt_map_at(prompts)
         if out is None:
             raise NoPlaceForReport
-        report = compared(comparison, console, DownloadColumn(), TimeRemainingColumn())
+        tally = tallied(comparison, console, DownloadColumn(), TimeRemainingColumn())
+        measured = None
         if noise:
             with console.status("measuring noise"):
-                report = with_noise(report, read_noise(places[0], tuple(noise), flows_at(config)))
-        report = with_sources(report, sources)
+                measured = read_noise(
+                    places[0], tuple(noise), flows_of(settings), selection=selection
+                )
+        report = with_sources(report_on(comparison, tally, measured), sources)
         _print(report, write_report(report, out, formats or list(Format)), tables())
     raise typer.Exit(status_of(report))
 
 
-def compared(comparison: Comparison, console: Console, *columns: ProgressColumn) -> Report:
-    """Compare under a progress bar that ends with these columns, and sum the pairs up."""
+def tallied(comparison: Comparison, console: Console, *columns: ProgressColumn) -> Tally:
+    """Compare under a progress bar that ends with these columns."""
     with bar(console, *columns) as shown:
         task = shown.add_task("comparing", total=comparison.size)
-        tally = comparison.tally(lambda count: shown.advance(task, count))
-    return report_on(comparison, tally)
+        return comparison.tally(lambda count: shown.advance(task, count))
 
 
 def status_of(report: Report) -> int:
     """Return the exit status: a pass is one only of captures that were read to the last line."""
-    return status_read(EXIT[report.verdict.label], report.counts)
+    status = EXIT[report.verdict.label]
+    if report.selection is not None and not report.counts.exchanges:
+        return status  # what was read is not selected; that says nothing of what could not be read
+    return status_read(status, report.counts)
 
 
 def status_read(status: int, counts: ReadCounts) -> int:
@@ -226,9 +266,17 @@ def status_read(status: int, counts: ReadCounts) -> int:
 def _print(report: Report, written: list[Path], console: Console) -> None:
     verdict = report.verdict
     print_outcome(verdict.sentence, COLOURS[verdict.label], verdict.reasons, console)
+    print_next(report, console)
     if report.clusters:
         console.print(_causes(report, values=console.width >= VALUES_FROM))
     print_written(written, console)
+
+
+def print_next(report: Report, console: Console) -> None:
+    """Print what to do next."""
+    if report.next_step is not None:
+        text = escape(visible(report.next_step.text))
+        console.print(f"  [bold]next:[/] {text}", highlight=False)
 
 
 def _causes(report: Report, *, values: bool) -> Table:
@@ -242,9 +290,12 @@ def _causes(report: Report, *, values: bool) -> Table:
             f"{cluster.title} (waived)" if cluster.waived else cluster.title,
             f"{cluster.flow} {cluster.path}",
         ]
+        seen = cluster_glimpse(cluster, GLIMPSED) or ()
+        sides = " → ".join("–" if it is None else it for it in seen)
         if values:
-            seen = cluster_glimpse(cluster, GLIMPSED) or ()
-            cells.append(" → ".join("–" if it is None else it for it in seen))
+            cells.append(sides)
+        elif sides:
+            cells[3] += f"\n{sides}"
         table.add_row(*(escape(visible(cell)) for cell in (*cells, cluster.id)))
     if len(report.clusters) > CLUSTERS_PRINTED:
         table.add_row("", "", "", f"… {len(report.clusters) - CLUSTERS_PRINTED:,} more")

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from contract.errors import CutoverError
+from contract.flow import SESSION
 from cutover.cli.findings import COLOURS, headline, lines_of, rung_lines
 from cutover.cli.terminal import refusals, tables
 from cutover.doctor import PartCheck, describe_declared, examine, stacks_without
@@ -26,6 +27,7 @@ from cutover.wiring.stacks import DEFAULTS
 from router.config.capabilities import (
     Capability,
     capabilities_of,
+    history_cost,
     is_offered,
     rungs_of,
     serving_stacks,
@@ -34,6 +36,7 @@ from router.config.schema import Settings
 
 MISUSED = 2
 _KINDS = ("fallback", "takeover", "shadow", "replay")
+_MARKS = {"good": "green", "note": "yellow", "missing": "red"}
 
 
 def doctor(
@@ -123,7 +126,7 @@ def _probe(name: str, settings: Settings, request: ProbeRequest | None, console:
 def _print(settings: Settings, checks: Sequence[PartCheck], console: Console) -> None:
     console.print(f"configuration {settings.version}", highlight=False)
     for check in checks:
-        mark = "[green]good   [/]" if check.ok else "[red]missing[/]"
+        mark = f"[{_MARKS[check.word]}]{check.word:<7}[/]"
         line = f"{mark} {escape(check.part)}: {escape(check.detail)}"
         console.print(line, highlight=False, soft_wrap=True)
     if len(DEFAULTS) == 1:
@@ -131,15 +134,9 @@ def _print(settings: Settings, checks: Sequence[PartCheck], console: Console) ->
         for name in settings.flows:
             console.print(f"\n{flows_of(settings)[name].path}, {name}: {left}", highlight=False)
         return
-    off = [name for name in settings.flows if _is_off(name, settings)]
     for name in settings.flows:
-        if name not in off:
+        if not _is_off(name, settings):
             _print_flow(name, settings, console)
-    if off:
-        console.print()
-    for name in off:
-        line = f"{flows_of(settings)[name].path}, {name}: not offered, no stack has it"
-        console.print(line, highlight=False)
 
 
 def _is_off(name: str, settings: Settings) -> bool:
@@ -156,11 +153,16 @@ def _print_flow(name: str, settings: Settings, console: Console) -> None:
     without = stacks_without(name, settings)
     for stack in set(without).intersection(serving_stacks(flow)):
         left = f"{stack} is to serve it, and does not have it"
-        console.print(escape(f"\n{path}, {name} ({flow.stage}): {left}"), highlight=False)
+        console.print(
+            escape(f"\n{path}, {name} (configured: {flow.stage}): {left}"), highlight=False
+        )
     for able in capabilities_of(name, settings, without):
-        title = f"\n{path}, {name} ({flow.stage}), served by {able.served}"
+        title = f"\n{path}, {name} (configured: {flow.stage}), served by {able.served}"
         console.print(escape(title), highlight=False)
         console.print(_table({kind: getattr(able, kind) for kind in _KINDS}))
+    cost = history_cost(name, settings) if SESSION in flows_of(settings)[name].route_keys else ""
+    if cost:
+        console.print(escape(f" conversations {cost}"), highlight=False, soft_wrap=True)
     if flow.declared is not None:
         line = f" {escape(describe_declared(flow.declared))}"
         console.print(line, highlight=False, soft_wrap=True)

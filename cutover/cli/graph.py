@@ -13,6 +13,7 @@ import typer
 
 from contract.errors import CutoverError
 from cutover.cli.terminal import refusals
+from cutover.own_modules import refuse_hidden
 from cutover.wiring.stacks import DEFAULTS, diagrams_of
 
 REFUSED = 2
@@ -58,6 +59,8 @@ def graph(
     A flow with several ways in has several diagrams. Exit 2: there is none, or no Graphviz.
     """
     with refusals(REFUSED):
+        if stack not in DEFAULTS:
+            refuse_hidden(stack)
         diagrams = diagrams_of(DEFAULTS.get(stack, stack), flow)  # type: ignore[call-overload]
         if written_as is DiagramFormat.MERMAID:
             typer.echo("\n".join(f"%% {title}\n{text}" for title, text in diagrams.items()))

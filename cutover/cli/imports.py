@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.progress import TextColumn, TimeRemainingColumn
 
 from contract.errors import CutoverError, visible
+from contract.flows import SPECS
 from contract.flows.session import SESSION
 from contract.stores import MemoryEntry, Turn
 from cutover.cli.terminal import bar, refusals
-from cutover.flows import DEFAULT_CONFIG, SPECS, settings_at
+from cutover.flows import DEFAULT_CONFIG, settings_at
 from cutover.imports import (
     THREAD_FIELDS,
     ImportTally,

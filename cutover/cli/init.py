@@ -16,7 +16,9 @@ from rich.console import Console
 from rich.markup import escape
 from yarl import URL
 
+from compare.streams.two_formats import common_parts
 from contract.errors import CutoverError, visible
+from contract.flows import SPECS
 from cutover.cli.findings import format_of, headline, lines_of, rung_lines
 from cutover.cli.terminal import refusals, tables
 from cutover.first_configuration import (
@@ -26,13 +28,13 @@ from cutover.first_configuration import (
     route_keys_in,
     toml,
 )
-from cutover.flows import DEFAULT_CONFIG, SPECS, flows_of
+from cutover.flows import DEFAULT_CONFIG, flows_of
 from cutover.probe import SECONDS, NoAnswer, ProbeRequest, ask, body_of, headers_of, text_in
 from cutover.recognition import Agreement, NoStream, Recognised, agree, recognise
 from effects.files import write_whole
 from router.config.capabilities import rungs_of
 from router.config.loader import parse_settings
-from router.config.schema import RemoteStackSettings, Settings
+from router.config.schema import SHADOW_SAFE, RemoteStackSettings, Settings
 from router.remote import endpoint_url
 from router.stack import StackName
 
@@ -82,8 +84,7 @@ _ShadowSafe = Annotated[
     bool,
     typer.Option(
         "--shadow-safe",
-        help="You declare: called with x-cutover-role: shadow, the new service does nothing that "
-        "lasts and matters. Requests are mirrored to it then.",
+        help=f"You declare of the new service: {SHADOW_SAFE}. Requests are mirrored to it then.",
     ),
 ]
 
@@ -191,8 +192,8 @@ def _request_lines(plan: _Plan, request: ProbeRequest) -> Iterator[str]:
     yield f"  {_shown(request.body.decode())}"
     yield ""
     yield (
-        "It costs what a request costs: models are called, and a service that does not know this "
-        "role stores what it stores."
+        "It costs what any request costs: models are called, and a service that does not look at "
+        "x-cutover-role stores what it always stores."
     )
 
 
@@ -226,9 +227,10 @@ def _write(
         path=plan.path,
         urls=plan.urls,
         found={"legacy": agreement.old, "graph": agreement.new},
+        same=agreement.same,
         route_keys=route_keys_in(request.value),
         example=msgspec.json.encode(request.value).decode() if short else "",
-        shadow_safe=shadow_safe and agreement.same,
+        shadow_safe=shadow_safe,
     )
     text = first.text()
     settings = parse_settings(text, str(config), SPECS)
@@ -247,18 +249,25 @@ def _written_lines(
         yield from (f"  [yellow]?[/] {_shown(note)}" for note in agreement.notes)
     else:
         old, new = format_of(agreement.old), format_of(agreement.new)
-        yield f"[yellow]two formats:[/] {old} and {new}. Streams are passed on, not translated:"
-        yield "  a client of the one cannot read the other, so neither stands in for the other"
-        yield f"  let the new service speak {old}, and run this again with --force"
+        parts = common_parts(agreement.old.dialect, agreement.new.dialect)
+        common = ", ".join([*parts, "failures", "ends"]).replace("tool_call", "tool calls")
+        yield f"[yellow]two formats:[/] {old} (old) and {new} (new). Their answers are compared in"
+        yield f"  what both can say: {common}"
+        yield "  Streams are passed on, not translated: clients of the old service cannot read the"
+        yield "  new one, so it serves none of them until it streams as the old one does"
     yield ""
     yield f"[green]written[/] {_shown(str(config))}"
     yield f"  flow {plan.name} at {plan.path}"
     for key, place in keys.items():
-        yield f"  {key} is {_shown(place)}"
+        yield f"  {key} is {_shown(place)} in the body"
     if not keys:
         yield "  [yellow]?[/] no id found in the body: requests are routed by a digest of it"
+    if flow.stage == "off":
+        yield "  [yellow]?[/] nothing is mirrored yet, so diff has nothing to compare: run this"
+        yield "    with --shadow-safe if, of the new service, this is true:"
+        yield f"    {SHADOW_SAFE}"
     if len(given.encode()) <= MOST_EXAMPLE_BYTES:
-        yield "  example is the request above, for doctor --probe: remove what is not for others"
+        yield "  example is the request above, for doctor --probe: remove what others may not see"
 
 
 def _curl(plan: _Plan, settings: Settings, request: ProbeRequest, body: str) -> str:

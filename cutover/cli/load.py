@@ -84,16 +84,26 @@ class MessagesDue(CutoverError):
     """There are no bundled messages for a flow."""
 
     def __init__(self, flow: str) -> None:
-        super().__init__(f"say what to ask the flow {flow!r}: --messages, a JSON object a line")
+        super().__init__(
+            f"say what to ask the flow {flow!r}: --messages, a JSON object a line, or "
+            f"[flows.{flow}] example"
+        )
 
 
-def bundled(flow: str, folder: Path) -> Path:
-    """Write the bundled messages of a flow to a file and return it; raises `MessagesDue`."""
-    if flow not in _BODIES:
-        raise MessagesDue(flow)
+def bundled(flow: str, folder: Path, example: str = "") -> Path:
+    """Write the bundled messages of a flow to a file and return it; raises `MessagesDue`.
+
+    Those of a flow that has none are its `example`.
+    """
     rows = msgspec.json.Decoder(dict[str, Any]).decode_lines(BUNDLED.read_bytes())
+    if flow in _BODIES:
+        rows = [*map(_BODIES[flow], rows)]
+    elif example:
+        rows = [msgspec.json.decode(example, type=dict[str, Any])]
+    else:
+        raise MessagesDue(flow)
     path = folder / "messages.jsonl"
-    path.write_bytes(msgspec.json.Encoder().encode_lines(map(_BODIES[flow], rows)))
+    path.write_bytes(msgspec.json.Encoder().encode_lines(rows))
     return path
 
 
@@ -256,7 +266,9 @@ def load(
     config: Annotated[
         Path | None, Option(help="Where the flow is declared; default: cutover.toml, if there.")
     ] = None,
-    messages: Annotated[Path | None, Option(help="Request bodies, JSONL; or bundled ones.")] = None,
+    messages: Annotated[
+        Path | None, Option(help="Request bodies, JSONL; or bundled ones, or the flow's example.")
+    ] = None,
     objective: Objectives,
     seed: Annotated[int, Option(help="Seed of order, arrivals and pauses.")] = 0,
     out: Folder = Path("build/load"),
@@ -271,11 +283,12 @@ def load(
     with refusals(REFUSED), TemporaryDirectory() as folder:
         declared = declared_at(config, flow)
         urls = legacy_url, graph_url
+        spec = flow_named(flow, declared)
         if not (url or any(urls)):
-            urls = configured_urls(settings_at(config), flow_named(flow, declared))
+            urls = configured_urls(settings_at(config), spec)
         plan = LoadPlan(
             targets=load_targets(url, urls, (header_legacy, header_graph), _secret(qa_key_env)),
-            messages=messages or bundled(flow_named(flow, declared).name, Path(folder)),
+            messages=messages or bundled(spec.name, Path(folder), spec.example),
             users=users,
             seconds=seconds,
             engine=engine,

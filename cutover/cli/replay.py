@@ -28,25 +28,26 @@ from cutover.cli.diff import (
     COLOURS,
     EXIT,
     UNREADABLE,
-    compared,
+    print_next,
     status_of,
     status_read,
+    tallied,
 )
 from cutover.cli.terminal import bar, print_outcome, print_written, refusals, tables
-from cutover.flows import settings_at
+from cutover.flows import rules_at, settings_at
 from cutover.replay import (
     Counts,
     PlayOptions,
     ReplayPlan,
     ReplayProgress,
-    Selection,
+    ReplaySelection,
     replay,
     sides_of,
 )
 from cutover.reports import (
     CaptureComparison,
     Format,
-    rules_at,
+    report_on,
     waivers_at,
     write_report,
 )
@@ -72,7 +73,9 @@ class AgainstChoice(StrEnum):
 
 
 _Captures = Annotated[str, typer.Argument(help="A folder, file or fsspec URL of captures.")]
-_StackName = Annotated[str, typer.Option(help="legacy, graph or package.module:FLOWS.")]
+_StackName = Annotated[
+    str, typer.Option(help="legacy or graph, as [stacks] names them, or package.module:FLOWS.")
+]
 _Out = Annotated[Path, typer.Option("--out", "-o", help="Where replays and report go.")]
 _Against = Annotated[
     AgainstChoice | None,
@@ -88,7 +91,9 @@ _Limit = Annotated[int | None, typer.Option(min=1, help="So many exchanges at mo
 _Only = Annotated[list[str] | None, typer.Option(help="This exchange only; repeat for several.")]
 _Config = Annotated[
     Path | None,
-    typer.Option(help="Folders of prompts, and which flows are declared; default: cutover.toml."),
+    typer.Option(
+        help="Stacks, their prompts, and which flows are declared; default: cutover.toml."
+    ),
 ]
 _NoReport = Annotated[bool, typer.Option("--no-report", help="Compare later.")]
 
@@ -126,13 +131,14 @@ def replay_captures(
                     stack,
                     against.value if against else None,
                     prompt_folders(settings),
+                    settings.stacks,
                 ),
                 PlayOptions(pace.value, seconds, declared),
-                Selection(frozenset(only or ()), limit),
+                ReplaySelection(frozenset(only or ()), limit),
                 processes,
             )
             counts = _replayed(plan, console)
-            accepted = rules_at(None), waivers_at(None)
+            accepted = rules_at(None, settings), waivers_at(None)
             wanted = counts.replayed and not no_report
             report = _compared(plan, *accepted, console) if wanted else None
     except KeyboardInterrupt:
@@ -162,7 +168,7 @@ def _replayed(plan: ReplayPlan, console: Console) -> Counts:
 def _compared(plan: ReplayPlan, rules: Rules, waivers: Waivers, console: Console) -> Report:
     processes = max(1, plan.processes)
     comparison = CaptureComparison(str(plan.out), "ignore", rules, waivers, processes)
-    report = compared(comparison, console, *_columns())
+    report = report_on(comparison, tallied(comparison, console, *_columns()))
     write_report(report, plan.out / REPORT, list(Format))
     return report
 
@@ -189,6 +195,8 @@ def _print(
     if label == "incomplete":
         headline = NOT_ENOUGH
     print_outcome(headline, COLOURS[label], reasons, console)
+    if report is not None and report.verdict.label == label:
+        print_next(report, console)
     console.print(_table(counts))
     for cluster in report.clusters[:CLUSTERS_PRINTED] if report is not None else ():
         place = f"{cluster.flow} {cluster.path}"

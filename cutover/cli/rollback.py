@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import logging
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from contract.errors import CutoverError
-from cutover.cli.terminal import refusals
-from cutover.flows import DEFAULT_CONFIG, SPECS
+from contract.flows import SPECS
+from cutover.cli.terminal import refusals, terminal_user
+from cutover.flows import DEFAULT_CONFIG
+from cutover.pins import reaching_pins
 from cutover.wiring.history import opening
 from cutover.wiring.stacks import DEFAULTS
 from router.admin.audit import Change, now, write_audit
@@ -55,7 +57,7 @@ def rollback(
     logging.basicConfig(level=logging.ERROR)
     change = Change(
         at=now(),
-        who=f"{_user()} (command line)",
+        who=terminal_user(),
         what="rollback",
         flow=flow,
         before=edited.before,
@@ -65,6 +67,26 @@ def rollback(
     asyncio.run(_write_history(change, edited.settings))
     typer.echo(f"{flow}: enable_langgraph = false in {config}")
     typer.echo("routers that read this file send everything to legacy within a second")
+    if edited.settings.flows[flow].history == "own":
+        typer.echo(asyncio.run(_describe_moves(flow, edited.settings)))
+
+
+async def _describe_moves(flow: str, settings: Settings) -> str:
+    """Return how many conversations move to legacy, and which of them lose their history."""
+    audit = partial(write_audit, Path(settings.admin.audit_path))
+    try:
+        async with reaching_pins(settings, os.environ, terminal_user(), audit) as control:
+            pins = {one.flow: one.graph for one in (await control.count()).flows}
+    except CutoverError as error:
+        return f"how many conversations move is not known: {error}"
+    moving = pins.get(flow, 0)
+    if not moving:
+        return "no conversation is pinned to graph: none loses its history"
+    count = "1 conversation is" if moving == 1 else f"{moving:,} conversations are"
+    return (
+        f"{count} pinned to graph: each goes on at legacy with its next turn, and loses its "
+        "history where legacy lacks a turn; /readyz counts these as histories_lost"
+    )
 
 
 async def _write_history(change: Change, settings: Settings) -> None:
@@ -76,10 +98,3 @@ async def _write_history(change: Change, settings: Settings) -> None:
                 await history.audited(change, settings.version)
     except (CutoverError, OSError) as error:
         log.error("not in the history: %s", error)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"

@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 
 from contract.errors import CutoverError
+from contract.flows import SPECS
 from cutover.application import in_force
-from cutover.flows import DEFAULT_CONFIG, SPECS, flows_of
+from cutover.flows import DEFAULT_CONFIG, flows_of
 from cutover.server.logging import FORMAT, LogRedaction
 from cutover.server.serve import ServePlan, run_server
 from cutover.server.sockets import address
@@ -78,7 +79,7 @@ def _announce(settings: Settings, listening: socket.socket, *, no_file: bool, wo
     flows = flows_of(settings)
     for name, flow in settings.flows.items():
         if is_offered(name, settings):
-            typer.echo(f"  {flows[name].path}  {name}: {flow.stage}")
+            typer.echo(f"  {flows[name].path}  {name}: configured {flow.stage}")
 
 
 def _report(error: CutoverError) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -32,6 +33,15 @@ def refusals(status: int) -> Iterator[None]:
         text = escape(visible(text))
         Console(stderr=True).print(f"[red]error:[/] {text}", highlight=False, soft_wrap=True)
         raise typer.Exit(status) from error
+
+
+def terminal_user() -> str:
+    """Return who runs the command, as the audit names them."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user} (command line)"
 
 
 def tables() -> Console:

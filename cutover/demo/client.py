@@ -13,10 +13,10 @@ import aiohttp
 import msgspec
 
 from contract.errors import CutoverError
+from contract.flows import SPECS
 from contract.flows.chat import ChatRequest
 from contract.human import Form, FormField, FormValue
 from contract.wire.sse import SseDecoder, is_comment
-from cutover.flows import SPECS
 from router.admin.config_file import edit_flow
 
 BUNDLED = Path(__file__).parent.parent / "demo_messages.jsonl"

@@ -21,6 +21,7 @@ from jinja2 import (
 from jinja2.nativetypes import NativeEnvironment
 
 from contract.errors import CutoverError
+from cutover.own_modules import refuse_hidden
 from router.config.schema import PromptSettings
 
 _UNDEFINED: Mapping[str, type[Undefined]] = {
@@ -58,6 +59,7 @@ def imported(key: str, place: str) -> object:
     if not (module and colon and name):
         raise ImportRefused(key, place, "expected package.module:name")
     try:
+        refuse_hidden(module)
         found: object = import_module(module)
         for step in name.split("."):
             found = getattr(found, step)

@@ -86,7 +86,7 @@ def refusal_of(answer: Answer) -> NoStream | None:
         )
     if not answer.body.strip():
         why = " within the limit" if answer.end == "unended" else ""
-        return NoStream("empty", f"nothing: no byte of a body{why}", "see the log of the service")
+        return NoStream("empty", f"no byte of a body{why}", "see the log of the service")
     return None
 
 
@@ -140,7 +140,7 @@ def _by_status(answer: Answer) -> NoStream:
         case 429:
             return NoStream("refused", "429: too many requests", "wait, and ask again", said)
         case _ if status == _NO_CONTENT:
-            return NoStream("empty", "204: nothing", "see the log of the service")
+            return NoStream("empty", "204: it sends no body", "see the log of the service")
         case _:
             return NoStream(
                 "refused", f"{status}: it refuses the request", "what it says is below", said

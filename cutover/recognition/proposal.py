@@ -133,7 +133,7 @@ def _of_plain_payloads(events: Sequence[WireEvent], literal: str, framing: Frami
     names = Counter(event.sse_name or "message" for event in events)
     ((text, _),) = names.most_common(1)
     last = events[-1].sse_name or "message"
-    doubts = ["a text that is the payload itself cannot be located: no takeover in mid-stream"]
+    doubts = []
     terminal: tuple[str, ...] = ()
     if last != text and names[last] == 1:
         terminal = (last,)
@@ -245,7 +245,7 @@ def _volatile(path: str, held: Sequence[Leaf]) -> bool:
 
 def _doubts_of(texts: Texts) -> list[str]:
     if texts.main is None:
-        return ["I found no text in it: no takeover in mid-stream, and events alone are compared"]
+        return ["no text was found in it: no takeover in mid-stream, and events alone are compared"]
     doubts = []
     if len(texts.main.pieces) == 1:
         doubts.append("its text came in one piece: whether it grows, and how, is not known")

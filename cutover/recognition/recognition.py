@@ -60,7 +60,7 @@ def recognise(
     if framing is None:
         return NoStream(
             "document",
-            "one JSON document, and no stream",
+            "one JSON document",
             'does the body need something like "stream": true, or is the stream at another path?',
             sentence(answer.body),
         )
@@ -178,7 +178,10 @@ def _doubts(dialect: Dialect, reading: DialectReading, answer: Answer, told: str
     if answer.end == "lost":
         yield "its connection broke before its end"
     elif answer.end == "unended" and not reading.terminal:
-        yield f"it had not ended after {_seconds(answer.ended)}: the rest was not read"
+        yield (
+            f"it had not ended after {_seconds(answer.ended)}, and the rest was not read: "
+            "--seconds allows more"
+        )
     first = answer.pieces[0][0]
     count = reading.names.total()
     if dialect.framing == "text" and len(answer.pieces) == 1:
@@ -197,13 +200,13 @@ def _doubts(dialect: Dialect, reading: DialectReading, answer: Answer, told: str
 
 
 def _doubts_of_failures(dialect: Dialect, reading: DialectReading) -> Iterator[str]:
-    ends = "a stream that breaks off ends with its connection"
+    breaks = "of an answer that breaks off the router closes the client's connection"
     if dialect.framing == "text":
-        yield f"plain text cannot report a failure: {ends}"
+        yield f"plain text cannot report a failure: {breaks}"
     elif not any(name in reading.names for name in dialect.errors.events):
-        yield f"I saw no error event: {ends}, until errors and failure say what is sent then"
+        yield f"no error event came: {breaks}, until errors and failure say what is sent then"
     else:
-        yield f"no failure frames are known: {ends}, until failure has some"
+        yield f"no frames that end a broken answer are known: {breaks}, until failure has some"
 
 
 def _text_place(dialect: Dialect, reading: DialectReading) -> str:

@@ -1,7 +1,7 @@
 """Replay: captured exchanges, run from the tape on the code as it is now."""
 
 from cutover.replay.journal import Counts, ReplayMisused
-from cutover.replay.parts import Selection
+from cutover.replay.parts import ReplaySelection
 from cutover.replay.play import PlayOptions
 from cutover.replay.pool import WorkersDie
 from cutover.replay.session import ReplayPlan, ReplayProgress, replay
@@ -13,7 +13,7 @@ __all__ = [
     "ReplayMisused",
     "ReplayPlan",
     "ReplayProgress",
-    "Selection",
+    "ReplaySelection",
     "Sides",
     "WorkersDie",
     "replay",

@@ -45,7 +45,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ReplaySelection:
     """Which exchanges are replayed: these only (none named: all), so many at most."""
 
     only: frozenset[str] = frozenset()
@@ -69,7 +69,7 @@ class PartReader:
     """
 
     def __init__(
-        self, selection: Selection, on_unreadable: Callable[[CapturesUnreadable], None]
+        self, selection: ReplaySelection, on_unreadable: Callable[[CapturesUnreadable], None]
     ) -> None:
         self._only = selection.only
         self._left = selection.limit

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from contract.errors import CutoverError
-from cutover.flows import SPECS
+from contract.flows import SPECS
 from cutover.replay.journal import Counts, SegmentWriter
 from cutover.replay.parts import Part
 from cutover.replay.play import PlayOptions

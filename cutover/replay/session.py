@@ -11,7 +11,7 @@ import msgspec
 from compare.input.damage import CapturesUnreadable
 from compare.input.segments import CaptureSegment, find_segments
 from cutover.replay.journal import Counts, Header, ReplayJournal, ReplayMisused, SegmentWriter
-from cutover.replay.parts import Part, PartReader, Selection
+from cutover.replay.parts import Part, PartReader, ReplaySelection
 from cutover.replay.play import PlayOptions
 from cutover.replay.pool import NewExecutor, Terms, WorkerPool, process_executor, replay_here
 from cutover.replay.sides import Side, Sides, load_side
@@ -38,7 +38,7 @@ class ReplayPlan:
     out: Path
     sides: Sides
     options: PlayOptions = field(default_factory=PlayOptions)
-    selection: Selection = field(default_factory=Selection)
+    selection: ReplaySelection = field(default_factory=ReplaySelection)
     processes: int = 1
 
 

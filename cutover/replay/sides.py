@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from yarl import URL
+
 from cutover.own_modules import ModuleHidden, refuse_hidden
 from cutover.replay.journal import ReplayMisused
 from cutover.wiring.stacks import DEFAULTS, NO_PROMPTS, StackNotLoaded, load_stack
+from router.config.schema import RemoteStackSettings, StackSettings
 from router.serving.stack import LocalStack
 from router.stack import StackName
 
+BUILT_IN = StackSettings()
 _OPPOSITE: Mapping[StackName, StackName] = {"legacy": "graph", "graph": "legacy"}
 
 
@@ -25,6 +29,16 @@ class UnknownStack(ReplayMisused):
         )
 
 
+class BehindAnAddress(ReplayMisused):
+    """A stack that is configured as an address has no code here to run."""
+
+    def __init__(self, name: str, url: str) -> None:
+        super().__init__(
+            f"[stacks] {name} is {str(URL(url).origin())!r}: a replay runs code from the tape, and "
+            "asks no service; name its flows as 'package.module:NAME' if they can be imported here"
+        )
+
+
 class AgainstItself(ReplayMisused):
     """A stack cannot be compared with itself."""
 
@@ -34,14 +48,15 @@ class AgainstItself(ReplayMisused):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A stack's name in records, and where its flows are; "" in a deployment without it.
+    """A stack's name in records, and where its flows are; "" where there are none to run.
 
-    `prompts` are folders of prompts by flow.
+    `prompts` are folders of prompts by flow. `own`: it is a team's, and not built in.
     """
 
     name: StackName
     where: str
     prompts: Mapping[str, Path] = field(default_factory=dict)
+    own: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +68,15 @@ class Sides:
 
 
 def sides_of(
-    stack: str, against: str | None = None, prompts: Mapping[str, Path] = NO_PROMPTS
+    stack: str,
+    against: str | None = None,
+    prompts: Mapping[str, Path] = NO_PROMPTS,
+    stacks: StackSettings = BUILT_IN,
 ) -> Sides:
     """Read `legacy`, `graph` or `package.module:NAME`; raises `ReplayMisused`.
 
-    A module's stack takes the place of the stack that `against` (legacy by default) is not.
-    `prompts` are the folders of both, by flow.
+    The first two are what `stacks` configures. A module's stack takes the place of the stack that
+    `against` (legacy by default) is not. `prompts` are the folders of both, by flow.
     """
     name = _named(stack)
     other = _named(against) if against is not None else _OPPOSITE[name or "graph"]
@@ -68,17 +86,27 @@ def sides_of(
         raise AgainstItself(stack)
     if name is None and not all(stack.partition(":")[::2]):
         raise UnknownStack(stack)
-    where = stack if name is None else DEFAULTS.get(name, "")
-    requested = Side(_OPPOSITE[other], where, prompts)
-    return Sides(requested, Side(other, DEFAULTS.get(other, ""), prompts))
+    if name is not None and isinstance(place := stacks.place(name), RemoteStackSettings):
+        raise BehindAnAddress(name, place.url)
+    requested = (
+        Side(_OPPOSITE[other], stack, prompts) if name is None else _side(name, stacks, prompts)
+    )
+    return Sides(requested, _side(other, stacks, prompts))
+
+
+def _side(name: StackName, stacks: StackSettings, prompts: Mapping[str, Path]) -> Side:
+    place = stacks.place(name)
+    if isinstance(place, RemoteStackSettings):
+        return Side(name, "", prompts)
+    return Side(name, place or DEFAULTS.get(name, ""), prompts, own=bool(place))
 
 
 def load_side(side: Side) -> LocalStack:
     """Import a stack; raises `StackNotLoaded` whatever its module does when it is imported."""
     if not side.where:
-        raise StackNotLoaded(side.name, side.where, "it is not part of this deployment")
+        raise StackNotLoaded(side.name, side.where, "it is behind an address, or retired")
     try:
-        if side.where not in DEFAULTS.values():
+        if side.own:
             refuse_hidden(side.where)
         stack = load_stack(side.name, side.where, side.prompts)
     except StackNotLoaded:

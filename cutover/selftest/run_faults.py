@@ -11,7 +11,7 @@ from msgspec.structs import replace as replaced
 from compare.findings import Layer
 from contract import operations as ops
 from contract.flows.chat import Accept, ChatEvent, End, Failed, Send, Success, ToolFeedback
-from contract.model import ModelCall, ToolCall
+from contract.model import ModelCall, ToolCall, UserMessage
 from contract.records import ErrorRecord
 from contract.stores import MemoryEntry, Remember, Remembered
 from cutover.selftest.exchanges import WEATHER, Events, Script, ScriptedCall, tool
@@ -80,6 +80,17 @@ def twice(operation: ops.Operation) -> Upset:
     return lambda asked: [*asked, *(call for call in asked if call.operation is operation)]
 
 
+def unasked(asked: list[ScriptedCall]) -> list[ScriptedCall]:
+    """Leave the user's message out of every question to the model."""
+    return [
+        replace(call, arguments=replaced(call.arguments, messages=tuple(kept)))
+        if isinstance(call.arguments, ModelCall)
+        and (kept := [it for it in call.arguments.messages if not isinstance(it, UserMessage)])
+        else call
+        for call in asked
+    ]
+
+
 def elsewhere(asked: list[ScriptedCall]) -> list[ScriptedCall]:
     """Ask for ids at another site."""
     return [replace(c, site="answer") if c.operation is ops.IDS_NEW else c for c in asked]
@@ -104,7 +115,7 @@ FAULTS = _run_faults(
         ("effects", "prompt_changed"): {
             "prompt": SOUND.but(system="你是一个冷淡的助手。"),
             "user": SOUND.but(user="北京天气怎么样？"),
-            "system and user": SOUND.but(system="冷", user="?"),
+            "message lost": SOUND.but(upset=unasked),
         },
         ("effects", "parameter_changed"): {"temperature": SOUND.but(temperature=0.2)},
         ("effects", "tool_arguments"): {

@@ -10,12 +10,12 @@ from typing import NamedTuple, TypeVar
 from compare.comparison import Comparer
 from compare.findings import kind_of
 from compare.input.pairing import Unpaired, pair_of
-from compare.layers.frames import Chunking
+from contract.equality import Chunking
 from contract.errors import CutoverError
 from contract.flow import Flow
+from contract.flows import SPECS
 from contract.flows.chat import CHAT
 from contract.records import VERSION, ErrorRecord, Role, RunRecord, decode_run, encode_run
-from cutover.flows import SPECS
 from cutover.selftest.cases import FOREVER, Scene
 from effects.tape import Tape, TapeSession
 from effects.testing import VirtualLoop, World

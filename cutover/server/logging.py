@@ -18,7 +18,7 @@ from effects.tasks import EXCHANGE
 from router.admin.auth import split_tokens
 from router.config.patterns import Patterns, PatternTooSlow
 from router.config.schema import LogSettings, Settings
-from router.telemetry.access_log import FIELDS
+from router.stack import FIELDS
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 REPLACEMENT = "[secret]"
@@ -26,6 +26,7 @@ _HEADER = re.compile(r"=([^,]+)")
 """The values in `name=value,name=value`."""
 _SHORTEST_SECRET = 6
 """Shorter ones would replace ordinary words, and protect nothing."""
+_WORD = re.compile(r"""[^\s"'=]+""")
 _EXCHANGE_ID = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{32}(?![0-9A-Za-z])")
 """Stays whole even where its digits look like a phone number."""
 
@@ -67,7 +68,7 @@ class LogRedactor:
 
 
 class TextFormatter(logging.Formatter):
-    """Formats as usual, tracebacks included, and redacts the whole text.
+    """Formats as usual, facts and tracebacks included, and redacts the whole text.
 
     An exception of a stack may quote what its user wrote.
     """
@@ -77,10 +78,13 @@ class TextFormatter(logging.Formatter):
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format one record; the exchange's id stands at the end of its first line."""
-        exchange = EXCHANGE.get()
+        """Format one record; its facts and the exchange's id end its first line."""
+        facts: Mapping[str, Any] = getattr(record, FIELDS, {})
+        exchange = facts.get("exchange") or EXCHANGE.get()
+        shown = "".join(f" {key}={_fact(facts[key])}" for key in facts if key != "exchange")
+        first, end, rest = super().format(record).partition("\n")
         try:
-            text = self._redactor(super().format(record))
+            text = self._redactor(f"{first}{shown}{end}{rest}")
         except PatternTooSlow as slow:
             text = f"{record.levelname} {record.name}: [withheld, {slow}]"
         if not exchange:
@@ -88,6 +92,12 @@ class TextFormatter(logging.Formatter):
         # After the redaction: an id may look like a phone number.
         first, end, rest = text.partition("\n")
         return f"{first} exchange={exchange}{end}{rest}"
+
+
+def _fact(value: object) -> str:
+    """Return a value as text, in quotes where it is not one word."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
+    return text if _WORD.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
 _WHOLE = frozenset({"at", "level", "logger", "exchange"})

@@ -221,6 +221,8 @@ async def _serve(
         serving = server(built.app, built.services.router, settings.server.drain_seconds)
         ready(serving)
         freeze_garbage_collector()
+        # From here on: a slow start blocks nothing that is served.
+        stack.enter_context(built.watchdog.watching())
         await serving.serve(sockets=sockets)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from contract.errors import CutoverError
 from router.config.addresses import AUTO, PROCESS, resolve_address
-from router.config.schema import StoreSettings
+from router.config.schema import Settings, StoreSettings
 from router.gateway import WorkerPeers
 
 _STORES = ("conversations", "memory", "pauses")
@@ -39,13 +39,21 @@ class WorkerGroup:
 SINGLE_WORKER: Final = WorkerGroup()
 
 
+def store_addresses(settings: Settings, environ: Mapping[str, str], workers: int) -> StoreSettings:
+    """Return the addresses of a configuration's stores, as `resolve_stores` does."""
+    # Where each stack stores its own history, a restart must not move conversations.
+    own = any(flow.history == "own" for flow in settings.flows.values())
+    return resolve_stores(settings.stores, environ, workers, lasting_pins=own)
+
+
 def resolve_stores(
-    stores: StoreSettings, environ: Mapping[str, str], workers: int
+    stores: StoreSettings, environ: Mapping[str, str], workers: int, *, lasting_pins: bool = False
 ) -> StoreSettings:
     """Return the addresses of the stores, variables looked up and `auto` decided.
 
-    For one worker `auto` is `process`, for several the first SQLite file of the other stores; for
-    the shared state it is where the locks are, for the audit where the pauses are.
+    For one worker `auto` is `process`, for several the first SQLite file of the other stores, for
+    `lasting_pins` in any case; for the shared state it is where the locks are, for the audit where
+    the pauses are.
 
     Raises:
         NotShared: a store cannot be shared by several workers.
@@ -55,16 +63,15 @@ def resolve_stores(
     found = {name: resolve_address(getattr(stores, name), environ) for name in names}
     found[_CHECKPOINTS] = checkpoints_address(found["conversations"], found[_CHECKPOINTS])
     found[_AUDIT] = audit_address(stores, environ)
-    common = PROCESS
+    files = (found[name] for name in _STORES if found[name].startswith("sqlite://"))
+    file = next(files, PROCESS)
     if workers > 1:
         for name in (*_STORES, _AUDIT, _CHECKPOINTS):
             if found[name] == _IN_MEMORY:
                 raise NotShared(workers, name, found[name], "sqlite:///…")
-        files = (found[name] for name in _STORES if found[name].startswith("sqlite://"))
-        common = next(files, PROCESS)
     for name in _COORDINATION:
         if found[name] == AUTO:
-            found[name] = common
+            found[name] = file if workers > 1 or (name == "pins" and lasting_pins) else PROCESS
         if found[name] == PROCESS and workers > 1:
             value = getattr(stores, name)
             raise NotShared(workers, name, value, "sqlite:///… or redis://…")

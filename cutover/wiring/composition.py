@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.ports import Audit, Effects, Memory, Model, Workers
-from cutover.flows import flows_of
+from cutover.flows import flows_of, rules_at
 from cutover.stores import (
     Locks,
     conversations_token,
@@ -26,7 +26,7 @@ from cutover.stores import (
     open_write_journal,
     pause_encryption,
 )
-from cutover.wiring.addresses import SINGLE_WORKER, WorkerGroup, resolve_stores
+from cutover.wiring.addresses import SINGLE_WORKER, WorkerGroup, store_addresses
 from cutover.wiring.flags import open_flags
 from cutover.wiring.models import (
     KEY,
@@ -35,7 +35,7 @@ from cutover.wiring.models import (
     open_embedder,
     rescue_policy,
 )
-from cutover.wiring.periodic import finishing, following, reporting_writes
+from cutover.wiring.periodic import finishing, following, following_pins, reporting_writes
 from cutover.wiring.router import assemble_router
 from cutover.wiring.sessions import StoredSessions
 from cutover.wiring.stacks import open_stacks, prompt_folders, refuse_missing_flows
@@ -131,11 +131,12 @@ async def open_services(
     `settings` returns those in force now; stores, locks and captures are those of the first call.
     """
     first = settings()
-    stores = resolve_stores(first.stores, environ, workers.workers)
+    stores = store_addresses(first, environ, workers.workers)
     # Errors of the configuration come before anything is created on disk.
     entries = model_entries(first, environ)
     tools = configured_tools(first, environ)
     token = conversations_token(first.conversations, environ)
+    rules = rules_at(None, first)
     async with AsyncExitStack() as stack:
         stack.enter_context(counted_loop_time())
         ops_workers = open_workers(first.workers, environ, stack)
@@ -172,12 +173,14 @@ async def open_services(
         metrics, recent = open_metrics(models) if first.metrics.enabled else None, RecentExchanges()
         pins = Pins(await open_pins(stores.pins, stack), time.monotonic, time.time)
         stack.push_async_callback(pins.aclose)
+        await stack.enter_async_context(following_pins(pins, settings))
         router = assemble_router(
             flows=flows,
             stacks=known,
             live=live,
             captures=captures,
             settings=settings,
+            rules=rules,
             shadow_model=shadow_model.port,
             qa_key=environ.get(first.server.qa_key_env, "").encode(),
             price=models.price,
@@ -201,7 +204,7 @@ async def open_services(
                 model=model,
                 shadow_model=shadow_model,
                 captures=captures,
-                faults=_model_faults(entries, first),
+                faults=_model_faults(entries, first, router.local_flows),
                 metrics=metrics,
                 recent=recent,
                 stores={
@@ -296,15 +299,22 @@ def _observers(
     return [*observers, recent] if settings.admin.token_env else observers
 
 
-def _model_faults(entries: Sequence[ModelEntry], settings: Settings) -> dict[str, str]:
-    faults = model_faults(entries, settings)
+def _model_faults(
+    entries: Sequence[ModelEntry], settings: Settings, flows: Container[str]
+) -> dict[str, str]:
+    faults = model_faults(entries, settings, flows)
     for part, fault in faults.items():
         log.warning("%s: %s", part, fault)
     return faults
 
 
-def model_faults(entries: Sequence[ModelEntry], settings: Settings) -> dict[str, str]:
-    """Return what is wrong with the models, as `/readyz` shows it; remote stacks have their own."""
+def model_faults(
+    entries: Sequence[ModelEntry], settings: Settings, flows: Container[str]
+) -> dict[str, str]:
+    """Return what is wrong with the models, as `/readyz` shows it; remote stacks have their own.
+
+    `flows` are those that a stack of this process has: of the others no default is asked for.
+    """
     local = any(powers.taped for powers in powers_of(settings.stacks).values())
     if not entries and (local or settings.gateway.enabled):
         return {"models": f"none is configured, and {KEY} is not set"}
@@ -312,7 +322,7 @@ def model_faults(entries: Sequence[ModelEntry], settings: Settings) -> dict[str,
     missing = [
         f"{key} = {model_id!r} is none of them"
         for key, model_id in default_models(settings)
-        if model_id not in known
+        if model_id not in known and key.split(".")[1] in flows
     ]
     return {"models": "; ".join(missing)} if missing else {}
 

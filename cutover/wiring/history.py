@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from contract.errors import CutoverError
-from cutover.flows import SPECS
+from contract.flows import SPECS
 from router.admin.audit import Change
 from router.admin.history import PROVIDER, History, in_force
 from router.config.addresses import resolve_address

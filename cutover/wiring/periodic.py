@@ -1,4 +1,4 @@
-"""Periodic jobs beside serving: sweep pauses, and follow conversations that were deleted."""
+"""Periodic jobs beside serving: sweep pauses, count pins, follow what others delete or release."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from itertools import groupby
 from contract.errors import EffectFailed
 from effects.stores import ConversationStore, PauseStore, StoredWrite, WriteJournal
 from effects.stores.shadow_replies import ShadowReplies
+from router.config.schema import Settings
+from router.routing.pins import Pins
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +22,9 @@ PERIOD = 600.0
 """Seconds between two sweeps; a tape may be stored that much longer than it should."""
 REPORT_PERIOD = 60.0
 FINISH_PERIOD = 15.0
+RELEASE_PERIOD = 1.0
+"""Seconds until a router learns that conversations were released."""
+COUNT_PERIOD = 60.0
 _SITE = "own replies"
 _LATEST = 1_000
 """Turns of a conversation that are read: several times the replies stored of one."""
@@ -89,6 +94,22 @@ def reporting_writes(
 def finishing(finish: Callable[[], Awaitable[None]]) -> AbstractAsyncContextManager[None]:
     """Finish what killed routers left of exchanges after their ends."""
     return periodic("finish remainders", finish, FINISH_PERIOD, at_once=True)
+
+
+def following_pins(
+    pins: Pins, settings: Callable[[], Settings]
+) -> AbstractAsyncContextManager[None]:
+    """Follow releases by other routers; count the pins every minute, and after an edit."""
+    counted, due = "", 0.0
+
+    async def follow() -> None:
+        nonlocal counted, due
+        await pins.follow()
+        if counted != settings().version or due <= time.monotonic():
+            counted, due = settings().version, time.monotonic() + COUNT_PERIOD
+            await pins.count()
+
+    return periodic("follow pins", follow, RELEASE_PERIOD, at_once=True)
 
 
 def following(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from compare.comparison import FlowComparers
+from compare.rules import NO_RULES, Rules
 from contract.flow import Body, FlowSpec
 from contract.ports import Effects, Model
 from effects.stores import MemoryPins, ShadowReplies, WriteJournal
@@ -32,6 +34,7 @@ def assemble_router(
     live: Callable[[str, Body], Effects],
     captures: Captures,
     settings: Callable[[], Settings],
+    rules: Rules = NO_RULES,
     shadow_model: Model | None = None,
     replies: ShadowReplies | None = None,
     qa_key: bytes = b"",
@@ -47,6 +50,7 @@ def assemble_router(
 ) -> Router:
     """Return a router; `shadow_model` is the model of shadows in mode `live` alone.
 
+    `rules` are what does not count when shadows are compared.
     `live` makes the live ports for one request's body; `settings` returns those in force now.
     """
     gate = IdleGate(monotonic)
@@ -58,6 +62,7 @@ def assemble_router(
         gate=gate,
         budget=ShadowBudget(lambda: settings().shadow, price, wall),
         record=recorder.record,
+        judge=FlowComparers(flows, rules=rules).judge,
         model=shadow_model,
         replies=replies or ShadowReplies(),
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from contract.errors import CutoverError
+from contract.flows import SPECS
 from cutover.application import GatewayKeyMissing, GatewayUnguarded, application
-from cutover.flows import SPECS
 from router.config.watcher import SettingsWatcher
 from tests.support.deployment import KEY, PLANTED_KEY, Setup, configuration
 

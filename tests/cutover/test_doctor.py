@@ -11,6 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from cutover.cli import app
+from cutover.doctor import PartCheck, examine
+from router.config.schema import ServerSettings
+from tests.support.deployment import KEY, deployed
 
 pytestmark = pytest.mark.sockets
 
@@ -61,8 +64,58 @@ def test_a_sound_set_up_exits_0(tmp_path: Path) -> None:
     assert status == 0, said
     assert "good    stacks.legacy: legacy:FLOWS, fingerprint " in said
     assert "/v1: reachable" in said
-    assert "/chat/sse, chat (off), served by legacy" in said
+    assert "/chat/sse, chat (configured: off), served by legacy" in said
     assert "missing" not in said
+
+
+def test_flows_that_no_stack_has_are_no_fault(tmp_path: Path) -> None:
+    """They are off: their default models are not asked for; that of the flow there is."""
+    more = """
+[stacks]
+legacy = "tests.cutover.replay.stacks:OLD_CRASHING"
+graph = "tests.cutover.replay.stacks:CHANGED_PROMPT"
+[flows.chat]
+enable_langgraph = true
+"""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
+        status, said = doctor(tmp_path, more, port=port)
+        assert (status, "missing" in said) == (0, False), said
+        assert "companion, ops, pipeline, session, which are off" in said
+        status, said = doctor(tmp_path, more + "[flows.chat.options]\nmodel_id = 'x'", port=port)
+        assert status == 1
+        assert "missing models: flows.chat.options.model_id = 'x' is none of them\n" in said
+        other = more.replace(
+            "[flows.chat]", "[flows.companion.options]\nmodel_id='x'\n[flows.chat]"
+        )
+        assert doctor(tmp_path, other, port=port)[0] == 0
+
+
+async def test_a_running_router_is_asked_what_it_needs_a_restart_for(tmp_path: Path) -> None:
+    """Its keys are named until the edit is taken back, as in `/readyz`; none of it is a fault."""
+    async with deployed(tmp_path) as place:
+        path, port = place.watched.path, int(place.url.rpartition(":")[2])
+        before = path.read_text("utf-8")
+        changed = before.replace("[captures]", "[captures]\npercent = 50.0")
+        for text, words in (
+            (before, "no change waits for a restart"),
+            (changed, "captures.percent changed since the start: restart cutover serve"),
+            (before, "no change waits for a restart"),
+        ):
+            place.edit(text)
+            server = ServerSettings(port=port)
+            settings = place.watched.settings().model_copy(update={"server": server})
+            checks = await examine(settings, {KEY: "key"})
+            [router] = (check for check in checks if check.part == "router")
+            assert router == PartCheck("router", ok=True, detail=f"{place.url}: {words}")
+            found = (await place.get("/readyz"))["faults"].get("restart")
+            assert found == (words if text == changed else None)
+
+
+def test_a_router_that_does_not_run_is_no_fault(tmp_path: Path, unused_port: int) -> None:
+    """An edit is in force when it starts."""
+    said = doctor(tmp_path, f"[server]\nport = {unused_port}\n")[1]
+    assert f"note    router: none runs at http://127.0.0.1:{unused_port}\n" in said
 
 
 def test_a_store_of_no_known_kind_is_missing(
@@ -78,9 +131,9 @@ def test_a_store_of_no_known_kind_is_missing(
 def test_whether_captures_can_be_searched_for_somebody_is_said(tmp_path: Path) -> None:
     """Without a key pseudonyms are equal only within one process."""
     said = doctor(tmp_path)[1]
-    assert "good    pseudonyms: [captures] pseudonym_key_env names no key" in said
+    assert "note    pseudonyms: [captures] pseudonym_key_env names no key" in said
     assert "`cutover forget` refuses, or with --plain finds plain ids alone" in said
-    assert "good    pseudonyms" not in doctor(tmp_path, captures='pseudonym_key_env = "PATH"')[1]
+    assert "pseudonyms:" not in doctor(tmp_path, captures='pseudonym_key_env = "PATH"')[1]
 
 
 def test_the_models_whose_tokens_are_counted_exactly_are_named(
@@ -129,7 +182,7 @@ graph = "nowhere:FLOWS"
 @pytest.mark.parametrize(
     ("more", "status", "words"),
     [
-        ("", 0, "good    pauses: not encrypted: [pauses] key_env names no key"),
+        ("", 0, "note    pauses: not encrypted: [pauses] key_env names no key"),
         ('[pauses]\nkey_env = "KEYS"', 0, "good    pauses: sealed by the first key in KEYS; what"),
         ('[pauses]\nkey_env = "KEYS"\nstrict = true', 0, "stored without one is refused"),
         ('[pauses]\nkey_env = "SHORT"', 1, "missing pauses: the keys in 'SHORT' cannot be used"),
@@ -216,6 +269,7 @@ def test_what_can_and_cannot_be_done_is_said_by_who_serves(tmp_path: Path) -> No
         ["takeover", "no"],
         ["shadow", "no"],
         ["replay", "no"],
+        ["conversations", "shared:"],
     ]
     assert graph[1][2].strip().endswith("a broken stream ends in failure frames")
     assert "legacy is behind an address and not declared shadow_safe" in graph[2][2]
@@ -309,8 +363,7 @@ def test_flows_that_are_off_are_no_failure(tmp_path: Path, monkeypatch: pytest.M
         status, said = doctor(tmp_path / "set-up", stacks, port=port)
         assert status == 0, said
         assert "it has no flow ops, pipeline, which are off" in said
-        for line in ("/ops/react, ops", "/api/chat, pipeline"):
-            assert f"{line}: not offered, no stack has it" in said
+        assert not any(path in said for path in ("/ops/react", "/api/chat,"))
         assert "is to serve it, and does not have it" not in said
         on = stacks + "[flows.ops]\nenable_langgraph = true\n"
         status, said = doctor(tmp_path / "set-up", on, port=port)

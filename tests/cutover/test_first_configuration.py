@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from contract.flows import SPECS
 from cutover.first_configuration import FirstConfiguration, flow_name, route_keys_in
-from cutover.flows import SPECS
 from cutover.recognition import Recognised, recognise
 from router.config.loader import parse_settings
 from router.config.schema import RemoteStackSettings

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import router
-from cutover.own_modules import ModuleHidden, append_working_directory, refuse_hidden
+from cutover.own_modules import PACKAGES, ModuleHidden, append_working_directory, refuse_hidden
 from cutover.replay.sides import Side, load_side
 from cutover.wiring.stacks import StackNotLoaded
 from tests.support.commands import run_command
@@ -60,6 +61,26 @@ def test_a_module_with_the_name_of_one_of_ours_is_refused_with_both_paths(
         load_side(Side("graph", "router:FLOWS"))
 
 
+@pytest.mark.parametrize("own", ["router/__init__.py", "compare.py", "legacy/pipeline.py"])
+def test_a_module_beside_the_named_one_is_refused_too(here: Path, own: str) -> None:
+    """The named one may import it, and would get ours."""
+    file = here / own
+    file.parent.mkdir(exist_ok=True)
+    for name in (file, here / "own_stack.py"):
+        name.write_text(FLOWS, "utf-8")
+    hidden = Path(Path(own).parts[0]).stem
+    with pytest.raises(ModuleHidden, match=f"module '{hidden}' is"):
+        refuse_hidden("own_stack:FLOWS")
+    refuse_hidden("msgspec")  # no module of this folder: it imports none of them
+
+
+def test_every_package_of_ours_is_known() -> None:
+    """As the wheel lists them."""
+    project = Path(router.__file__).parents[1] / "pyproject.toml"
+    wheel = tomllib.loads(project.read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert sorted(wheel["packages"]) == sorted(PACKAGES)
+
+
 def test_other_modules_are_not_refused(here: Path) -> None:
     """One that is there alone, one that is ours alone, one of an unknown name."""
     (here / "own_stack.py").write_text(FLOWS, "utf-8")
@@ -75,12 +96,25 @@ def test_other_modules_are_not_refused(here: Path) -> None:
         refuse_hidden(name)
 
 
-@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("doctor",)])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("serve", "--port", "0"),
+        ("doctor",),
+        ("replay", "captures", "--stack", "graph_impl.flows:FLOWS", "--out", "out"),
+        ("graph", "chat", "--stack", "graph_impl.flows:FLOWS"),
+        ("prompts", "check", "prompts"),
+    ],
+)
 def test_a_command_says_both_paths(here: Path, command: tuple[str, ...]) -> None:
     """At the start: the router would serve something else, or fail with a riddle."""
     (here / "graph_impl").mkdir()
     (here / "graph_impl" / "flows.py").write_text(FLOWS, "utf-8")
-    (here / "cutover.toml").write_text('[stacks]\ngraph = "graph_impl:FLOWS"\n', "utf-8")
+    prompts = '[prompts]\nenvironment = "graph_impl.flows:FLOWS"\n'
+    (here / "cutover.toml").write_text(f'[stacks]\ngraph = "graph_impl:FLOWS"\n{prompts}', "utf-8")
+    (here / "prompts").mkdir()
+    (here / "prompts" / "a.j2").write_text("a", "utf-8")
+    (here / "captures").mkdir()
     status, said = run_command(*command)
     assert status in {1, 2}
     assert f"hides your own, {str(here / 'graph_impl')!r}: rename yours" in said

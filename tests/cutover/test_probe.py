@@ -139,7 +139,9 @@ async def plain_server() -> AsyncIterator[str]:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-async def test_what_cannot_be_reached_is_told_apart(unused_port: int, tmp_path: Path) -> None:
+async def test_what_cannot_be_reached_is_told_apart(
+    unused_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No server, no HTTP, no TLS, a certificate that proves nothing; no query is shown."""
 
     async def failed(url: str) -> str:
@@ -166,6 +168,12 @@ async def test_what_cannot_be_reached_is_told_apart(unused_port: int, tmp_path: 
         why = await failed(service.url)
         assert "its certificate is not trusted: self-signed certificate" in why
         assert "SSL_CERT_FILE" in why
+    certificate, context = certified(tmp_path, "127.0.0.2")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    async with serving(says(200), context) as service:
+        why = await failed(service.url)
+        assert "mismatch" in why
+        assert "it needs a certificate that is valid for this host" in why
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '"text"', "null"])

@@ -13,8 +13,8 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
+from contract.flows import SPECS
 from cutover.doctor import examine
-from cutover.flows import SPECS
 from effects.memory import open_memory
 from effects.memory.sqlite import MEMORY
 from effects.stores import MemoryConversations, SqlConversations

@@ -69,12 +69,9 @@ def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 def test_a_stack_may_be_a_module_of_the_current_folder(tmp_path: Path) -> None:
-    """For every command; a folder there may have the name of a package of ours."""
+    """For every command."""
     (tmp_path / "team.py").write_text(TEAM, "utf-8")
     (tmp_path / "cutover.toml").write_text(CONFIG, "utf-8")
-    for name in ("rules", "contract", "router"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise RuntimeError", "utf-8")
     for arguments, due in (
         (("graph", "chat", "--stack", "team:FLOWS"), "%% chat\nof the team"),
         (("doctor",), "good    stacks.graph: team:FLOWS, fingerprint"),

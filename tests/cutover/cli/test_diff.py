@@ -12,8 +12,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from compare.input.selection import moment
 from compare.rules import texts
-from cutover.selftest.exchanges import Script, batch, exchange, store
+from cutover.selftest.exchanges import BEGAN, Script, batch, exchange, store
 from tests.support.commands import run_command, run_on_one_line
 from tests.support.recorded_bodies import DIALECTS, PIECES, TOLD, Story
 
@@ -21,6 +22,7 @@ DATED = "[[replace]]\npattern = '\\d{4}-\\d\\d-\\d\\d'\nwith = '<date>'\n"
 IDLE = "[[ignore]]\npath = 'nowhere'\n"
 LATER = Script(system=Script().system.replace("21", "22"))
 COLD = Script(system="冷")
+LATER_THAN_ALL = "2100-01-01T00:00Z"
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +58,8 @@ def test_differing_captures_exit_1_and_name_the_cause(tmp_path: Path) -> None:
     """The summary is enough to know where to look."""
     status, said = compare(tmp_path, batch(exchange(graph=Script(temperature=0.1))))
     assert status == 1
-    [cause] = (line for line in said.splitlines() if "Model parameter differs" in line)
+    [advice, cause] = (line for line in said.splitlines() if "Model parameter differs" in line)
+    assert advice.startswith("  next: open cause ")
     assert " chat " in cause  # the same may differ in another flow, under the same id
 
 
@@ -427,3 +430,40 @@ def test_a_report_on_streams_needs_a_place(tmp_path: Path) -> None:
     status, said = run_streams("chat", *files(tmp_path, "chat", Story()))
     assert status == 2
     assert "--out DIR" in said
+
+
+@pytest.mark.parametrize("columns", ["80", "160"])
+def test_what_differs_is_shown_in_a_narrow_terminal_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    """In a column of its own where there is room, else below the title."""
+    monkeypatch.setenv("COLUMNS", columns)
+    _, said = compare(tmp_path, batch(exchange(graph=Script(temperature=0.1))))
+    assert "0.7 → 0.1" in said
+
+
+def test_exchanges_are_selected_by_when_they_began(tmp_path: Path) -> None:
+    """Exit 3 where none is left, also beside damage; 1 or 0 by what is selected."""
+    torn = batch(exchange(number=9))[:-20]
+    whole = [batch(exchange(graph=COLD if n else None, number=n)) for n in range(2)]
+    began = moment(BEGAN + 1_000_000)
+    store(tmp_path / "captures", *whole)
+    for options, status, expected in (
+        (("--until", began), 0, "1 of 2, 1 left out"),
+        (("--since", began), 1, "1 of 2, 1 left out"),
+        (("--since", LATER_THAN_ALL), 3, "0 of 2, 2 left out"),
+        (("--configuration", "none"), 3, "under configuration unknown (2)"),
+        (("--since", "yesterday"), 2, "is no time: write 2026-11-20T10:00Z"),
+    ):
+        found = run_on_one_line("diff", tmp_path / "captures", "-o", tmp_path / "out", *options)
+        assert (found[0], expected in found[1]) == (status, True), found
+    assert compare(tmp_path / "t", *whole, torn, options=("--since", LATER_THAN_ALL))[0] == 3
+
+
+@pytest.mark.parametrize("places", [("a", "b"), ("a", "b", "--dialect", "openai")])
+def test_reports_and_streams_have_nothing_to_select(
+    tmp_path: Path, places: tuple[str, ...]
+) -> None:
+    """A filter that is passed over would be taken for one that holds."""
+    status, said = run_on_one_line("diff", *places, "-o", tmp_path / "out", "--since", "2h")
+    assert (status, "select from captures" in said) == (2, True)

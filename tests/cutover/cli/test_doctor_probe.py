@@ -85,7 +85,7 @@ async def test_each_service_is_asked_once_and_what_holds_is_said(tmp_path: Path)
         "good legacy: as configured text/event-stream, ",
         "good graph: as configured",
         "text at choices[*].delta.content: 4 pieces",
-        "shadow, legacy serving holds graph answers a shadow's request; that nothing lasting",
+        "shadow, legacy serving holds graph answers a shadow's request; no request shows",
         "fallback, graph serving holds legacy answers in the format that clients of graph read",
         "takeover, graph serving holds both have a text at the place that the dialect names",
     ):
@@ -107,7 +107,7 @@ async def test_a_service_in_another_format_is_missing_and_named(tmp_path: Path) 
         status, said = await doctor(tmp_path, text, "--probe")
     assert status == 1
     assert "missing graph: not in the format that is configured, but in ai-sdk" in said
-    assert "shadow, legacy serving fails graph did not answer in the flow's format" in said
+    assert "shadow, legacy serving fails graph did not answer in the configured format" in said
     assert " holds " not in said
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from contract.flows import SPECS
 from cutover.cli import app
-from cutover.flows import SPECS
 from graph_impl import describe
 from legacy import describe as describe_legacy
 

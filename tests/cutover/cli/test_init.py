@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 from typer.testing import CliRunner
 
+from contract.flows import SPECS
 from cutover.application import application
 from cutover.cli import app
-from cutover.flows import SPECS
 from cutover.server.serve import server
 from router.config.loader import load_settings
 from router.config.watcher import SettingsWatcher
@@ -24,6 +24,7 @@ from tests.support.deployment import listening, tasks, until
 from tests.support.recorded_answers import TEXT, WORDS
 from tests.support.recorded_bodies import TOLD, Story, line, sse
 from tests.support.scripted_service import (
+    EVENTS,
     LINES,
     Answer,
     Asked,
@@ -119,7 +120,7 @@ async def test_what_is_written_serves_and_mirrors(tmp_path: Path) -> None:
         assert "session_id is conversation_id" in said
         watched = SettingsWatcher(tmp_path / "cutover.toml", SPECS)
         text = watched.path.read_text("utf-8") + f'\n[captures]\npath = "{tmp_path}/captures"\n'
-        watched.path.write_text(text + '[stores]\nhistory = ""\n', "utf-8")
+        watched.path.write_text(text + '[stores]\nhistory = ""\npins = "process"\n', "utf-8")
         async with (
             application(SettingsWatcher(watched.path, SPECS), {}) as built,
             listening(server(built.app, built.services.router, 1)) as url,
@@ -149,6 +150,7 @@ async def test_each_step_is_named_with_what_it_gives_and_takes(tmp_path: Path) -
         "failover yes legacy answers, before the first event takes flows.v1-chat.enable_langgraph",
         "takeover yes legacy continues the text, with the model's answers to graph by the gateway",
         "stacks.legacy.resumable = true",
+        "nothing is mirrored yet, so diff has nothing to compare: run this with --shadow-safe",
     ):
         assert words in said, said
     commands = said.partition(" next ")[2]
@@ -171,15 +173,29 @@ async def test_a_file_that_is_there_is_not_replaced_unless_asked(tmp_path: Path)
     assert "# mine" not in (tmp_path / "cutover.toml").read_text("utf-8")
 
 
-async def test_two_formats_are_written_as_far_as_they_go_and_said_plainly(tmp_path: Path) -> None:
-    """Streams are not translated: neither stands in for the other."""
-    ollama = TOLD["ndjson"](Story())
-    async with both(streams(OPENAI), streams(ollama, kind=LINES)) as (old, new):
-        status, said = await init(tmp_path, f"{old.url}/a", new.url, "--yes", "--shadow-safe")
+@pytest.mark.parametrize(("new", "name"), [(TOLD["ndjson"](Story()), "ndjson"), (OWN, "")])
+async def test_two_formats_are_mirrored_and_neither_stands_in_for_the_other(
+    tmp_path: Path, new: bytes, name: str
+) -> None:
+    """What both can say is compared; what a client would read is not translated."""
+    kind = LINES if name else EVENTS
+    async with both(streams(OPENAI), streams(new, kind=kind)) as (one, other):
+        status, said = await init(tmp_path, f"{one.url}/a", other.url, "--yes", "--shadow-safe")
     assert status == 0, said
-    assert "two formats: openai and ndjson. Streams are passed on, not translated" in said
+    for words in (
+        f"two formats: openai (old) and {name or 'a format of its own'} (new). Their answers are",
+        "compared in what both can say: text,",
+        "mirror yes graph is called as well, with its own model; two formats",
+        "failover no clients read another format than graph streams",
+        "takeover no clients read another format than graph streams",
+        "takes a graph that streams as legacy does, and no flows.a.graph_dialect",
+    ):
+        assert words in said, said
     flow = load_settings(tmp_path / "cutover.toml", SPECS).flows["a"]
-    assert flow.stage == "off"
+    assert flow.stage == "shadow"
+    assert flow.declared is not None
+    assert flow.declared.graph_dialect is not None
+    assert flow.declared.graph_dialect.name == (name or "flows.a.graph_dialect")
 
 
 async def hung(_: Asked, stream: Stream) -> None:
@@ -203,7 +219,7 @@ async def hung(_: Asked, stream: Stream) -> None:
         (says(200, b"<html>", b"content-type: text/html"), ["a page in HTML"]),
         (
             says(200, b'{"answer":"x"}', b"content-type: application/json"),
-            ["one JSON document, and no stream", '"stream": true'],
+            ["no stream: one JSON document", '"stream": true'],
         ),
         (says(200, b"x", b"content-encoding: br"), ["a compressed body (br)"]),
     ],
@@ -238,6 +254,7 @@ async def test_a_stream_without_end_is_recognised_by_what_came(tmp_path: Path) -
         status, said = await init(tmp_path, f"{old.url}/a", new.url, "--yes", "--seconds", "1")
     assert status == 0, said
     assert "the answer had not ended: what ends a stream is not known" in said
+    assert "the rest was not read: --seconds allows more" in said
 
 
 @pytest.mark.parametrize(

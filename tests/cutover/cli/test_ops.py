@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from contract.flows import SPECS
 from contract.flows.ops import OPS, OpsOptions, OpsRequest
 from contract.workers import WorkerCall
 from cutover.cli.ops import TerminalTurn, TurnRefused, UnknownApproval, refusing
-from cutover.flows import SPECS
 from router.config.loader import parse_settings
 from tests.support.commands import run_command
 from tests.support.ops_turns import DISK, FINAL, RESTART, OpsDesk, Shift, good, shift, steps

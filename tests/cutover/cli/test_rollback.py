@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
 from contract.flows.chat import CHAT
+from effects.stores import Pin, SqlPins
 from router.config.loader import load_settings
 from tests.support.commands import run_command
+
+FLOW = """
+[flows.support]
+path = "/api/support"
+dialect = "openai"
+route_keys = { session_id = "conversation" }
+enable_langgraph = true
+langgraph_percent = 50
+history = "own"
+[stacks]
+legacy = "http://127.0.0.1:1/"
+graph = "http://127.0.0.1:1/"
+[stores]
+pins = "sqlite:///FOLDER/pins.sqlite"
+history = ""
+[admin]
+audit_path = "FOLDER/audit.jsonl"
+"""
 
 
 def written(folder: Path, more: str = "") -> Path:
@@ -43,6 +63,25 @@ def test_it_switches_the_flow_off_and_says_so(tmp_path: Path) -> None:
         {"enable_langgraph": True},
         {"enable_langgraph": False},
     )
+
+
+async def test_conversations_that_may_lose_their_history_are_counted(tmp_path: Path) -> None:
+    """Where each stack stores its own: those pinned to graph, or why they are not known."""
+    path = tmp_path / "cutover.toml"
+    text = FLOW.replace("FOLDER", str(tmp_path))
+    counts = {0: "no conversation is pinned to graph", 1: "1 conversation is", 2: "2 conversations"}
+    async with SqlPins.open(tmp_path / "pins.sqlite") as store:
+        for pinned, words in counts.items():
+            path.write_text(text, "utf-8")
+            _, said = await asyncio.to_thread(rollback, path, "support")
+            assert f"\n{words}" in said
+            assert ("loses its history where legacy lacks a turn" in said) == bool(pinned)
+            await store.hold("support", f"c{pinned}", Pin("graph", "v", 1), 60.0)
+            await store.hold("support", f"other {pinned}", Pin("legacy", "v", 1), 60.0)
+    path.write_text(text.replace(f"sqlite:///{tmp_path}/pins.sqlite", "process"), "utf-8")
+    status, said = await asyncio.to_thread(rollback, path, "support")
+    assert status == 0
+    assert "how many conversations move is not known: " in said
 
 
 def test_twice_is_once(tmp_path: Path) -> None:

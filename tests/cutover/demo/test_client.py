@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from contract.flows import SPECS
 from contract.flows.companion import COMPANION, CompanionDone, CompanionError, CompanionText, Hitl
 from contract.flows.ops import OPS, OpsDone
 from contract.human import Form, FormField, HumanAnswer, check_answer
@@ -28,7 +29,6 @@ from cutover.demo.client import (
 )
 from cutover.demo.faulty_stack import FLOWS
 from cutover.demo.story import DemoOutcome, configuration
-from cutover.flows import SPECS
 from graph_impl import FLOWS as GRAPH
 from router.config.loader import parse_settings
 

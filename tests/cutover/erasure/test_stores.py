@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from contract.flows import SPECS
 from contract.stores import ChatKey, DataSubject, SubjectKind, Turn
 from cutover.erasure import erase_rows, erase_threads
-from cutover.flows import SPECS
 from cutover.stores import open_audit, open_conversations, open_pauses
 from effects.memory import HashedEmbedder
 from effects.stores import SqlConversations, sqlite_file

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutover.flows import SPECS
+from contract.flows import SPECS
 from cutover.recognition import Agreement, Recognised, agree, recognise
 from tests.support.recorded_answers import WORDS, answer_of
 from tests.support.recorded_bodies import TOLD, Story, sse

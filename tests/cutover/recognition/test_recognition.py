@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cutover.flows import SPECS
+from contract.flows import SPECS
 from cutover.recognition import Answer, NoStream, Recognised, recognise
 from tests.support.recorded_answers import TEXT, WORDS, answer_of, refusal
 from tests.support.recorded_bodies import DIALECTS, PIECES, TOLD, Story, sse

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from contract.flows import SPECS
 from contract.records import RunRecord
-from cutover.flows import SPECS
 from cutover.selftest.cases import case
 from router.capture.writer import (
     CaptureWriter,

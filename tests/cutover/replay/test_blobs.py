@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from compare.input.blobs import BlobFolder
+from contract.flows import SPECS
 from contract.records import RunRecord
-from cutover.flows import SPECS
 from cutover.replay.parts import Skipped
 from cutover.replay.play import PlayOptions
 from cutover.replay.replayer import Replayed, Replayer

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from contract.flows import SPECS
 from contract.records import RunRecord
-from cutover.flows import SPECS
 from cutover.replay.parts import Skipped
 from cutover.replay.play import PlayOptions
 from cutover.replay.replayer import Replayed, Replayer

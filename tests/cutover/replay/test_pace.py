@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contract.flows import SPECS
 from contract.records import RunRecord
-from cutover.flows import SPECS
 from cutover.replay.parts import Recording, Skipped, recording_of
 from cutover.replay.play import Feeder, Pace, PlayOptions, TapeClock, play
 from cutover.selftest.cases import case

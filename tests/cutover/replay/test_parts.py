@@ -13,14 +13,14 @@ from compare.input.segments import CapturedLine, find_segments
 from contract.records import RunRecord
 from cutover.replay import parts as cutting
 from cutover.replay.journal import MOST_NAMED, Counts
-from cutover.replay.parts import REST, Part, PartReader, Selection
+from cutover.replay.parts import REST, Part, PartReader, ReplaySelection
 from cutover.selftest.exchanges import batch, exchange, lines, store
 
 
-def cut(place: Path, wanted: Selection | None = None) -> list[Part]:
+def cut(place: Path, wanted: ReplaySelection | None = None) -> list[Part]:
     """Cut captures."""
     troubles: list[CapturesUnreadable] = []
-    cutter = PartReader(wanted or Selection(), troubles.append)
+    cutter = PartReader(wanted or ReplaySelection(), troubles.append)
     found = list(cutter.parts(find_segments(str(place))))
     assert not troubles
     return found
@@ -69,15 +69,15 @@ def test_a_limit_counts_exchanges_over_all_segments(tmp_path: Path) -> None:
     """The first so many."""
     store(tmp_path, many(4), name="a.jsonl.zst")
     store(tmp_path, many(4), name="b.jsonl.zst")
-    assert [len(part.lines) for part in cut(tmp_path, Selection(limit=5))] == [6, 2, 2]
-    assert [len(part.lines) for part in cut(tmp_path, Selection(limit=4))] == [6, 2]
+    assert [len(part.lines) for part in cut(tmp_path, ReplaySelection(limit=5))] == [6, 2, 2]
+    assert [len(part.lines) for part in cut(tmp_path, ReplaySelection(limit=4))] == [6, 2]
 
 
 def test_only_what_is_wanted_is_taken(tmp_path: Path) -> None:
     """By its id; what is damaged is told all the same."""
     text = lines(*(exchange(number=number) for number in range(9))) + b"{oops\n"
     store(tmp_path, text, name="s.jsonl")
-    (part,) = cut(tmp_path, Selection(only=frozenset({"x-00004", "x-00007"})))
+    (part,) = cut(tmp_path, ReplaySelection(only=frozenset({"x-00004", "x-00007"})))
     assert ids(part)[:4] == ["x-00004"] * 2 + ["x-00007"] * 2
     assert len(part.lines) == 5
 
@@ -119,7 +119,7 @@ def apart(folder: Path, count: int) -> Path:
 @pytest.mark.usefixtures("_small")
 def test_an_exchange_over_two_segments_is_in_a_part_of_the_second(tmp_path: Path) -> None:
     """Its lines beside each other; the rest has those of which a run is nowhere."""
-    reader = PartReader(Selection(), refuse)
+    reader = PartReader(ReplaySelection(), refuse)
     found = list(reader.parts(find_segments(str(apart(tmp_path, 6)))))
     assert [part.segment.rpartition("/")[2] for part in found] == ["b.jsonl.zst"] * 2
     assert [ids(part) for part in found] == [
@@ -134,7 +134,7 @@ def test_an_exchange_over_two_segments_is_in_a_part_of_the_second(tmp_path: Path
 def test_a_limit_counts_what_is_whole(tmp_path: Path) -> None:
     """What waits for its second run is counted when that has come, or at the end."""
     for limit, expected in ((3, [6, 0]), (5, [10, 0]), (6, [10, 1]), (9, [10, 1])):
-        reader = PartReader(Selection(limit=limit), refuse)
+        reader = PartReader(ReplaySelection(limit=limit), refuse)
         found = [*reader.parts(find_segments(str(apart(tmp_path, 6)))), reader.rest()]
         assert [len(part.lines) for part in found] == expected
 
@@ -142,7 +142,7 @@ def test_a_limit_counts_what_is_whole(tmp_path: Path) -> None:
 def test_lines_that_wait_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest go into a part as they are; no line is lost."""
     monkeypatch.setattr(cutting, "HELD_BYTES", 1)
-    reader = PartReader(Selection(), refuse)
+    reader = PartReader(ReplaySelection(), refuse)
     found = [*reader.parts(find_segments(str(apart(tmp_path, 3)))), reader.rest()]
     assert [ids(part) for part in found] == [
         ["x-00000", "x-00001"],
@@ -164,7 +164,7 @@ def test_broken_lines_behind_a_run_that_waits_are_not_compared(
         raise AssertionError
 
     monkeypatch.setattr(CapturedLine, "__eq__", compare)
-    reader = PartReader(Selection(), refuse)
+    reader = PartReader(ReplaySelection(), refuse)
     found = list(reader.parts(find_segments(str(tmp_path))))
     assert [len(part.lines) for part in [*found, reader.rest()]] == [5, 1]
 
@@ -176,7 +176,7 @@ def test_a_segment_that_cannot_be_opened_is_told_and_passed_over(tmp_path: Path)
     segments = find_segments(str(tmp_path))
     next(iter(tmp_path.rglob("a.jsonl.zst"))).unlink()
     troubles: list[CapturesUnreadable] = []
-    assert len(list(PartReader(Selection(), troubles.append).parts(segments))) == 1
+    assert len(list(PartReader(ReplaySelection(), troubles.append).parts(segments))) == 1
     assert len(troubles) == 1
 
 

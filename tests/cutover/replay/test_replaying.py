@@ -12,9 +12,9 @@ import pytest
 from compare.comparison import Comparer
 from compare.input.pairing import Pair, pair_of
 from contract.blobs import without_blobs
+from contract.flows import SPECS
 from contract.flows.chat import CHAT
 from contract.records import RunRecord
-from cutover.flows import SPECS
 from cutover.replay.parts import Skipped
 from cutover.replay.play import PlayOptions
 from cutover.replay.replayer import Losses, Replayed, Replayer

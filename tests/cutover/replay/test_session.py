@@ -19,7 +19,7 @@ from cutover.replay import (
     PlayOptions,
     ReplayPlan,
     ReplayProgress,
-    Selection,
+    ReplaySelection,
     replay,
     sides_of,
 )
@@ -38,7 +38,7 @@ from tests.support.planted_faults import served
 BROKEN = "tests.cutover.replay.broken:NAMED"
 ALONE = Sides(Side("legacy", "legacy:FLOWS"), Side("graph", ""))
 """A worker loads one stack sooner than two."""
-EVERY = Selection()
+EVERY = ReplaySelection()
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,9 @@ def whole(captures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def wishes(captures: Path, out: Path, processes: int = 0, wanted: Selection = EVERY) -> ReplayPlan:
+def wishes(
+    captures: Path, out: Path, processes: int = 0, wanted: ReplaySelection = EVERY
+) -> ReplayPlan:
     """Ask for a replay of legacy."""
     return ReplayPlan(str(captures), out, ALONE, selection=wanted, processes=processes)
 
@@ -194,10 +196,12 @@ def test_second_runs_that_come_in_a_later_segment_are_joined(
 def test_only_one_exchange_and_a_limit(captures: Path, whole: Path, tmp_path: Path) -> None:
     """To look at one, or to try."""
     wanted = said(whole)[8].exchange
-    one = wishes(captures, tmp_path / "one", wanted=Selection(only=frozenset({wanted})))
+    one = wishes(captures, tmp_path / "one", wanted=ReplaySelection(only=frozenset({wanted})))
     assert replay(one).exchanges == 1
     assert {run.exchange for run in said(tmp_path / "one")} == {wanted}
-    assert replay(wishes(captures, tmp_path / "few", wanted=Selection(limit=5))).exchanges == 5
+    assert (
+        replay(wishes(captures, tmp_path / "few", wanted=ReplaySelection(limit=5))).exchanges == 5
+    )
 
 
 def test_damage_is_counted_once_however_often_it_is_started(

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from cutover.flows import SPECS
+from contract.flows import SPECS
 from cutover.server.logging import log_formatter
 from effects.tasks import EXCHANGE, exchange_context
 from router.config import patterns
 from router.config.loader import parse_settings
-from router.telemetry.access_log import FIELDS
+from router.stack import FIELDS
 
 SECRET = 'a "quoted" key'
 ENVIRON = {"QA": SECRET}

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from cutover.flows import SPECS
+from contract.flows import SPECS
 from cutover.server.logging import LogRedaction, log_formatter
 from effects.tasks import exchange_context
 from router.config import patterns

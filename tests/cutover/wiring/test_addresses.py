@@ -34,6 +34,15 @@ def test_workers_keep_no_copies_each_of_its_own() -> None:
         resolve_stores(stores, {}, 2)
 
 
+def test_pins_last_where_conversations_must_not_move() -> None:
+    """In the SQLite file of the stores, unless they are configured."""
+    stores = StoreSettings(conversations=FILE)
+    assert resolve_stores(stores, {}, 1).pins == "process"
+    assert resolve_stores(stores, {}, 1, lasting_pins=True).pins == FILE
+    elsewhere = stores.model_copy(update={"pins": "process"})
+    assert resolve_stores(elsewhere, {}, 1, lasting_pins=True).pins == "process"
+
+
 def test_the_audit_is_where_the_pauses_are() -> None:
     """Unless it is configured; workers keep none each of its own."""
     stores = StoreSettings(conversations=FILE, memory=FILE, pauses="postgresql://h/db")

@@ -11,9 +11,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from contract.flows import SPECS
 from contract.stores import MemoryEntry, Recall
 from cutover.doctor import check_part, describe_recall
-from cutover.flows import SPECS
 from cutover.stores import open_memory
 from cutover.wiring.models import KeyMissing, open_embedder
 from effects.memory.embeddings import maker
@@ -118,7 +118,7 @@ def test_the_doctor_says_what_recall_uses(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         _, said = doctor(tmp_path, port=port)
-        assert "good    recall: full text: [embeddings] names no model" in said
+        assert "note    recall: full text: [embeddings] names no model" in said
         status, said = doctor(tmp_path, ENDPOINT, port=port)
         assert status == 1
         assert "missing recall: full text: [stores] memory = 'memory://' keeps no vectors" in said

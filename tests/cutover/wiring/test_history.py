@@ -15,8 +15,8 @@ from openfeature.flag_evaluation import FlagResolutionDetails
 from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvider
 from typer.testing import CliRunner
 
+from contract.flows import SPECS
 from cutover.cli import app
-from cutover.flows import SPECS
 from cutover.wiring.history import follow_history, owner
 from effects.stores import sqlite_file
 from router.admin.history import History

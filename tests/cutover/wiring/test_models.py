@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from contract.flows import SPECS
 from contract.model import Usage
-from cutover.flows import SPECS
 from cutover.wiring.models import model_entries, rescue_policy
 from effects.model import BreakerPolicy, ModelRegistry, RescuePolicy
 from router.config.loader import parse_settings

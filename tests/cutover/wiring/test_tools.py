@@ -15,8 +15,8 @@ import pytest
 from mcp.server import MCPServer
 
 from contract.errors import MissingExtra
+from contract.flows import SPECS
 from cutover.doctor import PartCheck, examine
-from cutover.flows import SPECS
 from cutover.server.logging import log_formatter
 from cutover.wiring.composition import open_services
 from cutover.wiring.tools import configured_tools, refuse_unknown_tools, tool_server

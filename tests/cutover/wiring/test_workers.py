@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from contract.errors import EffectFailed
+from contract.flows import SPECS
 from contract.workers import WORKER_ACTIONS, WorkerCall
-from cutover.flows import SPECS
 from cutover.wiring.tools import open_workers
 from router.config.errors import ConfigRefused
 from router.config.loader import parse_settings
