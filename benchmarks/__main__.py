@@ -24,6 +24,7 @@ from benchmarks import (
     load_truth,
     shadow,
     soak,
+    takeover,
 )
 from benchmarks.harness import FULL, QUICK, Effort
 from benchmarks.remote import pass_through
@@ -36,6 +37,8 @@ PAIRS_PER_REQUEST = 500
 PROMPTS = 1_000
 FUZZED = (20_000, 1_000_000)
 """Inputs a reader is given: quick, and in full."""
+SIMULATIONS = (100, 1_000)
+"""Simulations of each statistic: quick, and in full."""
 
 Bench = Callable[[Effort], Awaitable[Sequence[BenchRow]]]
 
@@ -64,6 +67,7 @@ BENCHES: dict[str, Bench] = {
     "flow_costs": flow_costs.measure,
     "shadow": shadow.measure,
     "disconnect": interruption.measure,
+    "takeover": takeover.measure,
     "remote": pass_through.measure,
     "load_truth": load_truth.measure,
     "model_port": in_process("benchmarks.parts.model_port", lambda e: (e.requests, e.rounds // 3)),
@@ -76,11 +80,14 @@ BENCHES: dict[str, Bench] = {
     "graphs": in_process("benchmarks.parts.graphs", lambda e: (e.requests,)),
     "side_by_side": in_process("benchmarks.parts.side_by_side", lambda e: (e.rounds,)),
     "fuzz": in_process("benchmarks.parts.fuzz", lambda e: (FUZZED[e.rounds > QUICK.rounds],)),
+    "calibration": in_process(
+        "benchmarks.parts.calibration", lambda e: (SIMULATIONS[e.rounds > QUICK.rounds],)
+    ),
     "journal": journal.measure,
     "soak": soak.measure,
     "stopped": interruption.measure_stops,
 }
-LONG = ("fuzz", "journal", "soak", "stopped")
+LONG = ("fuzz", "calibration", "journal", "soak", "stopped")
 """Run only where they are named: several minutes each, the soak an hour."""
 
 

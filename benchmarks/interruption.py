@@ -40,7 +40,7 @@ from benchmarks.harness import (
 from benchmarks.rows import BenchRow, at_least, at_most, reported
 from benchmarks.shadow import ShadowLedger, ledger
 from contract.errors import CutoverError
-from evidence import percentile
+from evidence.intervals import percentile
 from loadtests.open_loop import Constant
 from loadtests.rows import LoadRow
 from loadtests.simulator import Profile, Record, spawn

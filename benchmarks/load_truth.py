@@ -21,7 +21,7 @@ from benchmarks.harness import Effort
 from benchmarks.rows import BenchRow, at_most
 from contract.errors import CutoverError
 from contract.flows.chat import CHAT, Accept, ChatEvent, End, Failed, Send, StartReply, Success
-from evidence import percentile
+from evidence.intervals import percentile
 from loadtests.plan import Engine, LoadPlan, PlannedRun
 from loadtests.processes import ANNOUNCED, server_process
 from loadtests.requests import Target

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 from rich.table import Table
 
-from evidence import percentile
+from evidence.intervals import percentile
 
 DIGITS = 4
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import msgspec
-from scipy.special import stdtrit
 
 from contract.errors import CutoverError
-from evidence import percentile
+from evidence.intervals import percentile
 from loadtests.rows import SECOND, LoadRow
 
 METHOD = "inverted_cdf (nearest rank), exact, over raw rows"
@@ -173,8 +172,3 @@ def goodput(
 def is_good(row: LoadRow, objectives: Sequence[Objective]) -> bool:
     """Whether a request is complete and met every objective."""
     return row.ending == "complete" and all(objective.met(row) for objective in objectives)
-
-
-def critical(confidence: float, freedom: int) -> float:
-    """Return the t with P(-t ≤ T ≤ t) = `confidence` for Student's T of `freedom` ≥ 1."""
-    return float(stdtrit(freedom, (1 + confidence) / 2))

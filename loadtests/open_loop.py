@@ -180,7 +180,7 @@ async def run(plan: OpenLoopPlan) -> None:
     with RowWriter(folder / f"rows-{name}.jsonl") as writer:
         generator = GeneratorMeter()
         try:
-            await OpenLoop(plan, spec, writer.write).drive(messages)
+            await OpenLoop(plan, spec.sent_by(plan.target.stack), writer.write).drive(messages)
         finally:
             write_load(generator.load(), folder, name)
 

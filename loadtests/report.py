@@ -10,13 +10,13 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from math import exp, inf, isfinite, log, sqrt
-from statistics import fmean, stdev
+from math import inf, isfinite
 from typing import Literal
 
 import msgspec
 
-from evidence import CONFIDENCE, PercentileEstimate, percentile, percentiles
+from evidence.intervals import CONFIDENCE, PercentileEstimate, percentile, percentiles
+from evidence.tests import paired_mean
 from loadtests.metrics import (
     CLOCK,
     INTERVAL,
@@ -25,7 +25,6 @@ from loadtests.metrics import (
     Goodput,
     Metric,
     Objective,
-    critical,
     goodput,
     window,
 )
@@ -210,25 +209,20 @@ def compare_pairs(metric: Metric, stacks: tuple[str, str], runs: RunRows) -> Pai
     shared = sorted(control.keys() & candidate.keys())
     if not shared:
         return Paired(metric=metric.name, pairs=0, reason="no pair has values on both sides")
-    differences = [
-        log(candidate[pair]) - log(control[pair])
-        for pair in shared
-        if candidate[pair] > 0 and control[pair] > 0
-    ]
-    if not differences:
+    usable = [pair for pair in shared if candidate[pair] > 0 and control[pair] > 0]
+    if not usable:
         return Paired(metric=metric.name, pairs=0, reason="a P95 is 0")
-    ratio = exp(fmean(differences))
-    if len(differences) == 1:
+    if len(usable) == 1:
+        ratio = candidate[usable[0]] / control[usable[0]]
         return Paired(metric=metric.name, pairs=1, ratio=ratio, reason="one pair has no spread")
-    reach = critical(CONFIDENCE, len(differences) - 1) * stdev(differences)
-    reach /= sqrt(len(differences))
-    few = len(differences) < PAIRS_FOR_A_STATEMENT
+    found = paired_mean([control[pair] for pair in usable], [candidate[pair] for pair in usable])
+    few = len(usable) < PAIRS_FOR_A_STATEMENT
     return Paired(
         metric=metric.name,
-        pairs=len(differences),
-        ratio=ratio,
-        low=ratio * exp(-min(reach, 700.0)),
-        high=ratio * exp(min(reach, 700.0)),
+        pairs=len(usable),
+        ratio=found.value,
+        low=found.low,
+        high=found.high,
         reason=f"fewer than {PAIRS_FOR_A_STATEMENT} pairs: no statement" if few else "",
     )
 

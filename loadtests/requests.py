@@ -6,11 +6,10 @@ Generators import this and no statistics: those would double their start.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,7 +18,7 @@ import msgspec
 from contract.declarations import not_a_file
 from contract.errors import CutoverError
 from contract.flow import SESSION, FlowSpec, endpoint_path
-from contract.flows import chat, companion, ops, pipeline, session
+from contract.flows import SPECS
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.qa_header import QA_HEADER, sign
 from contract.wire import NO_JSON, value_at
@@ -27,13 +26,6 @@ from contract.wire import NO_JSON, value_at
 FORCED_SECONDS = 300
 """How long the QA header of a request is valid."""
 ID_LENGTH = 128
-FLOWS: Mapping[str, FlowSpec] = MappingProxyType(
-    {
-        spec.name: spec
-        for spec in (chat.CHAT, companion.COMPANION, ops.OPS, pipeline.PIPELINE, session.SESSION)
-    }
-)
-"""The built-in ones."""
 
 HEADERS_VARIABLE = "CUTOVER_LOAD_HEADERS"
 QA_KEY_VARIABLE = "CUTOVER_LOAD_QA_KEY"
@@ -254,7 +246,7 @@ class FlowUnknown(CutoverError):
     """No flow has that name."""
 
     def __init__(self, name: str) -> None:
-        known = ", ".join(map(repr, FLOWS))
+        known = ", ".join(map(repr, SPECS))
         super().__init__(f"no flow {name!r}; there are {known}, and those a configuration declares")
 
 
@@ -263,6 +255,6 @@ def flow_named(name: str, declared: DeclaredFlow | None = None) -> FlowSpec:
     if declared is not None:
         return declared_spec(name, declared)
     try:
-        return FLOWS[name]
+        return SPECS[name]
     except KeyError as error:
         raise FlowUnknown(name) from error

@@ -69,7 +69,7 @@ class RowRecorder:
         declared = os.environ.get(DECLARED_VARIABLE)
         self.spec = flow_named(
             options.flow, msgspec.json.decode(declared, type=DeclaredFlow) if declared else None
-        )
+        ).sent_by(options.stack)
         self.options = options
         lines = os.environ.get(HEADERS_VARIABLE, "").splitlines()
         self.target = Target(

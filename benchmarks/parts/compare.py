@@ -23,8 +23,9 @@ from deepdiff import DeepDiff
 
 from benchmarks.rows import BenchRow, at_least, at_most, reported
 from compare.captures import Question, compare_captures
-from compare.comparison import Comparer, raw_equal
+from compare.comparison import Comparer
 from compare.input.pairing import Pair, pair_of
+from contract.equality import raw_equal
 from contract.flows.chat import CHAT
 from contract.records import RunRecord
 from cutover.selftest.exchanges import Script, batch, exchange, tool

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contract.errors import CutoverError
+from contract.flows import SPECS
 from cutover.application import application
-from cutover.flows import SPECS
 from router.admin.auth import TokensUnusable
 from router.admin.pages import bare_address
 from router.config.addresses import on_loopback
@@ -87,7 +87,7 @@ async def test_without_its_token_nothing_is_told_and_nothing_changes(
     text, settings = place.watched.path.read_bytes(), place.watched.settings()
     stranger = Operator(place, token, scheme)
     found = await routes(place)
-    assert len(found) == 13
+    assert len(found) == 15
     for method, path in found:
         for body in BODIES[method]:
             said, problem = await stranger.ask(method, path, body)
@@ -161,14 +161,14 @@ async def admin_routes(folder: Path, environ: Mapping[str, str], more: str, host
 @pytest.mark.parametrize(
     ("host", "more", "expected"),
     [
-        ("127.0.0.1", MORE, 12),
-        ("::1", MORE, 12),
-        ("localhost", MORE, 12),
+        ("127.0.0.1", MORE, 14),
+        ("::1", MORE, 14),
+        ("localhost", MORE, 14),
         (EVERYWHERE, MORE, 0),
         ("::", MORE, 0),
         ("10.0.0.7", MORE, 0),
         ("router.example.org", MORE, 0),
-        (EVERYWHERE, f"{MORE}anywhere = true\n", 12),
+        (EVERYWHERE, f"{MORE}anywhere = true\n", 14),
         ("127.0.0.1", "", 0),
     ],
 )

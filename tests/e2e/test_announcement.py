@@ -43,7 +43,7 @@ def test_who_starts_it_beside_its_file_is_told(tmp_path: Path) -> None:
     said = started_and_stopped(tmp_path)
     assert "cutover listening on http://127.0.0.1:" in said
     assert "  no cutover.toml here: defaults are in force\n" in said
-    assert "  /chat/sse  chat: off\n" in said
+    assert "  /chat/sse  chat: configured off\n" in said
     assert (
         "WARNING cutover.wiring.composition models: none is configured, and OPENAI_API_KEY" in said
     )
@@ -57,6 +57,6 @@ async def test_flows_nobody_has_are_not_named(tmp_path: Path) -> None:
         router.child.send_signal(signal.SIGINT)
         assert await router.child.wait() == 0
     said = (tmp_path / "out").read_text("utf-8") + (tmp_path / "log").read_text("utf-8")
-    assert "  /api/support  support: ramp\n" in said
+    assert "  /api/support  support: configured ramp\n" in said
     assert "/chat/sse" not in said
     assert "WARNING cutover.wiring.composition" not in said

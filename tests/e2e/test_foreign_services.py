@@ -7,7 +7,7 @@ middle of the text where they use the gateway and allow it.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +16,15 @@ from typing import Any
 import aiohttp
 import pytest
 
+from contract.flows import SPECS
+from contract.qa_header import QA_HEADER, sign
 from contract.wire import EventDecoder, WireReader, built_in
 from cutover.cli.load import configured_urls, load_targets
 from cutover.flows import declared_at, flows_at, settings_at
 from loadtests.plan import LoadPlan
 from loadtests.runner import run_load
+from router.config.errors import ConfigRefused
+from router.config.loader import parse_settings
 from tests.support.deployment import Deployment, Setup, deployed
 from tests.support.example_processes import invoked
 from tests.support.foreign_services import NODE, Behaviour, Foreign, Wire, running
@@ -34,12 +38,8 @@ each_wire = pytest.mark.parametrize(
 )
 KINDS = {"text": "text/plain", "ndjson": "application/x-ndjson", "ai-sdk": "text/event-stream"}
 FIXED = "abcdefgh"
-HELLO = {"role": "user", "content": "Hello"}
-MESSAGES: dict[Wire, dict[str, Any]] = {
-    "text": HELLO,
-    "ndjson": HELLO,
-    "ai-sdk": {"role": "user", "parts": [{"type": "text", "text": "Hello"}]},
-}
+HELLO = {"role": "user", "content": "Hello", "parts": [{"type": "text", "text": "Hello"}]}
+"""A message as `useChat` sends it, with the content that the others read."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class World:
     async def ask(self) -> tuple[aiohttp.ClientResponse, bytes]:
         """Send a message; returns the response, and its body as far as it came."""
         url, body = f"{self.place.url}/api/assistant", b""
-        asked = {"messages": [MESSAGES[self.wire]]}
+        asked = {"messages": [HELLO]}
         async with self.place.session.post(url, json=asked) as response:
             try:
                 async for piece in response.content.iter_any():
@@ -102,40 +102,47 @@ def use_chat(body: bytes) -> str:
     return "".join(parts.values())
 
 
+async def initialised(folder: Path, old: Foreign, new: Foreign) -> str:
+    """Run `cutover init` for two services, as its user would; returns what it has written."""
+    file = folder / "first.toml"
+    command = ("init", old.url, new.url, "--path", "/api/assistant", "--shadow-safe", "--yes")
+    body = json.dumps({"messages": [HELLO]})
+    said = await invoked(*command, "--body", body, "--config", str(file))
+    assert said.exit_code == 0, said.output
+    for who, service in (("old service, legacy", old), ("new service, graph", new)):
+        assert f"the {who}: {service.wire}" in said.output
+    return file.read_text("utf-8")
+
+
+def serving_on_graph(text: str) -> str:
+    """Let graph serve all, and both take over from each other, as docs/remote.md says."""
+    text = text.replace("langgraph_percent = 0.0", "langgraph_percent = 100.0")
+    text = text.replace("[stacks.graph]\n", "[stacks.graph]\nresumable = true\n")
+    own = "[stacks.legacy]\nshadow_safe = true\nresumable = true\n"
+    return text.replace("[stacks.legacy]\n", own)
+
+
 @asynccontextmanager
-async def world(folder: Path, wire: Wire, rollout: str, more: str = "") -> AsyncIterator[World]:
-    """Start two services, and a router with their flow; legacy is the fallback."""
+async def world(
+    folder: Path, wire: Wire, changed: Callable[[str], str] = str, *, new: Wire | None = None
+) -> AsyncIterator[World]:
+    """Start two services, and a router with what `init` writes for them, and the gateway.
+
+    `changed` is what is changed in the file afterwards; the `new` service may have another wire.
+    """
     async with AsyncExitStack() as opened:
-        legacy, graph = [await opened.enter_async_context(running(wire)) for _ in range(2)]
-        flow = f"""
-[gateway]
-enabled = true
-[stacks.legacy]
-url = "{legacy.url}/"
-resumable = true
-[stacks.graph]
-url = "{graph.url}/"
-shadow_safe = true
-[flows.assistant]
-path = "/api/assistant"
-dialect = "{wire}"
-enable_langgraph = true
-{rollout}
-{more}
-"""
-        setup = Setup(more=flow, stack="legacy")
+        wires = wire, new or wire
+        legacy, graph = [await opened.enter_async_context(running(one)) for one in wires]
+        text = changed(await initialised(folder, legacy, graph))
+        setup = Setup(more=f"{text}\n[gateway]\nenabled = true\n", chat=False)
         place = await opened.enter_async_context(deployed(folder, setup))
         yield World(wire, place, legacy, graph)
-
-
-MIRRORED = "langgraph_percent = 0\nshadow_percent = 100"
-ON_GRAPH = "langgraph_percent = 100"
 
 
 @each_wire
 async def test_served_mirrored_and_compared(tmp_path: Path, wire: Wire) -> None:
     """The client gets the service's own bytes; other pieces are equal, another text is found."""
-    async with world(tmp_path, wire, MIRRORED) as here:
+    async with world(tmp_path, wire) as here:
         await here.graph.set_up(Behaviour(every=3))
         response, body = await here.ask()
         assert (response.status, response.content_type) == (200, KINDS[wire])
@@ -153,14 +160,14 @@ async def test_served_mirrored_and_compared(tmp_path: Path, wire: Wire) -> None:
         places = str(tmp_path / "captures"), "--config", str(config)
         said = await invoked("diff", *places, "-o", str(tmp_path / "equal"))
         assert said.exit_code == 0, said.output
-        # The ledger compares bytes, and plain text has no others.
-        assert here.place.books() == {f"compared({'equal' if wire == 'text' else 'different'})": 1}
+        assert here.place.books() == {"compared(equal)": 1}
         await here.graph.set_up(Behaviour(says="Well: "))
         await here.ask()
         await here.place.lines()
         said = await invoked("diff", *places, "-o", str(tmp_path / "different"))
         assert said.exit_code == 1, said.output
         assert "1 of 2 pairs differs, from 1 cause" in said.output
+        assert here.place.books() == {"compared(equal)": 1, "compared(different)": 1}
         assert "Final text differs" in said.output
 
 
@@ -169,7 +176,7 @@ async def test_noise_is_measured_and_replaying_refused(tmp_path: Path, wire: Wir
     """Legacy asked twice and graph once; no code of the services is here to run."""
     for name in ("first", "again"):
         (tmp_path / name).mkdir()
-        async with world(tmp_path / name, wire, MIRRORED) as here:
+        async with world(tmp_path / name, wire) as here:
             await here.graph.set_up(Behaviour(every=3))
             await here.ask()
             await here.place.lines()
@@ -186,15 +193,14 @@ async def test_noise_is_measured_and_replaying_refused(tmp_path: Path, wire: Wir
     }
     options = ("--stack", "graph", "--processes", "0", *config)
     said = await invoked("replay", first, *options, "-o", str(tmp_path / "replay"))
-    assert said.exit_code == 3, said.output
-    shown = " ".join(said.output.split())
-    assert "flow 'assistant' is declared: its services are not here to run" in shown
+    assert said.exit_code == 2, said.output
+    assert "a replay runs code from the tape, and asks no service" in " ".join(said.output.split())
 
 
 @each_wire
 async def test_a_shadow_gets_the_models_answer_from_the_tape(tmp_path: Path, wire: Wire) -> None:
     """The model is asked once, and the pair is equal, however each of them cuts the answer."""
-    async with world(tmp_path, wire, MIRRORED) as here:
+    async with world(tmp_path, wire) as here:
         await here.set_up(every=3)
         await here.ask()
         assert here.place.model_calls == 1
@@ -210,7 +216,7 @@ async def test_a_shadow_gets_the_models_answer_from_the_tape(tmp_path: Path, wir
 @each_wire
 async def test_failed_over_before_the_first_byte(tmp_path: Path, wire: Wire) -> None:
     """As if the other one had been asked."""
-    async with world(tmp_path, wire, ON_GRAPH) as here:
+    async with world(tmp_path, wire, serving_on_graph) as here:
         await here.graph.set_up(Behaviour(breaks=0))
         response, body = await here.ask()
         assert response.status == 200
@@ -224,7 +230,7 @@ async def test_taken_over_in_the_middle_of_the_text(
     tmp_path: Path, wire: Wire, breaks: int, every: int
 ) -> None:
     """One stream with the whole text once; the model is asked once."""
-    async with world(tmp_path, wire, ON_GRAPH) as here:
+    async with world(tmp_path, wire, serving_on_graph) as here:
         await here.set_up(legacy=Behaviour(every=every), breaks=breaks)
         response, body = await here.ask()
         assert response.headers["x-cutover-served"].startswith("graph ")
@@ -262,7 +268,7 @@ async def test_where_nothing_can_continue_the_stream_it_ends_honestly(
     tmp_path: Path, wire: Wire, legacy: Behaviour, error: str
 ) -> None:
     """In the words of the wire; plain text has none, and the connection breaks."""
-    async with world(tmp_path, wire, ON_GRAPH) as here:
+    async with world(tmp_path, wire, serving_on_graph) as here:
         await here.set_up(legacy=legacy, breaks=3)
         _, body = await here.ask()
         assert body.endswith(BROKEN[wire])
@@ -274,7 +280,7 @@ async def test_where_nothing_can_continue_the_stream_it_ends_honestly(
 @each_wire
 async def test_the_doctor_says_what_works(tmp_path: Path, wire: Wire) -> None:
     """Takeover, too."""
-    async with world(tmp_path, wire, ON_GRAPH) as here:
+    async with world(tmp_path, wire, serving_on_graph) as here:
         said = await invoked("doctor", "--config", str(here.place.watched.path))
         shown = " ".join(said.output.split())
         assert "takeover yes legacy continues the text" in shown
@@ -288,12 +294,12 @@ async def test_loaded_where_the_configuration_says(
 ) -> None:
     """Each stream is whole and has words."""
     monkeypatch.setattr("loadtests.runner.WARM_UP_SECONDS", 0.25)
-    async with world(tmp_path, wire, MIRRORED) as here:
+    async with world(tmp_path, wire) as here:
         config = here.place.watched.path
         urls = configured_urls(settings_at(config), flows_at(config)["assistant"])
         assert urls == tuple(f"{one.url}/api/assistant" for one in (here.legacy, here.graph))
         messages = tmp_path / "messages.jsonl"
-        messages.write_bytes(json.dumps({"messages": [MESSAGES[wire]]}).encode())
+        messages.write_bytes(json.dumps({"messages": [HELLO]}).encode())
         plan = LoadPlan(
             targets=load_targets("", urls, ((), ()), ""),
             messages=messages,
@@ -310,3 +316,51 @@ async def test_loaded_where_the_configuration_says(
         words = next(metric for metric in stack.metrics if metric.name == "ttft")
         assert dict(stack.endings) == {"complete": stack.requests}
         assert words.n == stack.requests > 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("text", "ndjson"), ("ndjson", "text"), pytest.param("text", "ai-sdk", marks=needs_node)],
+)
+async def test_two_formats_are_mirrored_and_compared_in_what_both_can_say(
+    tmp_path: Path, old: Wire, new: Wire
+) -> None:
+    """One text is equal in the ledger and the report; another one is found in both."""
+    async with world(tmp_path, old, new=new) as here:
+        await here.set_up(every=3)
+        _, body = await here.ask()
+        assert here.said(body) != ""
+        assert here.place.books() == {"compared(equal)": 1}
+        serving, shadow = await here.place.lines()
+        assert (serving.dialect, shadow.dialect, shadow.outcome) == ("", new, "completed")
+        config = "--config", str(here.place.watched.path)
+        captures = str(tmp_path / "captures")
+        said = await invoked("diff", captures, *config, "-o", str(tmp_path / "equal"))
+        assert said.exit_code == 0, said.output
+        await here.set_up(says="Well: ")
+        await here.ask()
+        await here.place.lines()
+        assert here.place.books() == {"compared(equal)": 1, "compared(different)": 1}
+        said = await invoked("diff", captures, *config, "-o", str(tmp_path / "different"))
+        assert said.exit_code == 1, said.output
+        assert "1 of 2 pairs differs, from 1 cause" in said.output
+        assert "Final text differs" in said.output
+
+
+async def test_of_two_formats_the_other_one_never_reaches_a_client(tmp_path: Path) -> None:
+    """Graph may serve nothing by the file; a QA header is answered by legacy, and says so."""
+    async with world(tmp_path, "text", new="ndjson") as here:
+        router = here.place.services.router
+        key = router.flows["assistant"].route_key({}, "")
+        forced = {QA_HEADER: sign("graph", 1 << 32, key, router.assigner.qa_key)}
+        url = f"{here.place.url}/api/assistant"
+        async with here.place.session.post(url, json={}, headers=forced) as response:
+            assert (await response.read()).decode() == FIXED
+            assert response.headers["x-cutover-served"].startswith("legacy ")
+        config = here.place.watched.path
+        said = await invoked("doctor", "--probe", "--config", str(config))
+        shown = " ".join(said.output.split())
+        assert "shadow, legacy serving holds" in shown
+        assert "clients read another format than graph streams (ndjson)" in shown
+        with pytest.raises(ConfigRefused, match="cannot serve until graph_dialect is gone"):
+            parse_settings(serving_on_graph(config.read_text("utf-8")), "file", SPECS)

@@ -94,7 +94,7 @@ async def test_a_kill_costs_no_served_run(tmp_path: Path, end: str) -> None:
         )
     else:
         assert (status, verdict) == (0, "equal")
-        assert f"{WAITING} exchanges not compared: its second run was dropped" in reasons
+        assert f"{WAITING} exchanges not compared: its second run was dropped (stopping)" in reasons
 
 
 def not_to_come(runs: list[RunRecord]) -> list[RunRecord]:

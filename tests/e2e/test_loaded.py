@@ -9,11 +9,12 @@ from typing import Literal
 import msgspec
 import pytest
 
+from contract.flows import SPECS
 from cutover.cli.load import MessagesDue, bundled
 from cutover.flows import declared_at
 from loadtests.plan import Engine, LoadPlan
 from loadtests.report import LoadReport
-from loadtests.requests import FLOWS, ConversationsUnnamed, Target, flow_named, read_messages
+from loadtests.requests import ConversationsUnnamed, Target, flow_named, read_messages
 from loadtests.runner import run_load
 from router.config.schema import RemoteStackSettings
 from tests.support.deployment import Setup, deployed
@@ -64,11 +65,11 @@ async def check(plan: LoadPlan, out: Path) -> LoadReport:
     return report
 
 
-@pytest.mark.parametrize("flow", sorted(FLOWS))
+@pytest.mark.parametrize("flow", sorted(SPECS))
 async def test_a_router_is_asked_for_both_of_its_stacks(flow: str, tmp_path: Path) -> None:
     """With the bundled messages, as each flow takes them, and the wish signed for each."""
     messages = bundled(flow, tmp_path)
-    assert len(read_messages(FLOWS[flow], messages)) > 50
+    assert len(read_messages(SPECS[flow], messages)) > 50
     async with deployed(tmp_path, Setup(more=SHARES)) as deployment:
         targets = tuple(Target(stack=one, url=deployment.url, qa_key="qa") for one in STACKS)
         plan = brief(flow, targets, messages, "open")
@@ -122,9 +123,10 @@ def brief(
 
 
 def test_what_to_ask_a_declared_flow_has_to_be_said(tmp_path: Path) -> None:
-    """What it accepts is unknown here."""
+    """What it accepts is unknown here, unless the configuration has an example."""
     with pytest.raises(MessagesDue, match="--messages"):
         bundled("support", tmp_path)
+    assert bundled("support", tmp_path, '{"q": "hi"}').read_text("utf-8") == '{"q":"hi"}\n'
 
 
 def test_a_flow_is_declared_where_the_configuration_is(

@@ -16,10 +16,10 @@ from starlette.routing import Route
 
 from compare.captures import Question, compare_captures
 from compare.tally import Drift, drift_of
+from contract.flows import SPECS
 from contract.records import OwnHistory, RunRecord
 from contract.stores import ChatKey, DataSubject
 from cutover.erasure import erase_rows
-from cutover.flows import SPECS
 from cutover.wiring.periodic import drop_unknown
 from tests.support.asgi import served
 from tests.support.deployment import Deployment, Json, Setup, deployed

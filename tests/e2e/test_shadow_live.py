@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compare.captures import Question, compare_captures
-from cutover.flows import SPECS
+from contract.flows import SPECS
 from tests.support.deployment import Setup, deployed, until
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.deployment import Deployment, Setup, deployed
+from tests.support.log_records import listening
 
 if TYPE_CHECKING:
     from router.stack import StackName
@@ -22,18 +22,18 @@ HELLO = {"message_id": "m", "content": "Hello"}
 
 @pytest.mark.parametrize("stack", STACKS)
 async def test_an_unreachable_store_is_503(
-    tmp_path: Path, stack: StackName, unused_port: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, stack: StackName, unused_port: int
 ) -> None:
     """Nothing was sent, so the client may simply try again; the other stack would not help."""
     closed = f"http://127.0.0.1:{unused_port}"
-    async with deployed(tmp_path, Setup(stack=stack, conversations=closed)) as place:
-        for body in (HELLO, {"message_id": "m"}):
-            answer = await place.ask(body)
-            assert (answer.status, answer.problem["code"]) == (503, "store_unavailable")
-        assert await outcomes(place) == [("failed", "store_unavailable")] * 2
-        assert place.provider.ledger.counts()["total"] == 0
-        told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
-        assert any("store_unavailable" in line for line in told)
+    with listening() as lines:
+        async with deployed(tmp_path, Setup(stack=stack, conversations=closed)) as place:
+            for body in (HELLO, {"message_id": "m"}):
+                answer = await place.ask(body)
+                assert (answer.status, answer.problem["code"]) == (503, "store_unavailable")
+            assert await outcomes(place) == [("failed", "store_unavailable")] * 2
+            assert place.provider.ledger.counts()["total"] == 0
+    assert [facts["reason"] for facts in lines.failures] == ["store_unavailable"] * 2
 
 
 @pytest.mark.parametrize("stack", STACKS)

@@ -10,8 +10,8 @@ from runpy import run_path
 import pytest
 from typer.testing import CliRunner
 
+from contract.flows import SPECS
 from cutover.cli import app
-from cutover.flows import SPECS
 from router.config.loader import parse_settings
 from router.stack import StackName
 from tests.conftest import ROOT

@@ -71,8 +71,8 @@ SEEDS = {
     "blank": Seed("at most five", "at most  five", "messages[].system", ONE),
     "mark": Seed("every weight.", "every weight!", "messages[].system", ONE),
     "sentence": Seed(" Never guess what a picture does not show.", "", "messages[].system", ONE),
-    "role": Seed('"role": "system"', '"role": "developer"', "messages[].developer", ONE),
-    "history": Seed("*messages]", "*messages[-1:]]", "messages[].user", TWO),
+    "role": Seed('"role": "system"', '"role": "developer"', "messages[].role", ONE),
+    "history": Seed("*messages]", "*messages[-1:]]", "messages[]", TWO),
     "question": Seed(
         "return question.message", 'return f"Question: {question.message}"', "messages[].user", ONE
     ),
@@ -91,11 +91,13 @@ SEEDS = {
     "arguments": Seed(
         '"name": call["name"], "arguments": call["arguments"]',
         '"name": call["name"], "arguments": call["arguments"].replace("12", "11")',
-        "messages[].assistant",
+        "messages[].assistant.tool_calls[].function.arguments",
         SUM,
     ),
-    "description": Seed("such as 12 * 7", "such as 12 + 7", "more", ONE),
-    "schema": Seed('"required": ["expression"],', "", "more", ONE),
+    "description": Seed(
+        "such as 12 * 7", "such as 12 + 7", "more.tools[].function.description", ONE
+    ),
+    "schema": Seed('"required": ["expression"],', "", "more.tools[].function.parameters", ONE),
 }
 """Twelve prompts that say something else."""
 
@@ -135,16 +137,19 @@ async def test_clean_exchanges_are_equal_and_every_seeded_difference_is_found(
     monkeypatch.chdir(tmp_path)
     variants = {name: (seed.written, seed.instead) for name, seed in SEEDS.items()}
     async with assistants(tmp_path, graph, variants) as both:
+        ledger = both.services.router.ledger
         for asked in CLEAN:
             answer = await both.ask("clean", *asked)
             assert answer.endswith(b"event: done\ndata: {}\n\n")
         for name, seed in SEEDS.items():
             for asked in seed.asked:
                 await both.ask(name, f"{name} {asked.conversation}", *asked[1:])
+    books = {(line.flow, line.reason): count for line, count in ledger.counts.items()}
     await invoked("diff", "captures", "-o", "report")
     report = json.loads((tmp_path / "report" / "report.json").read_text("utf-8"))
     counts = report["counts"]
     causes: dict[str, list[str]] = {flow: [] for flow in counts["by_flow"]}
+    ids = {cause["flow"]: cause["id"] for cause in report["clusters"]}
     for cause in report["clusters"]:
         causes[cause["flow"]].append(cause["path"].removeprefix("model.stream@gateway[]."))
     assert (len(CLEAN), len(SEEDS)) == (20, 12)
@@ -152,8 +157,27 @@ async def test_clean_exchanges_are_equal_and_every_seeded_difference_is_found(
     assert causes.pop("clean") == []
     assert causes == {name: [seed.path] for name, seed in SEEDS.items()}
     assert counts["different"] == len(SEEDS)
+    asked_twice = {(name, "equal"): 1 for name, seed in SEEDS.items() if len(seed.asked) > 1}
+    found = {(name, "different"): 1 for name in SEEDS}
+    assert books == {("clean", "equal"): len(CLEAN), **asked_twice, **found}
     assert (counts["not_comparable"], counts["damaged"], counts["missing"]) == ({}, {}, 0)
     assert counts["folds"] == FOLDS[graph]
+    for name in SEEDS:
+        assert await unwaived(ids[name]) == ids.keys() - {name}
+
+
+def written(folder: str) -> str:
+    """Return the report in a folder."""
+    return Path(folder, "report.json").read_text("utf-8")
+
+
+async def unwaived(finding: str) -> set[str]:
+    """Waive a cause in all flows; returns the flows of the causes that are found then."""
+    words = "--owner", "Ann", "--reason", "agreed", "--until", "2100-01-01"
+    await invoked("waive", finding, *words, "--file", f"{finding}.toml")
+    await invoked("diff", "captures", "-o", "waived", "--waivers", f"{finding}.toml")
+    report = json.loads(written("waived"))
+    return {cause["flow"] for cause in report["clusters"] if not cause["waived"]}
 
 
 async def test_an_answer_that_breaks_off_is_finished_by_the_other_service(

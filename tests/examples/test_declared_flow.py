@@ -52,9 +52,11 @@ async def test_the_example_splits_shadows_compares_and_ends_honestly(
         assert "text" in said.output
         doctor = await invoked("doctor")
         assert doctor.exit_code == 0, doctor.output
-        assert "/api/support, support (ramp), served by graph" in doctor.output
+        assert "/api/support, support (configured: ramp), served by graph" in doctor.output
         assert "declared: sse, ends with [DONE]; broken, it ends in failure" in doctor.output
-        assert "/chat/sse, chat: not offered" in doctor.output
+        assert "/chat/sse" not in doctor.output
+        assert "stores.conversations" not in doctor.output, "only built-in flows use it"
+        assert "stores.pins" in doctor.output
         served, chunks = await ask(example, old, "a breakdown please")
         assert served == "legacy"
         assert chunks[-1]["error"]["code"] == "internal"

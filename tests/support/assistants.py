@@ -16,8 +16,8 @@ from typing import Any, Final, Literal
 import aiohttp
 import pytest
 
+from contract.flows import SPECS
 from cutover.application import application
-from cutover.flows import SPECS
 from cutover.server.serve import server
 from cutover.wiring.composition import Services
 from loadtests.simulator import running

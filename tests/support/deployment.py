@@ -13,10 +13,10 @@ import aiohttp
 import msgspec
 import zstandard
 
+from contract.flows import SPECS
 from contract.records import RunRecord, decode_run
 from contract.wire.sse import SseDecoder
 from cutover.application import application
-from cutover.flows import SPECS
 from cutover.server.serve import Server, server
 from cutover.server.sockets import address, listen
 from loadtests.simulator import Profile, Served, running
@@ -134,13 +134,15 @@ class Answer:
 class Setup:
     """What is deployed: who serves, how much is shadowed, other stacks.
 
-    `more` is more configuration; `PROVIDER` in it is where the simulated provider is. `others`
+    `more` is more configuration; `PROVIDER` in it is where the simulated provider is. Without
+    `chat` its stacks lack the flow of that name. `others`
     is where memory and pauses are; `captures` is more of that section.
     """
 
     stack: StackName = "legacy"
     shadow: float = 0
     more: str = ""
+    chat: bool = True
     conversations: str = ""
     pins: str = "auto"
     locks: str = "auto"
@@ -183,7 +185,7 @@ def configuration(folder: Path, provider: str, setup: Setup) -> str:
     return f"""
 {"" if "[limits]" in setup.more else _UNWATCHED}
 [flows.chat]
-enable_langgraph = true
+enable_langgraph = {str(setup.chat).lower()}
 langgraph_percent = {PERCENT[setup.stack] if setup.percent is None else setup.percent}
 shadow_percent = {setup.shadow}
 route_key = "{setup.route_key}"
@@ -244,6 +246,7 @@ async def deployed(folder: Path, setup: Setup | None = None) -> AsyncIterator[De
         url = await opened.enter_async_context(
             listening(server(built.app, built.services.router, 1))
         )
+        opened.enter_context(built.watchdog.watching())
         # Every request on a connection of its own: what one leaves behind is the next one's not.
         connector = aiohttp.TCPConnector(force_close=True)
         session = await opened.enter_async_context(aiohttp.ClientSession(connector=connector))

@@ -12,9 +12,9 @@ from typing import Any
 import aiohttp
 from typer.testing import CliRunner
 
+from contract.flows import SPECS
 from cutover.application import application
 from cutover.cli import app
-from cutover.flows import SPECS
 from cutover.server.serve import server
 from cutover.wiring.composition import Services
 from router.config.watcher import SettingsWatcher

@@ -127,7 +127,10 @@ class _Scripted:
                 yield number, letter
             return
         headers = {name: value for name in _PASSED_ON for value in asked.header(name)}
-        messages = json.loads(asked.body)["messages"]
+        messages = [
+            {"role": one["role"], "content": one["content"]}
+            for one in json.loads(asked.body)["messages"]
+        ]
         body = {"model": "gpt-4.1", "messages": messages, "stream": True}
         url, events, count = f"{does.model}/chat/completions", SseDecoder(), 0
         async with (

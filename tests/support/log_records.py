@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from effects.tasks import EXCHANGE
-from router.telemetry.access_log import FIELDS
+from router.stack import FIELDS
 
 
 class Lines(logging.Handler):
@@ -20,12 +20,19 @@ class Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line."""
-        self.said.append((record.getMessage(), EXCHANGE.get(), getattr(record, FIELDS, {})))
+        fields = getattr(record, FIELDS, {})
+        exchange = fields.get("exchange") or EXCHANGE.get()
+        self.said.append((record.getMessage(), exchange, fields))
 
     def fields(self, event: str = "exchange") -> dict[str, Any]:
         """Return what stands beside the one line that says this."""
         (found,) = (fields for said, _, fields in self.said if said == event)
         return found
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """Return the facts of the lines about runs that failed or refused."""
+        return [fields for said, _, fields in self.said if said in {"run failed", "run refused"}]
 
     def exchanges(self, words: str) -> list[str]:
         """Return the exchanges of the lines with these words."""

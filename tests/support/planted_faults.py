@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from contract.flow import Flow
+from contract.flows import SPECS
 from contract.records import RunRecord
-from cutover.flows import SPECS
 from cutover.selftest.effect_faults import EFFECT_FAULTS
 from cutover.selftest.stream_faults import STREAM_FAULTS
 from effects.testing import VirtualLoop

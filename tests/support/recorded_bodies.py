@@ -11,6 +11,7 @@ from compare.findings import Finding, kind_of
 from compare.input.recordings import Recordings
 from compare.recordings import PlainQuestion, compare_recordings
 from compare.streams.dialects import RecordedDialect, find_dialect
+from contract.flows import SPECS
 from contract.flows import companion as wire
 from contract.flows.chat import CHAT, Accept, ChatEvent, End, Send, StartReply, Success
 from contract.flows.ops import OPS, OpsDone, OpsFinal, OpsResult
@@ -26,14 +27,13 @@ from contract.flows.session import (
     Thinking,
 )
 from contract.model import Usage
-from cutover.flows import SPECS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from compare.layers.frames import Chunking
     from compare.tally import Tally
+    from contract.equality import Chunking
 
 PIECES = ("今天", "北京晴，", "带一件 🧥", "。")
 THOUGHTS = ("Look ", "outside.")
