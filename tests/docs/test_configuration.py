@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
-from cutover.flows import SPECS
+from contract.flows import SPECS
 from router.config.loader import parse_settings, read_toml
 from router.config.reference import generated, main
-from router.config.schema import FlowDeclaration, RemoteStackSettings, Settings
+from router.config.schema import AT_START, FlowDeclaration, RemoteStackSettings, Settings
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "configuration.md"
 NOT_DEFAULT = {"providers", "models", "tools", "version"}
@@ -54,6 +54,27 @@ def keys(value: object, prefix: str = "") -> set[str]:
     else:
         return {prefix}
     return set().union(*(keys(below, f"{prefix}.{name}") for name, below in pairs.items()))
+
+
+def test_what_is_read_at_start_is_marked_so() -> None:
+    """By its section, or by the key's own description; exceptions are named."""
+    marked: set[str] = set()
+    above = about = ""
+    for line in shown().partition("# options")[0].splitlines():
+        key, _, comment = line.partition("#")
+        if key.startswith("["):
+            above, about = key.strip(" []"), comment
+            above = above.replace("flows.chat", "flows.*")
+            if "At start" in about:
+                marked.add(above)
+        elif "at start" in comment:
+            marked.add(f"{above}.{key.partition(' ')[0]}")
+    sections = {due.partition(".")[0] for due in AT_START if "." not in due}
+    assert {
+        one.partition(".")[0] for one in marked if one.partition(".")[0] in sections
+    } == sections
+    single = {one for one in marked if one.partition(".")[0] not in sections}
+    assert single == {due for due in AT_START if "." in due}
 
 
 def test_the_page_leaves_no_key_out() -> None:
@@ -108,5 +129,7 @@ def test_the_page_declares_a_flow() -> None:
     assert declared is not None
     assert set(read_toml(flow, "page")["flows"]["support"]) == set(FlowDeclaration.model_fields)
     text = (PAGE.parent / "remote.md").read_text("utf-8")
-    (shown,) = re.findall(r"```toml\n([^`]*\[flows.support\].*?)```", text, re.DOTALL)
-    assert parse_settings(shown, "page", SPECS).flows["support"].stage == "ramp"
+    first, two_formats = re.findall(r"```toml\n([^`]*\[flows.support\].*?)```", text, re.DOTALL)
+    assert parse_settings(first, "page", SPECS).flows["support"].stage == "ramp"
+    stacks += 'graph = { url = "http://new/", shadow_safe = true }\n'
+    assert parse_settings(stacks + two_formats, "page", SPECS).flows["support"].stage == "shadow"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cutover.flows import SPECS
+from contract.flows import SPECS
 from cutover.server.serve import stop_seconds
 from router.config.loader import parse_settings
 

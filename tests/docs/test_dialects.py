@@ -9,6 +9,7 @@ from typing import get_args, get_type_hints
 import pytest
 from typer.testing import CliRunner
 
+from contract.flows import SPECS
 from contract.wire import (
     Dialect,
     ErrorPaths,
@@ -19,7 +20,6 @@ from contract.wire import (
     built_in,
 )
 from cutover.cli import app
-from cutover.flows import SPECS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "dialects.md").read_text("utf-8")
 

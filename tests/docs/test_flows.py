@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from contract.flow import FlowSpec
+from contract.flows import SPECS
 from contract.flows.chat import ChatRequest
 from contract.flows.companion import ContinueRequest, ImageTurn, MessageTurn, RespondRequest
 from contract.wire.sse import SseDecoder
-from cutover.flows import SPECS
 from graph_impl import describe
 from router.resume import pauses
 from rules.emotion import feel

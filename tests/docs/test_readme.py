@@ -6,9 +6,10 @@ import hmac
 import re
 from pathlib import Path
 
+from benchmarks.__main__ import BENCHES
+from contract.flows import SPECS
 from contract.qa_header import sign
 from cutover.cli import COMMANDS
-from cutover.flows import SPECS
 from router.config.loader import parse_settings
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +28,14 @@ def test_every_command_and_every_page_is_named() -> None:
     assert [name for name in COMMANDS if f"| `cutover {name}" not in README] == []
     pages = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
     assert [name for name in pages if f"](docs/{name})" not in README] == []
+
+
+def test_every_figure_has_a_bench() -> None:
+    """The commands that show the figures of the pages exist."""
+    pages = [README, *(path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.md"))]
+    named = {name for page in pages for name in re.findall(r"python -m benchmarks (\w+)", page)}
+    assert named <= set(BENCHES)
+    assert {"takeover", "remote"} <= named
 
 
 def test_the_recipe_for_the_qa_header_signs_as_the_router_does() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from contract.flows import SPECS
 from contract.model import ToolCall
 from cutover.doctor import PartCheck, examine
-from cutover.flows import SPECS
 from effects.tools import ToolRegistry, python_tools
 from router.config.loader import parse_settings
 from tests.conftest import ROOT

@@ -10,9 +10,9 @@ import aiohttp
 import pytest
 from typer.testing import CliRunner
 
+from contract.flows import SPECS
 from cutover.application import application
 from cutover.cli import app
-from cutover.flows import SPECS
 from cutover.server.serve import server
 from loadtests.simulator import Served, running
 from router.config.watcher import SettingsWatcher
