@@ -11,7 +11,7 @@ import pytest
 
 from loadtests.simulator import running
 from tests.e2e.processes import router_process
-from tests.support.companion_client import hitl_id, picture, post, setup
+from tests.support.companion_client import after_its_end, hitl_id, picture, post, setup
 from tests.support.deployment import PLANTED_KEY
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
@@ -39,7 +39,7 @@ async def test_a_question_outlives_kill_minus_nine(tmp_path: Path) -> None:
             rest = await post(session, f"{router.url}/hitl/continue", {"hitl_id": hitl})
             assert rest.headers["x-cutover-served"].startswith("graph")
             assert rest.events[-1] == {"status": "completed"}
-            again = await post(session, f"{router.url}/hitl/continue", {"hitl_id": hitl})
+            again = await after_its_end(session, f"{router.url}/hitl/continue", {"hitl_id": hitl})
             assert (again.status, again.problem["code"]) == (409, "finished")
         assert provider.ledger.counts()["total"] == calls
     assert _rows(tmp_path, "SELECT text FROM memories") == [("likes tea",)]

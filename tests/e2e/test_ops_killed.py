@@ -13,7 +13,7 @@ from loadtests.simulator import running
 from tests.e2e import ops
 from tests.e2e.ops import results
 from tests.e2e.processes import router_process
-from tests.support.companion_client import post
+from tests.support.companion_client import after_its_end, post
 from tests.support.deployment import PLANTED_KEY, Setup, moment, until
 from tests.support.postgres import execute
 
@@ -85,7 +85,7 @@ async def test_an_approval_outlives_kill_minus_nine(
             assert rest.headers["x-cutover-served"].startswith("graph")
             assert results(rest) == [(stage, True) for stage in STAGES]
             assert rest.events[-1] == {"status": "completed"}
-            again = await post(client, f"{router.url}/ops/resume", decision)
+            again = await after_its_end(client, f"{router.url}/ops/resume", decision)
             assert (again.status, again.problem["code"]) == (409, "finished")
     assert (place / "releases" / "current").resolve().name == "v2"
     stages = [("executed", stage, "") for stage in STAGES]

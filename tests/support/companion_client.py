@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tests.support.deployment import Answer, Setup
+from tests.support.deployment import Answer, Setup, moment
 from tests.support.pictures import PNG, url
 
 if TYPE_CHECKING:
@@ -53,3 +53,12 @@ async def post(session: aiohttp.ClientSession, place: str, body: Any) -> Answer:
 def hitl_id(answer: Answer) -> str:
     """Return the id of the question in an answer."""
     return str(next(event["hitl_id"] for event in answer.events if "hitl_id" in event))
+
+
+async def after_its_end(session: aiohttp.ClientSession, place: str, body: Any) -> Answer:
+    """Post what continues a pause until that is settled: the router does so after the stream."""
+    while True:
+        again = await post(session, place, body)
+        if again.status == 200 or again.problem["code"] != "continued_already":
+            return again
+        await moment()
