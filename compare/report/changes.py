@@ -11,10 +11,10 @@ from compare.findings import Layer
 from compare.input.damage import ILLEGIBLE
 from compare.input.files import no_file
 from compare.report.document import VERSION, ClusterReport, Report
-from compare.report.formats import percent
 from compare.report.markdown import code, plain
 from contract.errors import CutoverError
 from evidence.intervals import difference_interval
+from evidence.pages.formats import percent
 from evidence.tests import fisher, holm
 
 METHOD = (

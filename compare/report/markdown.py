@@ -10,11 +10,11 @@ from compare.noise.control import control_text
 from compare.noise.study import METHOD, flags_text, p_value_text, reading_text, study_text
 from compare.report.advice import noise_note
 from compare.report.document import ClusterReport, Report, WaiverReport, finding_source
-from compare.report.formats import duration, percent
 from compare.report.glimpse import cause_of, glimpse, on_one_line
 from compare.report.latency import Latency
 from compare.verdict import Label
 from contract.errors import visible
+from evidence.pages.formats import duration, percent
 
 CLUSTERS_SHOWN = 10
 LINES_SHOWN = 8

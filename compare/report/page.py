@@ -9,8 +9,6 @@ from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from compare.clusters import Exemplar, Mark, Row
 from compare.findings import LAYERS, Finding, excerpts, kind_of, shortened, signature_of
 from compare.input.selection import moment
@@ -18,12 +16,11 @@ from compare.noise import study
 from compare.noise.control import control_text
 from compare.report.advice import noise_note, waive_command
 from compare.report.document import ClusterReport, Report, finding_source, title_of
-from compare.report.formats import duration, percent
 from compare.report.glimpse import cluster_glimpse, marked, told_apart
 from compare.report.latency import Latency
 from compare.report.text_diff import Piece, word_diff
 from compare.report.timeline import bars_of, marks_of, timeline_of
-from contract.errors import visible
+from evidence.pages import PageTemplates
 
 WHOLE = 40
 """So many causes are shown with all exemplars; of the rest one, near where its streams part."""
@@ -78,63 +75,47 @@ class Figure(NamedTuple):
 
 def page(report: Report) -> str:
     """Render the report; every value is escaped, nothing is loaded from anywhere."""
-    return (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            report=report,
-            layers=LAYERS,
-            present=[layer for layer in LAYERS if any(c.layer == layer for c in report.clusters)],
-            titles={cluster.id: cluster.title for cluster in report.clusters},
-            anchors={cluster.id: f"c-{cluster.flow}-{cluster.id}" for cluster in report.clusters},
-        )
+    return _templates().render(
+        "page.html.j2",
+        report=report,
+        layers=LAYERS,
+        present=[layer for layer in LAYERS if any(c.layer == layer for c in report.clusters)],
+        titles={cluster.id: cluster.title for cluster in report.clusters},
+        anchors={cluster.id: f"c-{cluster.flow}-{cluster.id}" for cluster in report.clusters},
     )
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_shown,
+def _templates() -> PageTemplates:
+    return PageTemplates(
+        Path(__file__).parent,
+        filters={
+            "marked": marked,
+            "moment": moment,
+            "shortened": lambda value, whole: value if whole else shortened(value, VALUE_BEYOND),
+        },
+        names={
+            "glimpse": cluster_glimpse,
+            "replay_command": replay_command,
+            "waive_command": lambda cluster: waive_command(cluster.id, cluster.flow),
+            "WHOLE": WHOLE,
+            "FOLLOWING_OPEN": FOLLOWING_OPEN,
+            "METRIC_TITLES": METRIC_TITLES,
+            "title_of": title_of,
+            "kind_of": kind_of,
+            "source_of": finding_source,
+            "views": views,
+            "stretches": stretches,
+            "timeline_of": timeline_of,
+            "words": words,
+            "figures": figures,
+            "bars_of": bars_of,
+            "marks_of": marks_of,
+            "noise": study,
+            "noise_note": noise_note,
+            "control_text": control_text,
+        },
     )
-    environment.filters |= {
-        "duration": duration,
-        "marked": marked,
-        "moment": moment,
-        "percent": percent,
-        "shortened": lambda value, whole: value if whole else shortened(value, VALUE_BEYOND),
-    }
-    environment.globals |= {
-        "glimpse": cluster_glimpse,
-        "replay_command": replay_command,
-        "waive_command": lambda cluster: waive_command(cluster.id, cluster.flow),
-        "WHOLE": WHOLE,
-        "FOLLOWING_OPEN": FOLLOWING_OPEN,
-        "METRIC_TITLES": METRIC_TITLES,
-        "title_of": title_of,
-        "kind_of": kind_of,
-        "source_of": finding_source,
-        "views": views,
-        "stretches": stretches,
-        "timeline_of": timeline_of,
-        "words": words,
-        "figures": figures,
-        "bars_of": bars_of,
-        "marks_of": marks_of,
-        "noise": study,
-        "noise_note": noise_note,
-        "control_text": control_text,
-    }
-    return environment
-
-
-def _shown(value: object) -> object:
-    # Type and not isinstance: text that is markup already (macros) stays as it is.
-    return visible(value) if type(value) is str else value
 
 
 def views(cluster: ClusterReport, *, whole: bool) -> list[ExemplarView]:

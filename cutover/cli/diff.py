@@ -25,7 +25,6 @@ from compare.report.changes import (
     read_report,
 )
 from compare.report.document import with_sources
-from compare.report.formats import percent
 from compare.report.glimpse import cluster_glimpse
 from compare.tally import Tally
 from compare.verdict import Label
@@ -48,6 +47,7 @@ from cutover.reports import (
     write_report,
 )
 from effects.files import write_whole
+from evidence.pages.formats import percent
 
 UNREADABLE = 2
 DAMAGED = 4

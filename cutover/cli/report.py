@@ -13,9 +13,9 @@ from rich.table import Table
 
 from compare.input.segments import find_segments
 from compare.node_times import NodeReport, NodeTable, Times, read_node_times
-from compare.report.formats import percent
 from contract.errors import visible
 from cutover.cli.terminal import bar, refusals, tables
+from evidence.pages.formats import percent
 
 UNREADABLE = 2
 

@@ -14,11 +14,11 @@ from compare.findings import Finding
 from compare.input.selection import moment
 from compare.report import Report, markdown, page, report_of
 from compare.report.document import TITLES, encode_report, report_schema
-from compare.report.formats import duration, percent
 from contract.errors import visible
 from contract.records import RunRecord
 from cutover.selftest.exchanges import Script, exchange
 from cutover.selftest.run_faults import FAULTS, SOUND, drop
+from evidence.pages.formats import duration, percent
 from tests.compare.pairs import tallied
 
 HOSTILE = "</style><script>alert(1)</script><img src=x onerror=alert(1)> `|` @all \u202etxet\x00"
