@@ -21,6 +21,9 @@ class ExchangeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     between two frames, in microseconds. `end` is how the last run that served it ended, `code` the
     code of its failure or refusal. `lost` is what a fallback cost, in microseconds. `conversation`
     is what it belongs to, "" where its request names none. `cost` is None where a price is unknown.
+    `reason`, `bucket` and `config` are those of its record: what decided the assignment or, after a
+    failure, why another stack served; where its key lies among 100 000 buckets, -1 where that is
+    unknown; the version of the settings.
     """
 
     exchange: str
@@ -29,6 +32,9 @@ class ExchangeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     served: str
     began: int
     end: Outcome
+    reason: str = ""
+    bucket: int = -1
+    config: str = ""
     code: str = ""
     conversation: str = ""
     fallback: Literal["", "breaker", "fallback", "takeover"] = ""
