@@ -1,181 +1,231 @@
-"""The page of a load report: tables, and each metric's distribution as inline SVG."""
+"""The page of a load report: percentiles, distributions, the course of a run, endings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from math import floor, log10
 from pathlib import Path
 from typing import NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-from loadtests.metrics import METRICS
+from evidence.intervals import percentile, share_interval
+from evidence.pages import PageTemplates, percent
+from evidence.pages.charts import Chart, Point, Sample, cumulative, lines
+from loadtests.metrics import METRICS, Metric, is_good
 from loadtests.report import (
-    HEADS,
+    BROKEN_OFF,
+    COMPARED,
+    SHOWN,
     LoadReport,
+    MetricSummary,
+    Paired,
+    StackSummary,
+    load_line,
     method_line,
-    metric_lines,
+    milliseconds,
     objectives_line,
     stack_line,
     void_lines,
 )
-from loadtests.rows import LoadRow
+from loadtests.rows import FAILURES, SECOND, LoadRow
 
-WIDTH, HEIGHT = 640, 260
-LEFT, RIGHT, TOP, BOTTOM = 60, 90, 12, 34
-MOST_POINTS = 300
-SHARES = 5
-MOST_STEPS = 6
-NAME_HEIGHT = 19
-# Beyond this share of the values a few outliers would press everything else to the left edge.
-SHOWN_SHARE = 0.995
-DRAWN = ("ttft", "icl_max", "ttle")
+DISTRIBUTIONS = ("ttft", "icl_max", "itl", "ttle")
+HEADLINE = "ttft"
+MOST_BINS = 40
+LEAST_BIN = 0.5
+"""Seconds."""
 
 
-class Curve(NamedTuple):
-    """One stack's values in seconds, ascending, out of `requests` sent."""
+class EndingLine(NamedTuple):
+    """How requests ended: a kind, or a code of it, with each stack's number and share."""
 
-    values: Sequence[float]
-    requests: int
-
-
-class DrawnCurve(NamedTuple):
-    """One stack's curve as SVG draws it: its path, and the height of its name."""
-
-    number: int
-    name: str
-    path: str
-    y: float
-
-
-class Chart(NamedTuple):
-    """A metric's cumulative distributions with the labels of their axes, as (place, text).
-
-    What a curve lacks of 100 % are requests that never got there. The axis of moments starts at 0
-    and ends where 99.5 % of all values do; a stack without requests has no curve.
-    """
-
-    title: str
-    curves: Sequence[DrawnCurve] = ()
-    shares: Sequence[tuple[float, str]] = ()
-    moments: Sequence[tuple[float, str]] = ()
-
-
-def chart(title: str, curves: Mapping[str, Curve]) -> Chart:
-    """Lay the distributions of one metric out."""
-    every = sorted(value for curve in curves.values() for value in curve.values)
-    if not every:
-        return Chart(title)
-    end = every[min(int(len(every) * SHOWN_SHARE), len(every) - 1)] or 1e-3
-    loaded = [(number, name) for number, name in enumerate(curves) if curves[name].requests]
-    reached = [
-        sum(value <= end for value in curves[name].values) / curves[name].requests
-        for _, name in loaded
-    ]
-    heights = _apart([_y(share) + 4 for share in reached])
-    return Chart(
-        title,
-        [
-            DrawnCurve(number, name, _path(curves[name], end), y)
-            for (number, name), y in zip(loaded, heights, strict=True)
-        ],
-        [(_y(tick / SHARES), f"{tick / SHARES:.0%}") for tick in range(SHARES + 1)],
-        [(_x(moment, end), label) for moment, label in ticks(end)],
-    )
-
-
-def ticks(end: float) -> list[tuple[float, str]]:
-    """Return round moments from 0 to `end` (seconds), each with its milliseconds as written."""
-    least = end * 1_000 / MOST_STEPS
-    lowest = floor(log10(least))
-    power, factor = next(
-        (power, factor)
-        for power in (lowest, lowest + 1)
-        for factor in (1, 2, 5)
-        if factor * 10.0**power >= least
-    )
-    step, decimals = factor * 10.0**power, max(0, -power)
-    count = int(end * 1_000 / step * (1 + 1e-9))
-    return [(step * n / 1_000, f"{step * n:.{decimals}f}") for n in range(count + 1)]
-
-
-def _apart(wanted: Sequence[float]) -> list[float]:
-    """Move names that would lie on each other apart, and none below the axis."""
-    order = sorted(range(len(wanted)), key=lambda at: wanted[at])
-    places, free = list(wanted), float(TOP)
-    for at in order:
-        places[at] = max(places[at], free)
-        free = places[at] + NAME_HEIGHT
-    least = _y(0) + 4.0
-    for at in reversed(order):
-        places[at] = min(places[at], least)
-        least = places[at] - NAME_HEIGHT
-    return places
-
-
-def _x(value: float, end: float) -> float:
-    return LEFT + min(value / end, 1.0) * (WIDTH - LEFT - RIGHT)
-
-
-def _y(share: float) -> float:
-    return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
-
-
-def _path(curve: Curve, end: float) -> str:
-    values = [value for value in curve.values if value <= end]
-    every = max(len(values) // MOST_POINTS, 1)
-    steps = [f"M{LEFT:.1f},{_y(0):.1f}"]
-    for rank, value in enumerate(values, 1):
-        if rank % every == 0 or rank == len(values):
-            steps.append(f"H{_x(value, end):.1f}V{_y(rank / curve.requests):.1f}")
-    return "".join((*steps, f"H{_x(end, end):.1f}"))
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals |= {"WIDTH": WIDTH, "HEIGHT": HEIGHT, "LEFT": LEFT, "RIGHT": RIGHT}
-    environment.globals |= {"BOTTOM": BOTTOM, "HEADS": HEADS, "stack_line": stack_line}
-    return environment
-
-
-def distribution(title: str, curves: Mapping[str, Curve]) -> str:
-    """Draw cumulative distributions."""
-    drawn: str = _environment().get_template("chart.html.j2").module.figure(chart(title, curves))  # type: ignore[attr-defined] # a macro
-    return drawn
+    kind: str
+    code: str
+    cells: Sequence[tuple[int, str, str]]
 
 
 def page(report: LoadReport, rows: Sequence[LoadRow]) -> str:
     """Write the page; the curves are drawn from the rows of the runs that count."""
     counted = [row for row in rows if row.run in report.counted and row.ending != "cancelled"]
-    load = f"{report.users} users" if report.rate is None else f"{report.rate:g} requests/s"
-    runs = f"{len(report.runs)} runs of {report.seconds:g} s"
-    order = f"order drawn with seed {report.seed}"
-    charts = []
-    for name in DRAWN:
-        curves = {}
-        for stack in report.urls:
-            own = [row for row in counted if row.stack == stack]
-            curves[stack] = Curve(sorted(METRICS[name].sample(own)), len(own))
-        charts.append(chart(METRICS[name].title, curves))
-    return (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            report=report,
-            title=f"Load: {' and '.join(report.urls)}, flow {report.flow}",
-            setting=f"{load} ({report.engine}), {runs}, {order}, {report.cpus} CPUs",
-            void=void_lines(report),
-            objectives=objectives_line(report),
-            method=method_line(report),
-            lines=metric_lines(report),
-            charts=charts,
-        )
+    return _templates().render(
+        "page.html.j2",
+        report=report,
+        title=_title(report),
+        tone="unknown" if report.basis == "void" or report.broken_off else "good",
+        reasons=[*void_lines(report), *_headline(report)],
+        load=load_line(report),
+        tiles=_tiles(report),
+        paired={one.metric: one for one in report.paired},
+        summaries=list(zip(*(stack.metrics for stack in report.stacks), strict=True)),
+        distributions=list(_distributions(report, counted)),
+        course=list(_course(report, counted)),
+        endings=list(_endings(report.stacks)),
+        objectives=objectives_line(report),
+        method=method_line(report),
     )
+
+
+@cache
+def _templates() -> PageTemplates:
+    return PageTemplates(
+        Path(__file__).parent,
+        filters={"ms": milliseconds},
+        names={
+            "SHOWN": SHOWN,
+            "BROKEN_OFF": BROKEN_OFF,
+            "stack_line": stack_line,
+            "worst_p95": worst_p95,
+            "good_share": good_share,
+        },
+    )
+
+
+def _title(report: LoadReport) -> str:
+    if report.broken_off:
+        return "Broken off"
+    return "Void" if report.basis == "void" else "Measured"
+
+
+def _tiles(report: LoadReport) -> list[tuple[str, int | str, bool]]:
+    failed = sum(stack.endings.get(kind, 0) for stack in report.stacks for kind in FAILURES)
+    return [
+        ("runs", len(report.runs), False),
+        ("void", len(report.void), True),
+        ("requests", sum(stack.requests for stack in report.stacks), False),
+        ("failed", failed, True),
+        *(
+            (f"{each.stack}, good/s", f"{each.goodput.per_second:.2f}", False)
+            for each in report.stacks
+        ),
+    ]
+
+
+def _headline(report: LoadReport) -> Iterator[str]:
+    for one in report.paired:
+        if one.metric == HEADLINE:
+            yield f"P95 of TTFT, {' over '.join(reversed(list(report.urls)))}: {ratio_text(one)}"
+    for stack in report.stacks:
+        yield f"{stack.stack}: {stack_line(stack)}"
+
+
+def ratio_text(paired: Paired) -> str:
+    """Write a ratio of P95s, its interval, and what limits it."""
+    if paired.ratio is None:
+        return f"cannot tell, {paired.reason}"
+    bounds = "" if paired.low is None else f" [{paired.low:.3f}, {paired.high:.3f}]"
+    return f"×{paired.ratio:.3f}{bounds}" + (f" ({paired.reason})" if paired.reason else "")
+
+
+def worst_p95(metric: MetricSummary) -> str:
+    """Write P95 if every request without a value had been slower than all others."""
+    worst = metric.with_excluded[SHOWN.index(COMPARED)]
+    return "P95 unbounded" if worst is None else f"P95 ≤ {milliseconds(worst)}"
+
+
+def good_share(stack: StackSummary) -> str:
+    """Write the interval of the share of good requests."""
+    good = stack.goodput
+    return _between(good.good, good.requests) if good.requests else ""
+
+
+def _between(hits: int, trials: int) -> str:
+    low, high = share_interval(hits, trials)
+    return f"{percent(low)} … {percent(high)}"
+
+
+def _distributions(report: LoadReport, rows: Sequence[LoadRow]) -> Iterator[Chart]:
+    for metric in (METRICS[name] for name in DISTRIBUTIONS):
+        samples = {}
+        for stack in report.urls:
+            own = [row for row in rows if row.stack == stack]
+            values = sorted(1_000 * value for value in metric.sample(own))
+            samples[stack] = Sample(values, len(own))
+        yield cumulative(metric.title, samples, note="share of requests at or below", x_unit="ms")
+
+
+class _Course:
+    """The runs of one stack laid over each other, in bins of `width` seconds from their start."""
+
+    def __init__(self, rows: Sequence[LoadRow], width: float) -> None:
+        self.width = width
+        starts: dict[int, int] = {}
+        for row in rows:
+            starts[row.run] = min(row.scheduled, starts.get(row.run, row.scheduled))
+        self.runs = max(len(starts), 1)
+        self._bins: defaultdict[int, list[LoadRow]] = defaultdict(list)
+        self._open: Counter[int] = Counter()
+        for row in rows:
+            at = (row.scheduled - starts[row.run]) / SECOND
+            self._bins[int(at / width)].append(row)
+            for place in range(int(at / width), int((at + row.ended / SECOND) / width) + 1):
+                begin, end = place * width, (place + 1) * width
+                covered = min(at + row.ended / SECOND, end) - max(at, begin)
+                self._open[place] += int(covered * 1_000)
+
+    def points(self, value: Callable[[Sequence[LoadRow]], float | None]) -> list[Point]:
+        """Return a value of the requests due in each bin, at its middle; empty bins have none."""
+        found = ((place, value(rows)) for place, rows in sorted(self._bins.items()))
+        return [(self._middle(place), each) for place, each in found if each is not None]
+
+    def rate(self, counts: Callable[[LoadRow], bool]) -> list[Point]:
+        """Return how many of the requests due in each bin count, a second and run."""
+        seconds = self.width * self.runs
+        return self.points(lambda rows: sum(map(counts, rows)) / seconds)
+
+    def open_streams(self) -> list[Point]:
+        """Return the mean number of streams under way in each bin."""
+        seconds = 1_000 * self.width * self.runs
+        return [(self._middle(place), ms / seconds) for place, ms in sorted(self._open.items())]
+
+    def _middle(self, place: int) -> float:
+        return (place + 0.5) * self.width
+
+
+def _course(report: LoadReport, rows: Sequence[LoadRow]) -> Iterator[Chart]:
+    width = max(report.seconds / MOST_BINS, LEAST_BIN)
+    courses = {
+        stack: _Course([row for row in rows if row.stack == stack], width) for stack in report.urls
+    }
+
+    def drawn(title: str, note: str, points: Callable[[_Course], Sequence[Point]]) -> Chart:
+        series = {stack: points(course) for stack, course in courses.items()}
+        return lines(title, series, note=note, x_unit="s")
+
+    def p95(metric: Metric) -> Callable[[_Course], Sequence[Point]]:
+        def of_bin(rows: Sequence[LoadRow]) -> float | None:
+            values = sorted(metric.sample(rows))
+            return 1_000 * percentile(values, COMPARED) if values else None
+
+        return lambda course: course.points(of_bin)
+
+    first, lag = METRICS[HEADLINE], METRICS["lag"]
+    yield drawn(f"P95 of {first.title}", "milliseconds, by due moment", p95(first))
+    yield drawn("Open streams", "mean number under way", lambda c: c.open_streams())
+    yield drawn("Requests", "due a second", lambda c: c.rate(lambda _: True))
+    yield drawn(
+        "Goodput",
+        "good requests a second",
+        lambda c: c.rate(lambda r: is_good(r, report.objectives)),
+    )
+    yield drawn("Failures", "failed requests a second", lambda c: c.rate(_failed))
+    yield drawn(f"P95 of {lag.title}", "milliseconds late at sending", p95(lag))
+
+
+def _failed(row: LoadRow) -> bool:
+    return row.ending in FAILURES
+
+
+def _endings(stacks: Sequence[StackSummary]) -> Iterator[EndingLine]:
+    def line(kind: str, code: str, numbers: Sequence[int]) -> EndingLine:
+        cells = []
+        for number, stack in zip(numbers, stacks, strict=True):
+            share = percent(number / stack.requests) if stack.requests else ""
+            cells.append((number, share, _between(number, stack.requests) if share else ""))
+        return EndingLine(kind, code, cells)
+
+    for kind in dict.fromkeys(kind for stack in stacks for kind in stack.endings):
+        yield line(kind, "", [stack.endings.get(kind, 0) for stack in stacks])
+        for word in dict.fromkeys(code for stack in stacks for code in stack.codes):
+            if word.partition(" ")[0] == kind:
+                numbers = [stack.codes.get(word, 0) for stack in stacks]
+                yield line(kind, word.partition(" ")[2], numbers)

@@ -379,6 +379,15 @@ def stack_line(stack: StackSummary) -> str:
     )
 
 
+def load_line(report: LoadReport) -> str:
+    """Write how much load there was, in which runs."""
+    load = f"{report.users} users" if report.rate is None else f"{report.rate:g} requests/s"
+    return (
+        f"{load} ({report.engine}), {len(report.runs)} runs of {report.seconds:g} s, "
+        f"order drawn with seed {report.seed}"
+    )
+
+
 def objectives_line(report: LoadReport) -> str:
     """Write what a good request is."""
     limits = [f"{one.metric} ≤ {one.seconds:g} s" for one in report.objectives]

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from itertools import product
 from pathlib import Path
 
 import pytest
 
 from compare.report import page
-from tests.compare.report.browser import Tab, browsing
 from tests.compare.report.many import report_with
+from tests.support.browser import OVERHANG, Tab, browsing, chromium_program
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
 TABS_AT_MOST = 30
 OPEN_ALL = "document.querySelectorAll('details').forEach(each => each.open = true)"
-OVERHANG = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 FOCUSED = "document.activeElement.matches('.cluster > summary')"
 LARGEST = """Math.max(...[...document.querySelectorAll('.cluster')].map(
     cause => cause.querySelectorAll('*').length))"""
@@ -26,12 +23,8 @@ OPENED = "document.querySelector('.cluster').open"
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """Give the program; without one skip, and fail under CI."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    found = next(filter(None, map(shutil.which, names)), None)
-    if found is None and os.environ.get("CI") == "true":
-        pytest.fail("no Chromium, and CI=true asks for it")
-    return found or pytest.skip("no Chromium on this machine")
+    """Find the program once."""
+    return chromium_program()
 
 
 def written(folder: Path, causes: int) -> Path:

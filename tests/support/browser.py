@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import shutil
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import ClientSession, ClientWebSocketResponse
 
 from tests.support.patience import PATIENCE_S
@@ -26,6 +29,19 @@ FLAGS = (
 )
 _ADDRESS = re.compile(rb"ws://([^/]+)/")
 _TROUBLE = frozenset({"Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled"})
+
+
+OVERHANG = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+"""How much wider than its window a page is."""
+
+
+def chromium_program() -> str:
+    """Find the program; without one skip, and fail under CI."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None and os.environ.get("CI") == "true":
+        pytest.fail("no Chromium, and CI=true asks for it")
+    return found or pytest.skip("no Chromium on this machine")
 
 
 class Tab:
