@@ -121,7 +121,9 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes of its stack were open, in the order in which they first opened; `run_us` is the whole
     time until the last one closed, 0 where none was open, or where an older record does not say.
     `lost_us` is what a fallback cost. `sent` counts the frames the client already had when this run
-    took over, or went on after a pause of the exchange `resumes`. `history` is that of a shadow
+    took over, or went on after a pause of the exchange `resumes`; `skipped` how many of its own
+    frames it did not get, None where these are as many as `sent`. `client_left`, on lines of
+    served runs: the client was gone before the end, or did not read. `history` is that of a shadow
     with conversations of its own.
 
     On the serving run's line `shadow` is what became of the exchange's second run: `due` where it
@@ -157,6 +159,8 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost_us: int = 0
     pause_bytes: int = 0
     sent: int = 0
+    skipped: int | None = None
+    client_left: bool = False
     resumes: str = ""
     shadow: ShadowState = ""
     shadow_reason: str = ""

@@ -6,24 +6,41 @@ Assigned, not served: a stack answers for the requests that were rolled to it, w
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from itertools import islice, pairwise
+from typing import Final, Literal
 
 import msgspec
 
-from contract.records import Outcome
+from contract.flow import FlowSpec
+from contract.operations import MODEL_STREAM, TOOLS_RUN
+from contract.records import EntryRecord, Outcome, RunRecord
+from contract.wire import NO_JSON, WireReader
+
+Score = Literal[-1, 0, 1]
+"""What a user thought of an exchange: bad, neither, good."""
+Fallback = Literal["", "breaker", "fallback", "takeover"]
+Frames = Sequence[tuple[int, str]]
+"""Frames and when each was produced, in microseconds since the exchange began."""
+
+TEXT_FRAMES: Final = 1_000
+"""Frames in which the first text is looked for."""
+CLIENT_LEFT: Final = frozenset({"client_left", "client_unread"})
+"""Codes of runs that ended because the client was gone, or did not read."""
+_UNREAD: Final = -1
 
 
 class ExchangeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """One exchange as its client had it; its shadow is no part of it.
 
     `began` is in microseconds since the epoch; other times are microseconds since the exchange
-    began: the first frame, the first text, the last frame. `longest_gap` is the longest wait
-    between two frames, in microseconds. `end` is how the last run that served it ended, `code` the
-    code of its failure or refusal. `lost` is what a fallback cost, in microseconds. `conversation`
-    is what it belongs to, "" where its request names none. `cost` is None where a price is unknown.
-    `reason`, `bucket` and `config` are those of its record: what decided the assignment or, after a
-    failure, why another stack served; where its key lies among 100 000 buckets, -1 where that is
-    unknown; the version of the settings.
+    began, or went on after a pause: the first frame, the first text, the last frame; comments are
+    no frames. `longest_gap` is the longest wait between two frames, in microseconds. `end` is how
+    the last run that served it ended, `code` the code of its failure or refusal. `reason` is why
+    another stack served than the assigned one, `lost` what that cost, in microseconds.
+    `conversation` is what it belongs to, "" where its request names none. Tokens and `cost` are
+    those of live calls; `cost` is None where no price is known. `tool_failures` are the tool calls
+    that ended in an error.
     """
 
     exchange: str
@@ -32,12 +49,10 @@ class ExchangeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     served: str
     began: int
     end: Outcome
-    reason: str = ""
-    bucket: int = -1
-    config: str = ""
     code: str = ""
     conversation: str = ""
-    fallback: Literal["", "breaker", "fallback", "takeover"] = ""
+    fallback: Fallback = ""
+    reason: str = ""
     lost: int = 0
     client_left: bool = False
     first_frame: int | None = None
@@ -49,4 +64,175 @@ class ExchangeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None = None
     tool_calls: int = 0
     tool_failures: int = 0
-    feedback: Literal[-1, 0, 1] | None = None
+    feedback: Score | None = None
+
+
+class _ToolAnswer(msgspec.Struct):
+    """The one field of a tool's answer that says whether it failed."""
+
+    error: str | None = None
+
+
+_tool_answer = msgspec.json.Decoder(_ToolAnswer).decode
+
+
+def outcome_of(
+    runs: Sequence[RunRecord],
+    spec: FlowSpec,
+    feedback: Score | None = None,
+    *,
+    first_text: int | None = _UNREAD,
+    conversation: str | None = None,
+) -> ExchangeOutcome | None:
+    """Return what became of an exchange, from the records of its runs; None without a serving run.
+
+    `first_text` is the stamp of the first frame with text and `conversation` the name of the
+    conversation; what is known already is not read again.
+    """
+    served = [run for run in runs if run.role in {"serving", "fallback"}]
+    if not served or served[0].role != "serving":
+        return None
+    first, last = served[0], served[-1]
+    frames, start = client_frames(served, spec), _start(served)
+    at = [stamp - start for stamp, _ in frames]
+    if first_text == _UNREAD:
+        first_text = text_stamp(frames, spec)
+    error, fallback = last.error, _fallback(served)
+    prompt_tokens, completion_tokens = _tokens(served)
+    costs = [run.cost for run in served if run.cost is not None]
+    tool_calls, tool_failures = _tools(served)
+    return ExchangeOutcome(
+        exchange=first.exchange,
+        flow=first.flow,
+        assigned=first.assigned,
+        served=first.served,
+        began=first.began,
+        end=last.outcome,
+        code=error.code if error is not None and last.outcome != "completed" else "",
+        conversation=_conversation(first, spec) if conversation is None else conversation,
+        fallback=fallback,
+        reason=first.reason if fallback else "",
+        lost=first.lost_us,
+        client_left=last.client_left or (error is not None and error.code in CLIENT_LEFT),
+        first_frame=at[0] if at else None,
+        first_text=None if first_text is None else first_text - start,
+        longest_gap=max([later - earlier for earlier, later in pairwise(at)], default=None),
+        last_frame=at[-1] if at else None,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        cost=sum(costs) if costs else None,
+        tool_calls=tool_calls,
+        tool_failures=tool_failures,
+        feedback=feedback,
+    )
+
+
+def client_frames(served: Sequence[RunRecord], spec: FlowSpec) -> Frames:
+    """Return the frames that the client of an exchange got, over a takeover too, no comments.
+
+    None where those at the beginning were not recorded. Of a client that has left, the last ones
+    may not have reached it.
+    """
+    first = served[0]
+    frames: Frames = first.frames
+    if len(served) == 1:
+        if skipped := _skipped(first):
+            frames = frames[skipped:]
+    else:
+        second, before = served[-1], first.frames[_skipped(first) : served[-1].sent]
+        if _taken_over(served) and not before:
+            return ()
+        frames = (*before, *second.frames[_skipped(second) :])
+    if spec.dialect.framing == "sse":
+        return [frame for frame in frames if frame[1][:1] != ":"]
+    return frames
+
+
+def text_stamp(frames: Frames, spec: FlowSpec) -> int | None:
+    """Return the stamp of the first frame with text of the answer; None where there is none."""
+    reader = WireReader(spec.decoder)
+    at = 0
+    for at, frame in islice(frames, TEXT_FRAMES):
+        if any(event.text() for event in reader.feed(frame.encode())):
+            return at
+    return at if any(event.text() for event in reader.flush()) else None
+
+
+def _skipped(run: RunRecord) -> int:
+    return run.sent if run.skipped is None else run.skipped
+
+
+def _fallback(served: Sequence[RunRecord]) -> Fallback:
+    first = served[0]
+    if len(served) > 1:
+        return "takeover" if _taken_over(served) else "fallback"
+    return "breaker" if first.served != first.assigned else ""
+
+
+def _taken_over(served: Sequence[RunRecord]) -> bool:
+    """Whether the client had frames of the first run when the second one went on."""
+    first, second = served[0], served[-1]
+    # Runs that go on after a pause repeat what was sent before it.
+    return second.sent > first.sent and (not first.resumes or len(first.frames) > first.sent)
+
+
+def _start(served: Sequence[RunRecord]) -> int:
+    """Return the stamp at which an exchange began: after a pause, the last of what was before."""
+    first = served[0]
+    if not first.resumes or first.tape is None:
+        return 0
+    own = {play.entry for run in served for play in run.plays if play.how == "live"}
+    return max((max(it.at, it.ended) for it in first.tape if it.seq not in own), default=0)
+
+
+def _conversation(first: RunRecord, spec: FlowSpec) -> str:
+    if first.request is None:
+        return ""
+    try:
+        request = spec.request_of(first.request)
+    except (msgspec.MsgspecError, *NO_JSON):  # of another version of the flow
+        return ""
+    return spec.conversation(request.body, request.session) or ""
+
+
+def _tokens(served: Sequence[RunRecord]) -> tuple[int, int]:
+    """Add up the tokens of live model calls, sent and received."""
+    prompt = completion = 0
+    for run in served:
+        if not run.models:
+            continue
+        calls = [
+            play
+            for play in run.plays
+            if play.op == MODEL_STREAM.name
+            and play.port == MODEL_STREAM.port
+            and play.entry is not None
+        ]
+        for play, use in zip(calls, run.models, strict=False):
+            if play.how == "live" and use.usage is not None:
+                prompt += use.usage.prompt_tokens
+                completion += use.usage.completion_tokens
+    return prompt, completion
+
+
+def _tools(served: Sequence[RunRecord]) -> tuple[int, int]:
+    """Count the tool calls that were made, and those that failed."""
+    calls = [
+        play.entry
+        for run in served
+        for play in run.plays
+        if play.port == TOOLS_RUN.port and play.op == TOOLS_RUN.name and play.how == "live"
+    ]
+    if not calls:
+        return 0, 0
+    failed = sum(_failed(entry) for entry in served[0].tape or () if entry.seq in calls)
+    return len(calls), failed
+
+
+def _failed(call: EntryRecord) -> bool:
+    if call.fault is not None or call.end == "error":
+        return True
+    try:
+        return any(_tool_answer(item).error is not None for item in call.items)
+    except NO_JSON:
+        return False

@@ -129,6 +129,7 @@ class ExchangeContext:
     pause_bytes: int = 0
     outcome: RunOutcome | None = None
     committed: bool = False
+    client_left: bool = False
     first_frame: int | None = None
     first_text: int | None = None
     records: list[RunRecord] = field(default_factory=list)

@@ -492,6 +492,7 @@ def _set_facts(context: ExchangeContext, stream: ServedStream) -> None:
     context.lost_us = stream.lost_us
     context.outcome = stream.run.outcome if stream.runs else None
     context.committed = stream.committed
+    context.client_left = stream.disconnected
     if len(stream.runs) > 1:
         context.fallback = "takeover" if stream.run.sent else "fallback"
     elif stream.reason:

@@ -65,8 +65,11 @@ class CapturedLine:
         return f"{batch}line {self.number}"
 
 
-def find_segments(place: str) -> list[CaptureSegment]:
-    """List the segments at a path or fsspec URL, in a stable order; raises `CapturesUnreadable`."""
+def find_segments(place: str, *, feedback: bool = False) -> list[CaptureSegment]:
+    """List the segments at a path or fsspec URL, in a stable order; raises `CapturesUnreadable`.
+
+    Those of exchanges, or of `feedback`.
+    """
     try:
         system, root = fsspec.core.url_to_fs(place)
         if not system.exists(root):
@@ -77,7 +80,7 @@ def find_segments(place: str) -> list[CaptureSegment]:
     return [
         CaptureSegment(str(system.unstrip_protocol(path)), int(found[path].get("size") or 0))
         for path in sorted(found)
-        if path.endswith(_SUFFIXES) and _FEEDBACK not in path
+        if path.endswith(_SUFFIXES) and (_FEEDBACK in path) == feedback
     ]
 
 

@@ -104,6 +104,8 @@ class ExchangeRecorder:
         # Of an overflowed tape, or of dropped frames, there is no record rather than half of one.
         tape = context.tape.record() if first and not context.tape.overflowed else None
         frames = () if run.dropped else run.frames
+        sent = max(run.sent, run.before_pause)
+        skipped = _skipped(context, run)
         record = RunRecord(
             v=VERSION,
             exchange=context.exchange,
@@ -130,7 +132,9 @@ class ExchangeRecorder:
             cost=sum(costs) if costs else None,
             lost_us=context.lost_us if run.role != "shadow" else 0,
             pause_bytes=context.pause_bytes if _waits(run) else 0,
-            sent=max(run.sent, run.before_pause),
+            sent=sent,
+            skipped=None if skipped == sent else skipped,
+            client_left=context.client_left and run.role != "shadow",
             resumes=context.resumes,
             own_histories=first and context.own_histories,
             history=session.history,
@@ -210,6 +214,13 @@ class ExchangeRecorder:
 def _waits(run: Run) -> bool:
     """Whether a run ended in a stored pause; a shadow's is stored nowhere."""
     return run.role != "shadow" and run.outcome is not None and run.outcome.kind == "paused"
+
+
+def _skipped(context: ExchangeContext, run: Run) -> int:
+    """Count the first frames of a run that the client did not get."""
+    if run.role == "shadow" or context.committed:
+        return min(max(run.skipped, run.before_pause), len(run.frames))
+    return len(run.frames)
 
 
 def _shadow_state(line: LedgerLine) -> ShadowState:

@@ -174,7 +174,8 @@ class ServedStream:
         if not self.committed:
             return
         for run, successor in zip(self.runs, [*self.runs[1:], None], strict=True):
-            for frame in run.frames[run.skipped : None if successor is None else successor.sent]:
+            first = max(run.skipped, run.before_pause)
+            for frame in run.frames[first : None if successor is None else successor.sent]:
                 if not frame.data:
                     return
                 yield run, frame
