@@ -34,12 +34,14 @@ _BLANK = re.compile(
     r"[\s\u00a0\u00ad\u180e\u200b-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufe00-\ufe0f\ufeff]+"
 )
 _DATE = re.compile(
+    # What a date may begin with, asked first: of most characters nothing more is asked.
+    r"(?=[-+\dA-Z星周])(?:"
     r"\d{1,4}[-/.年]\d{1,2}[-/.月]\d{1,4}日?|\d{1,2}:\d{2}(?::\d{2})?(?:\.\d+)?(?:\s?[AaPp][Mm]\b)?"
     r"|[+-]\d{2}:?\d{2}\b|\b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day\b"
     r"|\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b"
     r"|\b(?:January|February|March|April|May|June|July|August|September|October|November|December)\b"
     r"|星期[一二三四五六日天]|周[一二三四五六日]"
-    r"|\b(?:UTC|GMT|CES?T|BST|[ECMP][SD]T|[IJK]ST)\b"
+    r"|\b(?:UTC|GMT|CES?T|BST|[ECMP][SD]T|[IJK]ST)\b)"
 )
 _NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?", re.IGNORECASE)
 _VALUES: Final[tuple[tuple[re.Pattern[str], ContentClass], ...]] = (
