@@ -36,11 +36,12 @@ class ExchangeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     `began` is in microseconds since the epoch; other times are microseconds since the exchange
     began, or went on after a pause: the first frame, the first text, the last frame; comments are
     no frames. `longest_gap` is the longest wait between two frames, in microseconds. `end` is how
-    the last run that served it ended, `code` the code of its failure or refusal. `reason` is why
-    another stack served than the assigned one, `lost` what that cost, in microseconds.
-    `conversation` is what it belongs to, "" where its request names none. Tokens and `cost` are
-    those of live calls; `cost` is None where no price is known. `tool_failures` are the tool calls
-    that ended in an error.
+    the last run that served it ended, `code` the code of its failure or refusal. `lost` is what a
+    fallback cost, in microseconds. `conversation` is what it belongs to, "" where its request names
+    none. Tokens and `cost` are those of live calls; `cost` is None where no price is known.
+    `tool_failures` are the tool calls that ended in an error. `reason`, `bucket` and `config` are
+    those of its record: what decided the assignment or, after a failure, why another stack served;
+    where its key lies among 100 000 buckets, -1 where that is unknown; the version of the settings.
     """
 
     exchange: str
@@ -49,10 +50,12 @@ class ExchangeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     served: str
     began: int
     end: Outcome
+    reason: str = ""
+    bucket: int = -1
+    config: str = ""
     code: str = ""
     conversation: str = ""
     fallback: Fallback = ""
-    reason: str = ""
     lost: int = 0
     client_left: bool = False
     first_frame: int | None = None
@@ -97,7 +100,7 @@ def outcome_of(
     at = [stamp - start for stamp, _ in frames]
     if first_text == _UNREAD:
         first_text = text_stamp(frames, spec)
-    error, fallback = last.error, _fallback(served)
+    error = last.error
     prompt_tokens, completion_tokens = _tokens(served)
     costs = [run.cost for run in served if run.cost is not None]
     tool_calls, tool_failures = _tools(served)
@@ -108,10 +111,12 @@ def outcome_of(
         served=first.served,
         began=first.began,
         end=last.outcome,
+        reason=first.reason,
+        bucket=first.bucket,
+        config=first.config,
         code=error.code if error is not None and last.outcome != "completed" else "",
         conversation=_conversation(first, spec) if conversation is None else conversation,
-        fallback=fallback,
-        reason=first.reason if fallback else "",
+        fallback=_fallback(served),
         lost=first.lost_us,
         client_left=last.client_left or (error is not None and error.code in CLIENT_LEFT),
         first_frame=at[0] if at else None,

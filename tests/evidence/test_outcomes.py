@@ -84,7 +84,13 @@ def test_a_fallback_before_the_first_frame_counts_its_own_frames_alone() -> None
     assert (found.fallback, found.first_frame, found.end) == ("fallback", 100, "completed")
     spared = outcome(a_run(assigned="graph", frames=STREAM, reason="breaker"))
     assert (spared.fallback, spared.reason) == ("breaker", "breaker")
-    assert outcome(a_run(reason="percent")).reason == ""
+    hashed = outcome(a_run(reason="percent", bucket=7, config="v-1"))
+    assert (hashed.fallback, hashed.reason, hashed.bucket, hashed.config) == (
+        "",
+        "percent",
+        7,
+        "v-1",
+    )
 
 
 @pytest.mark.parametrize("code", ["client_left", "client_unread"])
