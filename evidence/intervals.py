@@ -94,7 +94,7 @@ def interval_ranks(n: int, p: float) -> tuple[int | None, int | None]:
     return (low if low >= 1 else None), (high if high <= n else None)
 
 
-def share_interval(hits: int, trials: int) -> tuple[float, float]:
+def share_interval(hits: float, trials: float) -> tuple[float, float]:
     """Return the interval of one share: E. B. Wilson, JASA 22 (1927)."""
     z = float(ndtri((1 + CONFIDENCE) / 2))
     share = hits / trials
@@ -114,8 +114,12 @@ def share_at_most(cases: int) -> float:
     return -expm1(log(1 - CONFIDENCE) / cases)
 
 
-def difference_interval(hits: tuple[int, int], trials: tuple[int, int]) -> tuple[float, float]:
+def difference_interval(
+    hits: tuple[float, float], trials: tuple[float, float]
+) -> tuple[float, float]:
     """Return the interval of the second share minus the first.
+
+    Counts may be effective ones, divided by `design_effect`.
 
     R. G. Newcombe, Interval estimation for the difference between independent proportions,
     Statistics in Medicine 17 (1998), method 10: from the Wilson intervals of both shares.
@@ -127,6 +131,22 @@ def difference_interval(hits: tuple[int, int], trials: tuple[int, int]) -> tuple
         apart - hypot(second - low2, high1 - first),
         apart + hypot(high2 - second, first - low1),
     )
+
+
+def design_effect(sample: Sample) -> float:
+    """Return how many times less a share is known because whole conversations resemble each other.
+
+    At least 1, for values of 0 and 1. J. N. K. Rao and A. J. Scott, A simple method for the
+    analysis of clustered binary data, Biometrics 48 (1992).
+    """
+    trials = np.bincount(sample.conversations).astype(float)
+    hits = np.bincount(sample.conversations, weights=sample.values)
+    m, n = np.count_nonzero(trials), trials.sum()
+    share = hits.sum() / n
+    if m <= 1 or not 0 < share < 1:
+        return 1.0
+    spread = m / (m - 1) * float(((hits - share * trials) ** 2).sum()) / n**2
+    return max(1.0, float(spread / (share * (1 - share) / n)))
 
 
 def mean_interval(values: NDArray[np.float64]) -> tuple[float, float]:
@@ -176,6 +196,31 @@ def percentile_ratio(control: Sample, candidate: Sample, p: float) -> RatioEstim
         np.quantile(side.values, p, method="inverted_cdf") for side in (control, candidate)
     )
     return RatioEstimate(float(second / first), float(low), float(high))
+
+
+def mean_ratio(control: Sample, candidate: Sample) -> RatioEstimate | None:
+    """Return the candidate's mean over the control's, by the seeded clustered bootstrap.
+
+    None under `FEWEST_CONVERSATIONS` on a side, or where the control's mean may be 0.
+    """
+    random = np.random.default_rng(_SEED)
+    drawn, means = [], []
+    for side in (control, candidate):
+        counts = np.bincount(side.conversations).astype(float)
+        sums = np.bincount(side.conversations, weights=side.values)
+        if len(counts) < FEWEST_CONVERSATIONS:
+            return None
+        rows = max(1, min(DRAWS, DRAWN_AT_ONCE // len(counts)))
+        found = []
+        for start in range(0, DRAWS, rows):
+            picks = random.integers(len(counts), size=(min(rows, DRAWS - start), len(counts)))
+            found.append(sums[picks].sum(axis=1) / counts[picks].sum(axis=1))
+        drawn.append(np.concatenate(found))
+        means.append(float(side.values.mean()))
+    if not drawn[0].all():
+        return None
+    low, high = np.quantile(drawn[1] / drawn[0], [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return RatioEstimate(means[1] / means[0], float(low), float(high))
 
 
 def _drawn_percentiles(

@@ -47,3 +47,12 @@ def needed_for_no_worse(
     z = float(ndtri((1 + CONFIDENCE) / 2))
     error = log(pilot.high / pilot.low) / (2 * z)
     return ceil(n * ((z + float(ndtri(power))) * error / log1p(margin)) ** 2)
+
+
+def needed_for_no_more(share: float, margin: float, power: float = PROMOTING) -> int:
+    """Return the requests a side that show an equal share to be less than `margin` higher.
+
+    The normal approximation of two independent shares; Julious (2004), 6.
+    """
+    z = float(ndtri((1 + CONFIDENCE) / 2) + ndtri(power))
+    return ceil(2 * share * (1 - share) * (z / margin) ** 2)

@@ -1,0 +1,715 @@
+"""The gate: whether a candidate may serve more, from everything measured of a flow.
+
+Rollback comes from evidence that may be looked at at any time (`evidence/sequential.py`), and only
+where the best estimate is beyond the margin, too. Promotion needs every critical interval to end
+within its margin, narrow enough that an equal candidate would be promoted. All else holds, or
+cannot tell. docs/decisions/0059 says why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import exp, isfinite, log
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from evidence.decision import Check, Decision, Figure, LastingWrites, Verdict
+from evidence.intervals import (
+    RatioEstimate,
+    Sample,
+    design_effect,
+    difference_interval,
+    mean_ratio,
+    percentile,
+    percentile_ratio,
+    percentile_with_interval,
+    share_interval,
+)
+from evidence.outcomes import ExchangeOutcome
+from evidence.power import needed_for_no_more, needed_for_no_worse
+from evidence.sequential import percentile_evidence, rate_evidence
+from evidence.tests import MISMATCH, binomial, holm
+
+CONTROL: Final = "legacy"
+CANDIDATE: Final = "graph"
+STACKS: Final = (CONTROL, CANDIDATE)
+NAMED: Final = 20
+"""Rows behind a figure that are named."""
+FEWEST: Final = 30
+"""Of a check that is not critical: with fewer requests on a side it says nothing."""
+VOIDS: Final = frozenset({"rows", "sample_ratio"})
+"""Checks without which no other one counts."""
+_A_PERCENT: Final = 1_000
+"""Buckets."""
+_FIXED: Final = frozenset({"disabled", "forced_header", "force_list", "other_format", "retired"})
+"""Why a stack was assigned that was not drawn."""
+_FAILED: Final = frozenset({"failed", "truncated", "timeout"})
+_LEAST: Final = 1.0
+"""Microseconds: a ratio needs values above 0."""
+_MILLISECOND: Final = 1_000.0
+_MILLION: Final = 1_000_000.0
+_MOST_DIGITS: Final = 99.0
+_CAUSES: Final = 3
+"""Unwaived causes that are named."""
+
+Floats = NDArray[np.float64]
+Kind = Literal["rate", "percentile", "mean"]
+
+
+class Measure(NamedTuple):
+    """One figure of both stacks: `of` is None of an exchange that has no such value.
+
+    `where` selects the rows that count most, as a condition of jq.
+    """
+
+    name: str
+    title: str
+    kind: Kind
+    of: Callable[[ExchangeOutcome], float | None]
+    where: str
+    p: float = 0.0
+
+
+def _whole(value: Callable[[ExchangeOutcome], float | None]) -> Callable[..., float | None]:
+    """Leave out streams whose client left: how long they would have taken is unknown."""
+    return lambda row: None if row.client_left or row.end == "cancelled" else value(row)
+
+
+def _rate(name: str, title: str, of: Callable[[ExchangeOutcome], float | None], w: str) -> Measure:
+    return Measure(name, title, "rate", of, w)
+
+
+def _times(
+    name: str, title: str, of: Callable[[ExchangeOutcome], float | None], field: str, *ps: int
+) -> list[Measure]:
+    return [
+        Measure(f"{name}_p{p}", f"P{p} of {title}", "percentile", of, f".{field} != null", p / 100)
+        for p in ps
+    ]
+
+
+_ENDED_BADLY = '(.end | IN("failed", "truncated", "timeout"))'
+MEASURES: Final[Mapping[str, Measure]] = {
+    one.name: one
+    for one in (
+        _rate(
+            "failures",
+            "requests that failed or that another stack had to serve",
+            lambda row: float(row.end in _FAILED or bool(row.fallback)),
+            f'.fallback != "" or {_ENDED_BADLY}',
+        ),
+        _rate(
+            "errors",
+            "requests whose client got an error",
+            lambda row: float(row.end in _FAILED),
+            _ENDED_BADLY,
+        ),
+        _rate(
+            "truncated",
+            "streams that broke off",
+            lambda row: float(row.end == "truncated"),
+            '.end == "truncated"',
+        ),
+        _rate(
+            "fallbacks",
+            "requests that another stack took over",
+            lambda row: float(bool(row.fallback)),
+            '.fallback != ""',
+        ),
+        _rate(
+            "refusals",
+            "refused requests",
+            lambda row: float(row.end == "refused"),
+            '.end == "refused"',
+        ),
+        _rate(
+            "client_left",
+            "clients that left before the end",
+            lambda row: float(row.client_left),
+            ".client_left",
+        ),
+        _rate(
+            "tool_failures",
+            "requests with a failed tool call, of those with tool calls",
+            lambda row: float(row.tool_failures > 0) if row.tool_calls else None,
+            ".tool_failures > 0",
+        ),
+        _rate(
+            "feedback",
+            "bad ratings, of all ratings",
+            lambda row: None if row.feedback is None else float(row.feedback < 0),
+            ".feedback == -1",
+        ),
+        *_times("ttfe", "time to first event", lambda row: row.first_frame, "first_frame", 50, 95),
+        *_times("ttft", "time to first text", lambda row: row.first_text, "first_text", 50, 95),
+        *_times("e2e", "time to the end", _whole(lambda row: row.last_frame), "last_frame", 50, 95),
+        *_times("gap", "the longest gap", _whole(lambda row: row.longest_gap), "longest_gap", 95),
+        Measure(
+            "tokens",
+            "mean tokens",
+            "mean",
+            lambda row: float(row.prompt_tokens + row.completion_tokens),
+            ".prompt_tokens + .completion_tokens > 0",
+        ),
+        Measure("cost", "mean cost", "mean", lambda row: row.cost, ".cost != null"),
+    )
+}
+"""What is compared, by name."""
+
+
+class GateRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a promotion needs.
+
+    `margins` say how much worse the candidate may be, by measure: a share of requests for rates, a
+    share of the control's figure for all others. `objectives` are limits of the candidate's own
+    figures: a share, seconds, tokens, money. `requests` is the least a side for a critical check,
+    `pairs` the least compared pairs; `losses` the share of records that may be missing.
+    """
+
+    margins: Mapping[str, float]
+    critical: frozenset[str]
+    objectives: Mapping[str, float] = {}
+    requests: int = 500
+    pairs: int = 100
+    losses: float = 0.05
+
+
+class PairFindings(msgspec.Struct, frozen=True, kw_only=True):
+    """What comparing pairs of runs found.
+
+    `unwaived` are the causes that are not waived, with the share of pairs they are in; `noise` is
+    the share in which the control differs from itself. `due` pairs should be there, `lost` of them
+    are missing, dropped or unreadable. `expected`: a promotion needs pairs.
+    """
+
+    pairs: int = 0
+    unwaived: Mapping[str, float] = {}
+    noise: float = 0.0
+    replayed: int = 0
+    due: int = 0
+    lost: int = 0
+    expected: bool = True
+
+
+class GateEvidence(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything measured of a flow whose candidate is configured to serve `percent`.
+
+    `outcomes` are in any order. `live` is false where the candidate is to serve nobody yet: only
+    pairs and what else was checked count. `checks` were made elsewhere: load, self-test, noise.
+    """
+
+    flow: str
+    percent: float
+    to: float
+    outcomes: Sequence[ExchangeOutcome] = ()
+    findings: PairFindings = PairFindings()
+    checks: Sequence[Check] = ()
+    lasting: Sequence[LastingWrites] = ()
+    live: bool = True
+    captures: str = ""
+
+
+def decision_of(evidence: GateEvidence, rules: GateRules) -> Decision:
+    """Decide; never raises, whatever the rows are."""
+    rows = sorted(evidence.outcomes, key=lambda row: (row.began, row.exchange))
+    sound = [row for row in rows if not _unsound(row)]
+    share = share_in_force(sound, evidence.percent)
+    window, left_out = comparable(sound, share)
+    checks: list[Check] = [_rows_check(len(rows) - len(sound), len(rows))]
+    if evidence.live:
+        checks.append(_sample_ratio(window, share))
+        checks += _compared(window, rules)
+    checks += _findings(evidence.findings, rules)
+    checks += evidence.checks
+    return Decision(
+        flow=evidence.flow,
+        verdict=verdict_of(checks),
+        percent=evidence.percent,
+        to=evidence.to,
+        checks=tuple(sorted(checks, key=_order(verdict_of(checks)))),
+        captures=evidence.captures,
+        compared=len(window),
+        first=window[0].began if window else 0,
+        last=window[-1].began if window else 0,
+        left_out=dict(sorted(left_out.items())),
+        lasting=tuple(evidence.lasting),
+    )
+
+
+def verdict_of(checks: Iterable[Check]) -> Verdict:
+    """Return what checks say together.
+
+    Void data is no reason for anything. Else the first of: a critical rollback, a hold, a critical
+    check that cannot tell.
+    """
+    found = [*checks]
+    if any(one.name in VOIDS and one.verdict == "cannot_tell" for one in found):
+        return "cannot_tell"
+    if any(one.verdict == "rollback" for one in found):
+        return "rollback"
+    if any(one.verdict == "hold" for one in found):
+        return "hold"
+    critical = [one for one in found if one.critical]
+    if not critical or any(one.verdict == "cannot_tell" for one in critical):
+        return "cannot_tell"
+    return "promote"
+
+
+def _order(verdict: Verdict) -> Callable[[Check], tuple[bool, bool]]:
+    return lambda one: (one.verdict != verdict, not one.critical)
+
+
+# Which rows may be compared ---------------------------------------------------------------------
+
+
+def _unsound(row: ExchangeOutcome) -> bool:
+    """Whether a row has a number that no clock and no bill gives."""
+    numbers = (row.began, row.first_frame, row.first_text, row.last_frame, row.longest_gap)
+    counts = (row.prompt_tokens, row.completion_tokens, row.tool_calls, row.tool_failures, row.cost)
+    return any(one is not None and not (isfinite(one) and one >= 0) for one in (*numbers, *counts))
+
+
+def share_in_force(rows: Sequence[ExchangeOutcome], configured: float) -> float | None:
+    """Return the percentage under which the last rows, in order of time, were assigned.
+
+    Buckets below it went to the candidate, the others to the control: the rows of the last
+    configuration bound it. The configured one where that fits, else the middle of the bounds. None
+    where no percentage does.
+    """
+    drawn = [row for row in rows if row.reason == "percent" and row.bucket >= 0]
+    if not drawn:
+        return None
+    last = [row for row in drawn if row.config == drawn[-1].config]
+    low = max((row.bucket + 1 for row in last if row.assigned == CANDIDATE), default=0)
+    high = min((row.bucket for row in last if row.assigned != CANDIDATE), default=100 * _A_PERCENT)
+    if low > high:
+        return None
+    if low <= configured * _A_PERCENT <= high:
+        return configured
+    return (low + high) / 2 / _A_PERCENT
+
+
+def comparable(
+    rows: Sequence[ExchangeOutcome], share: float | None
+) -> tuple[list[ExchangeOutcome], Counter[str]]:
+    """Return the rows, in order of time, whose assignment was drawn under one percentage.
+
+    Left out are those from before it was in force, forced ones, and conversations that began before
+    and kept their stack: shares that change would mix old conversations into one side.
+    """
+    left: Counter[str] = Counter()
+    drawn: list[ExchangeOutcome] = []
+    for row in rows:
+        if row.reason in _FIXED:
+            left["forced or switched off"] += 1
+            continue
+        if share is not None and _contradicts(row, share) and row.reason == "percent":
+            left["under another percentage"] += len(drawn) + 1
+            drawn = []
+            continue
+        drawn.append(row)
+    kept: list[ExchangeOutcome] = []
+    begun: dict[str, bool] = {}
+    for row in drawn:
+        new = row.reason != "pinned" and not (share is not None and _contradicts(row, share))
+        if begun.setdefault(row.conversation, new) if row.conversation else new:
+            kept.append(row)
+        else:
+            left["of a conversation that began before"] += 1
+    return kept, left
+
+
+def _contradicts(row: ExchangeOutcome, share: float) -> bool:
+    """Whether a percentage would have assigned a row to another stack."""
+    return row.bucket >= 0 and (row.assigned == CANDIDATE) != (row.bucket < share * _A_PERCENT)
+
+
+def _rows_check(unsound: int, rows: int) -> Check:
+    if unsound:
+        return Check(
+            name="rows",
+            verdict="cannot_tell",
+            reason=f"{unsound:,} of {rows:,} exchanges have figures that are no number",
+            value=unsound,
+            bound=0,
+            unit="exchanges",
+            n=rows,
+            critical=True,
+        )
+    return Check(
+        name="rows",
+        verdict="promote",
+        reason="all figures of all exchanges are numbers",
+        value=0,
+        bound=0,
+        unit="exchanges",
+        n=rows,
+    )
+
+
+def _sample_ratio(rows: Sequence[ExchangeOutcome], share: float | None) -> Check:
+    """Ask whether each stack has the route keys that the percentage gives it.
+
+    Keys with the same bucket count once: heavy users are no skew.
+    """
+    stacks = {row.bucket: row.assigned for row in rows if row.bucket >= 0}
+    hits, n = sum(stack == CANDIDATE for stack in stacks.values()), len(stacks)
+    query = "group_by(.bucket) | map(.[0].assigned) | group_by(.) | map({(.[0]): length})"
+    check = Check(
+        name="sample_ratio",
+        verdict="cannot_tell",
+        reason="",
+        n=n,
+        critical=True,
+        unit="%",
+        rows=f"jq -s '{query}' rows.jsonl",
+    )
+    replace = msgspec.structs.replace
+    if not n:
+        return replace(check, reason="no assignment was drawn: there is no split to check")
+    if share is None:
+        return replace(
+            check,
+            reason="assignments fit no one percentage: hosts, or rules of a flag service, differ",
+        )
+    if not 0 < share < 100:  # noqa: PLR2004
+        return replace(check, reason=f"at {share:g} % one stack has all requests")
+    p, seen = binomial(hits, n, share / 100), 100 * hits / n
+    text = f"{seen:.2f} % of {n:,} route keys at a percentage of {share:g}"
+    check = replace(check, value=seen, bound=share)
+    if p < MISMATCH:
+        return replace(check, reason=f"the split is skewed: {text}, p = {p:.1g}; nothing counts")
+    return replace(check, verdict="promote", reason=f"the split is as configured: {text}")
+
+
+# Both stacks compared ---------------------------------------------------------------------------
+
+
+class _Values(NamedTuple):
+    """The values of one stack, in order of time, each with its conversation and its row."""
+
+    sample: Sample
+    rows: Sequence[ExchangeOutcome]
+
+    @property
+    def first(self) -> Floats:
+        """The first value of each conversation: e-processes have no notion of dependence."""
+        return self.sample.values[np.unique(self.sample.conversations, return_index=True)[1]]
+
+
+def _values(measure: Measure, rows: Iterable[ExchangeOutcome]) -> _Values:
+    found = [(value, row) for row in rows if (value := measure.of(row)) is not None]
+    names: dict[tuple[str, int], int] = {}
+    owners = [
+        names.setdefault((row.conversation, 0 if row.conversation else i), len(names))
+        for i, (_, row) in enumerate(found)
+    ]
+    values = np.array([value for value, _ in found], dtype=float)
+    if measure.kind == "percentile":
+        values = np.maximum(values, _LEAST)
+    return _Values(Sample(values, np.array(owners, dtype=np.int64)), [row for _, row in found])
+
+
+def _figure(measure: Measure, values: Floats) -> float | None:
+    """Return the figure of some values: a percentile in ms, a share, a mean."""
+    if not len(values):
+        return None
+    if measure.kind == "percentile":
+        return percentile(np.sort(values).tolist(), measure.p) / _MILLISECOND
+    return float(values.mean())
+
+
+def _figure_of(measure: Measure, stack: str, side: _Values, served: _Values) -> Figure:
+    order = np.argsort(-side.sample.values, kind="stable")[:NAMED]
+    if measure.kind == "rate":
+        order = order[side.sample.values[order] > 0]
+    return Figure(
+        stack=stack,
+        value=_figure(measure, side.sample.values),
+        n=len(side.rows),
+        as_served=_figure(measure, served.sample.values),
+        exchanges=tuple(side.rows[i].exchange for i in order),
+    )
+
+
+class _Comparison(NamedTuple):
+    """A check, and the log e-value against "the candidate is no worse"."""
+
+    check: Check
+    evidence: float = 0.0
+
+
+def _compared(rows: Sequence[ExchangeOutcome], rules: GateRules) -> list[Check]:
+    """Compare every measure; of the critical ones, those with evidence enough roll back.
+
+    Each e-value is turned into the p-value 1 / e, so that many measures raise no more false alarms
+    than one (V. Vovk and R. Wang, E-values: calibration, combination and applications, Annals of
+    Statistics 49, 2021).
+    """
+    found = [_comparison(one, rows, rules) for one in MEASURES.values()]
+    alarms = [one for one in found if one.check.critical]
+    rejected = holm([exp(-max(one.evidence, 0.0)) for one in alarms])
+    worse = {
+        one.check.name
+        for one, sure in zip(alarms, rejected, strict=True)
+        if sure and one.check.value is not None and one.check.value > (one.check.bound or 0.0)
+    }
+    checks = [
+        msgspec.structs.replace(
+            one.check, verdict="rollback", reason=_alarm(one) if one.check.name in worse else ""
+        )
+        if one.check.name in worse
+        else one.check
+        for one in found
+    ]
+    return checks + [
+        _objective(MEASURES[name], limit, rows) for name, limit in sorted(rules.objectives.items())
+    ]
+
+
+def _alarm(comparison: _Comparison) -> str:
+    digits = min(comparison.evidence / log(10), _MOST_DIGITS)
+    what = comparison.check.reason.partition("; ")[0]
+    return f"{what}; so much worse by chance: less than once in 10^{digits:.1f}, at any look"
+
+
+def _comparison(measure: Measure, rows: Sequence[ExchangeOutcome], rules: GateRules) -> _Comparison:
+    control, candidate = sides = [
+        _values(measure, (row for row in rows if row.assigned == stack)) for stack in STACKS
+    ]
+    served = [_values(measure, (row for row in rows if row.served == stack)) for stack in STACKS]
+    figures = tuple(map(_figure_of, (measure, measure), STACKS, sides, served))
+    critical = measure.name in rules.critical
+    check = Check(
+        name=measure.name,
+        verdict="cannot_tell",
+        reason="",
+        bound=rules.margins[measure.name],
+        unit="share" if measure.kind == "rate" else "ratio - 1",
+        n=sum(figure.n for figure in figures),
+        critical=critical,
+        figures=figures,
+        figure_unit={"rate": "share", "percentile": "ms", "mean": ""}[measure.kind],
+        rows=f"jq -c 'select({measure.where})' rows.jsonl",
+    )
+    fewest = min(len(side.rows) for side in sides)
+    if not fewest:
+        missing = " and ".join(s for s, side in zip(STACKS, sides, strict=True) if not side.rows)
+        reason = f"{measure.title}: {missing} has none"
+        return _Comparison(msgspec.structs.replace(check, reason=reason))
+    least = rules.requests if critical else FEWEST
+    compare = {"rate": _rates, "percentile": _percentiles, "mean": _means}[measure.kind]
+    found = compare(measure, check, control, candidate)
+    text = _text(measure, found.check)
+    if fewest < least:
+        reason, verdict = f"{text}; {fewest:,} requests on a side, {least:,} are due", "cannot_tell"
+    else:
+        harmonic = 2 / sum(1 / len(side.rows) for side in sides)
+        verdict, why = _judged(found, harmonic)
+        reason = f"{text}; {why}" if why else text
+    return _Comparison(
+        msgspec.structs.replace(found.check, verdict=verdict, reason=reason), found.evidence
+    )
+
+
+class _Estimate(NamedTuple):
+    """A check with its value and interval, the evidence, and the requests a side that would tell.
+
+    `flaw` is why the figures say nothing; "" where they do.
+    """
+
+    check: Check
+    evidence: float = 0.0
+    needed: int = 0
+    flaw: str = ""
+
+
+def _judged(found: _Estimate, n: float) -> tuple[Verdict, str]:
+    """Return what an estimate over `n` requests a side says by itself, and why."""
+    check, margin = found.check, found.check.bound or 0.0
+    if found.flaw or check.value is None:
+        return "cannot_tell", found.flaw
+    if not check.critical:
+        worse = check.low is not None and check.low > 0 and check.value > margin
+        return ("hold", "worse, and by more than its margin") if worse else ("promote", "")
+    if check.low is None or check.high is None:
+        return "cannot_tell", "too few conversations for an interval"
+    if check.low > margin:
+        return "hold", "worse by more than its margin"
+    if check.high >= margin:
+        return "hold", f"not shown to be within its margin; {found.needed:,} a side may show it"
+    if n < found.needed:
+        return "hold", f"within its margin; {found.needed:,} requests a side are planned"
+    return "promote", ""
+
+
+def _rates(measure: Measure, check: Check, control: _Values, candidate: _Values) -> _Estimate:
+    del measure
+    sides = control, candidate
+    (hits_a, n_a), (hits_b, n_b) = ((float(s.sample.values.sum()), len(s.rows)) for s in sides)
+    one, other = (design_effect(side.sample) for side in sides)
+    low, high = difference_interval((hits_a / one, hits_b / other), (n_a / one, n_b / other))
+    first = [(np.array(int(s.first.sum())), np.array(len(s.first))) for s in sides]
+    # Of a share of 0 the interval still has a width: that of one case more.
+    share = min((hits_a + hits_b + 1) / (n_a + n_b), 0.5)
+    margin = check.bound or 0.0
+    needed = needed_for_no_more(share, margin) * max(one, other) if margin else 0
+    value = hits_b / n_b - hits_a / n_a
+    return _Estimate(
+        msgspec.structs.replace(check, value=value, low=low, high=high),
+        float(rate_evidence(first[0], first[1])),
+        round(needed),
+    )
+
+
+def _percentiles(measure: Measure, check: Check, control: _Values, candidate: _Values) -> _Estimate:
+    a, b = (np.sort(side.sample.values) for side in (control, candidate))
+    value = percentile(b.tolist(), measure.p) / percentile(a.tolist(), measure.p) - 1
+    check = msgspec.structs.replace(check, value=value)
+    if len(a) > 1 and len(b) > 1 and (a[0] == a[-1] or b[0] == b[-1]):
+        return _Estimate(check, flaw="all requests of a stack took the same time: no clock does so")
+    if not check.critical and value <= (check.bound or 0.0):
+        return _Estimate(check)  # drawing an interval takes long, and it cannot be worse
+    ratio = percentile_ratio(control.sample, candidate.sample, measure.p)
+    evidence = 0.0
+    if check.critical:
+        evidence = percentile_evidence(np.sort(control.first), np.sort(candidate.first), measure.p)
+    return _with_ratio(check, ratio, (len(a), len(b)), evidence)
+
+
+def _means(measure: Measure, check: Check, control: _Values, candidate: _Values) -> _Estimate:
+    del measure
+    mean = float(control.sample.values.mean())
+    if not mean:
+        return _Estimate(check, flaw="the mean of legacy is 0")
+    check = msgspec.structs.replace(check, value=float(candidate.sample.values.mean()) / mean - 1)
+    ratio = mean_ratio(control.sample, candidate.sample)
+    return _with_ratio(check, ratio, (len(control.rows), len(candidate.rows)))
+
+
+def _with_ratio(
+    check: Check, ratio: RatioEstimate | None, n: tuple[int, int], evidence: float = 0.0
+) -> _Estimate:
+    if ratio is None or not isfinite(ratio.high):
+        return _Estimate(check, evidence)
+    check = msgspec.structs.replace(check, low=ratio.low - 1, high=ratio.high - 1)
+    margin, harmonic = check.bound or 0.0, 2 / (1 / n[0] + 1 / n[1])
+    # The interval at hand says how wide one of `harmonic` requests a side is.
+    needed = needed_for_no_worse(ratio, round(harmonic), margin) if margin and ratio.low > 0 else 0
+    return _Estimate(check, evidence, needed)
+
+
+def _objective(measure: Measure, limit: float, rows: Sequence[ExchangeOutcome]) -> Check:
+    """Ask whether the candidate's own figure is within a limit."""
+    side = _values(measure, (row for row in rows if row.assigned == CANDIDATE))
+    value, high = _figure(measure, side.sample.values), None
+    if measure.kind == "percentile" and value is not None:
+        value /= _MILLISECOND
+        bound = percentile_with_interval(np.sort(side.sample.values).tolist(), measure.p).high
+        high = None if bound is None else bound / _MILLION
+    elif measure.kind == "rate" and len(side.rows):
+        high = share_interval(float(side.sample.values.sum()), len(side.rows))[1]
+    elif value is not None:
+        high = value
+    unit = {"rate": "share", "percentile": "s", "mean": ""}[measure.kind]
+    check = Check(
+        name=f"objective_{measure.name}",
+        verdict="promote",
+        reason=f"{measure.title} of graph: {_plain(value, unit)}, allowed: {_plain(limit, unit)}",
+        value=value,
+        high=high,
+        bound=limit,
+        unit=unit,
+        n=len(side.rows),
+        critical=True,
+        rows=f"jq -c 'select({measure.where})' rows.jsonl",
+    )
+    if value is None or high is None:
+        reason = f"{check.reason}: too few requests"
+        return msgspec.structs.replace(check, verdict="cannot_tell", reason=reason)
+    if high > limit:
+        reason = check.reason if value > limit else f"{check.reason}: its interval ends beyond"
+        return msgspec.structs.replace(check, verdict="hold", reason=reason)
+    return check
+
+
+# What was found beside --------------------------------------------------------------------------
+
+
+def _findings(found: PairFindings, rules: GateRules) -> list[Check]:
+    above = {name: share for name, share in found.unwaived.items() if share > found.noise}
+    worst = max(above.values(), default=0.0)
+    replayed = f", {found.replayed:,} of them replays" if found.replayed else ""
+    check = Check(
+        name="findings",
+        verdict="promote",
+        reason=f"no unwaived difference in {found.pairs:,} pairs of runs{replayed}",
+        value=worst,
+        bound=found.noise,
+        unit="share",
+        n=found.pairs,
+        critical=found.expected,
+        rows="report.html",
+    )
+    if above:
+        causes = "1 cause" if len(above) == 1 else f"{len(above):,} causes"
+        named = ", ".join(list(above)[:_CAUSES])
+        reason = (
+            f"{causes} of differences not waived, in up to {worst:.2%} of {found.pairs:,} pairs"
+            f"{replayed}: {named}"
+        )
+        check = msgspec.structs.replace(check, verdict="hold", reason=reason)
+    elif found.pairs < rules.pairs:
+        reason = f"{found.pairs:,} pairs of runs were compared, {rules.pairs:,} are due"
+        check = msgspec.structs.replace(check, verdict="cannot_tell", reason=reason)
+    share = found.lost / found.due if found.due else 0.0
+    lost = Check(
+        name="losses",
+        verdict="promote" if share <= rules.losses else "cannot_tell",
+        reason=(
+            f"{found.lost:,} of {found.due:,} pairs are missing, dropped or unreadable: "
+            f"{share:.2%}, allowed: {rules.losses:.2%}"
+        ),
+        value=share,
+        bound=rules.losses,
+        unit="share",
+        n=found.due,
+        critical=share > rules.losses,
+        rows="report.html",
+    )
+    return [check, lost]
+
+
+# Words ------------------------------------------------------------------------------------------
+
+
+def _text(measure: Measure, check: Check) -> str:
+    """Describe both figures and how they compare."""
+    control, candidate = (_plain(one.value, check.figure_unit) for one in check.figures)
+    text = f"{measure.title}: legacy {control}, graph {candidate}"
+    if check.value is None:
+        return text
+    between = ""
+    if check.low is not None and check.high is not None:
+        between = f" ({_change(check, check.low)} to {_change(check, check.high)})"
+    return f"{text}: {_change(check, check.value)}{between}, allowed: {_change(check, check.bound)}"
+
+
+def _change(check: Check, value: float | None) -> str:
+    if value is None:
+        return "?"
+    return f"{100 * value:+.2f} points" if check.unit == "share" else f"{100 * value:+.1f} %"
+
+
+def _plain(value: float | None, unit: str) -> str:
+    match unit:
+        case _ if value is None:
+            return "none"
+        case "share":
+            return f"{value:.2%}"
+        case _:
+            return f"{value:,.4g}{f' {unit}' if unit else ''}"
