@@ -11,7 +11,7 @@ Verdict = Literal["promote", "hold", "rollback", "cannot_tell"]
 EXIT_CODES: Final[dict[Verdict, int]] = {"promote": 0, "hold": 1, "rollback": 2, "cannot_tell": 3}
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
+class StackFigure(msgspec.Struct, frozen=True, kw_only=True):
     """What one stack did with the `n` requests assigned to it.
 
     `as_served` is the same figure over what the stack served, whoever it was assigned to.
@@ -44,7 +44,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""
     n: int = 0
     critical: bool = False
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[StackFigure, ...] = ()
     figure_unit: str = ""
     rows: str = ""
 

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from evidence.decision import Check, Decision, Figure, LastingWrites, Verdict
+from evidence.decision import Check, Decision, LastingWrites, StackFigure, Verdict
 from evidence.intervals import (
     RatioEstimate,
     Sample,
@@ -60,7 +60,7 @@ Floats = NDArray[np.float64]
 Kind = Literal["rate", "percentile", "mean"]
 
 
-class Measure(NamedTuple):
+class GateMeasure(NamedTuple):
     """One figure of both stacks: `of` is None of an exchange that has no such value.
 
     `where` selects the rows that count most, as a condition of jq.
@@ -79,21 +79,25 @@ def _whole(value: Callable[[ExchangeOutcome], float | None]) -> Callable[..., fl
     return lambda row: None if row.client_left or row.end == "cancelled" else value(row)
 
 
-def _rate(name: str, title: str, of: Callable[[ExchangeOutcome], float | None], w: str) -> Measure:
-    return Measure(name, title, "rate", of, w)
+def _rate(
+    name: str, title: str, of: Callable[[ExchangeOutcome], float | None], w: str
+) -> GateMeasure:
+    return GateMeasure(name, title, "rate", of, w)
 
 
 def _times(
     name: str, title: str, of: Callable[[ExchangeOutcome], float | None], field: str, *ps: int
-) -> list[Measure]:
+) -> list[GateMeasure]:
     return [
-        Measure(f"{name}_p{p}", f"P{p} of {title}", "percentile", of, f".{field} != null", p / 100)
+        GateMeasure(
+            f"{name}_p{p}", f"P{p} of {title}", "percentile", of, f".{field} != null", p / 100
+        )
         for p in ps
     ]
 
 
 _ENDED_BADLY = '(.end | IN("failed", "truncated", "timeout"))'
-MEASURES: Final[Mapping[str, Measure]] = {
+MEASURES: Final[Mapping[str, GateMeasure]] = {
     one.name: one
     for one in (
         _rate(
@@ -148,14 +152,14 @@ MEASURES: Final[Mapping[str, Measure]] = {
         *_times("ttft", "time to first text", lambda row: row.first_text, "first_text", 50, 95),
         *_times("e2e", "time to the end", _whole(lambda row: row.last_frame), "last_frame", 50, 95),
         *_times("gap", "the longest gap", _whole(lambda row: row.longest_gap), "longest_gap", 95),
-        Measure(
+        GateMeasure(
             "tokens",
             "mean tokens",
             "mean",
             lambda row: float(row.prompt_tokens + row.completion_tokens),
             ".prompt_tokens + .completion_tokens > 0",
         ),
-        Measure("cost", "mean cost", "mean", lambda row: row.cost, ".cost != null"),
+        GateMeasure("cost", "mean cost", "mean", lambda row: row.cost, ".cost != null"),
     )
 }
 """What is compared, by name."""
@@ -401,7 +405,7 @@ class _Values(NamedTuple):
         return self.sample.values[np.unique(self.sample.conversations, return_index=True)[1]]
 
 
-def _values(measure: Measure, rows: Iterable[ExchangeOutcome]) -> _Values:
+def _values(measure: GateMeasure, rows: Iterable[ExchangeOutcome]) -> _Values:
     found = [(value, row) for row in rows if (value := measure.of(row)) is not None]
     names: dict[tuple[str, int], int] = {}
     owners = [
@@ -414,7 +418,7 @@ def _values(measure: Measure, rows: Iterable[ExchangeOutcome]) -> _Values:
     return _Values(Sample(values, np.array(owners, dtype=np.int64)), [row for _, row in found])
 
 
-def _figure(measure: Measure, values: Floats) -> float | None:
+def _figure(measure: GateMeasure, values: Floats) -> float | None:
     """Return the figure of some values: a percentile in ms, a share, a mean."""
     if not len(values):
         return None
@@ -423,11 +427,11 @@ def _figure(measure: Measure, values: Floats) -> float | None:
     return float(values.mean())
 
 
-def _figure_of(measure: Measure, stack: str, side: _Values, served: _Values) -> Figure:
+def _figure_of(measure: GateMeasure, stack: str, side: _Values, served: _Values) -> StackFigure:
     order = np.argsort(-side.sample.values, kind="stable")[:NAMED]
     if measure.kind == "rate":
         order = order[side.sample.values[order] > 0]
-    return Figure(
+    return StackFigure(
         stack=stack,
         value=_figure(measure, side.sample.values),
         n=len(side.rows),
@@ -477,7 +481,9 @@ def _alarm(comparison: _Comparison) -> str:
     return f"{what}; so much worse by chance: less than once in 10^{digits:.1f}, at any look"
 
 
-def _comparison(measure: Measure, rows: Sequence[ExchangeOutcome], rules: GateRules) -> _Comparison:
+def _comparison(
+    measure: GateMeasure, rows: Sequence[ExchangeOutcome], rules: GateRules
+) -> _Comparison:
     control, candidate = sides = [
         _values(measure, (row for row in rows if row.assigned == stack)) for stack in STACKS
     ]
@@ -547,7 +553,7 @@ def _judged(found: _Estimate, n: float) -> tuple[Verdict, str]:
     return "promote", ""
 
 
-def _rates(measure: Measure, check: Check, control: _Values, candidate: _Values) -> _Estimate:
+def _rates(measure: GateMeasure, check: Check, control: _Values, candidate: _Values) -> _Estimate:
     del measure
     sides = control, candidate
     (hits_a, n_a), (hits_b, n_b) = ((float(s.sample.values.sum()), len(s.rows)) for s in sides)
@@ -566,7 +572,9 @@ def _rates(measure: Measure, check: Check, control: _Values, candidate: _Values)
     )
 
 
-def _percentiles(measure: Measure, check: Check, control: _Values, candidate: _Values) -> _Estimate:
+def _percentiles(
+    measure: GateMeasure, check: Check, control: _Values, candidate: _Values
+) -> _Estimate:
     a, b = (np.sort(side.sample.values) for side in (control, candidate))
     value = percentile(b.tolist(), measure.p) / percentile(a.tolist(), measure.p) - 1
     check = msgspec.structs.replace(check, value=value)
@@ -581,7 +589,7 @@ def _percentiles(measure: Measure, check: Check, control: _Values, candidate: _V
     return _with_ratio(check, ratio, (len(a), len(b)), evidence)
 
 
-def _means(measure: Measure, check: Check, control: _Values, candidate: _Values) -> _Estimate:
+def _means(measure: GateMeasure, check: Check, control: _Values, candidate: _Values) -> _Estimate:
     del measure
     mean = float(control.sample.values.mean())
     if not mean:
@@ -603,7 +611,7 @@ def _with_ratio(
     return _Estimate(check, evidence, needed)
 
 
-def _objective(measure: Measure, limit: float, rows: Sequence[ExchangeOutcome]) -> Check:
+def _objective(measure: GateMeasure, limit: float, rows: Sequence[ExchangeOutcome]) -> Check:
     """Ask whether the candidate's own figure is within a limit."""
     side = _values(measure, (row for row in rows if row.assigned == CANDIDATE))
     value, high = _figure(measure, side.sample.values), None
@@ -687,7 +695,7 @@ def _findings(found: PairFindings, rules: GateRules) -> list[Check]:
 # Words ------------------------------------------------------------------------------------------
 
 
-def _text(measure: Measure, check: Check) -> str:
+def _text(measure: GateMeasure, check: Check) -> str:
     """Describe both figures and how they compare."""
     control, candidate = (_plain(one.value, check.figure_unit) for one in check.figures)
     text = f"{measure.title}: legacy {control}, graph {candidate}"

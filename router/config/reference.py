@@ -56,7 +56,7 @@ def _keys(kind: type[BaseModel]) -> Iterator[str]:
     for name, field in kind.model_fields.items():
         if name in {*_SKIPPED, *_NAMES} or isinstance(field.default, Section):
             continue
-        if (kind, name) == (FlowSettings, "options"):
+        if kind is FlowSettings and name in {"options", "gate"}:
             continue
         default = "message_id" if (kind, name) == (FlowSettings, "route_key") else _example(field)
         yield from _commented(f"{name} = {toml_value(default)}", field.description or "")

@@ -118,6 +118,7 @@ Seconds = Annotated[float, _Number, Field(gt=0, le=86_400)]
 LongSeconds = Annotated[float, _Number, Field(gt=0, le=_YEAR_SECONDS)]
 Ratio = Annotated[float, _Number, Field(gt=0, le=1)]
 Price = Annotated[float, _Number, Field(ge=0)]
+Margin = Annotated[float, _Number, Field(gt=0)]
 Percent = Annotated[Decimal, BeforeValidator(percentage)]
 Positive = Annotated[int, Field(ge=1)]
 Limit = Annotated[int, Field(ge=0)]
@@ -188,6 +189,73 @@ class RolloutSettings(Section):
     )
 
 
+class GateMargins(Section):
+    """How much worse graph may be and be promoted: of shares in points, of all else as a share."""
+
+    failures: Margin = _key("requests that failed or that another stack had to serve", 0.005)
+    errors: Margin = _key("requests whose client got an error", 0.005)
+    truncated: Margin = _key("streams that broke off", 0.005)
+    fallbacks: Margin = _key("requests that another stack took over", 0.005)
+    refusals: Margin = _key("refused requests", 0.01)
+    client_left: Margin = _key("clients that left before the end", 0.02)
+    tool_failures: Margin = _key("requests with a failed tool call, of those with any", 0.02)
+    feedback: Margin = _key("bad ratings, of all ratings", 0.05)
+    ttfe_p50: Margin = _key("time to first event", 0.1)
+    ttfe_p95: Margin = 0.1
+    ttft_p50: Margin = _key("time to first text", 0.1)
+    ttft_p95: Margin = 0.1
+    e2e_p50: Margin = _key("time to the end", 0.1)
+    e2e_p95: Margin = 0.1
+    gap_p95: Margin = _key("longest gap between two frames", 0.25)
+    tokens: Margin = _key("mean tokens of a request", 0.1)
+    cost: Margin = _key("mean cost of a request", 0.1)
+
+
+GateMeasureName = Literal[
+    "failures",
+    "errors",
+    "truncated",
+    "fallbacks",
+    "refusals",
+    "client_left",
+    "tool_failures",
+    "feedback",
+    "ttfe_p50",
+    "ttfe_p95",
+    "ttft_p50",
+    "ttft_p95",
+    "e2e_p50",
+    "e2e_p95",
+    "gap_p95",
+    "tokens",
+    "cost",
+]
+
+
+class GateSettings(Section):
+    """What a promotion needs; the same keys in `[flows.chat.gate]` go before. See gate.md."""
+
+    requests: Positive = _key("fewest of each stack for a critical check", 500)
+    pairs: Limit = _key("fewest pairs of runs compared, where shadows run", 100)
+    losses: Ratio = _key("share of those pairs that may be missing, dropped or unreadable", 0.05)
+    critical: Annotated[tuple[GateMeasureName, ...], Strict(strict=False)] = _key(
+        "margins that must be shown to hold; these alone roll back",
+        ("failures", "ttft_p95", "e2e_p95"),
+    )
+    objectives: dict[GateMeasureName, Margin] = _key(
+        "limits of graph's own figures by the names of margins: shares, seconds, tokens, money", {}
+    )
+    selftest: bool = _key("test the comparison itself first, some 3 s", default=True)
+    margins: GateMargins = GateMargins()
+
+    def over(self, base: GateSettings) -> GateSettings:
+        """Return `base` with what is set here in its place, margin by margin."""
+        found = {key: getattr(self, key) for key in self.model_fields_set}
+        changed = {key: getattr(self.margins, key) for key in self.margins.model_fields_set}
+        found["margins"] = base.margins.model_copy(update=changed)
+        return base.model_copy(update=found)
+
+
 class FlowSettings(Section):
     """Who serves a flow; percentages in steps of 0.001."""
 
@@ -218,6 +286,7 @@ class FlowSettings(Section):
     )
     force_legacy: Names = frozenset()
     prompts: str = _key("folder of your prompts, at start; see prompts.md", "")
+    gate: GateSettings | None = None
     options: Any = None
     declared: DeclaredFlow | None = None
 
@@ -892,6 +961,7 @@ class Settings(Section):
     tools: ToolSettings = ToolSettings()
     workers: WorkerSettings = WorkerSettings()
     prompts: PromptSettings = PromptSettings()
+    gate: GateSettings = GateSettings()
     version: str = ""
 
     @property
@@ -903,6 +973,11 @@ class Settings(Section):
         run = WORKERS_RUN.label
         seconds = max(limits.operations.get(run, limits.seconds), workers.longest)
         return replace(limits, operations={**limits.operations, run: seconds})
+
+    def gate_of(self, flow: str) -> GateSettings:
+        """Return what a promotion of a flow needs."""
+        own = self.flows[flow].gate
+        return self.gate if own is None else own.over(self.gate)
 
     @property
     def patterns(self) -> Patterns:
