@@ -2,18 +2,77 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Final
 
+import msgspec
+
+from compare.input.captures import head_of
+from compare.input.damage import ILLEGIBLE, CapturesUnreadable, Damage
+from compare.input.outcomes import read_outcomes
+from compare.input.segments import CaptureSegment, find_segments, read_lines
 from compare.input.selection import Selection
+from compare.noise import read_noise
+from compare.noise.study import Reading, study_text
+from compare.report import Report
+from compare.rules import Rules
 from compare.tally import Tally
 from compare.waivers import Waivers
+from contract.errors import CutoverError
+from contract.flow import FlowSpec
+from contract.operations import LOCK_ACQUIRE, OPERATIONS
+from contract.records import PlayRecord, Role
+from contract.wire import NO_JSON
 from cutover.flows import flows_of, rules_at
-from cutover.reports import CaptureComparison, waivers_at
-from evidence.decision import Check, Decision
+from cutover.reports import CaptureComparison, report_on, waivers_at
+from cutover.selftest.trials import self_test
+from evidence.decision import Check, Decision, LastingWrites, Verdict
+from evidence.gate import (
+    CANDIDATE,
+    NAMED,
+    STACKS,
+    GateEvidence,
+    GateRules,
+    PairFindings,
+    decision_of,
+)
+from evidence.outcomes import ExchangeOutcome
 from loadtests.requests import FlowUnknown
-from router.config.schema import Settings
+from router.config.schema import FlowSettings, GateSettings, Settings
 
-ALL = 100.0
+EVERYTHING: Final = 100.0
+"""Percent."""
+LOAD_FILE: Final = "load.json"
+SELFTEST_PAIRS: Final = 20
+_LOADED: Final = {"ttfe": "ttfe_p95", "ttft": "ttft_p95", "ttle": "e2e_p95", "icl_max": "gap_p95"}
+"""Metrics of load runs that are compared by P95, and what they are called here."""
+_PAIRS_OF_RUNS: Final = 5
+_READINGS: Final[Mapping[Reading, Verdict]] = {
+    "exceeds": "hold",
+    "within noise": "promote",
+    "cannot tell": "cannot_tell",
+}
+
+
+class LoadUnreadable(CutoverError):
+    """The folder given for load runs holds none that can be used."""
+
+    def __init__(self, folder: Path, why: str) -> None:
+        super().__init__(f"no load runs for the gate in {str(folder)!r}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """A decision, the outcomes behind it and the comparison of pairs behind its findings."""
+
+    decision: Decision
+    outcomes: Sequence[ExchangeOutcome]
+    report: Report
 
 
 def decide(
@@ -28,39 +87,306 @@ def decide(
     """Decide whether a flow's candidate may serve `to` percent, everything if that is None.
 
     `since`, in microseconds since the epoch, leaves out what began earlier; `load` is a folder of
-    `cutover load`. No data is a decision that cannot tell. Raises `FlowUnknown`,
+    `cutover load`. No data is a decision that cannot tell. Raises `FlowUnknown`, `LoadUnreadable`,
     `CapturesUnreadable` and what reading rules and waivers raises.
     """
-    del load
-    known = flows_of(settings)
-    if flow not in known:
+    return evaluate(str(captures), settings, flow, to=to, load=load, since=since).decision
+
+
+def evaluate(
+    captures: str,
+    settings: Settings,
+    flow: str,
+    *,
+    to: float | None = None,
+    load: Path | None = None,
+    since: int | None = None,
+    rules: Rules | None = None,
+    waivers: Waivers | None = None,
+    processes: int | None = 1,
+    on_bytes: Callable[[int], None] = lambda _: None,
+) -> GateResult:
+    """Decide as `decide` does, and return what the decision rests on.
+
+    `rules` and `waivers` are those of the working folder where none are given.
+    """
+    specs = flows_of(settings)
+    if flow not in specs:
         raise FlowUnknown(flow)
-    waivers = waivers_at(None)
+    known, needs, configured = {flow: specs[flow]}, settings.gate_of(flow), settings.flows[flow]
+    selection = Selection(since=since)
     comparison = CaptureComparison(
-        str(captures),
-        rules=rules_at(None, settings),
-        waivers=waivers,
-        processes=1,
-        known={flow: known[flow]},
-        selection=Selection(since=since),
+        captures,
+        rules=rules_at(None, settings) if rules is None else rules,
+        waivers=waivers_at(None) if waivers is None else waivers,
+        processes=processes,
+        known=known,
+        selection=selection,
     )
-    check = findings(comparison.tally(lambda _: None), waivers)
-    share = settings.flows[flow].configured_share
-    return Decision(
+    checks = [] if load is None else [*load_checks(load, flow, needs)]
+    tally = comparison.tally(on_bytes)
+    found = read_outcomes(captures, known, selection)
+    outcomes = [one for one in found if not isinstance(one, Damage)]
+    checks += [*_noise_checks(captures, known, selection, tally, settings)]
+    if needs.selftest:
+        checks.append(_self_test())
+    evidence = GateEvidence(
         flow=flow,
-        verdict=check.verdict,
-        percent=share,
-        to=ALL if to is None else to,
-        checks=(check,),
+        percent=configured.configured_share,
+        to=EVERYTHING if to is None else to,
+        outcomes=outcomes,
+        findings=pair_findings(tally, comparison.waivers, flow, configured, settings),
+        checks=checks,
+        lasting=lasting_writes(captures, flow),
+        live=configured.stage != "shadow",
+        captures=captures,
+    )
+    decision = decision_of(evidence, gate_rules(needs))
+    return GateResult(decision, outcomes, report_on(comparison, tally))
+
+
+def gate_rules(needs: GateSettings) -> GateRules:
+    """Return what the gate asks for, from the configuration."""
+    return GateRules(
+        margins=needs.margins.model_dump(),
+        critical=frozenset(needs.critical),
+        objectives={str(name): limit for name, limit in needs.objectives.items()},
+        requests=needs.requests,
+        pairs=needs.pairs,
+        losses=needs.losses,
     )
 
 
-def findings(tally: Tally, waivers: Waivers) -> Check:
-    """Ask whether any cause of a difference is not waived."""
-    clusters = tally.clusters.by_key.values()
-    found = [one for one in clusters if not waivers.accepts(one, tally.by_flow[one.flow])]
-    if found:
-        reason = f"{len(found)} causes of differences are not waived"
-        return Check(name="findings", verdict="hold", reason=reason, n=tally.pairs, critical=True)
-    reason = "outcomes by stack are not compared yet"
-    return Check(name="outcomes", verdict="cannot_tell", reason=reason, critical=True)
+def pair_findings(
+    tally: Tally, waivers: Waivers, flow: str, configured: FlowSettings, settings: Settings
+) -> PairFindings:
+    """Sum up what the comparison of pairs found in one flow."""
+    pairs = tally.by_flow[flow]
+    clusters = [one for one in tally.clusters.by_key.values() if one.flow == flow]
+    unwaived = {
+        one.id: one.exchanges / pairs for one in clusters if not waivers.accepts(one, pairs)
+    }
+    if tally.clusters.overflow:
+        unwaived["others"] = 1.0
+    control = tally.control
+    dropped = sum(n for state, n in tally.unshadowed.items() if state.startswith("dropped"))
+    # A torn batch holds any number of exchanges up to that of a whole one; a file, all there are.
+    damaged = sum(tally.damage.values()) + tally.damage["torn"] * (settings.captures.batch - 1)
+    lost = tally.missing + dropped + damaged
+    due = pairs + lost
+    return PairFindings(
+        pairs=pairs,
+        unwaived=unwaived,
+        noise=control.differing / control.checked if control.checked else 0.0,
+        replayed=sum(tally.bases.values()),
+        due=due,
+        lost=due if tally.damage["unreadable"] else lost,
+        expected=configured.shadow_percent > 0 or pairs > 0,
+    )
+
+
+# Load runs ---------------------------------------------------------------------------------------
+
+
+class _Paired(msgspec.Struct):
+    metric: str
+    pairs: int
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+
+
+class _Stack(msgspec.Struct):
+    stack: str
+
+
+class _Load(msgspec.Struct):
+    """What the gate reads of a load report; everything else in it is left alone."""
+
+    flow: str
+    basis: str
+    stacks: tuple[_Stack, ...]
+    paired: tuple[_Paired, ...]
+
+
+def load_checks(folder: Path, flow: str, needs: GateSettings) -> Iterator[Check]:
+    """Yield what pairs of load runs show; raises `LoadUnreadable`."""
+    path = folder / LOAD_FILE
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_Load)
+    except OSError as error:
+        raise LoadUnreadable(folder, f"{LOAD_FILE} cannot be read") from error
+    except NO_JSON as error:
+        raise LoadUnreadable(folder, f"{LOAD_FILE} is no report of `cutover load`") from error
+    if found.flow != flow:
+        raise LoadUnreadable(folder, f"they are of the flow {found.flow!r}, not {flow!r}")
+    if tuple(one.stack for one in found.stacks) != STACKS:
+        raise LoadUnreadable(folder, "they do not compare legacy with graph")
+    for paired in found.paired:
+        if paired.metric in _LOADED:
+            yield _load_check(paired, _LOADED[paired.metric], needs, str(path))
+    if found.basis != "valid":
+        yield Check(
+            name="load",
+            verdict="cannot_tell",
+            reason="a stack has no valid load run",
+            critical=True,
+            rows=str(path),
+        )
+
+
+def _load_check(paired: _Paired, measure: str, needs: GateSettings, rows: str) -> Check:
+    margin = getattr(needs.margins, measure)
+    check = Check(
+        name=f"load_{measure}",
+        verdict="promote",
+        reason="",
+        bound=margin,
+        unit="ratio - 1",
+        n=paired.pairs,
+        critical=measure in needs.critical,
+        rows=rows,
+    )
+    ratio, low, high = paired.ratio, paired.low, paired.high
+    if ratio is None or low is None or high is None or paired.pairs < _PAIRS_OF_RUNS:
+        why = paired.reason or f"{paired.pairs} pairs of load runs, {_PAIRS_OF_RUNS} are due"
+        return msgspec.structs.replace(check, verdict="cannot_tell", reason=f"under load: {why}")
+    reason = (
+        f"under load, {measure} of graph is {100 * (ratio - 1):+.1f} % of legacy's "
+        f"({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f} %), allowed: +{100 * margin:g} %"
+    )
+    worse = low > 1 and ratio > 1 + margin
+    unproven = check.critical and high >= 1 + margin
+    return msgspec.structs.replace(
+        check,
+        verdict="hold" if worse or unproven else "promote",
+        reason=reason,
+        value=ratio - 1,
+        low=low - 1,
+        high=high - 1,
+    )
+
+
+# Noise and the comparison itself -----------------------------------------------------------------
+
+
+def _noise_checks(
+    captures: str,
+    known: dict[str, FlowSpec],
+    selection: Selection,
+    tally: Tally,
+    settings: Settings,
+) -> Iterator[Check]:
+    """Ask whether live shadows differ from legacy by more than legacy does from itself."""
+    if settings.shadow.mode != "live" or not tally.own_answers:
+        return
+    study = read_noise(captures, (), known, selection=selection).study
+    yield Check(
+        name="noise",
+        verdict=_READINGS[study.reading],
+        reason=study_text(study),
+        n=study.messages,
+        rows="report.html",
+    )
+
+
+@cache
+def _self_test() -> Check:
+    """Test the comparison once a process, in a thread of its own: it runs event loops."""
+    check = Check(
+        name="selftest",
+        verdict="promote",
+        reason="the comparison finds every seeded fault, and no difference in equal pairs",
+        n=SELFTEST_PAIRS,
+        critical=True,
+        rows="cutover selftest",
+    )
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            reasons = thread.submit(_unsound).result()
+    except CutoverError as error:
+        reasons = [str(error)]
+    if not reasons:
+        return check
+    reason = f"the comparison cannot be relied on: {'; '.join(reasons)}"
+    return msgspec.structs.replace(check, verdict="cannot_tell", reason=reason)
+
+
+def _unsound() -> list[str]:
+    tested = self_test(lambda _what, _total: lambda _n: None, SELFTEST_PAIRS, drawn=0)
+    return [*tested.reasons()]
+
+
+# What a rollback cannot undo ---------------------------------------------------------------------
+
+_LASTING: Final = {
+    key: row
+    for key, row in OPERATIONS.items()
+    if row.order == "lasting" and row.port != LOCK_ACQUIRE.port  # a lock is released, or runs out
+}
+
+
+class _Entry(msgspec.Struct):
+    seq: int
+    args: msgspec.Raw
+
+
+class _ServedRun(msgspec.Struct):
+    """What a line says of the writes of a served run."""
+
+    exchange: str
+    flow: str
+    role: Role
+    stack: str
+    plays: tuple[PlayRecord, ...] = ()
+    tape: tuple[_Entry, ...] = ()
+
+
+_served_run = msgspec.json.Decoder(_ServedRun).decode
+
+
+def lasting_writes(captures: str, flow: str) -> list[LastingWrites]:
+    """List the writes that the candidate made while clients were served, the most first.
+
+    Those of a service behind an address that it did not make through cutover are unknown.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    exchanges: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    args: dict[int, msgspec.Raw] = {}
+    exchange = ""
+    for run in (run for segment in find_segments(captures) for run in _served_runs(segment)):
+        if run.exchange != exchange:
+            args, exchange = {}, run.exchange
+        args |= {entry.seq: entry.args for entry in run.tape}
+        if run.stack != CANDIDATE or run.flow != flow:
+            continue
+        for play in run.plays:
+            row = _LASTING.get((play.port, play.op))
+            if row is None or play.how != "live":
+                continue
+            given = args.get(-1 if play.entry is None else play.entry, play.args)
+            try:
+                name = f"{row.name} {row.subject(b'{}' if given is None else given)}".rstrip()
+            except NO_JSON:
+                name = row.name
+            counts[play.port, name] += 1
+            if len(exchanges[play.port, name]) < NAMED:
+                exchanges[play.port, name][run.exchange] = None
+    return [
+        LastingWrites(store=store, what=what, count=n, exchanges=tuple(exchanges[store, what]))
+        for (store, what), n in counts.most_common()
+    ]
+
+
+def _served_runs(segment: CaptureSegment) -> Iterator[_ServedRun]:
+    try:
+        for line in read_lines(segment):
+            if isinstance(line, Damage) or head_of(line.data).role not in {"serving", "fallback"}:
+                continue
+            try:
+                yield _served_run(line.data)
+            except ILLEGIBLE:
+                continue
+    except CapturesUnreadable:
+        return

@@ -565,10 +565,12 @@ def _rates(measure: GateMeasure, check: Check, control: _Values, candidate: _Val
     margin = check.bound or 0.0
     needed = needed_for_no_more(share, margin) * max(one, other) if margin else 0
     value = hits_b / n_b - hits_a / n_a
+    few = min(n_a / one, n_b / other) < FEWEST
     return _Estimate(
         msgspec.structs.replace(check, value=value, low=low, high=high),
         float(rate_evidence(first[0], first[1])),
         round(needed),
+        "a few conversations have most of them" if few else "",
     )
 
 
