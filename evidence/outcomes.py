@@ -6,9 +6,12 @@ Assigned, not served: a stack answers for the requests that were rolled to it, w
 
 from __future__ import annotations
 
+from array import array
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import islice, pairwise
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -27,7 +30,19 @@ TEXT_FRAMES: Final = 1_000
 """Frames in which the first text is looked for."""
 CLIENT_LEFT: Final = frozenset({"client_left", "client_unread"})
 """Codes of runs that ended because the client was gone, or did not read."""
+FAILED: Final = frozenset({"failed", "truncated", "timeout"})
+"""Ends that are errors."""
+BILLION: Final = 1_000_000_000
+OTHERS: Final = "other"
+MOST_GROUPS: Final = 300
+MOST_CODES: Final = 64
+"""Different codes of one group, of each measure, that are told apart."""
 _UNREAD: Final = -1
+
+Measure = tuple[str, ...]
+"""What is counted, and by which code: `("errors", "stall")`."""
+TimeMeasure = Literal["first_frame", "first_text", "longest_gap", "last_frame"]
+TIMES: Final[tuple[TimeMeasure, ...]] = ("first_frame", "first_text", "longest_gap", "last_frame")
 
 
 class ExchangeOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +85,108 @@ class ExchangeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     feedback: Score | None = None
 
 
+class Group(NamedTuple):
+    """Exchanges that are counted together: by the stack they were assigned to, and who served."""
+
+    flow: str
+    assigned: str
+    served: str
+
+
+def counts_of(one: ExchangeOutcome) -> list[tuple[Measure, int]]:
+    """Return what an exchange adds to which counts, in whole numbers.
+
+    `lost` is in microseconds, `cost` in billionths of the currency.
+    """
+    counts: list[tuple[Measure, int]] = [(("exchanges", one.end), 1)]
+    if one.end in FAILED:
+        counts.append((("errors", one.code or one.end), 1))
+    elif one.end == "refused":
+        counts.append((("refusals", one.code), 1))
+    if one.fallback:
+        counts.append((("fallbacks", one.fallback, one.reason), 1))
+        counts.append((("lost",), one.lost))
+    if one.client_left:
+        counts.append((("client_left",), 1))
+    if one.prompt_tokens or one.completion_tokens:
+        counts.append((("prompt_tokens",), one.prompt_tokens))
+        counts.append((("completion_tokens",), one.completion_tokens))
+    if one.cost is not None:
+        counts.append((("cost",), round(one.cost * BILLION)))
+    if one.tool_calls:
+        counts.append((("tool_calls",), one.tool_calls))
+        counts.append((("tool_failures",), one.tool_failures))
+    if one.feedback is not None:
+        counts.append((("feedback", str(one.feedback)), 1))
+    return counts
+
+
+@dataclass(slots=True)
+class GroupTotals:
+    """The counts of a group, and its times in microseconds, 8 bytes each."""
+
+    counts: Counter[Measure] = field(default_factory=Counter)
+    times: dict[TimeMeasure, array[int]] = field(
+        default_factory=lambda: {name: array("q") for name in TIMES}
+    )
+
+    def add(self, one: ExchangeOutcome) -> None:
+        """Count an exchange."""
+        for measure, amount in counts_of(one):
+            self._count(measure, amount)
+        for name, series in self.times.items():
+            if (at := getattr(one, name)) is not None:
+                series.append(at)
+
+    def merge(self, other: GroupTotals) -> None:
+        """Take in what was counted elsewhere."""
+        for measure, amount in other.counts.items():
+            self._count(measure, amount)
+        for name, series in other.times.items():
+            self.times[name].extend(series)
+
+    def total(self, *measure: str) -> int:
+        """Add up the counts whose measure begins so."""
+        return sum(
+            count for known, count in self.counts.items() if known[: len(measure)] == measure
+        )
+
+    def _count(self, measure: Measure, amount: int) -> None:
+        if measure not in self.counts and len(measure) > 1:
+            alike = sum(known[:-1] == measure[:-1] for known in self.counts)
+            if alike >= MOST_CODES:
+                measure = (*measure[:-1], OTHERS)
+        self.counts[measure] += amount
+
+
+@dataclass(slots=True)
+class OutcomeTotals:
+    """What became of exchanges, by flow, assigned and served stack; merged in any order."""
+
+    groups: dict[Group, GroupTotals] = field(default_factory=dict)
+
+    def add(self, one: ExchangeOutcome) -> None:
+        """Count an exchange."""
+        self._group(Group(one.flow, one.assigned, one.served)).add(one)
+
+    def merge(self, other: OutcomeTotals) -> None:
+        """Take in what was counted elsewhere."""
+        for group, totals in other.groups.items():
+            self._group(group).merge(totals)
+
+    def by_assigned(self) -> dict[Group, GroupTotals]:
+        """Return the totals of each flow and assigned stack, whoever served: `served` is ""."""
+        found: dict[Group, GroupTotals] = {}
+        for group, totals in sorted(self.groups.items()):
+            found.setdefault(group._replace(served=""), GroupTotals()).merge(totals)
+        return found
+
+    def _group(self, group: Group) -> GroupTotals:
+        if group not in self.groups and len(self.groups) >= MOST_GROUPS:
+            group = Group(OTHERS, OTHERS, OTHERS)
+        return self.groups.setdefault(group, GroupTotals())
+
+
 class _ToolAnswer(msgspec.Struct):
     """The one field of a tool's answer that says whether it failed."""
 
@@ -96,7 +213,7 @@ def outcome_of(
     if not served or served[0].role != "serving":
         return None
     first, last = served[0], served[-1]
-    frames, start = client_frames(served, spec), _start(served)
+    frames, start = client_frames(served, spec), start_of(served)
     at = [stamp - start for stamp, _ in frames]
     if first_text == _UNREAD:
         first_text = text_stamp(frames, spec)
@@ -181,8 +298,11 @@ def _taken_over(served: Sequence[RunRecord]) -> bool:
     return second.sent > first.sent and (not first.resumes or len(first.frames) > first.sent)
 
 
-def _start(served: Sequence[RunRecord]) -> int:
-    """Return the stamp at which an exchange began: after a pause, the last of what was before."""
+def start_of(served: Sequence[RunRecord]) -> int:
+    """Return the stamp at which an exchange began, in microseconds: 0, or where a pause ended.
+
+    `served` are the records of its served runs, the first of them first.
+    """
     first = served[0]
     if not first.resumes or first.tape is None:
         return 0

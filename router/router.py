@@ -24,6 +24,7 @@ from contract.ports import Effects
 from effects.model import resolving_effects
 from effects.stores import WriteJournal
 from effects.tape import Budget, Entry, Exchange, Journal, PauseOrigin, Tape
+from evidence.outcomes import TEXT_FRAMES
 from router.capture.recorder import ExchangeRecorder, request_record
 from router.config.schema import Settings
 from router.context import ExchangeContext, LedgerLine, Observer, RouterCounts, Traces, notify
@@ -47,8 +48,6 @@ from router.stack import FIELDS, IncomingRequest, StackName
 log = logging.getLogger(__name__)
 
 _UNKNOWN = "no such exchange was served; its id is the response header x-cutover-exchange"
-_TEXT_FRAMES = 1_000
-"""Frames in which the first text is looked for."""
 
 
 @dataclass(slots=True, eq=False)
@@ -497,7 +496,7 @@ def _set_facts(context: ExchangeContext, stream: ServedStream) -> None:
         context.fallback = "takeover" if stream.run.sent else "fallback"
     elif stream.reason:
         context.fallback = "breaker"
-    for position, (run, frame) in enumerate(islice(stream.sent_frames(), _TEXT_FRAMES)):
+    for position, (run, frame) in enumerate(islice(stream.sent_frames(), TEXT_FRAMES)):
         if not position:
             context.first_frame = frame.at
         if run.text_of(frame):

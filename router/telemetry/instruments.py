@@ -128,6 +128,9 @@ DURATION = _histogram(
     *_STACKS,
     buckets=_LONG,
 )
+LONGEST_GAP = _histogram(
+    "longest_gap_seconds", "The longest wait between two frames", *_STACKS, buckets=_QUICK
+)
 PAUSE_BYTES = _histogram(
     "stored_pause_bytes",
     "The row in which an exchange waits for a human, as it is stored",
@@ -135,6 +138,16 @@ PAUSE_BYTES = _histogram(
     buckets=_BYTES,
 )
 EXCHANGES = _counter("exchanges_total", "Exchanges by how they ended", *_STACKS, "outcome")
+ERRORS = _counter(
+    "exchange_errors_total", "Exchanges that failed, broke off or timed out", *_STACKS, "code"
+)
+CLIENTS_LEFT = _counter(
+    "clients_left_total",
+    "Exchanges whose client left before the end, or did not read",
+    *_STACKS,
+)
+TOOL_CALLS = _counter("tool_calls_total", "Tool calls of exchanges, played ones left out", *_STACKS)
+TOOL_FAILURES = _counter("tool_failures_total", "Tool calls that ended in an error", *_STACKS)
 FALLBACKS = _counter(
     "fallbacks_total",
     "Exchanges another stack served: with an open breaker, as a fallback, or in a takeover",

@@ -27,6 +27,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
+from evidence.outcomes import counts_of, outcome_of, start_of
 from router.telemetry import instruments
 from router.telemetry.instruments import INSTRUMENTS, OTHER, CodeLabels, Instrument, MetricSources
 
@@ -39,6 +40,16 @@ BEATS_A_COPY = 4
 BEATS_REMEMBERED = 60
 
 _MICROSECONDS = 1_000_000
+# Of `counts_of`: refusals are counted by their status, tokens and cost by model.
+_COUNTED: Mapping[str, tuple[Instrument, float]] = {
+    "exchanges": (instruments.EXCHANGES, 1),
+    "errors": (instruments.ERRORS, 1),
+    "fallbacks": (instruments.FALLBACKS, 1),
+    "lost": (instruments.FALLBACK_LOST, 1 / _MICROSECONDS),
+    "client_left": (instruments.CLIENTS_LEFT, 1),
+    "tool_calls": (instruments.TOOL_CALLS, 1),
+    "tool_failures": (instruments.TOOL_FAILURES, 1),
+}
 _STATES: Mapping[str, int] = {"closed": 0, "probing": 1, "open": 2}
 
 # The time a series was made informs of nothing, and doubles what is scraped.
@@ -101,28 +112,36 @@ class ExchangeMetrics:
 
     def finished(self, context: ExchangeContext) -> None:
         """Count an exchange, its times, and the nodes and charges of its served runs."""
-        values = self._values
+        self._outcome(context)
+        if context.pause_bytes:
+            self._values.observe(instruments.PAUSE_BYTES, context.pause_bytes, context.spec.name)
+        outcome = context.outcome
+        if context.records and outcome is not None and outcome.refusal is not None:
+            self.refused(context.spec.name, outcome.refusal.status, outcome.refusal.code)
+        for run, account in zip(context.records, context.accounts, strict=True):
+            self._run(run, account)
+
+    def _outcome(self, context: ExchangeContext) -> None:
+        """Count what became of an exchange for its client, as it is counted of captures."""
+        records, values = context.records, self._values
         who = (context.spec.name, context.assignment.stack, context.served)
-        values.observe(instruments.DURATION, context.ended / _MICROSECONDS, *who)
+        start = start_of(records) if records else 0
+        values.observe(instruments.DURATION, (context.ended - start) / _MICROSECONDS, *who)
+        # Its conversation is no label.
+        one = outcome_of(records, context.spec, first_text=context.first_text, conversation="")
+        if one is None:
+            return
         for instrument, at in (
-            (instruments.FIRST_FRAME, context.first_frame),
-            (instruments.FIRST_TEXT, context.first_text),
+            (instruments.FIRST_FRAME, one.first_frame),
+            (instruments.FIRST_TEXT, one.first_text),
+            (instruments.LONGEST_GAP, one.longest_gap),
         ):
             if at is not None:
                 values.observe(instrument, at / _MICROSECONDS, *who)
-        if context.pause_bytes:
-            values.observe(instruments.PAUSE_BYTES, context.pause_bytes, context.spec.name)
-        if context.fallback:
-            how, reason = context.fallback, self._codes(context.reason)
-            values.add(instruments.FALLBACKS, 1, *who, how, reason)
-            values.add(instruments.FALLBACK_LOST, context.lost_us / _MICROSECONDS, *who)
-        if context.records:
-            values.add(instruments.EXCHANGES, 1, *who, context.records[-1].outcome)
-            outcome = context.outcome
-            if outcome is not None and outcome.refusal is not None:
-                self.refused(context.spec.name, outcome.refusal.status, outcome.refusal.code)
-        for run, account in zip(context.records, context.accounts, strict=True):
-            self._run(run, account)
+        for (measure, *labels), amount in counts_of(one):
+            if measure in _COUNTED:
+                counter, unit = _COUNTED[measure]
+                values.add(counter, amount * unit, *who, *map(self._codes, labels))
 
     def settled(self, context: ExchangeContext, line: LedgerLine) -> None:
         """Count the times of a shadow's nodes, and what it used beyond the tape."""
