@@ -16,15 +16,13 @@ from contract.flows import SPECS
 from cutover.cli.terminal import refusals, terminal_user
 from cutover.flows import DEFAULT_CONFIG
 from cutover.pins import reaching_pins
-from cutover.wiring.history import opening
+from cutover.wiring.history import record_change
 from cutover.wiring.stacks import DEFAULTS
 from router.admin.audit import Change, now, write_audit
 from router.admin.config_file import edit_flow
 from router.config.schema import Settings
 
 REFUSED = 2
-
-log = logging.getLogger(__name__)
 
 
 class NoLegacyStack(CutoverError):
@@ -63,8 +61,7 @@ def rollback(
         before=edited.before,
         after=edited.after,
     )
-    write_audit(Path(edited.settings.admin.audit_path), change)
-    asyncio.run(_write_history(change, edited.settings))
+    record_change(change, edited.settings, os.environ)
     typer.echo(f"{flow}: enable_langgraph = false in {config}")
     typer.echo("routers that read this file send everything to legacy within a second")
     if edited.settings.flows[flow].history == "own":
@@ -87,14 +84,3 @@ async def _describe_moves(flow: str, settings: Settings) -> str:
         f"{count} pinned to graph: each goes on at legacy with its next turn, and loses its "
         "history where legacy lacks a turn; /readyz counts these as histories_lost"
     )
-
-
-async def _write_history(change: Change, settings: Settings) -> None:
-    """Write the change before the routers see it, so that its author is known."""
-    try:
-        opened = opening(settings, os.environ)
-        if opened is not None:
-            async with opened as history:
-                await history.audited(change, settings.version)
-    except (CutoverError, OSError) as error:
-        log.error("not in the history: %s", error)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from contract.errors import CutoverError
 from contract.flows import SPECS
-from router.admin.audit import Change
+from router.admin.audit import Change, write_audit
 from router.admin.history import PROVIDER, History, in_force
 from router.config.addresses import resolve_address
 from router.config.loader import parse_settings
@@ -30,6 +30,25 @@ def opening(
     """Return the configured history, to be opened; None where none is configured."""
     place = resolve_address(settings.stores.history, environ)
     return History.open(place) if place else None
+
+
+def record_change(change: Change, settings: Settings, environ: Mapping[str, str]) -> None:
+    """Audit a change of the file, and write it into the history with its author; never raises.
+
+    Routers that see the change later do not write it again.
+    """
+    write_audit(Path(settings.admin.audit_path), change)
+    asyncio.run(_write_history(change, settings, environ))
+
+
+async def _write_history(change: Change, settings: Settings, environ: Mapping[str, str]) -> None:
+    try:
+        opened = opening(settings, environ)
+        if opened is not None:
+            async with opened as history:
+                await history.audited(change, settings.version)
+    except (CutoverError, OSError) as error:
+        log.error("not in the history: %s", error)
 
 
 async def follow_history(

@@ -47,6 +47,14 @@ class EditRefused(CutoverError):
     """The edited file would be refused; it is as it was."""
 
 
+class ValuesDiffer(CutoverError):
+    """The values to replace are not those that were expected; the file is as it was."""
+
+    def __init__(self, path: Path, found: Mapping[str, Any]) -> None:
+        values = ", ".join(f"{key} = {value}" for key, value in found.items())
+        super().__init__(f"{path} is as it was: it has {values}")
+
+
 class NotWritten(CutoverError):
     """The file could not be edited, and is as it was."""
 
@@ -73,19 +81,25 @@ class Edited:
 
 
 def edit_flow(
-    path: Path, specs: Mapping[str, FlowSpec], flow: str, values: Mapping[str, Value]
+    path: Path,
+    specs: Mapping[str, FlowSpec],
+    flow: str,
+    values: Mapping[str, Value],
+    expected: Mapping[str, Value] | None = None,
 ) -> Edited:
     """Set some keys of `[flows.<flow>]` in the file; waits for another writer, but not long.
 
     Raises `ConfigRefused` where the file or a value cannot be used, `NotWritten` where it cannot
-    be written; then it is as it was.
+    be written, `ValuesDiffer` where it has others than the `expected` ones; then it is as it was.
     """
     target = path.resolve()  # a link stays a link
-    with _os_errors(target), _only_writer(target):
+    with os_errors(target), only_writer(target):
         text = read_config_text(target)
         old = parse_settings(text, str(path), specs)
         if flow not in old.flows:
             raise unknown_name(str(path), f"flows.{flow}", old.flows, "flow")
+        if expected is not None and (found := _values(old, flow, expected)) != expected:
+            raise ValuesDiffer(target, found)
         before = _values(old, flow, values)
         if before == values:
             return Edited(before, before, old, text)
@@ -97,7 +111,7 @@ def edit_flow(
         after = _values(settings, flow, values)
         if _without(old, flow, before) != _without(settings, flow, before):
             raise NotWritten(target, _TOO_MUCH)
-        _replace(target, text, new)
+        replace_text(target, text, new)
         return Edited(before, after, settings, new)
 
 
@@ -116,7 +130,7 @@ def edit_tables(
     Raises `EditRefused` where the new settings cannot be used, and otherwise as `edit_flow` does.
     """
     target = path.resolve()
-    with _os_errors(target), _only_writer(target):
+    with os_errors(target), only_writer(target):
         text = read_config_text(target)
         old = parse_settings(text, str(path), specs)
         tables = plan(old)
@@ -137,7 +151,7 @@ def edit_tables(
         )
         if keys:
             check(settings)
-            _replace(target, text, new)
+            replace_text(target, text, new)
         return Edited(before, after, settings, new if keys else text)
 
 
@@ -249,8 +263,11 @@ def _above_comments(lines: Sequence[str]) -> int:
     return count
 
 
-def _replace(path: Path, old: str, new: str) -> None:
-    """Replace the file by rename, with its owner and mode where that is allowed."""
+def replace_text(path: Path, old: str, new: str) -> None:
+    """Replace the text of a file by rename, with its owner and mode where that is allowed.
+
+    Raises `NotWritten` where the file has not the `old` text any more.
+    """
     there = path.stat()
     with whole_file(path, stat.S_IMODE(there.st_mode)) as file:
         with suppress(PermissionError):
@@ -262,7 +279,7 @@ def _replace(path: Path, old: str, new: str) -> None:
 
 
 @contextmanager
-def _only_writer(path: Path) -> Iterator[None]:
+def only_writer(path: Path) -> Iterator[None]:
     """Hold the lock beside the file; the system releases it with the process."""
     deadline = time.monotonic() + LOCK_SECONDS
     with path.with_name(f".{path.name}.lock").open("a", encoding="utf-8") as lock:
@@ -279,7 +296,7 @@ def _only_writer(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _os_errors(path: Path) -> Iterator[None]:
+def os_errors(path: Path) -> Iterator[None]:
     """Raise `NotWritten` for what the system refuses."""
     try:
         yield
