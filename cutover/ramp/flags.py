@@ -64,13 +64,15 @@ class FlagWriter(Protocol):
 
 @dataclass(slots=True)
 class FakeFlags:
-    """Flags in memory: the fake in tests. `fault` is raised by every call while it is set.
+    """Flags in memory: the fake in tests.
 
-    `lost_answers` makes the next writes count and raise `FlagsUnavailable` all the same.
+    `fault` is raised by every call, `write_fault` by every write, while it is set. `lost_answers`
+    makes the next writes count and raise `FlagsUnavailable` all the same.
     """
 
     flags: Flags = field(default_factory=lambda: Flags(enabled=True, percent=0.0))
     fault: FlagsUnavailable | None = None
+    write_fault: FlagsUnavailable | None = None
     lost_answers: int = 0
 
     def check(self) -> None:
@@ -84,6 +86,8 @@ class FakeFlags:
 
     def write(self, expected: Flags, new: Flags) -> None:
         """Replace the flags."""
+        if self.write_fault is not None:
+            raise self.write_fault
         if self.read() != expected:
             raise FlagsChanged(self, self.flags)
         self.flags = new

@@ -20,6 +20,8 @@ from cutover.ramp.state import MemoryState, RampRuns, StateFile, StateUnavailabl
 from evidence.decision import Decision, Verdict
 from tests.support.ramps import RampTime, decision
 
+pytestmark = pytest.mark.slow
+
 PLAN = Plan(steps=(1.0, 5.0, 25.0, 100.0), hold=100.0, passes=2, interval=60.0)
 VERDICTS: tuple[Verdict | None, ...] = (
     *("promote", "promote", "promote", "promote"),
@@ -244,4 +246,4 @@ class World(RuleBasedStateMachine):
 
 
 TestWorld = World.TestCase
-TestWorld.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestWorld.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
