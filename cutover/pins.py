@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import aiohttp
@@ -14,9 +17,16 @@ from contract.errors import CutoverError, EffectFailed
 from cutover.stores import open_pins
 from cutover.wiring.addresses import store_addresses
 from effects.stores import MemoryPins, PinStore, sqlite_file
-from router.admin.audit import Audit
+from router.admin.audit import Audit, write_audit
 from router.admin.auth import read_tokens, split_tokens
-from router.admin.pages import PinsPage, ReleasedPins, pins_page, pins_released, released_pins
+from router.admin.pages import (
+    FlowPins,
+    PinsPage,
+    ReleasedPins,
+    pins_page,
+    pins_released,
+    released_pins,
+)
 from router.config.addresses import PROCESS
 from router.config.schema import Settings
 from router.stack import StackName
@@ -75,6 +85,41 @@ async def reaching_pins(
         except EffectFailed as failure:
             why = f"[stores] pins reports {failure.fault.code}"
             raise PinsOutOfReach(why, "see cutover doctor, and repeat the command") from failure
+
+
+async def describe_moves(flow: str, settings: Settings, who: str) -> str:
+    """Describe what a rollback moves: conversations on graph, and which lose their history."""
+    try:
+        moving = (await _pinned(flow, settings, who)).graph
+    except CutoverError as error:
+        return f"how many conversations move is not known: {error}"
+    if not moving:
+        return "no conversation is pinned to graph: none loses its history"
+    count = "1 conversation is" if moving == 1 else f"{moving:,} conversations are"
+    return (
+        f"{count} pinned to graph: each goes on at legacy with its next turn, and loses its "
+        "history where legacy lacks a turn; /readyz counts these as histories_lost"
+    )
+
+
+async def describe_remaining(flow: str, settings: Settings, who: str) -> str:
+    """Describe the conversations that stay on legacy whatever the percentage; "" for none."""
+    try:
+        staying = (await _pinned(flow, settings, who)).legacy
+    except CutoverError as error:
+        return f"how many conversations stay on legacy is not known: {error}"
+    if not staying:
+        return ""
+    count = "1 conversation stays" if staying == 1 else f"{staying:,} conversations stay"
+    return f"{count} pinned to legacy: cutover pins release {flow} --stack legacy moves them"
+
+
+async def _pinned(flow: str, settings: Settings, who: str) -> FlowPins:
+    """Count the pins of one flow; raises `PinsOutOfReach`."""
+    audit = partial(write_audit, Path(settings.admin.audit_path))
+    async with reaching_pins(settings, os.environ, who, audit) as control:
+        found = {one.flow: one for one in (await control.count()).flows}
+    return found.get(flow) or FlowPins(flow, 0.0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,10 @@ COMMANDS: Mapping[str, _Place] = {
         "rollback:rollback",
         "Send everything of a flow to legacy: enable_langgraph = false, in force within a second.",
     ),
+    "ramp": _Place(
+        "ramp:ramp",
+        "Raise a flow's percentage step by step while the gate says promote, or roll back.",
+    ),
     "pins": _Place("pins:pins", "Show which stacks conversations are pinned to, and release them."),
     "graph": _Place(
         "graph:graph",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,12 +14,11 @@ from contract.errors import CutoverError
 from contract.flows import SPECS
 from cutover.cli.terminal import refusals, terminal_user
 from cutover.flows import DEFAULT_CONFIG
-from cutover.pins import reaching_pins
+from cutover.pins import describe_moves
 from cutover.wiring.history import record_change
 from cutover.wiring.stacks import DEFAULTS
-from router.admin.audit import Change, now, write_audit
+from router.admin.audit import Change, now
 from router.admin.config_file import edit_flow
-from router.config.schema import Settings
 
 REFUSED = 2
 
@@ -65,22 +63,4 @@ def rollback(
     typer.echo(f"{flow}: enable_langgraph = false in {config}")
     typer.echo("routers that read this file send everything to legacy within a second")
     if edited.settings.flows[flow].history == "own":
-        typer.echo(asyncio.run(_describe_moves(flow, edited.settings)))
-
-
-async def _describe_moves(flow: str, settings: Settings) -> str:
-    """Return how many conversations move to legacy, and which of them lose their history."""
-    audit = partial(write_audit, Path(settings.admin.audit_path))
-    try:
-        async with reaching_pins(settings, os.environ, terminal_user(), audit) as control:
-            pins = {one.flow: one.graph for one in (await control.count()).flows}
-    except CutoverError as error:
-        return f"how many conversations move is not known: {error}"
-    moving = pins.get(flow, 0)
-    if not moving:
-        return "no conversation is pinned to graph: none loses its history"
-    count = "1 conversation is" if moving == 1 else f"{moving:,} conversations are"
-    return (
-        f"{count} pinned to graph: each goes on at legacy with its next turn, and loses its "
-        "history where legacy lacks a turn; /readyz counts these as histories_lost"
-    )
+        typer.echo(asyncio.run(describe_moves(flow, edited.settings, terminal_user())))

@@ -35,13 +35,13 @@ def refusals(status: int) -> Iterator[None]:
         raise typer.Exit(status) from error
 
 
-def terminal_user() -> str:
-    """Return who runs the command, as the audit names them."""
+def terminal_user(command: str = "command line") -> str:
+    """Return who runs a command, as the audit names them."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = "unknown"
-    return f"{user} (command line)"
+    return f"{user} ({command})"
 
 
 def tables() -> Console:

@@ -23,7 +23,7 @@ FILE = "file"
 
 
 class ProviderNotLoaded(CutoverError):
-    """A flag provider is not where the configuration says, or cannot be created."""
+    """A provider or writer of flags is not where the configuration says, or cannot be created."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"flag provider {where!r} cannot be loaded: {why}")
@@ -43,7 +43,10 @@ def open_flags(
     if section.provider == FILE:
         provider = module.FileProvider(settings)
     else:
-        provider = _create(section.provider, _options(section.options, environ))
+        provider = create(section.provider, factory_options(section.options, environ))
+        if not hasattr(provider, "resolve_boolean_details"):
+            why = f"{type(provider).__name__!r} is no OpenFeature provider"
+            raise ProviderNotLoaded(section.provider, why)
     source = module.OpenFeatureFlags(provider)
     stack.callback(source.close)
     flagged = FlagEvaluator(source, section.ask, time.monotonic)
@@ -51,7 +54,8 @@ def open_flags(
     return flagged
 
 
-def _create(where: str, options: dict[str, Any]) -> Any:
+def create(where: str, options: dict[str, Any]) -> Any:
+    """Call the factory at `package.module:factory`; raises `ProviderNotLoaded`."""
     refuse_hidden(where)
     module_name, _, attribute = where.partition(":")
     try:
@@ -59,16 +63,13 @@ def _create(where: str, options: dict[str, Any]) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         raise ProviderNotLoaded(where, str(error)) from error
     try:
-        provider = factory(**options)
+        return factory(**options)
     except Exception as error:
         # Its message may hold its arguments, secrets included.
         raise ProviderNotLoaded(where, type(error).__name__) from error
-    if not hasattr(provider, "resolve_boolean_details"):
-        raise ProviderNotLoaded(where, f"{type(provider).__name__!r} is no OpenFeature provider")
-    return provider
 
 
-def _options(options: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+def factory_options(options: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
     """Return a factory's options: decimals as floats, `env:NAME` looked up."""
 
     def plain(value: object) -> object:

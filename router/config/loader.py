@@ -30,6 +30,7 @@ from router.config.schema import (
     FlowDeclaration,
     FlowSettings,
     PromptSettings,
+    RampSettings,
     RemoteStackSettings,
     Settings,
     Sticky,
@@ -86,7 +87,9 @@ def parse_settings(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Sett
     faults = (*_conflicts(settings), *_tool_faults(settings), *_worker_faults(settings))
     for key, why in (*faults, *stack_faults(settings)):
         raise ConfigRefused(where, key, why, _shown(table, key))
-    meaning = settings.model_copy(update={"changed_by": "", "prompts": PromptSettings()})
+    meaning = settings.model_copy(
+        update={"changed_by": "", "prompts": PromptSettings(), "ramp": RampSettings()}
+    )
     digest = blake2b(_encoder.encode(meaning), digest_size=_VERSION_BYTES).hexdigest()
     return settings.model_copy(update={"version": digest})
 

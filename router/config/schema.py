@@ -694,6 +694,39 @@ class FlagSettings(Section):
     )
 
 
+def _rising(steps: tuple[Decimal, ...]) -> tuple[Decimal, ...]:
+    if not steps or steps[0] == 0 or list(steps) != sorted(set(steps)):
+        message = "must be percentages above 0, each larger than the one before"
+        raise ValueError(message)
+    return steps
+
+
+class RampSettings(Section):
+    """For `cutover ramp` alone: see ramp.md."""
+
+    steps: Annotated[tuple[Percent, ...], Strict(strict=False), AfterValidator(_rising)] = _key(
+        "percentages, one after another",
+        tuple(Decimal(step).quantize(STEP) for step in (1, 5, 25, 50, 100)),
+    )
+    hold_seconds: LongSeconds = _key("how long each step is in force at least", 3_600.0)
+    passes: Positive = _key("consecutive looks at which the gate says promote, for each step", 3)
+    interval_seconds: Seconds = _key("between two looks", 60.0)
+    before: Texts = _key(
+        "command before each promotion, as a list; where it fails none is made", ()
+    )
+    after: Texts = _key("command after each promotion and after a rollback", ())
+    hook_seconds: Seconds = _key("either may take", 60.0)
+    state: str = _key("folder of the state, a file for each flow", "var/ramp")
+    writer: str = _key(
+        'of the flags: "file" is this one; "package.module:factory", as '
+        '"cutover.ramp.services:FlagdFile"',
+        "file",
+    )
+    options: dict[str, Any] = _key(
+        'arguments of the factory beside the flow; "env:NAME" takes a value from a variable', {}
+    )
+
+
 class ProviderSettings(Section):
     """An OpenAI-compatible endpoint; without any, OPENAI_API_KEY and OPENAI_BASE_URL make one."""
 
@@ -929,8 +962,8 @@ def _with_names(models: dict[str, ModelSettings]) -> dict[str, ModelSettings]:
 class Settings(Section):
     """Everything a deployment configures; every known flow is in `flows`.
 
-    `version` is a digest of the content, equal for files that mean the same; `changed_by` and
-    `prompts` are no part of it.
+    `version` is a digest of the content, equal for files that mean the same; `changed_by`,
+    `prompts` and `ramp` are no part of it.
     """
 
     changed_by: str = _key("who wrote this, for the history; otherwise it is the file's owner", "")
@@ -954,6 +987,7 @@ class Settings(Section):
     embeddings: EmbeddingSettings = EmbeddingSettings()
     stacks: StackSettings = StackSettings()
     flags: FlagSettings = FlagSettings()
+    ramp: RampSettings = RampSettings()
     providers: dict[str, ProviderSettings] = {}
     models: Annotated[dict[str, ModelSettings], AfterValidator(_with_names)] = {}
     rescue: RescueSettings = RescueSettings()
