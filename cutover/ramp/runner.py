@@ -137,6 +137,7 @@ class Ramp:
         step = self._plan.after(state.flags.share)
         to = state.flags.share if step is None else step
         since = state.since if state.flags.share else None  # before the first step: shadows
+        at = self._clock.now()
         try:
             decision = self._decide(to, since)
         except Exception as error:
@@ -147,7 +148,6 @@ class Ramp:
                 f"the gate cannot decide: {error}" if known else "the gate failed; see the log"
             )
             return self._failed_look(to, failure)
-        at = self._clock.now()
         return Look(at=at, verdict=decision.verdict, reasons=decision.reasons, to=to)
 
     def _failed_look(self, to: float, failure: str) -> Look:
