@@ -31,7 +31,7 @@ from benchmarks.harness import (
 )
 from benchmarks.rows import SEED, BenchRow, at_most, bootstrap, ratio_of_medians, reported
 from contract.flows.ops import OPS
-from loadtests.open_loop import Constant
+from loadtests.arrivals import Constant
 from loadtests.simulator import Profile, spawn
 
 FLOWS: Final = (PIPELINES, INSTRUCTIONS)

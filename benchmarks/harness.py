@@ -25,8 +25,9 @@ from contract.flows.companion import COMPANION
 from contract.flows.ops import OPS
 from contract.flows.pipeline import PIPELINE
 from contract.flows.session import SESSION
+from loadtests.arrivals import Arrivals, Poisson
 from loadtests.metrics import METRICS
-from loadtests.open_loop import Arrivals, OpenLoop, OpenLoopPlan, Poisson
+from loadtests.open_loop import OpenLoop, OpenLoopPlan
 from loadtests.processes import server_process
 from loadtests.requests import MessageCycle, Target
 from loadtests.rows import LoadRow, cpu_times

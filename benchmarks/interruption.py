@@ -41,7 +41,7 @@ from benchmarks.rows import BenchRow, at_least, at_most, reported
 from benchmarks.shadow import ShadowLedger, ledger
 from contract.errors import CutoverError
 from evidence.intervals import percentile
-from loadtests.open_loop import Constant
+from loadtests.arrivals import Constant
 from loadtests.rows import LoadRow
 from loadtests.simulator import Profile, Record, spawn
 from loadtests.simulator.profile import to_arguments

@@ -29,7 +29,7 @@ HTTP_OK = 200
 MICROSECOND = 1_000
 _WORDS = frozenset({"text", "reasoning"})
 
-How = Literal["done", "cut", "timeout", "cancelled"]
+How = Literal["done", "cut", "timeout", "left", "cancelled"]
 """How the transport ended: whole by the rules of HTTP, broken off, or closed by the client."""
 
 
@@ -40,12 +40,22 @@ RECEIVE_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The run a request belongs to, and when it was due: monotonic nanoseconds."""
+    """The run a request belongs to, and when it was due: monotonic nanoseconds.
+
+    `leaves` is when its client leaves, seconds after sending.
+    """
 
     run: int
     stack: str
     message_id: str
     scheduled: int
+    leaves: float | None = None
+
+    def patience(self, longest: float) -> tuple[float, How]:
+        """Return the seconds after which the client closes the connection, and what that is."""
+        if self.leaves is not None and self.leaves < longest:
+            return self.leaves, "left"
+        return longest, "timeout"
 
 
 @dataclass(slots=True)
@@ -141,6 +151,7 @@ class StreamMeter:
             comments=self._reader.keepalives,
             gaps=tuple(gap // MICROSECOND for gap in _gaps(stamps)),
             stalls=sum(gap > self.stall * SECOND for gap in _gaps(quiet)),
+            leaves=None if self.planned.leaves is None else int(self.planned.leaves * SECOND),
             labels=self._labels,
         )
 
@@ -158,7 +169,7 @@ class StreamMeter:
 
     def _ending(self, how: How) -> tuple[Ending, str]:
         match how:
-            case "timeout" | "cancelled":
+            case "timeout" | "left" | "cancelled":
                 return how, ""
             case "cut" if self._status == 0:
                 return "unreachable", ""

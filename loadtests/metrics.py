@@ -43,6 +43,8 @@ class Metric:
 
     def counts(self, row: LoadRow) -> bool:
         """Whether a row may have a value: a refusal is quick, and no answer."""
+        if not row.measured:
+            return False
         if self.whole:
             return row.ending == "complete"
         return row.ending not in ("refused", "unreachable")
@@ -159,10 +161,14 @@ def goodput(
     runs: Iterable[Sequence[LoadRow]],
     objectives: Sequence[Objective] = DEFAULT_OBJECTIVES,
 ) -> Goodput:
-    """Count over the runs of one stack; requests the generator cancelled count as requests."""
+    """Count over the runs of one stack; requests the generator cancelled count as requests.
+
+    Those whose client was to leave do not.
+    """
     good = requests = 0
     seconds = 0.0
-    for rows in runs:
+    for every in runs:
+        rows = [row for row in every if row.leaves is None]
         requests += len(rows)
         seconds += window(rows)
         good += sum(is_good(row, objectives) for row in rows)

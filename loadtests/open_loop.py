@@ -1,20 +1,22 @@
-"""An open loop: sends at arrivals drawn with a seed, whatever the service does.
+"""An open loop: sends on an absolute schedule, whatever the service does.
 
 python -m loadtests.open_loop        drives the plan on its standard input
+
+The plan is its first line. Once it is ready to send it says so; the second line is the moment
+(`time.monotonic_ns()`) its schedule begins, the same for all workers of a plan.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import signal
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
-from itertools import accumulate, takewhile
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import assert_never, cast
+from typing import cast
 from uuid import uuid4
 
 import msgspec
@@ -22,6 +24,7 @@ import uvloop
 
 from contract.flow import FlowSpec
 from contract.flows.declared import DeclaredFlow
+from loadtests.arrivals import Arrivals, Cancellations, offsets
 from loadtests.meter import (
     How,
     Planned,
@@ -35,39 +38,15 @@ from loadtests.meter import (
 from loadtests.requests import LoadMessage, MessageCycle, Target, flow_named, read_messages
 from loadtests.rows import SECOND, STALL_SECONDS, GeneratorMeter, LoadRow, RowWriter, write_load
 
-LEAD_SECONDS = 0.1
-
-
-class Constant(msgspec.Struct, frozen=True, tag="constant"):
-    """`rate` requests a second, evenly."""
-
-    rate: float
-
-
-class Poisson(msgspec.Struct, frozen=True, tag="poisson"):
-    """`rate` requests a second on average, each independent of the others."""
-
-    rate: float
-    seed: int
-
-
-Arrivals = Constant | Poisson
-
-
-def offsets(arrivals: Arrivals, seconds: float) -> tuple[float, ...]:
-    """Seconds from the start of every request due within the first `seconds`, ascending."""
-    match arrivals:
-        case Constant(rate):
-            return tuple(number / rate for number in range(int(seconds * rate)))
-        case Poisson(rate, seed):
-            gaps = iter(partial(random.Random(seed).expovariate, rate), None)
-            return tuple(takewhile(lambda moment: moment < seconds, accumulate(gaps)))
-        case _:
-            assert_never(arrivals)
+READY = b"ready\n"
+"""Written once requests can be sent; the moment at which they begin is read then."""
 
 
 class OpenLoopPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """One run: `seconds` of arrivals; `patience` and `stall` in seconds; `rows` a folder."""
+    """One run: `seconds` of arrivals; `patience` and `stall` in seconds; `rows` a folder.
+
+    Of `workers`, worker `worker` (from 0) sends every request whose number leaves that remainder.
+    """
 
     flow: str
     declared: DeclaredFlow | None = None
@@ -80,6 +59,10 @@ class OpenLoopPlan(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     patience: float = 120.0
     stall: float = STALL_SECONDS
+    cancellations: Cancellations = Cancellations()
+    seed: int = 0
+    workers: int = 1
+    worker: int = 0
 
 
 class _Connection(asyncio.Protocol):
@@ -117,21 +100,25 @@ class _Connection(asyncio.Protocol):
 
 
 async def fetch(
-    target: Target, payload: bytes, reader: ResponseReader, patience: float
+    target: Target, payload: bytes, reader: ResponseReader, patience: tuple[float, How]
 ) -> tuple[How, str]:
-    """Send a request and read its response to the end; cancelling it closes the connection."""
+    """Send a request and read its response to the end; cancelling it closes the connection.
+
+    `patience` is after how many seconds the client closes it, and how it has ended then.
+    """
+    seconds, closed = patience
     connection = _Connection(payload, reader)
     loop = asyncio.get_running_loop()
     tls, name = (tls_context(), target.host) if target.tls else (None, None)
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(seconds):
             at = resolved(target.host, target.port)
             await loop.create_connection(
                 lambda: connection, at.host, at.port, ssl=tls, server_hostname=name
             )
             return await connection.ended
     except TimeoutError:
-        return "timeout", ""
+        return closed, ""
     except OSError as error:
         return "cut", fault_code(error)
     finally:
@@ -147,57 +134,70 @@ class OpenLoop:
         self._accepted = accepted(spec.dialect)
         self._take = take
 
-    async def drive(self, messages: MessageCycle) -> None:
-        """Send everything in time and wait for the last answer."""
+    async def drive(self, messages: MessageCycle, began: int | None = None) -> None:
+        """Send everything on time from the moment `began`, or now; wait for the last answer."""
+        plan = self._plan
+        began = time.monotonic_ns() if began is None else began
         tag = uuid4().hex[:12]
-        began = time.monotonic_ns() + int(LEAD_SECONDS * SECOND)
+        schedule = enumerate(offsets(plan.arrivals, plan.seconds))
         async with asyncio.TaskGroup() as requests:
-            for number, offset in enumerate(offsets(self._plan.arrivals, self._plan.seconds)):
+            for number, offset in islice(schedule, plan.worker, None, plan.workers):
                 due = began + int(offset * SECOND)
                 await asyncio.sleep(max(0.0, (due - time.monotonic_ns()) / SECOND))
-                requests.create_task(self._ask(messages.fresh(number, f"{tag}-{number}"), due))
+                message = messages.fresh(number, f"{tag}-{number}")
+                leaves = plan.cancellations.after(plan.seed, number)
+                planned = Planned(plan.run, plan.target.stack, message.message_id, due, leaves)
+                requests.create_task(self._ask(message, planned))
 
-    async def _ask(self, message: LoadMessage, due: int) -> None:
+    async def _ask(self, message: LoadMessage, planned: Planned) -> None:
         plan = self._plan
         payload = plan.target.request(message, self._accepted)
-        planned = Planned(plan.run, plan.target.stack, message.message_id, due)
         sent = time.monotonic_ns()
         meter = StreamMeter(self._spec, planned, sent, stall=plan.stall)
+        patience = planned.patience(plan.patience)
         try:
-            how, code = await fetch(plan.target, payload, ResponseReader(meter), plan.patience)
+            how, code = await fetch(plan.target, payload, ResponseReader(meter), patience)
         except asyncio.CancelledError:
             self._take(meter.row("cancelled", time.monotonic_ns()))
             raise
         self._take(meter.row(how, time.monotonic_ns(), code=code))
 
 
-async def run(plan: OpenLoopPlan) -> None:
+async def run(plan: OpenLoopPlan, spec: FlowSpec, messages: MessageCycle, began: int) -> None:
     """Drive one plan; rows and the generator's account go into its folder."""
-    spec = flow_named(plan.flow, plan.declared)
-    messages = read_messages(spec, Path(plan.messages), plan.route_key)
     folder = Path(plan.rows)
     name = f"{plan.target.stack}-{uuid4().hex[:12]}"
     with RowWriter(folder / f"rows-{name}.jsonl") as writer:
         generator = GeneratorMeter()
         try:
-            await OpenLoop(plan, spec.sent_by(plan.target.stack), writer.write).drive(messages)
+            loop = OpenLoop(plan, spec.sent_by(plan.target.stack), writer.write)
+            await loop.drive(messages, began)
         finally:
             write_load(generator.load(), folder, name)
 
 
 def main() -> None:
     """Read a plan from standard input and drive it."""
-    plan = msgspec.json.decode(sys.stdin.buffer.read(), type=OpenLoopPlan)
+    plan = msgspec.json.decode(sys.stdin.buffer.readline(), type=OpenLoopPlan)
+    spec = flow_named(plan.flow, plan.declared)
+    messages = read_messages(spec, Path(plan.messages), plan.route_key)
+    with suppress(OSError):  # each request reports it
+        resolved(plan.target.host, plan.target.port)
+    sys.stdout.buffer.write(READY)
+    sys.stdout.buffer.flush()
+    began = sys.stdin.buffer.readline()
+    if not began:
+        return
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            runner.run(_until_terminated(plan))
+            runner.run(_until_terminated(run(plan, spec, messages, int(began))))
         except asyncio.CancelledError:
             sys.exit(128 + signal.SIGTERM)
 
 
-async def _until_terminated(plan: OpenLoopPlan) -> None:
-    """Drive a plan; SIGTERM cancels the open requests, and their rows are written."""
-    driving = asyncio.ensure_future(run(plan))
+async def _until_terminated(work: Coroutine[None, None, None]) -> None:
+    """Do the work; SIGTERM cancels the open requests, and their rows are written."""
+    driving = asyncio.ensure_future(work)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, driving.cancel)
     await driving
 

@@ -137,7 +137,7 @@ def _distributions(report: LoadReport, rows: Sequence[LoadRow]) -> Iterator[Char
     for metric in (METRICS[name] for name in DISTRIBUTIONS):
         samples = {}
         for stack in report.urls:
-            own = [row for row in rows if row.stack == stack]
+            own = [row for row in rows if row.stack == stack and row.measured]
             values = sorted(1_000 * value for value in metric.sample(own))
             samples[stack] = Sample(values, len(own))
         yield cumulative(metric.title, samples, note="share of requests at or below", x_unit="ms")

@@ -10,6 +10,7 @@ import msgspec
 
 from contract.errors import CutoverError
 from contract.flows.declared import DeclaredFlow
+from loadtests.arrivals import Arrivals, Cancellations, Constant, Poisson, Shape, Trace, offsets
 from loadtests.metrics import DEFAULT_OBJECTIVES, Objective
 from loadtests.requests import Target
 from loadtests.rows import STALL_SECONDS
@@ -21,6 +22,7 @@ ONE_OR_TWO = "one or two, of different names"
 AT_LEAST_ONE = "at least 1"
 PAIRS_FOR_A_STATEMENT = 5
 Engine = Literal["locust", "open"]
+Spacing = Literal["poisson", "constant"]
 
 
 class PlanRefused(CutoverError):
@@ -38,6 +40,12 @@ class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
     are Locust's. `declared` is the wire of a flow that is not built in. `route_key` is what the
     router routes by, "" the flow's default. `patience` (longest stream) and `stall` in seconds;
     `lag` is the schedule lag in seconds at P99 over which a run is void.
+
+    `shape` is how high the load is when, of the peak that `users` or `rate` are. `trace` are the
+    moments of an open loop's requests, seconds from its start; empty, they are drawn by `arrivals`.
+    `workers` processes share the load. `ui` is the port of Locust's web UI, 0 for none: then the
+    one target is loaded as its pages say, until the command is interrupted. `parquet`: whether rows
+    are written as Parquet, too.
     """
 
     targets: tuple[Target, ...]
@@ -56,27 +64,52 @@ class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
     stall: float = STALL_SECONDS
     objectives: tuple[Objective, ...] = DEFAULT_OBJECTIVES
     lag: float = 0.05
+    shape: Shape = "flat"
+    arrivals: Spacing = "poisson"
+    trace: tuple[float, ...] = ()
+    cancellations: Cancellations = Cancellations()
+    workers: int = 1
+    ui: int = 0
+    parquet: bool = False
 
     def __post_init__(self) -> None:
         if not self.targets or len(self.targets) > MOST_TARGETS:
             raise PlanRefused(self.stacks, "targets", ONE_OR_TWO)
         if len(set(self.stacks)) < len(self.targets):
             raise PlanRefused(self.stacks, "targets", ONE_OR_TWO)
-        for setting in ("users", "seconds", "pairs"):
+        for setting in ("users", "seconds", "pairs", "workers"):
             if getattr(self, setting) < 1:
                 raise PlanRefused(getattr(self, setting), setting, AT_LEAST_ONE)
         if self.rate is not None and not self.rate > 0:
             raise PlanRefused(self.rate, "rate", "above 0 requests a second")
+        if self.trace and (self.engine != "open" or self.shape != "flat"):
+            raise PlanRefused(self.engine, "a trace and engine", "--engine open, without a shape")
+        if not 0 <= self.cancellations.share < 1:
+            raise PlanRefused(self.cancellations.share, "cancelled share", "from 0 to below 1")
+        if not self.cancellations.within > 0:
+            raise PlanRefused(self.cancellations.within, "cancelled within", "above 0 seconds")
+        if self.ui and (self.engine != "locust" or len(self.targets) > 1):
+            raise PlanRefused(self.stacks, "web UI for", "one target, with --engine locust")
 
     @property
     def requests_per_second(self) -> float:
-        """Rate of the open loop."""
+        """Rate of the open loop, at the peak of its shape."""
+        if self.trace:
+            return len(offsets(Trace(self.trace), self.seconds)) / self.seconds
         return self.users * REQUESTS_OF_A_USER if self.rate is None else self.rate
 
     @property
     def stacks(self) -> tuple[str, ...]:
         """Names of the targets, control first."""
         return tuple(target.stack for target in self.targets)
+
+    def schedule(self, seed: int) -> Arrivals:
+        """Return the open loop's arrivals of a run with that seed."""
+        if self.trace:
+            return Trace(self.trace)
+        if self.arrivals == "constant":
+            return Constant(self.requests_per_second, self.shape)
+        return Poisson(self.requests_per_second, seed, self.shape)
 
     def target(self, stack: str) -> Target:
         """Find the target of a stack."""

@@ -17,6 +17,7 @@ import msgspec
 
 from evidence.intervals import CONFIDENCE, PercentileEstimate, percentile, percentiles
 from evidence.tests import paired_mean
+from loadtests.arrivals import Cancellations, Shape
 from loadtests.metrics import (
     CLOCK,
     INTERVAL,
@@ -47,9 +48,9 @@ DECIMALS_BELOW = 100
 class MetricSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of one stack, seconds, from the scheduled moment.
 
-    `n` requests have a value, `excluded` have none (the generator's own cancellations are in
-    neither). `with_excluded` are the same percentiles if every excluded request had been slower
-    than all others; None where the percentile falls among those.
+    `n` requests have a value, `excluded` have none (the generator's own cancellations, and clients
+    that were to leave, are in neither). `with_excluded` are the same percentiles if every
+    excluded request had been slower than all others; None where the percentile falls among those.
     """
 
     name: str
@@ -129,6 +130,10 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     interval: str
     confidence: float
     objectives: tuple[Objective, ...]
+    arrivals: Literal["closed loop", "poisson", "constant", "trace"] = "poisson"
+    shape: Shape = "flat"
+    workers: int = 1
+    cancellations: Cancellations = Cancellations()
     cpus: int
     planned: int
     broken_off: bool
@@ -164,7 +169,7 @@ RunRows = Sequence[tuple[PlannedRun, Sequence[LoadRow]]]
 
 def summarise_metric(metric: Metric, rows: Sequence[LoadRow]) -> MetricSummary:
     """Sum one metric up over the rows of one stack."""
-    wanted = [row for row in rows if row.ending != "cancelled"]
+    wanted = [row for row in rows if row.measured]
     values = metric.sample(wanted)
     excluded = len(wanted) - len(values)
     worst = sorted([*values, *[inf] * excluded])
@@ -280,13 +285,17 @@ def load_report(plan: LoadPlan, finished: Sequence[FinishedRun]) -> LoadReport:
         urls={target.stack: target.url for target in plan.targets},
         users=plan.users,
         rate=plan.requests_per_second if plan.engine == "open" else None,
-        seconds=plan.seconds,
+        seconds=max(run.window for run in runs) if plan.ui else plan.seconds,
         seed=plan.seed,
         clock=CLOCK,
         method=METHOD,
         interval=INTERVAL,
         confidence=CONFIDENCE,
         objectives=plan.objectives,
+        arrivals=_arrivals(plan),
+        shape=plan.shape,
+        workers=plan.workers,
+        cancellations=plan.cancellations,
         cpus=os.cpu_count() or 1,
         planned=planned,
         broken_off=len(runs) < planned or any(run.broken_off for run in finished),
@@ -303,6 +312,12 @@ def load_report(plan: LoadPlan, finished: Sequence[FinishedRun]) -> LoadReport:
             if conclusive and metric.name != "lag"
         ),
     )
+
+
+def _arrivals(plan: LoadPlan) -> Literal["closed loop", "poisson", "constant", "trace"]:
+    if plan.engine == "locust":
+        return "closed loop"
+    return "trace" if plan.trace else plan.arrivals
 
 
 def milliseconds(seconds: float | None) -> str:
@@ -367,12 +382,13 @@ def stack_line(stack: StackSummary) -> str:
     counts = {ending: stack.endings.get(ending, 0) for ending in FAILURES}
     failed = sum(counts.values())
     kinds = ", ".join(f"{number} {ending}" for ending, number in counts.items() if number)
-    cancelled = stack.endings.get("cancelled", 0)
+    cancelled, left = (stack.endings.get(kind, 0) for kind in ("cancelled", "left"))
     good = stack.goodput
     return (
         f"{stack.requests} requests, {failed} failed"
         + (f" ({kinds})" if kinds else "")
         + (f", {stack.wordless} complete without words" if stack.wordless else "")
+        + (f", {left} left by their client" if left else "")
         + (f", {cancelled} given up by the generator" if cancelled else "")
         + (f", {stack.served_elsewhere} served elsewhere" if stack.served_elsewhere else "")
         + f"; {good.per_second:.2f} good requests/s ({good.good} of {good.requests})"
@@ -381,10 +397,20 @@ def stack_line(stack: StackSummary) -> str:
 
 def load_line(report: LoadReport) -> str:
     """Write how much load there was, in which runs."""
-    load = f"{report.users} users" if report.rate is None else f"{report.rate:g} requests/s"
+    load = f"{report.users} users" if report.rate is None else f"{report.rate:.4g} requests/s"
+    cancelled = report.cancellations
     return (
-        f"{load} ({report.engine}), {len(report.runs)} runs of {report.seconds:g} s, "
-        f"order drawn with seed {report.seed}"
+        f"{load}"
+        + ("" if report.shape == "flat" else f" at the peak of shape {report.shape}")
+        + f" ({report.engine}, {report.arrivals}"
+        + (f", {report.workers} workers" if report.workers > 1 else "")
+        + f"), {len(report.runs)} runs of {report.seconds:g} s"
+        + (
+            f", {cancelled.share:.0%} of the clients leave within {cancelled.within:g} s"
+            if cancelled.share
+            else ""
+        )
+        + f", order drawn with seed {report.seed}"
     )
 
 
@@ -408,8 +434,12 @@ def void_lines(report: LoadReport) -> Sequence[str]:
 def method_line(report: LoadReport) -> str:
     """Write how the figures were made."""
     ratio = " over ".join(reversed(list(report.urls)))
+    compared = (
+        f" Ratios: P95 of {ratio} by pairs of runs, Student's t on logarithms."
+        if len(report.urls) > 1
+        else ""
+    )
     return (
         f"Milliseconds from the {report.clock} moment. Percentiles: {report.method}; "
-        f"{report.confidence:.0%} intervals: {report.interval}. Ratios: P95 of {ratio} by "
-        "pairs of runs, Student's t on logarithms."
+        f"{report.confidence:.0%} intervals: {report.interval}." + compared
     )

@@ -26,6 +26,7 @@ Ending = Literal[
     "refused",  # an answer, but not 200
     "unreachable",  # no answer at all
     "timeout",  # the client's patience ended
+    "left",  # its client left, as it was planned to
     "cancelled",  # the generator stopped: excluded
 ]
 FAILURES: tuple[Ending, ...] = ("error", "truncated", "refused", "unreachable", "timeout")
@@ -50,7 +51,8 @@ class LoadRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     or reasoning), `first_text` (answer), `last_content`, `terminal` and `ended` are nanoseconds
     after `sent`, None when never reached. A content event is one by which answer or reasoning
     grew; `gaps` are the microseconds between them. `stalls` counts silences over the limit after
-    the first content event. `labels` are the response's `x-cutover-*` headers.
+    the first content event. `leaves` is when the client was to leave, None for one that stays to
+    the end. `labels` are the response's `x-cutover-*` headers.
     """
 
     run: int
@@ -74,12 +76,22 @@ class LoadRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     comments: int = 0
     gaps: tuple[int, ...] = ()
     stalls: int = 0
+    leaves: int | None = None
     labels: dict[str, str] = {}
 
     @property
     def lag(self) -> int:
         """Schedule lag, nanoseconds: how late the generator sent."""
         return self.sent - self.scheduled
+
+    @property
+    def measured(self) -> bool:
+        """Whether latencies and goodput count it: nothing but its stack decided how long it took.
+
+        Of clients that were to leave none does, not even one whose answer was whole before: those
+        are the quick ones.
+        """
+        return self.ending != "cancelled" and self.leaves is None
 
 
 class RowsUnreadable(CutoverError):

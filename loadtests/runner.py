@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from asyncio.subprocess import PIPE, STDOUT
+from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -18,8 +19,10 @@ from typing import assert_never
 import msgspec
 
 from contract.errors import CutoverError
-from loadtests.open_loop import Arrivals, Constant, OpenLoopPlan, Poisson
+from loadtests.arrivals import Cancellations, Constant
+from loadtests.open_loop import READY, OpenLoopPlan
 from loadtests.page import page
+from loadtests.parquet import parquet_library, write_parquet
 from loadtests.plan import LoadPlan, PlannedRun, interleaved
 from loadtests.processes import child_environment, module_command
 from loadtests.report import FinishedRun, LoadReport, load_report
@@ -31,15 +34,19 @@ from loadtests.requests import (
     flow_named,
     read_messages,
 )
-from loadtests.rows import LoadRow, RowWriter, cpu_times, read_loads, read_rows
+from loadtests.rows import SECOND, LoadRow, RowWriter, cpu_times, read_loads, read_rows
 
 LOCUSTFILE = Path(__file__).with_name("users.py")
+SHAPEFILE = Path(__file__).with_name("shapes.py")
+UI_HOST = "127.0.0.1"
 WARM_UP = Constant(4.0)
 WARM_UP_SECONDS = 1.0
 LAST_LINES = 5
 ENDS_WITHIN = 5.0
 """Seconds a generator that is broken off has to write down what it has seen."""
 TICK_SECONDS = 0.2
+LEAD_SECONDS = 0.1
+"""From the moment all workers are ready to the first request."""
 
 
 class GeneratorFailed(CutoverError):
@@ -52,11 +59,14 @@ class GeneratorFailed(CutoverError):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A process to run: its command, its standard input and its environment."""
+    """A process to run: its command, its environment and its first line of standard input.
+
+    One that has a first line says when it is ready, and is told when to begin.
+    """
 
     command: Sequence[str]
-    stdin: bytes
     environment: dict[str, str]
+    plan: bytes = b""
 
 
 async def load(plan: LoadPlan, run: PlannedRun, folder: Path) -> None:
@@ -66,27 +76,33 @@ async def load(plan: LoadPlan, run: PlannedRun, folder: Path) -> None:
     """
     match plan.engine:
         case "locust":
-            child = _locust(plan, run, folder)
+            children = [_locust(plan, run, folder)]
         case "open":
-            arrivals = Poisson(plan.requests_per_second, run.seed)
-            child = _open(plan, run, folder, arrivals, plan.seconds)
+            children = _workers(_open_loop(plan, run, folder))
         case _:
             assert_never(plan.engine)
-    await _finish(child, run.stack)
+    await _finish(children, run.stack)
 
 
 async def warm_up(plan: LoadPlan, run: PlannedRun, folder: Path) -> None:
     """Send a few requests that are not counted: caches, templates, connections."""
-    await _finish(_open(plan, run, folder, WARM_UP, WARM_UP_SECONDS), run.stack)
+    whole = _open_loop(plan, run, folder)
+    brief = msgspec.structs.replace(
+        whole,
+        arrivals=WARM_UP,
+        seconds=WARM_UP_SECONDS,
+        cancellations=Cancellations(),
+        workers=1,
+    )
+    await _finish(_workers(brief), run.stack)
 
 
 def _locust(plan: LoadPlan, run: PlannedRun, folder: Path) -> Child:
     target = plan.target(run.stack)
-    settings = {
-        "--locustfile": LOCUSTFILE,
+    settings: dict[str, object] = {
+        "--locustfile": LOCUSTFILE if plan.shape == "flat" else f"{LOCUSTFILE},{SHAPEFILE}",
         "--users": plan.users,
         "--spawn-rate": plan.users,
-        "--run-time": f"{ceil(plan.seconds)}s",
         # Streams that are under way when the time is over are read to their end: to cut them off
         # would leave out the slow ones.
         "--stop-timeout": ceil(plan.patience),
@@ -102,12 +118,22 @@ def _locust(plan: LoadPlan, run: PlannedRun, folder: Path) -> Child:
         "--stall": plan.stall,
         "--run-number": run.run,
         "--think-seed": run.seed,
+        "--cancel": plan.cancellations.share,
+        "--cancel-within": plan.cancellations.within,
     }
+    if plan.shape != "flat":
+        settings["--shape"] = plan.shape
+    if plan.workers > 1:
+        settings["--processes"] = plan.workers
+    if plan.ui:
+        settings |= {"--web-host": UI_HOST, "--web-port": plan.ui}
+    else:
+        settings["--run-time"] = f"{ceil(plan.seconds)}s"
+    silent = () if plan.ui else ("--headless", "--only-summary")
     words = [str(word) for setting in settings.items() for word in setting]
     headers = "\n".join(f"{name}: {value}" for name, value in target.headers)
     return Child(
-        module_command("locust", "--headless", "--only-summary", *words),
-        b"",
+        module_command("locust", *silent, *words),
         child_environment(
             **{
                 HEADERS_VARIABLE: headers,
@@ -122,10 +148,8 @@ def _declared(plan: LoadPlan) -> str:
     return "" if plan.declared is None else msgspec.json.encode(plan.declared).decode()
 
 
-def _open(
-    plan: LoadPlan, run: PlannedRun, folder: Path, arrivals: Arrivals, seconds: float
-) -> Child:
-    loop = OpenLoopPlan(
+def _open_loop(plan: LoadPlan, run: PlannedRun, folder: Path) -> OpenLoopPlan:
+    return OpenLoopPlan(
         flow=plan.flow,
         declared=plan.declared,
         route_key=plan.route_key,
@@ -133,35 +157,61 @@ def _open(
         target=plan.target(run.stack),
         messages=str(plan.messages.resolve()),
         rows=str(folder),
-        arrivals=arrivals,
-        seconds=seconds,
+        arrivals=plan.schedule(run.seed),
+        seconds=plan.seconds,
         patience=plan.patience,
         stall=plan.stall,
+        cancellations=plan.cancellations,
+        seed=run.seed,
+        workers=plan.workers,
     )
+
+
+def _workers(loop: OpenLoopPlan) -> list[Child]:
+    plans = (msgspec.structs.replace(loop, worker=worker) for worker in range(loop.workers))
     command = module_command("loadtests.open_loop")
-    return Child(command, msgspec.json.encode(loop), child_environment())
+    return [Child(command, child_environment(), msgspec.json.encode(one) + b"\n") for one in plans]
 
 
-async def _finish(child: Child, stack: str) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *child.command,
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=STDOUT,
-        env=child.environment,
-        # Ctrl-C on a terminal is for us: we end it, once what it has seen is written.
-        process_group=0,
-    )
+async def _finish(children: Sequence[Child], stack: str) -> None:
+    """Run generators that share a load to their end; raises `GeneratorFailed`."""
+    processes: list[Process] = []
     try:
-        output, _ = await process.communicate(child.stdin)
+        for child in children:
+            process = await asyncio.create_subprocess_exec(
+                *child.command,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=STDOUT,
+                env=child.environment,
+                # Ctrl-C on a terminal is for us: we end it, once what it has seen is written.
+                process_group=0,
+            )
+            processes.append(process)
+        first = await asyncio.gather(*map(_prepare, processes, children))
+        # The clock is the machine's: one schedule for all workers. Without it they just end.
+        began = b"%d\n" % (time.monotonic_ns() + int(LEAD_SECONDS * SECOND))
+        begin = began if all(line == READY for line in first) else b""
+        ended = await asyncio.gather(*(process.communicate(begin) for process in processes))
     finally:
-        if process.returncode is None:
-            await _break_off(process)
-    if process.returncode:
-        raise GeneratorFailed(stack, process.returncode, output.decode("utf-8", "replace"))
+        await asyncio.gather(*(_break_off(each) for each in processes if each.returncode is None))
+    for process, line, (output, _) in zip(processes, first, ended, strict=True):
+        if process.returncode:
+            written = (line + output).decode("utf-8", "replace")
+            raise GeneratorFailed(stack, process.returncode, written)
 
 
-async def _break_off(process: asyncio.subprocess.Process) -> None:
+async def _prepare(process: Process, child: Child) -> bytes:
+    """Hand a generator its plan, if it takes one; returns the first line it writes then."""
+    if not child.plan or process.stdin is None or process.stdout is None:
+        return READY
+    with suppress(ConnectionError):  # it has ended, and says why
+        process.stdin.write(child.plan)
+        await process.stdin.drain()
+    return await process.stdout.readline()
+
+
+async def _break_off(process: Process) -> None:
     """End a generator: it may write its last rows down, within `ENDS_WITHIN`."""
     try:
         process.terminate()
@@ -210,19 +260,27 @@ async def run_load(
 ) -> LoadReport:
     """Load every stack of a plan in turn; writes `rows.jsonl`, `load.json` and `load.html`.
 
+    And `rows.parquet`, if that is in the plan.
+
     Once it is `broken_off` the generator is ended, and what has been measured is all there is.
-    Raises `MessageFileRefused`, `FlowUnknown`, `GeneratorFailed` and `NothingMeasured`; `OSError`
-    before anything is sent where `out` cannot be written to. Cancelling it ends the generator.
+    Raises `MissingExtra`, `MessageFileRefused`, `FlowUnknown`, `GeneratorFailed` and
+    `NothingMeasured`; `OSError` before anything is sent where `out` cannot be written to.
+    Cancelling it ends the generator.
     """
     _check_messages(plan)
+    if plan.parquet:
+        parquet_library()
     await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".load-", dir=out) as folder:
         finished = await _PlanRunner(plan, Path(folder), watch, broken_off).runs()
         rows = [row for run in finished for row in run.rows]
         report = load_report(plan, finished)
-        if report.broken_off and not rows:
+        if (report.broken_off or plan.ui) and not rows:
             raise NothingMeasured
-        await asyncio.to_thread(_write_files, report, rows, Path(folder) / "files", out)
+        files = Path(folder) / "files"
+        await asyncio.to_thread(_write_files, report, rows, files, parquet=plan.parquet)
+        for file in files.iterdir():
+            file.replace(out / file.name)
     return report
 
 
@@ -261,6 +319,7 @@ class _PlanRunner:
         before = cpu_times()
         whole = await self._whole(load(self.plan, run, folder), shown)
         busy = cpu_times().share_since(before)
+        whole = whole or bool(self.plan.ui)  # which has no other end
         # Not on the loop: in a demonstration it serves the stacks as well.
         rows = await asyncio.to_thread(_read, folder, torn=not whole)
         return FinishedRun(run, rows, read_loads(folder), busy, broken_off=not whole)
@@ -290,12 +349,12 @@ def _read(folder: Path, *, torn: bool) -> list[LoadRow]:
     return [row for path in paths for row in read_rows(path, torn=torn)]
 
 
-def _write_files(report: LoadReport, rows: list[LoadRow], beside: Path, out: Path) -> None:
-    """Write all files beside their place, then put them there: no reader meets half of one."""
+def _write_files(report: LoadReport, rows: list[LoadRow], beside: Path, *, parquet: bool) -> None:
+    """Write all files beside their place, from where they are put there: none is seen half."""
     with RowWriter(beside / "rows.jsonl") as writer:
         for row in rows:
             writer.write(row)
     (beside / "load.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
     (beside / "load.html").write_text(page(report, rows), "utf-8")
-    for name in ("rows.jsonl", "load.json", "load.html"):
-        (beside / name).replace(out / name)
+    if parquet:
+        write_parquet(rows, beside / "rows.parquet")

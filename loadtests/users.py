@@ -30,6 +30,7 @@ from locust.stats import StatsEntry
 
 from contract.errors import CutoverError
 from contract.flows.declared import DeclaredFlow
+from loadtests.arrivals import Cancellations
 from loadtests.meter import (
     Planned,
     ResponseReader,
@@ -85,16 +86,21 @@ class RowRecorder:
         self._name = f"{options.stack}-{self._tag}"
         self._writer = RowWriter(self._folder / f"rows-{self._name}.jsonl")
         self._generator = GeneratorMeter()
-        self._chance = random.Random(options.think_seed)
+        # Users of two workers that thought alike would send alike.
+        worker = getattr(environment.runner, "worker_index", 0)
+        self._chance = random.Random(f"{options.think_seed} {worker}")
+        self._cancellations = Cancellations(options.cancel, options.cancel_within)
+        self._seed = self._chance.getrandbits(32)
 
     def pause(self) -> float:
         """Draw a pause between two messages, seconds."""
         return self._chance.uniform(0, 2 * float(self.options.think))
 
-    def next_message(self) -> LoadMessage:
-        """Return a message that was never sent before."""
+    def next_message(self) -> tuple[LoadMessage, float | None]:
+        """Return a message that was never sent before, and when its client leaves, if it does."""
         self._sent += 1
-        return self._messages.fresh(self._sent - 1, f"{self._tag}-{self._sent}")
+        message = self._messages.fresh(self._sent - 1, f"{self._tag}-{self._sent}")
+        return message, self._cancellations.after(self._seed, self._sent)
 
     def record(self, row: LoadRow, **_: object) -> None:
         """Write a row; listens to the `row` event."""
@@ -140,16 +146,18 @@ class StreamUser(User):
     def ask(self) -> None:
         """Stream one reply; a row and one of Locust's request events come of it."""
         recording = self.recording
-        message = recording.next_message()
+        message, leaves = recording.next_message()
         payload = recording.target.request(message, accepted(recording.spec.dialect))
         sent = time.monotonic_ns()
         options = recording.options
-        planned = Planned(options.run_number, options.stack, message.message_id, self._due or sent)
+        due = self._due or sent
+        planned = Planned(options.run_number, options.stack, message.message_id, due, leaves)
         meter = StreamMeter(recording.spec, planned, sent, stall=options.stall)
         self._report(self._stream(meter, payload))
 
     def _stream(self, meter: StreamMeter, payload: bytes) -> LoadRow:
-        patience = gevent.Timeout(self.recording.options.patience)
+        seconds, closed = meter.planned.patience(self.recording.options.patience)
+        patience = gevent.Timeout(seconds)
         reader = ResponseReader(meter)
         try:
             with patience:
@@ -157,7 +165,7 @@ class StreamUser(User):
         except gevent.Timeout as expired:
             if expired is not patience:
                 raise
-            return meter.row("timeout", time.monotonic_ns())
+            return meter.row(closed, time.monotonic_ns())
         except gevent.GreenletExit:
             # Locust ends the run: no failure of the request, which still belongs to the rows.
             row = meter.row("cancelled", time.monotonic_ns())
@@ -175,7 +183,7 @@ class StreamUser(User):
             response_length=0,
             response=None,
             context=self.context(),
-            exception=None if row.ending == "complete" else StreamFailed(row),
+            exception=None if row.ending in ("complete", "left") else StreamFailed(row),
         )
 
 
@@ -191,6 +199,10 @@ def _add_arguments(parser: LocustArgumentParser, **_: object) -> None:
     ours.add_argument("--think-seed", type=int, default=0, help="seed of the pauses")
     ours.add_argument("--patience", type=float, default=120.0, help="longest stream, seconds")
     ours.add_argument("--stall", type=float, default=STALL_SECONDS, help="silence that counts")
+    ours.add_argument("--cancel", type=float, default=0.0, help="share of clients that leave")
+    ours.add_argument(
+        "--cancel-within", type=float, default=5.0, help="they leave by then, seconds"
+    )
     ours.add_argument("--run-number", type=int, default=0, help="number of the run, for the rows")
 
 

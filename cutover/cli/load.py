@@ -28,8 +28,10 @@ from contract.flows.session import SESSION
 from cutover.cli.terminal import bar, refusals, tables
 from cutover.demo.client import BUNDLED
 from cutover.flows import declared_at, settings_at
+from cutover.load_trace import captured_requests, trace_of
+from loadtests.arrivals import Cancellations, Shape
 from loadtests.metrics import DEFAULT_OBJECTIVES, parse_objective
-from loadtests.plan import Engine, LoadPlan
+from loadtests.plan import Engine, LoadPlan, Spacing
 from loadtests.report import (
     HEADS,
     LoadReport,
@@ -40,7 +42,7 @@ from loadtests.report import (
     void_lines,
 )
 from loadtests.requests import Target, flow_named, parse_header
-from loadtests.runner import LoadProgress, NothingMeasured, run_load
+from loadtests.runner import UI_HOST, LoadProgress, NothingMeasured, run_load
 from router.config.schema import RemoteStackSettings, Settings
 from router.remote import endpoint_url
 
@@ -146,6 +148,21 @@ class TargetsUnclear(CutoverError):
         )
 
 
+class StackUnknown(CutoverError):
+    """`--ui` names no stack."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"--ui {name!r} is no stack: write {' or '.join(STACKS)}")
+
+
+def _target(stack: str, targets: tuple[Target, ...]) -> Target:
+    """Find the target of a stack; raises `StackUnknown`."""
+    try:
+        return next(target for target in targets if target.stack == stack)
+    except StopIteration:
+        raise StackUnknown(stack) from None
+
+
 class KeyNotThere(CutoverError):
     """The variable of the QA key is not set."""
 
@@ -190,8 +207,10 @@ def _url_of(place: str | RemoteStackSettings, spec: FlowSpec) -> str:
 async def load_and_show(plan: LoadPlan, out: Path, console: Console) -> int:
     """Run a plan with a progress bar and print the report; returns the exit status.
 
-    A signal breaks the load off.
+    A signal breaks the load off; with Locust's web UI it is how it ends.
     """
+    if plan.ui:
+        console.print(f"Locust: http://{UI_HOST}:{plan.ui}, ended and reported by Ctrl-C")
     with first_signal() as received, bar(console, TimeElapsedColumn()) as shown:
         task = shown.add_task("warming up", total=1.0)
 
@@ -207,7 +226,8 @@ async def load_and_show(plan: LoadPlan, out: Path, console: Console) -> int:
             Console(stderr=True).print(str(nothing), highlight=False)
             return 128 + received[0]
     show(report, console)
-    console.print(f"rows.jsonl, load.json and load.html are in {out}", soft_wrap=True)
+    more = "rows.parquet, " if plan.parquet else ""
+    console.print(f"{more}rows.jsonl, load.json and load.html are in {out}", soft_wrap=True)
     if report.broken_off:
         return 128 + received[0]
     return CANNOT_TELL if report.basis == "void" else 0
@@ -269,6 +289,19 @@ def load(
     messages: Annotated[
         Path | None, Option(help="Request bodies, JSONL; or bundled ones, or the flow's example.")
     ] = None,
+    shape: Annotated[Shape, Option(help="How high the load is when.")] = "flat",
+    arrivals: Annotated[Spacing, Option(help="Open loop: how requests are spaced.")] = "poisson",
+    trace: Annotated[
+        str, Option(help="Open loop: captures whose requests are sent when they came.")
+    ] = "",
+    cancel: Annotated[float, Option(help="Share of clients that leave early.")] = 0.0,
+    cancel_within: Annotated[float, Option(help="Seconds within which they leave.")] = 5.0,
+    workers: Annotated[int, Option(min=1, help="Generator processes.")] = 1,
+    ui: Annotated[
+        str, Option(help="Stack to load by hand in Locust's web UI.", metavar="[legacy|graph]")
+    ] = "",
+    ui_port: Annotated[int, Option(min=1, max=65535, help="Port of the web UI.")] = 8089,
+    parquet: Annotated[bool, Option("--parquet", help="Write rows.parquet, too.")] = False,
     objective: Objectives,
     seed: Annotated[int, Option(help="Seed of order, arrivals and pauses.")] = 0,
     out: Folder = Path("build/load"),
@@ -286,18 +319,32 @@ def load(
         spec = flow_named(flow, declared)
         if not (url or any(urls)):
             urls = configured_urls(settings_at(config), spec)
+        both = load_targets(url, urls, (header_legacy, header_graph), _secret(qa_key_env))
+        moments: tuple[float, ...] = ()
+        bodies = messages
+        if trace:
+            traced = Path(folder) / "traced.jsonl"
+            moments = trace_of(captured_requests(trace, flow), traced)
+            bodies = messages or traced
         plan = LoadPlan(
-            targets=load_targets(url, urls, (header_legacy, header_graph), _secret(qa_key_env)),
-            messages=messages or bundled(spec.name, Path(folder), spec.example),
+            targets=(_target(ui, both),) if ui else both,
+            messages=bodies or bundled(spec.name, Path(folder), spec.example),
             users=users,
             seconds=seconds,
             engine=engine,
             flow=flow,
             declared=declared,
             route_key=route_key,
-            pairs=pairs,
+            pairs=1 if ui else pairs,
             seed=seed,
             rate=rate,
+            shape=shape,
+            arrivals=arrivals,
+            trace=moments,
+            cancellations=Cancellations(cancel, cancel_within),
+            workers=workers,
+            ui=ui_port if ui else 0,
+            parquet=parquet,
             objectives=tuple(map(parse_objective, objective)) or DEFAULT_OBJECTIVES,
         )
         status = asyncio.run(load_and_show(plan, out, tables()))

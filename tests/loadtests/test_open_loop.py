@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from itertools import accumulate
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import numpy as np
 import pytest
 
 from benchmarks.load_truth import Truth, fetch_stamps, figures, write_scripts
 from contract.flows.chat import CHAT
+from loadtests.arrivals import Cancellations, Constant
 from loadtests.meter import ResponseReader, StreamMeter
-from loadtests.open_loop import Constant, OpenLoop, OpenLoopPlan, Poisson, offsets
+from loadtests.open_loop import OpenLoop, OpenLoopPlan
 from loadtests.plan import LoadPlan, PlannedRun
 from loadtests.requests import Target, read_messages
 from loadtests.rows import Ending, LoadRow
@@ -52,7 +52,7 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> asyncio.Semaphore:
 
 
 def drive(
-    url: str, folder: Path, *scripts: str, take: Callable[[LoadRow], None]
+    url: str, folder: Path, *scripts: str, take: Callable[[LoadRow], None], **more: Any
 ) -> Coroutine[None, None, None]:
     """Send each script once, all at the same moment; rows go to `take`."""
     messages = write_scripts(folder / "messages.jsonl", scripts)
@@ -65,6 +65,7 @@ def drive(
         arrivals=Constant(1e6),
         seconds=len(scripts) / 1e6,
         patience=PATIENCE_S,
+        **more,
     )
     return OpenLoop(plan, CHAT, take).drive(read_messages(CHAT, messages))
 
@@ -107,6 +108,29 @@ async def test_patience_ends_a_stream_that_stalls(
     let_pass(PATIENCE_S)
     (row,) = await asked
     assert (row.ending, row.contents) == ("timeout", 2)
+
+
+async def test_a_client_leaves_as_planned(stamped: str, tmp_path: Path) -> None:
+    """Its row says so; it is in no latency, and neither a failure nor given up."""
+    rows: list[LoadRow] = []
+    leaving = Cancellations(share=0.999_999, within=0.001)
+    await drive(stamped, tmp_path, "first=3600", take=rows.append, cancellations=leaving)
+    (row,) = rows
+    assert (row.ending, row.measured) == ("left", False)
+    assert row.leaves is not None
+    assert row.ended >= row.leaves
+
+
+async def test_workers_share_one_schedule(stamped: str, tmp_path: Path) -> None:
+    """Each sends its part, at the moments and with the bodies that one worker would send."""
+    scripts = [f"first=0 gap=0 sends={number}" for number in range(1, 6)]
+    rows: list[LoadRow] = []
+    for worker in range(2):
+        part = drive(stamped, tmp_path, *scripts, take=rows.append, workers=2, worker=worker)
+        await part
+        assert len(rows) == (3, 5)[worker]
+    assert sorted(row.contents for row in rows) == [1, 2, 3, 4, 5]
+    assert [row.contents % 2 for row in rows] == [1, 1, 1, 0, 0]
 
 
 async def test_no_server_is_unreachable(tmp_path: Path, unused_port: int) -> None:
@@ -170,19 +194,3 @@ def test_a_plan_finds_its_targets() -> None:
     assert plan.target("graph") is target
     assert plan.requests_per_second == pytest.approx(4.0)
     assert PlannedRun(0, 0, "graph", 1).stack in plan.stacks
-
-
-def test_constant_arrivals_are_even() -> None:
-    """Ten a second, from the start."""
-    assert offsets(Constant(10.0), 0.5) == pytest.approx((0.0, 0.1, 0.2, 0.3, 0.4))
-
-
-def test_poisson_arrivals_are_drawn_with_a_seed() -> None:
-    """The same seed gives the same trace; gaps have the mean and the spread of an exponential."""
-    drawn = offsets(Poisson(50.0, seed=1), 200.0)
-    gaps = np.diff(drawn)
-    assert drawn == offsets(Poisson(50.0, seed=1), 200.0)
-    assert drawn != offsets(Poisson(50.0, seed=2), 200.0)
-    assert np.mean(gaps) == pytest.approx(0.02, rel=0.05)
-    assert np.std(gaps) == pytest.approx(0.02, rel=0.05)
-    assert max(drawn) < 200.0

@@ -1,4 +1,4 @@
-"""Load shapes are tables; importing Locust here would patch this process, so a child does it."""
+"""Locust follows the levels; importing it here would patch this process, so a child does it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,19 @@ from tests.support.patience import PATIENCE_S
 
 PROGRAM = """
 import json
-from loadtests.shapes import SHAPES, stage_at
+from types import SimpleNamespace as Any
+from typing import get_args
+from loadtests.shapes import LevelShape, Shape
+
+def users(name, at):
+    shape = LevelShape()
+    options = Any(shape=name, num_users=40, run_time="60s")
+    shape.runner = Any(environment=Any(parsed_options=options))
+    shape.get_run_time = lambda: at
+    return (shape.tick() or (None,))[0]
+
 moments = (0, 20, 35, 50, 59.9, 60)
-users = lambda shape, at: (stage_at(shape(40, 60.0), at) or type("", (), {"users": None})).users
-print(json.dumps({name: [users(shape, at) for at in moments] for name, shape in SHAPES.items()}))
+print(json.dumps({name: [users(name, at) for at in moments] for name in get_args(Shape)}))
 """
 
 
@@ -31,7 +40,9 @@ def test_shapes_reach_their_peak_and_end() -> None:
         timeout=PATIENCE_S,
     )
     assert done.stdout.strip() == (
-        '{"steps": [10, 20, 30, 40, 40, null], '
+        '{"flat": [40, 40, 40, 40, 40, null], '
+        '"steps": [10, 20, 30, 40, 40, null], '
+        '"ramp": [1, 27, 40, 40, 40, null], '
         '"spike": [4, 4, 40, 4, 4, null], '
-        '"ramp": [40, 40, 40, 40, 40, null]}'
+        '"soak": [1, 40, 40, 40, 40, null]}'
     )
