@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain, islice
 from multiprocessing import get_context
@@ -23,6 +23,7 @@ from compare.findings import shortened
 from compare.input.blobs import Blobs
 from compare.input.captures import CapturedExchange, Exchange, HalfExchanges, exchanges
 from compare.input.damage import CapturesUnreadable, Damage
+from compare.input.outcomes import scores_of
 from compare.input.pairing import (
     CANDIDATE,
     CONTROL,
@@ -49,6 +50,7 @@ from contract.equality import Chunking
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
 from contract.records import RunRecord
+from evidence.outcomes import Score, outcome_of
 
 WORTH_SHARING = 1 << 23
 """Bytes as stored below which starting processes takes longer than the work."""
@@ -60,12 +62,16 @@ OnBytes = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of captures: of which flows and exchanges, and what counts as a difference."""
+    """What is asked of captures: of which flows and exchanges, and what counts as a difference.
+
+    `scores` are what users thought, by exchange.
+    """
 
     flows: Mapping[str, FlowSpec]
     chunking: Chunking = "tape"
     rules: Rules = NO_RULES
     selection: Selection = EVERYTHING
+    scores: Mapping[str, Score] = field(default_factory=dict)
 
 
 Compare = Callable[[CaptureSegment, Question], Tally]
@@ -100,6 +106,7 @@ def compare_captures(
     `WorkerLost`, `WorkRefused`, `ExpressionTooSlow`.
     """
     segments = find_segments(place)
+    question = replace(question, scores=scores_of(place))
     parts = [part for segment in segments for part in stretches(segment)]
     wanted = min(processes_for(segments) if processes is None else processes, len(parts))
     total = Tally(selection=question.selection)
@@ -291,6 +298,7 @@ class _SegmentComparison:
         self, question: Question, blobs: Blobs, place: str, counted: Iterable[int]
     ) -> None:
         self.tally = Tally(selection=question.selection)
+        self._flows, self._scores = question.flows, question.scores
         self._blobs = blobs
         self._place = place
         self._counted = set(counted)
@@ -313,6 +321,7 @@ class _SegmentComparison:
         tally.exchanges += 1
         tally.seen(first.began)
         tally.own_histories += first.own_histories
+        self._outcome(exchange.runs)
         comparer = self._comparers.built_in.get(first.flow)
         if comparer is not None:
             for run in exchange.runs:
@@ -340,6 +349,17 @@ class _SegmentComparison:
                 tally.timed(run, times_of(run.frames, comparer.reader))
         tally.untaped += is_untaped(pair)
         count_pair(tally, pair, comparer, self._restored)
+
+    def _outcome(self, runs: Exchange) -> None:
+        """Count what became of an exchange for its client."""
+        first = runs[0]
+        spec = self._flows.get(first.flow)
+        if spec is None:
+            return
+        # Totals do not ask for its conversation.
+        found = outcome_of(runs, spec, self._scores.get(first.exchange), conversation="")
+        if found is not None:
+            self.tally.outcomes.add(found)
 
     def _leave_out(self, runs: Exchange) -> None:
         """Count an exchange that is not selected, once; a copy of it is no damage here."""

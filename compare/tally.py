@@ -22,6 +22,7 @@ from compare.noise.control import NO_CHECK, ControlCheck
 from compare.streams.soundness import StreamTimes
 from contract.normalisation import Fold
 from contract.records import RunRecord
+from evidence.outcomes import OutcomeTotals
 
 SERIES_AT_MOST = 300
 DEEPEST: Final = 20
@@ -87,6 +88,7 @@ class Tally(DamageTally):
     and whether texts differ. `own_histories` exchanges are of conversations that each stack stores
     itself. Of the exchanges that are not comparable, `missing` lack a run they must have;
     `unshadowed` have no second run, by the state and reason that the ledger has for it.
+    `outcomes` are those of all selected exchanges of known flows, whatever became of their pairs.
     `identities` are those of the exchanges of one part, to count each once, and `halves` those of
     which a run may stand in another part; a merged tally has none. `left_out` are the exchanges
     that are not in the `selection`.
@@ -116,6 +118,7 @@ class Tally(DamageTally):
     times: defaultdict[Series, array[int]] = field(default_factory=lambda: defaultdict(new_series))
     selection: Selection = EVERYTHING
     left_out: UnselectedExchanges = field(default_factory=UnselectedExchanges)
+    outcomes: OutcomeTotals = field(default_factory=OutcomeTotals)
     control: ControlCheck = NO_CHECK
     first_seen: int = 0
     last_seen: int = 0
@@ -183,6 +186,7 @@ class Tally(DamageTally):
         self.unshadowed.merge(other.unshadowed)
         self.left_out.merge(other.left_out)
         self.clusters.merge(other.clusters)
+        self.outcomes.merge(other.outcomes)
         self.control = self.control.merged(other.control)
         for series, values in other.times.items():
             self._series(series).extend(values)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Final, Literal, NamedTuple
@@ -176,9 +176,16 @@ class OutcomeTotals:
 
     def by_assigned(self) -> dict[Group, GroupTotals]:
         """Return the totals of each flow and assigned stack, whoever served: `served` is ""."""
+        return self._joined({group: group._replace(served="") for group in self.groups})
+
+    def by_served(self) -> dict[Group, GroupTotals]:
+        """Return the totals of each flow and the stack that served: `assigned` is ""."""
+        return self._joined({group: group._replace(assigned="") for group in self.groups})
+
+    def _joined(self, names: Mapping[Group, Group]) -> dict[Group, GroupTotals]:
         found: dict[Group, GroupTotals] = {}
         for group, totals in sorted(self.groups.items()):
-            found.setdefault(group._replace(served=""), GroupTotals()).merge(totals)
+            found.setdefault(names[group], GroupTotals()).merge(totals)
         return found
 
     def _group(self, group: Group) -> GroupTotals:

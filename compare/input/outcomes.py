@@ -79,6 +79,11 @@ def read_scores(place: str) -> Iterator[FeedbackRecord | Damage]:
     yield from sorted(found, key=lambda one: one.at)
 
 
+def scores_of(place: str) -> dict[str, Score]:
+    """Return the last score of each exchange with feedback; what cannot be read has none."""
+    return {one.exchange: one.score for one in read_scores(place) if not isinstance(one, Damage)}
+
+
 def _served(
     segment: CaptureSegment, on_bytes: OnBytes | None
 ) -> Iterator[list[RunRecord] | Damage]:

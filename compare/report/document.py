@@ -20,6 +20,7 @@ from compare.noise.control import NO_CHECK, ControlCheck, control_text
 from compare.noise.study import study_text
 from compare.report.advice import Facts, FirstCause, FirstWaiver, NextStep, next_step
 from compare.report.latency import INTERVAL, METHOD, Latency, latencies
+from compare.report.outcomes import OutcomeRow, outcome_rows
 from compare.rules import NO_RULES, Rules
 from compare.rules.table import rule_text, scope_text
 from compare.tally import Drift, Tally, drift_of
@@ -225,7 +226,8 @@ class Report(msgspec.Struct, frozen=True):
     against legacy on one tape; `noise` is put in where it was asked for. `drift` is that of shadows
     with conversations of their own: what follows from it is no finding. `bounds` are what an equal
     result proves of each flow, the least proved first; `next_step` is None in earlier reports.
-    `selection` is None where all exchanges were compared.
+    `selection` is None where all exchanges were compared. `outcomes` are those of all exchanges
+    that were read, compared or not.
     """
 
     v: int
@@ -250,6 +252,7 @@ class Report(msgspec.Struct, frozen=True):
     bounds: tuple[FlowBound, ...] = ()
     next_step: NextStep | None = None
     selection: SelectionReport | None = None
+    outcomes: tuple[OutcomeRow, ...] = ()
 
 
 def report_of(
@@ -315,6 +318,7 @@ def report_of(
         sides=tally.sides,
         drift=drift_of(tally.drift),
         selection=None if tally.selection == EVERYTHING else _selection(tally),
+        outcomes=outcome_rows(tally.outcomes),
         bounds=bounds_of(tally) if verdict.label == "equal" else (),
         next_step=next_step(
             Facts(captures, verdict.label, tally, _first(clusters), _first_to_end(clusters), noise)

@@ -12,12 +12,14 @@ from compare.report.advice import noise_note
 from compare.report.document import ClusterReport, Report, WaiverReport, finding_source
 from compare.report.glimpse import cause_of, glimpse, on_one_line
 from compare.report.latency import Latency
+from compare.report.outcomes import OutcomeRow
 from compare.verdict import Label
 from contract.errors import visible
 from evidence.pages.formats import duration, percent
 
 CLUSTERS_SHOWN = 10
 LINES_SHOWN = 8
+OUTCOMES_SHOWN = 20
 CODE_AT_MOST = 120
 REASON_AT_MOST = 240
 _MARKS: Mapping[Label, str] = {
@@ -27,6 +29,11 @@ _MARKS: Mapping[Label, str] = {
     "incomplete": "⚠️",
     "no data": "⚪",
 }
+_OUTCOMES = (
+    *("requests", "errors", "refused", "other stack served", "lost to that", "client left"),
+    *("first text P50 · P95", "longest gap P95", "last event P95", "tool calls", "cost"),
+    "feedback",
+)
 _MARKUP = re.compile(r"[\\`*_\[\]<>|~&]")
 
 
@@ -43,6 +50,7 @@ def markdown(report: Report) -> str:
         *_waivers(report),
         *_rules(report),
         *_noise(report),
+        *_outcomes(report),
         *_latency(report),
     ]
     return "\n".join(lines).rstrip() + "\n"
@@ -148,6 +156,53 @@ def _prose(text: str) -> str:
         for k, part in enumerate(parts)
         if part.strip()
     )
+
+
+def _outcomes(report: Report) -> list[str]:
+    if not report.outcomes:
+        return []
+    return [
+        "<details><summary>Outcomes by assigned stack</summary>",
+        "",
+        f"| flow | by | {' | '.join(_OUTCOMES)} |",
+        f"|---|---|{'--:|' * len(_OUTCOMES)}",
+        *map(_outcome_row, report.outcomes[:OUTCOMES_SHOWN]),
+        "",
+        *_few(
+            [
+                f"- {code(f'{row.flow}, assigned to {row.stack}')} {plain(reason)}"
+                for row in report.outcomes
+                if row.by == "assigned"
+                for reason in row.reasons
+            ]
+        ),
+        "",
+        "Shares have their 95 % interval (Wilson).",
+        "",
+        "</details>",
+        "",
+    ]
+
+
+def _outcome_row(row: OutcomeRow) -> str:
+    text = " · ".join(row.time_text("first_text", share) for share in (0.5, 0.95))
+    cells = [
+        plain(row.flow),
+        f"{row.by} {plain(row.stack)}",
+        f"{row.requests:,}",
+        row.errors.text,
+        row.refusals.text,
+        row.fallbacks.text,
+        duration(row.lost_us) if row.lost_us else "–",
+        row.client_left.text,
+        text,
+        row.time_text("longest_gap", 0.95),
+        row.time_text("last_frame", 0.95),
+        row.tools_text,
+        "–" if row.cost is None else f"{row.cost:.4g}",
+        row.scores_text,
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 def _latency(report: Report) -> list[str]:
