@@ -25,6 +25,7 @@ Outcome = Literal["completed", "refused", "failed", "truncated", "timeout", "pau
 EntryEnd = Literal["complete", "error", "cut", "open"]
 ShadowState = Literal["", "due", "not_sampled", "dropped", "cancelled"]
 How = Literal["live", "exact", "nearest", "missed"]
+Score = Literal[-1, 0, 1]
 
 
 class EntryRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -184,15 +185,19 @@ class RunRecord(RunHead, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FeedbackRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a user thought of an exchange, joined to the stack that was assigned."""
+    """What a user thought of an exchange; `at` is microseconds since the Unix epoch.
+
+    `flow` and `assigned` are those of the receipt in the exchange's id; earlier versions wrote no
+    flow, and the stack only where the process still knew it. The last of several counts.
+    """
 
     v: int
     exchange: str
-    score: Literal[-1, 0, 1]
+    score: Score
     at: int
     comment: str | None = None
+    flow: str = ""
     assigned: str | None = None
-    served: str | None = None
 
 
 _encoder = msgspec.json.Encoder()

@@ -31,7 +31,7 @@ from cutover.stores import (
     pause_encryption,
 )
 from cutover.wiring.addresses import checkpoints_address, store_addresses
-from cutover.wiring.composition import model_faults, unsearchable
+from cutover.wiring.composition import configured_receipt_keys, model_faults, unsearchable
 from cutover.wiring.models import embedding_entry, local_embedder, model_entries
 from cutover.wiring.stacks import StackNotLoaded, load_stack, places, prompt_folders
 from cutover.wiring.tools import mcp, open_workers, refuse_unknown_tools, tool_server
@@ -154,6 +154,7 @@ async def examine(settings: Settings, environ: Mapping[str, str]) -> list[PartCh
         **({"workers": _workers(settings.workers, environ)} if settings.workers.configured else {}),
         "pauses": _pauses(settings, environ),
         "captures": _captures(settings),
+        "receipts": _receipts(settings, environ),
         "router": _router(settings),
     }
     if not settings.captures.pseudonym_key_env:  # otherwise its variable is among the secrets
@@ -472,6 +473,19 @@ async def _captures(settings: Settings) -> str:
     if "://" in place:
         return f"{place}: reached with the first batch"
     return _writable(Path(place), place)
+
+
+async def _receipts(settings: Settings, environ: Mapping[str, str]) -> str:
+    """Report which key signs the receipts in exchange ids; that none is configured is no fault."""
+    if keys := configured_receipt_keys(settings, environ):
+        return f"signed by the first of {len(keys)} in {settings.server.receipt_key_env}"
+    captures = settings.captures
+    if environ.get(captures.pseudonym_key_env):
+        return f"signed by a key derived from that in {captures.pseudonym_key_env}"
+    return Note(
+        f"[server] receipt_key_env names no key: one is stored in {captures.path}, and verifies "
+        "feedback wherever these captures are"
+    )
 
 
 async def _pseudonyms(settings: Settings, environ: Mapping[str, str]) -> str:

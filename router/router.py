@@ -11,16 +11,18 @@ import asyncio
 import logging
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from contract.flow import Body, FlowSpec, Request, value_in
 from contract.human import HumanAnswer
 from contract.operations import WriteLimits
 from contract.ports import Effects
+from contract.records import Score
 from effects.model import resolving_effects
 from effects.stores import WriteJournal
 from effects.tape import Budget, Entry, Exchange, Journal, PauseOrigin, Tape
@@ -48,6 +50,14 @@ from router.stack import FIELDS, IncomingRequest, StackName
 log = logging.getLogger(__name__)
 
 _UNKNOWN = "no such exchange was served; its id is the response header x-cutover-exchange"
+
+
+class FeedbackLine(NamedTuple):
+    """What feedback is counted by."""
+
+    flow: str
+    assigned: StackName
+    score: Score
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +91,7 @@ class Router:
     traces: Traces = field(default_factory=Traces)
     write_journal: WriteJournal | None = None
     draining: bool = field(default=False, init=False)
+    feedbacks: Counter[FeedbackLine] = field(default_factory=Counter, init=False)
     write_patience: WritePatience = field(init=False)
     counts: RouterCounts = field(init=False)
     """What was done since the start."""
@@ -146,8 +157,9 @@ class Router:
         self.admission.check(spec, body, session)
         decision = await self.assigner.decide(spec, body, qa_header, incoming, session)
         request = Request(body, decision.flow.options, path, session)
-        stream = self._begin(spec, self.exchange_ids.new(), request, decision, incoming)
-        self.shadows.started(stream.context.exchange)
+        exchange = self.exchange_ids.new(spec.name, decision.assignment.stack)
+        stream = self._begin(spec, exchange, request, decision, incoming)
+        self.shadows.started(exchange)
         return stream
 
     async def resume(
@@ -161,18 +173,20 @@ class Router:
 
         The stack that is assigned now serves it, wherever it was paused.
         """
-        pauses, exchange = self._pauses(), self.exchange_ids.new()
+        pauses, digits = self._pauses(), self.exchange_ids.draw()
         limit = self.settings().limits.exchange_bytes
-        resumed = await pauses.resume(spec, hitl_id, exchange, limit)
+        resumed = await pauses.resume(spec, hitl_id, digits, limit)
         try:
             request = resumed.request
             self.admission.check(spec, request.body, request.session)
             decision = await self.assigner.decide(
                 spec, request.body, qa_header, incoming, request.session
             )
+            exchange = self.exchange_ids.signed(digits, spec.name, decision.assignment.stack)
             stream = self._begin(spec, exchange, request, decision, incoming, resumed)
+            pauses.resumed(resumed, exchange)
         except BaseException:
-            await pauses.release(exchange)
+            await asyncio.shield(resumed.claim.release())
             raise
         resumed.claim.on_lost = partial(stream.abort, CLAIM_LOST)
         try:
@@ -221,14 +235,17 @@ class Router:
         shadow = self.shadows.run_of(exchange)
         return [*one.stream.runs, *([shadow] if shadow is not None else [])]
 
-    def feedback(self, exchange: str, score: Any, comment: str | None) -> None:
-        """Record a user's feedback, joined to the assigned stack where that is still known.
+    def feedback(self, exchange: str, score: Score, comment: str | None) -> None:
+        """Count and record a user's feedback, by the flow and the assigned stack of its receipt.
 
-        Raises `Problem` 404 where no router with this one's key drew the id.
+        Raises `Problem` 404 where the id has none of a key of this router, 429 beyond the rate.
         """
-        if not self.exchange_ids.drawn(exchange):
+        receipt = self.exchange_ids.receipt(exchange, self.flows)
+        if receipt is None:
             raise Problem(404, "unknown_exchange", _UNKNOWN)
-        self.recorder.feedback(exchange, score, comment, int(self.wall() * 1_000_000))
+        self.admission.check_feedback(exchange)
+        self.feedbacks[FeedbackLine(*receipt, score)] += 1
+        self.recorder.feedback(exchange, receipt, score, comment, int(self.wall() * 1_000_000))
 
     async def finish_remainders(self) -> None:
         """Finish what killed routers left of exchanges after their ends; call it periodically.
@@ -240,7 +257,7 @@ class Router:
         self._remainders = Remainders(
             self.pauses, self.flows, self.stacks, self.settings, self.live, self.gate.clock
         )
-        for exchange in await self._remainders.finish_all(self.exchange_ids.new()):
+        for exchange in await self._remainders.finish_all(self.exchange_ids.draw()):
             await self.write_journal.close(exchange)
 
     def cut(self) -> None:

@@ -24,10 +24,17 @@ from compare.input.damage import ILLEGIBLE, Damage
 from compare.input.files import files_below, no_file, on_disk
 from compare.input.segments import PACKED_LINES
 from contract.flow import FlowSpec
+from contract.records import FeedbackRecord
 from contract.stores import DataSubject, SubjectKind
 from effects.files import whole_file
 from router.capture.pseudonyms import PSEUDONYM, digest
-from router.capture.segments import compressor, exclusive, in_place
+from router.capture.segments import (
+    add_forgotten,
+    compressor,
+    exclusive,
+    in_place,
+    read_forgotten,
+)
 
 _FIELDS: Mapping[SubjectKind, str] = {
     "user": "user_id|by",
@@ -104,6 +111,7 @@ class SubjectMatcher:
 
 
 _PIECE = 1 << 20
+_feedback = msgspec.json.Decoder(FeedbackRecord).decode
 _BLOB = re.compile(rb'{"blob":"([0-9a-f]{64})","bytes":\d+}')
 
 
@@ -138,11 +146,12 @@ class SegmentEdit:
         self.damaged = False
         """Whether damage has been read so far."""
 
-    def scan(self, wanted: Callable[[bytes], bool]) -> Scanned:
-        """Read the segment, and return its exchanges."""
+    def scan(self, wanted: Callable[[bytes], bool], missing: set[str]) -> Scanned:
+        """Read the segment, and return its exchanges; none of them is `missing` any more."""
         found, served = Scanned(), set[str]()
         for line in self._lines():
             head = head_of(line)
+            missing.discard(head.exchange)
             if wanted(line):
                 found.wanted.add(head.exchange)
             if head.role == "shadow":
@@ -154,6 +163,14 @@ class SegmentEdit:
         found.due -= found.lone
         found.lone -= served
         return found
+
+    def commented(self, before: float) -> Iterator[str]:
+        """Yield the exchanges of feedback with a comment; `before` in microseconds."""
+        for line in self._lines():
+            with suppress(*ILLEGIBLE):
+                feedback = _feedback(line)
+                if feedback.comment and feedback.at < before:
+                    yield feedback.exchange
 
     def blobs(self) -> Iterator[bytes]:
         """Yield the digests of all blobs that are named."""
@@ -243,6 +260,8 @@ def _batches(file: IO[bytes], path: str) -> Iterator[list[bytes] | None]:
 
 
 _FEEDBACK = "/feedback/"
+_WRITTEN_WITHIN_SECONDS = 3_600
+"""An exchange whose feedback is older has been written, if it ever is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,27 +277,32 @@ def erase_captures(place: str, subject: SubjectMatcher) -> ErasedCaptures:
     """Remove every exchange with a line about the subject; whole batches stay readable.
 
     A second run whose served run is nowhere is removed like damage: whose it is cannot be read.
+    So is feedback with a comment on an exchange that is nowhere, and any on one that was forgotten.
+    The forgotten exchanges are noted: routers store no further feedback on them.
     Routers may go on writing: what they write meanwhile is not read. Raises `OSError`.
     """
     began = time.time()
     folder = _Folder(place)
     exchanges, lone, due = set[str](), set[str](), set[str]()
     concerned: list[tuple[SegmentEdit, set[str]]] = []
+    feedback, runs = folder.feedback_and_runs()
+    before = (began - _WRITTEN_WITHIN_SECONDS) * 1_000_000
+    commented = {one for segment in feedback for one in segment.commented(before)}
     # Backwards, for a served run is written first: it is not missed while segments grow.
-    for segment in reversed(list(folder.segments())):
-        found = segment.scan(subject.matches)
+    for segment in reversed(runs):
+        found = segment.scan(subject.matches, commented)
         exchanges |= found.wanted
         lone |= found.lone
         due |= found.due
         concerned.append((segment, found.wanted | found.lone | found.due))
     going = exchanges | (lone - due)
-    feedbacks, blobs = 0, set[bytes]()
+    folder.note_forgotten(exchanges)  # before they go: what is sent from now on is not stored
+    blobs = set[bytes]()
     for segment, known in concerned:
-        is_feedback = _FEEDBACK in segment.path
-        if segment.damaged or is_feedback or not known.isdisjoint(going):
-            removed = segment.without(going)
-            feedbacks += len(removed.exchanges) if is_feedback else 0
-            blobs |= removed.blobs
+        if segment.damaged or not known.isdisjoint(going):
+            blobs |= segment.without(going).blobs
+    going |= commented | folder.forgotten()
+    feedbacks = sum(len(segment.without(going).exchanges) for segment in feedback)
     return ErasedCaptures(frozenset(exchanges), feedbacks, folder.remove_blobs(blobs, began))
 
 
@@ -289,6 +313,21 @@ class _Folder:
         self._system: Any
         self._system, self._root = fsspec.core.url_to_fs(place)
         self._local = on_disk(self._system)
+
+    def feedback_and_runs(self) -> tuple[list[SegmentEdit], list[SegmentEdit]]:
+        """Return the segments of feedback, and those of runs."""
+        feedback, runs = list[SegmentEdit](), list[SegmentEdit]()
+        for segment in self.segments():
+            (feedback if _FEEDBACK in segment.path else runs).append(segment)
+        return feedback, runs
+
+    def note_forgotten(self, exchanges: Collection[str]) -> None:
+        """Store that exchanges were forgotten."""
+        add_forgotten(self._system, self._root, exchanges)
+
+    def forgotten(self) -> frozenset[str]:
+        """Return the exchanges that were forgotten, now or earlier."""
+        return read_forgotten(self._system, self._root)
 
     def segments(self) -> Iterator[SegmentEdit]:
         """Yield the segments there are, runs and feedback; a pipe or a device holds none."""

@@ -27,8 +27,8 @@ _HEADER = re.compile(r"=([^,]+)")
 _SHORTEST_SECRET = 6
 """Shorter ones would replace ordinary words, and protect nothing."""
 _WORD = re.compile(r"""[^\s"'=]+""")
-_EXCHANGE_ID = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{32}(?![0-9A-Za-z])")
-"""Stays whole even where its digits look like a phone number."""
+_EXCHANGE_ID = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{32}(?:[0-9a-f]{8})?(?![0-9A-Za-z])")
+"""Stays whole even where its digits look like a phone number; earlier versions' had 32 digits."""
 
 
 class LogRedactor:
@@ -201,7 +201,8 @@ def _secrets(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:
     for where in settings.stores.model_dump().values():
         variables.add(where.removeprefix("env:") if where.startswith("env:") else "")
     values = {environ.get(variable, "") for variable in variables}
-    values |= {one.strip() for one in environ.get(settings.pauses.key_env, "").split(",")}
+    for listed in (settings.pauses.key_env, settings.server.receipt_key_env):
+        values |= {one.strip() for one in environ.get(listed, "").split(",")}
     values |= {token for _, token in split_tokens(environ.get(settings.admin.token_env, ""))}
     values |= {password for value in values if (password := _password(value))}
     for variable in HEADERS:

@@ -56,7 +56,12 @@ from router.capture.writer import CaptureWriter
 from router.config.capabilities import default_models, powers_of
 from router.config.schema import CaptureSettings, Settings, StoreSettings
 from router.context import Observer
-from router.exchange_ids import ExchangeIds, exchange_key, new_exchange_id
+from router.exchange_ids import (
+    ExchangeIds,
+    default_receipt_key,
+    new_exchange_id,
+    read_receipt_keys,
+)
 from router.resume.pauses import Pauses
 from router.router import Router
 from router.routing.pins import Pins
@@ -136,6 +141,7 @@ async def open_services(
     entries = model_entries(first, environ)
     tools = configured_tools(first, environ)
     token = conversations_token(first.conversations, environ)
+    receipt_keys = configured_receipt_keys(first, environ)
     rules = rules_at(None, first)
     async with AsyncExitStack() as stack:
         stack.enter_context(counted_loop_time())
@@ -187,7 +193,9 @@ async def open_services(
             pins=pins,
             observers=[*observers, *_observers(first, recent, metrics)],
             flags=open_flags(settings, environ, stack),
-            exchange_ids=ExchangeIds(exchange_key(first.captures.path, key), draw),
+            exchange_ids=ExchangeIds(
+                receipt_keys or (default_receipt_key(first.captures.path, key),), draw
+            ),
             pauses=Pauses(
                 pauses, first.pauses.keep_seconds, time.time, partial(_audit_unknown, first)
             ),
@@ -325,6 +333,12 @@ def model_faults(
         if model_id not in known and key.split(".")[1] in flows
     ]
     return {"models": "; ".join(missing)} if missing else {}
+
+
+def configured_receipt_keys(settings: Settings, environ: Mapping[str, str]) -> tuple[bytes, ...]:
+    """Return the keys of receipts that are configured, if any; raises `ReceiptKeysUnusable`."""
+    variable = settings.server.receipt_key_env
+    return read_receipt_keys(environ.get(variable, ""), variable) if variable else ()
 
 
 def unsearchable(captures: CaptureSettings, environ: Mapping[str, str]) -> str:

@@ -1,10 +1,9 @@
-"""Recording exchanges: their runs as records for the captures, and who served, for feedback."""
+"""Recording exchanges: their runs, and what users thought of them, for the captures."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,10 +17,12 @@ from contract.records import (
     FeedbackRecord,
     RequestRecord,
     RunRecord,
+    Score,
     ShadowState,
 )
 from router.capture.redaction import ExchangeValues
 from router.context import Account, ExchangeContext, LedgerLine, Price, charge_of
+from router.exchange_ids import Receipt
 from router.serving.run import Run
 from router.stack import StackName
 
@@ -32,8 +33,6 @@ log = logging.getLogger(__name__)
 
 _encoder = msgspec.json.Encoder()
 
-_REMEMBERED = 4_096
-"""How many past exchanges feedback can still be joined to in the serving process: about 1 MiB."""
 _HOLD_SECONDS = 0.25
 """How long served runs wait for a shadow, to be written with it in one piece."""
 
@@ -71,7 +70,6 @@ class ExchangeRecorder:
         self.captures = captures
         self._price = price
         self._fingerprints = fingerprints
-        self._remembered: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._held: dict[str, asyncio.TimerHandle] = {}
         """Exchanges whose served runs wait for their shadow."""
         self._awaited: dict[str, ExchangeValues | None] = {}
@@ -79,9 +77,6 @@ class ExchangeRecorder:
 
     def record_served(self, context: ExchangeContext, runs: Iterable[Run]) -> bool:
         """Record the served runs; returns False, with no records, where that fails."""
-        self._remembered[context.exchange] = (context.assignment.stack, context.served)
-        if len(self._remembered) > _REMEMBERED:
-            self._remembered.popitem(last=False)
         try:
             for run in runs:
                 self.record(context, run)
@@ -192,12 +187,10 @@ class ExchangeRecorder:
                     msgspec.structs.force_setattr(record, "shadow_reason", reason)
         return bool(context.records) and self.captures.put(context.records, values) == "queued"
 
-    def feedback(self, exchange: str, score: Any, comment: str | None, at: int) -> None:
-        """Record a user's feedback, joined to the assigned stack where that is still known.
-
-        `at` is in microseconds since the epoch.
-        """
-        assigned, served = self._remembered.get(exchange, (None, None))
+    def feedback(
+        self, exchange: str, receipt: Receipt, score: Score, comment: str | None, at: int
+    ) -> None:
+        """Record a user's feedback; `at` is in microseconds since the epoch."""
         self.captures.feedback(
             FeedbackRecord(
                 v=VERSION,
@@ -205,8 +198,8 @@ class ExchangeRecorder:
                 score=score,
                 at=at,
                 comment=comment,
-                assigned=assigned,
-                served=served,
+                flow=receipt.flow,
+                assigned=receipt.assigned,
             )
         )
 

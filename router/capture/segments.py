@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import socket
 import time
 from contextlib import contextmanager, suppress
@@ -17,12 +18,17 @@ import fsspec
 import zstandard
 
 from contract.errors import CutoverError
+from effects.files import write_whole
 from router.config.schema import CaptureSettings
 from router.exchange_ids import KEY_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
+
+FORGOTTEN = "forgotten"
+"""The folder of lists of exchanges that were forgotten; quota and age do not delete them."""
+_LIST = ".ids"
 
 # Deleting goes a little beyond the cap, so that it is not done at every batch.
 _KEPT_SHARE = 0.9
@@ -81,9 +87,11 @@ class DiskQuota:
         self._used -= size
 
     def _files(self) -> list[tuple[float, int, str]]:
-        """Return time of change, size and path of every file below the root, but for the key."""
+        """Return time of change, size and path of files below the root; none of a few that stay."""
         found = []
         for folder, _, names in os.walk(self._root):
+            if Path(folder).name == FORGOTTEN:
+                continue
             for name in names:
                 if name == KEY_FILE:
                     continue
@@ -178,6 +186,10 @@ class SegmentStore:
         self._count(len(packed))
         return digest
 
+    def forgotten(self) -> frozenset[str]:
+        """Return the exchanges that were forgotten; raises `OSError`."""
+        return read_forgotten(self._system, self._root)
+
     def expire(self) -> None:
         """Delete files that are too old."""
         if self._quota is not None:
@@ -236,6 +248,26 @@ class SegmentStore:
     def _count(self, size: int) -> None:
         if self._quota is not None:
             self._quota.take(size, {str(segment.path) for segment in self._open.values()})
+
+
+def add_forgotten(system: Any, root: str, exchanges: Collection[str]) -> None:
+    """Store that exchanges were forgotten: later feedback on them is not stored."""
+    if exchanges:
+        system.makedirs(f"{root}/{FORGOTTEN}", exist_ok=True)
+        path = f"{root}/{FORGOTTEN}/{time.time_ns()}-{secrets.token_hex(4)}{_LIST}"
+        content = "".join(f"{one}\n" for one in sorted(exchanges)).encode()
+        if _APPENDING & set(system.protocol):
+            write_whole(Path(path), content)
+        else:
+            system.pipe_file(path, content)
+
+
+def read_forgotten(system: Any, root: str) -> frozenset[str]:
+    """Return the exchanges below a place of captures that were forgotten; raises `OSError`."""
+    folder = f"{root}/{FORGOTTEN}"
+    system.invalidate_cache(folder)
+    lists = [path for path in system.find(folder) if path.endswith(_LIST)]
+    return frozenset(one for path in lists for one in system.cat_file(path).decode().split())
 
 
 def compressor() -> zstandard.ZstdCompressor:

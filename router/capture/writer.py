@@ -143,9 +143,14 @@ class CaptureWriter:
         return self._put((record,), values, later=True)
 
     def feedback(self, record: FeedbackRecord) -> Put:
-        """Take a user's feedback; never sampled, there is too little of it."""
+        """Take a user's feedback; never sampled, there is too little of it.
+
+        Of an exchange that is not captured it has no comment: whose it is could not be found out.
+        """
         if not self._reserve(0):
             return "dropped"
+        if not captured(self._captures.percent, self._salt, record.exchange):
+            record = msgspec.structs.replace(record, comment=None)
         self._jobs.put(partial(self._take, partial(self._pack_feedback, record), 0))
         return "queued"
 
@@ -292,7 +297,7 @@ class CaptureWriter:
         self._taken += len(ready)
         self._taken_bytes += size
 
-    def _take(self, pack: Callable[[], Packed], size: int) -> None:
+    def _take(self, pack: Callable[[], Packed | None], size: int) -> None:
         try:
             packed = pack()
         except OSError as error:
@@ -300,7 +305,10 @@ class CaptureWriter:
         except Exception as error:  # noqa: BLE001 (unredacted, nothing may be stored or logged)
             self._batch.drop("redaction_failed", 1, error)
         else:
-            self._batch.add(packed)
+            if packed is None:
+                self._batch.settled += 1
+            else:
+                self._batch.add(packed)
         finally:
             self._taken += 1
             self._taken_bytes += size
@@ -326,7 +334,10 @@ class CaptureWriter:
                 redacted[at] = without_blobs(record, self._batch.store.blob)
         return _encoded(redacted, later=later)
 
-    def _pack_feedback(self, record: FeedbackRecord) -> Packed:
+    def _pack_feedback(self, record: FeedbackRecord) -> Packed | None:
+        """Pack a feedback; None where its exchange was forgotten."""
+        if record.exchange in self._batch.forgotten():
+            return None
         line = _encoder.encode(self._redactor.feedback(record)) + b"\n"
         return Packed(f"feedback/date={_date(record.at // _DAY_MICROSECONDS)}", [line])
 
@@ -346,6 +357,7 @@ class _Batch:
         self._due = math.inf
         self._sweep = time.monotonic() if captures.keep_days else math.inf
         self.written = self.lines = self.batches = self.bytes = 0
+        self._forgotten: frozenset[str] | None = None
         self.settled = 0
         """How many of those packed, or not, are stored or dropped."""
         self.dropped: Counter[Dropped] = Counter()
@@ -355,6 +367,12 @@ class _Batch:
         """Return the time until `tend` is due; None while it is not."""
         moment = min(self._due, self._sweep)
         return None if moment == math.inf else max(0.0, moment - time.monotonic())
+
+    def forgotten(self) -> frozenset[str]:
+        """Return the exchanges that were forgotten, read once a batch."""
+        if self._forgotten is None or not self._lines:
+            self._forgotten = self.store.forgotten()
+        return self._forgotten
 
     def add(self, packed: Packed) -> None:
         """Add lines packed together; writes when the batch is full or due."""
@@ -381,6 +399,7 @@ class _Batch:
 
     def write(self) -> None:
         """Store everything, a batch per folder."""
+        self._forgotten = None
         for folder, lines in self._lines.items():
             count = self._packed[folder]
             try:

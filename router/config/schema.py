@@ -343,6 +343,11 @@ class ServerSettings(Section):
         "then for writes that have begun, at most; 0: as long as they may take", 0.0
     )
     qa_key_env: Variable = _key("variable with the key of the x-cutover-qa header", "")
+    receipt_key_env: Variable = _key(
+        "variable with keys of the receipts in exchange ids, separated by commas: the first "
+        'signs, all verify; "": see feedback.md',
+        "",
+    )
     trusted_proxies: Annotated[tuple[Network, ...], Strict(strict=False)] = _key(
         "their x-forwarded-proto and -host go to remote stacks; see remote.md", ("127.0.0.1", "::1")
     )

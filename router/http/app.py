@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import FastAPI
@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from contract.flow import SessionStore
+from contract.records import Score
 from router.http.connection import BodyMemory
 from router.http.endpoints import FlowEndpoint, operation_routes, read_json
 from router.http.openapi import answer, body_of, flow_operations
@@ -35,7 +36,7 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True):
     """Body of `POST /feedback`."""
 
     exchange_id: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
-    score: Literal[-1, 0, 1]
+    score: Score
     comment: Annotated[str, msgspec.Meta(max_length=8_192, pattern=r"^[^\x00]*\Z")] | None = None
 
 
@@ -136,11 +137,14 @@ def _add_feedback(app: FastAPI, router: Router, memory: BodyMemory) -> None:
         "/feedback",
         status_code=202,
         response_class=Response,
-        responses={status: answer(status) for status in (400, 404, 408, 413, 422, 500, 503)},
+        responses={status: answer(status) for status in (400, 404, 408, 413, 422, 429, 500, 503)},
         openapi_extra={"requestBody": body_of(Feedback)},
     )
     async def feedback(request: Request) -> Response:
-        """Record a user's feedback on an answer."""
+        """Record a user's feedback on an answer, named by its x-cutover-exchange header.
+
+        The last one on an answer counts.
+        """
         limit = router.settings().server.max_body_bytes
         body: Feedback = await read_json(memory, request, _feedback, limit)
         router.feedback(body.exchange_id, body.score, body.comment)

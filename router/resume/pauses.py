@@ -167,31 +167,37 @@ class Pauses:
         if reply not in {"accepted", "same"}:
             raise _problem(reply)
 
-    async def resume(self, spec: FlowSpec, hitl_id: str, exchange: str, limit: int) -> ResumedPause:
-        """Claim an answered pause and load what it holds; raises `Problem`."""
+    async def resume(self, spec: FlowSpec, hitl_id: str, holder: str, limit: int) -> ResumedPause:
+        """Claim an answered pause and load what it holds; raises `Problem`.
+
+        `holder` is what no other claim is made by: the exchange has no id before it is assigned.
+        """
         try:
             found = await self._find(spec, hitl_id)
-            reply = await self.store.claim(hitl_id, exchange, LEASE_SECONDS)
+            reply = await self.store.claim(hitl_id, holder, LEASE_SECONDS)
             if reply != "claimed":
                 raise _problem(reply)
             try:
                 pause = await self.store.get(hitl_id)
             except EffectFailed:
                 with suppress(EffectFailed):
-                    await self.store.release(hitl_id, exchange)
+                    await self.store.release(hitl_id, holder)
                 raise
         except EffectFailed as failure:
             raise _unavailable(failure) from failure
         if pause is None:
             raise _problem()
-        claim = Claim(self.store, pause, exchange, found.expires_at)
+        claim = Claim(self.store, pause, holder, found.expires_at)
         try:
             resumed = ResumedPause.load(spec, claim, limit)
         except BaseException:
             await asyncio.shield(claim.release())
             raise
-        self._resumed[exchange] = resumed
         return resumed
+
+    def resumed(self, pause: ResumedPause, exchange: str) -> None:
+        """Note the exchange that goes on with a pause: `settle` ends its claim, too."""
+        self._resumed[exchange] = pause
 
     async def lock(self, resumed: ResumedPause, exchange: Exchange) -> None:
         """Lock what it goes on with, as `ResumedPause.lock`; report unknown outcomes."""
@@ -202,12 +208,6 @@ class Pauses:
         """Call `on_unknown` for each of a pause's calls whose outcome is unknown."""
         for name in names:
             await asyncio.to_thread(self.on_unknown, pause.flow, pause.hitl_id, name)
-
-    async def release(self, exchange: str) -> None:
-        """Release a pause that was not resumed after all; its client is refused."""
-        resumed = self._resumed.pop(exchange, None)
-        if resumed is not None:
-            await asyncio.shield(resumed.claim.release())
 
     async def expire_others(self, context: ExchangeContext) -> None:
         """Expire the pauses of a session that goes on with a new turn."""

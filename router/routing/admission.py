@@ -83,14 +83,21 @@ class Admission:
         """Raise `Problem` 429 or 503 where a request is shed before it is assigned."""
         self.check_slot(spec.name)
         settings = self._settings()
-        rate = settings.rate
-        if not rate.per_minute:
+        if not settings.rate.per_minute:
             return
+        wanted = USER if settings.rate.by == "user" else settings.flows[spec.name].route_key
+        self._check_rate(settings.rate, spec.route_key(body, wanted, session))
+
+    def check_feedback(self, exchange: str) -> None:
+        """Raise `Problem` 429 where one exchange gets feedback beyond the rate of requests."""
+        if (rate := self._settings().rate).per_minute:
+            self._check_rate(rate, f"feedback on {exchange}")
+
+    def _check_rate(self, rate: RateSettings, key: str) -> None:
         if self._rate is not rate and self._rate != rate:
             self._buckets = TokenBuckets(rate.per_minute / 60, rate.burst, rate.keys)
         self._rate = rate
-        wanted = USER if rate.by == "user" else settings.flows[spec.name].route_key
-        wait = self._buckets.take(spec.route_key(body, wanted, session), self._monotonic())
+        wait = self._buckets.take(key, self._monotonic())
         if wait:
             why = f"at most {rate.per_minute:g} requests a minute are accepted"
             raise self.count_shed(Problem(429, "rate_limited", why, retry_after=math.ceil(wait)))

@@ -178,6 +178,9 @@ RUNS = _histogram(
     *_RUN,
     buckets=_NODES,
 )
+FEEDBACK = _counter(
+    "feedback_total", "Feedback as it was sent, repeated ones included", "flow", "assigned", "score"
+)
 TOKENS = _counter(
     "tokens_total", "Tokens of live model calls, as providers reported them", *_MODEL, "kind"
 )

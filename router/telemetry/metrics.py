@@ -217,6 +217,9 @@ class RouterMetrics:
         self._grow(instruments.QA_IGNORED, router.counts.qa_ignored)
         self._grow(instruments.EDITS_REFUSED, sources.refused())
         self._grow(instruments.CAPTURES_WRITTEN, captures.written)
+        for feedback, count in router.feedbacks.items():
+            labels = feedback.flow, feedback.assigned, str(feedback.score)
+            self._grow(instruments.FEEDBACK, count, *labels)
         for reason, count in captures.dropped.items():
             self._grow(instruments.CAPTURES_DROPPED, count, reason)
         for flow in router.flows:

@@ -136,6 +136,23 @@ def test_whether_captures_can_be_searched_for_somebody_is_said(tmp_path: Path) -
     assert "pseudonyms:" not in doctor(tmp_path, captures='pseudonym_key_env = "PATH"')[1]
 
 
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (None, "note    receipts: [server] receipt_key_env names no key: one is stored in"),
+        ("k" * 16, "good    receipts: signed by the first of 1 in KEYS"),
+        ("short", "missing receipts: the keys of receipts in 'KEYS' cannot be used"),
+    ],
+)
+def test_which_key_signs_receipts_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str | None, words: str
+) -> None:
+    """That none is configured is no fault; one that cannot be used is."""
+    monkeypatch.setenv("KEYS", keys or "")
+    more = "" if keys is None else '[server]\nreceipt_key_env = "KEYS"'
+    assert words in doctor(tmp_path, more)[1]
+
+
 def test_the_models_whose_tokens_are_counted_exactly_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

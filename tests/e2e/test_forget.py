@@ -89,6 +89,32 @@ async def test_a_user_is_forgotten_while_the_router_serves(tmp_path: Path) -> No
         ] * 2
 
 
+async def test_feedback_is_forgotten_with_its_exchange(tmp_path: Path) -> None:
+    """What is sent on it afterwards is taken, and stored nowhere."""
+    async with deployed(tmp_path, setup(tmp_path)) as place:
+
+        async def comment(exchange: str, words: str) -> int:
+            data = {"exchange_id": exchange, "score": -1, "comment": words}
+            async with place.session.post(f"{place.url}/feedback", json=data) as response:
+                await place.services.captures.flush()
+                return response.status
+
+        ids = {}
+        for user in (ANN, "ben"):
+            answer = await place.ask({"message_id": user, "user_id": user, "content": "Hello"})
+            ids[user] = answer.headers["x-cutover-exchange"]
+            assert await comment(ids[user], f"{user} or her friend at {ANN}") == 202
+        await place.settled()
+        assert captured(tmp_path, "feedback").count(b"or her friend at <email:") == 2
+        result = await forget(place, "--user", ANN)
+        assert "captures: 1 exchanges, 1 with feedback" in result.output
+        assert await comment(ids[ANN], "once more") == 202
+        assert await comment(ids["ben"], "once more") == 202
+        left = captured(tmp_path, "feedback")
+        assert ids[ANN].encode() not in left
+        assert (left.count(ids["ben"].encode()), left.count(b"once more")) == (2, 1)
+
+
 async def test_a_chat_is_forgotten(tmp_path: Path) -> None:
     """By the id that names it, which no redaction has touched."""
     async with deployed(tmp_path, setup(tmp_path)) as place:

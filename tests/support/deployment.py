@@ -136,7 +136,7 @@ class Setup:
 
     `more` is more configuration; `PROVIDER` in it is where the simulated provider is. Without
     `chat` its stacks lack the flow of that name. `others`
-    is where memory and pauses are; `captures` is more of that section.
+    is where memory and pauses are; `captures` and `server` are more of those sections.
     """
 
     stack: StackName = "legacy"
@@ -150,6 +150,7 @@ class Setup:
     pseudonym_key_env: str = ""
     lock_ttl: float = 60.0
     captures: str = ""
+    server: str = ""
     history: str = ""
     checkpoints: str = ""
     percent: float | None = None
@@ -200,6 +201,7 @@ qa_key_env = "{QA_KEY}"
 drain_seconds = {setup.drain_seconds}
 drain_write_seconds = {setup.drain_write_seconds}
 cors_origins = {[setup.cors_origin] if setup.cors_origin else []}
+{setup.server}
 
 [captures]
 path = "{folder}/captures"

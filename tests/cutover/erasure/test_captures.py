@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -79,11 +80,57 @@ async def test_all_of_somebodys_exchanges_go_and_no_others(tmp_path: Path) -> No
 
 
 async def test_a_segment_that_held_nothing_else_is_removed(tmp_path: Path) -> None:
-    """And nothing is left beside it."""
+    """Nothing is left but that the exchange was forgotten."""
     await written(str(tmp_path), asked("2", "ann@example.org"))
     assert erase_captures(str(tmp_path), ANN).exchanges == {"2"}
     assert exchanges(tmp_path) == []
-    assert not list(files(tmp_path))
+    (forgotten,) = files(tmp_path)
+    assert (forgotten.parent.name, forgotten.read_text()) == ("forgotten", "2\n")
+
+
+def comments(folder: Path) -> list[tuple[str, str | None]]:
+    """Return the exchanges of the feedback that is left, with its comments."""
+    paths = [path for path in segments(folder) if "feedback" in path.parts]
+    lines = b"".join(content or b"" for path in paths for content in batches(path)).splitlines()
+    found = [msgspec.json.decode(line, type=FeedbackRecord) for line in lines]
+    return [(one.exchange, one.comment) for one in found]
+
+
+async def test_feedback_whose_subject_cannot_be_found_goes(tmp_path: Path) -> None:
+    """With a comment on an exchange that is nowhere; unless that may still be written."""
+    await written(str(tmp_path), asked("1", "ben"))
+    captures = CaptureSettings(path=str(tmp_path), batch=1, flush_seconds=60)
+    writer = CaptureWriter(captures, SPECS, salt="s", key=b"key")
+    now = int(time.time() * 1_000_000)
+    for exchange, at, comment in (
+        ("1", 1, "I am Ben"),
+        ("dropped", 1, "I am Ann"),
+        ("dropped, silent", 1, None),
+        ("not written yet", now, "I am Cleo"),
+    ):
+        record = FeedbackRecord(v=1, exchange=exchange, score=1, at=at, comment=comment)
+        writer.feedback(record)
+    await writer.aclose()
+    assert erase_captures(str(tmp_path), ANN).feedbacks == 1
+    assert sorted(comments(tmp_path), key=str) == [
+        ("1", "I am Ben"),
+        ("1", None),
+        ("dropped, silent", None),
+        ("not written yet", "I am Cleo"),
+    ]
+
+
+async def test_feedback_that_was_waiting_goes_when_it_is_done_again(tmp_path: Path) -> None:
+    """A router had it in memory while its exchange was forgotten."""
+    await written(str(tmp_path), asked("1", "ben"), asked("2", "ann@example.org"))
+    held = [path for path in segments(tmp_path) if "feedback" in path.parts]
+    (content,) = [path.read_bytes() for path in held]
+    assert erase_captures(str(tmp_path), ANN).feedbacks == 1
+    held[0].with_name("late.jsonl.zst").write_bytes(content)
+    assert ("2", None) in comments(tmp_path)
+    again = erase_captures(str(tmp_path), ANN)
+    assert (again.exchanges, again.feedbacks) == (frozenset(), 1)
+    assert set(comments(tmp_path)) == {("1", None)}
 
 
 async def test_segments_stay_as_old_as_they_were(tmp_path: Path) -> None:
@@ -182,7 +229,8 @@ async def test_a_store_elsewhere_gets_its_objects_anew(tmp_path: Path) -> None:
     system = fsspec.filesystem("memory")
     assert len(system.find(f"/{tmp_path.name}")) == 4
     assert erase_captures(place, ANN).exchanges == {"2"}
-    assert len(system.find(f"/{tmp_path.name}")) == 2
+    left = [path for path in system.find(f"/{tmp_path.name}") if "/forgotten/" not in path]
+    assert len(left) == 2
     system.rm(f"/{tmp_path.name}", recursive=True)
 
 

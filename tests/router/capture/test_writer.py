@@ -17,6 +17,7 @@ import fsspec
 import msgspec
 import pytest
 import zstandard
+from fsspec.implementations.local import LocalFileSystem
 
 from contract.model import (
     Chunk,
@@ -30,7 +31,7 @@ from contract.operations import MODEL_STREAM, TOOLS_LIST
 from contract.records import FeedbackRecord, RunRecord, decode_run
 from effects.tape import Tape, canonical
 from router.capture.redaction import ExchangeValues
-from router.capture.segments import CapturePlaceRefused, SegmentStore
+from router.capture.segments import CapturePlaceRefused, SegmentStore, add_forgotten
 from router.capture.writer import CaptureWriter
 from router.config import patterns
 from router.config.schema import CaptureSettings, RedactionSettings
@@ -283,12 +284,12 @@ async def test_a_second_run_is_lost_with_its_served_one(
 
 
 async def test_sampling_is_by_exchange(tmp_path: Path) -> None:
-    """A share of zero keeps nothing; feedback is kept anyway."""
+    """A share of zero keeps nothing; feedback is kept anyway, without words none could find."""
     writer = writer_to(tmp_path, percent=CaptureSettings().percent * 0)
     assert writer.put([spoken("a")]) == "not_sampled"
     assert writer.put([]) == "not_sampled"
     feedback = FeedbackRecord(
-        v=1, exchange="a", score=-1, at=BEGAN, comment="mail li.lei@example.com", served="graph"
+        v=1, exchange="a", score=-1, at=BEGAN, comment="Li Lei says", assigned="graph"
     )
     assert writer.feedback(feedback) == "queued"
     await writer.aclose()
@@ -296,8 +297,29 @@ async def test_sampling_is_by_exchange(tmp_path: Path) -> None:
     assert path.parent == tmp_path / "feedback" / "date=2026-11-18"
     (content,) = batches(path)
     stored = msgspec.json.decode(content or b"", type=FeedbackRecord)
-    assert (stored.comment or "").startswith("mail <email:")
+    assert stored == msgspec.structs.replace(feedback, comment=None)
     assert writer.counts.not_sampled == 1
+
+
+async def test_feedback_is_redacted_and_dropped_once_its_exchange_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    """Also where a list was read before another one came: it is read for each batch."""
+    writer = writer_to(tmp_path)
+    feedback = FeedbackRecord(v=1, exchange="a", score=1, at=BEGAN, comment="li.lei@example.com")
+    other = msgspec.structs.replace(feedback, exchange="b")
+    for forgotten in ((), ("a",), ("b",)):
+        add_forgotten(LocalFileSystem(), str(tmp_path), forgotten)
+        writer.feedback(feedback)
+        writer.feedback(other)
+        await writer.flush()
+    await writer.aclose()
+    (path,) = segments(tmp_path)
+    lines = b"".join(content or b"" for content in batches(path)).splitlines()
+    stored = [msgspec.json.decode(line, type=FeedbackRecord) for line in lines]
+    assert [one.exchange for one in stored] == ["a", "b", "b"]
+    assert all((one.comment or "").startswith("<email:") for one in stored)
+    assert (writer.counts.written, writer.counts.waiting, writer.counts.dropped) == (3, 0, {})
 
 
 def _json_of(run: RunRecord) -> msgspec.Raw:

@@ -62,7 +62,7 @@ async def test_feedback_is_joined_to_the_assigned_stack(place: Deployment) -> No
     body = {"exchange_id": exchange, "score": 1, "comment": "字 🍅"}
     assert await send(place, msgspec.json.encode(body)) == (202, None)
     [joined] = await kept(place)
-    assert (joined.exchange, joined.assigned, joined.served) == (exchange, "graph", "graph")
+    assert (joined.exchange, joined.flow, joined.assigned) == (exchange, "chat", "graph")
     assert (joined.score, joined.comment) == (1, "字 🍅")
 
 
@@ -70,7 +70,7 @@ async def test_feedback_on_an_exchange_nobody_served_is_refused(place: Deploymen
     """An id that was made up, or changed in one digit, is no receipt."""
     exchange = (await place.ask(HELLO)).headers["x-cutover-exchange"]
     changed = ("1" if exchange[0] == "0" else "0") + exchange[1:]
-    for forged in ("0" * 32, changed, "made-up", "字" * 32):
+    for forged in ("0" * 40, "0" * 32, changed, "made-up", "字" * 40):
         body = {"exchange_id": forged, "score": 1}
         status, problem = await send(place, msgspec.json.encode(body))
         assert (status, problem["code"]) == (404, "unknown_exchange")
@@ -78,21 +78,61 @@ async def test_feedback_on_an_exchange_nobody_served_is_refused(place: Deploymen
     assert await kept(place) == []
 
 
-@pytest.mark.parametrize("configured", [{}, {"PSEUDONYMS": "one key for all hosts"}], ids=repr)
+OLD, NEW = "the old key of all hosts", "the new key of all hosts"
+
+
+@pytest.mark.parametrize(
+    ("more", "before", "after"),
+    [
+        ("", {}, {}),
+        ("", {"PSEUDONYMS": OLD}, {"PSEUDONYMS": OLD}),
+        ('receipt_key_env = "RECEIPTS"', {"RECEIPTS": OLD}, {"RECEIPTS": f"{NEW},{OLD}"}),
+    ],
+    ids=["stored", "derived", "rotated"],
+)
 async def test_feedback_is_taken_by_any_router_with_the_key(
-    tmp_path: Path, configured: dict[str, str]
+    tmp_path: Path, more: str, before: dict[str, str], after: dict[str, str]
 ) -> None:
-    """Of a worker beside it, or started again: with these captures or with the configured key."""
-    setup = Setup(environ=configured, pseudonym_key_env="PSEUDONYMS" if configured else "")
-    async with deployed(tmp_path, setup) as first:
+    """Of a worker beside it, or started again: with these captures or with a configured key."""
+    named = "PSEUDONYMS" if "PSEUDONYMS" in before else ""
+    first_setup, second_setup = (
+        Setup(environ=keys, pseudonym_key_env=named, server=more, stack="graph")
+        for keys in (before, after)
+    )
+    async with deployed(tmp_path, first_setup) as first:
         exchange = (await first.ask(HELLO)).headers["x-cutover-exchange"]
-    other = tmp_path / "other" if configured else tmp_path
+    other = tmp_path / "other" if before else tmp_path
     other.mkdir(exist_ok=True)
-    async with deployed(other, setup) as second:
+    async with deployed(other, second_setup) as second:
         body = {"exchange_id": exchange, "score": -1}
         assert await send(second, msgspec.json.encode(body)) == (202, None)
         [found] = await kept(second)
-    assert (found.exchange, found.assigned) == (exchange, None)
+    assert (found.exchange, found.flow, found.assigned) == (exchange, "chat", "graph")
+
+
+async def test_feedback_beyond_the_rate_is_refused(tmp_path: Path) -> None:
+    """On one exchange; what is sent on another is taken, and each is counted as sent."""
+    rate = "[rate]\nper_minute = 0.001\nburst = 2\n"
+    async with deployed(tmp_path, Setup(stack="graph", more=rate)) as place:
+        first, second = [
+            (await place.ask({**HELLO, "message_id": name})).headers["x-cutover-exchange"]
+            for name in ("first", "second")
+        ]
+        answers = [
+            await send(place, msgspec.json.encode({"exchange_id": exchange, "score": score}))
+            for exchange, score in ((first, 1), (first, -1), (first, -1), (second, 1))
+        ]
+        assert [status for status, _ in answers] == [202, 202, 429, 202]
+        assert answers[2][1]["code"] == "rate_limited"
+        assert [(one.exchange, one.score) for one in await kept(place)] == [
+            (first, 1),
+            (first, -1),
+            (second, 1),
+        ]
+        assert place.services.router.feedbacks == {
+            ("chat", "graph", 1): 2,
+            ("chat", "graph", -1): 1,
+        }
 
 
 BAD_FEEDBACK = [
@@ -151,7 +191,7 @@ async def test_readiness_tells_stages_and_books(place: Deployment) -> None:
 async def test_readiness_is_told_while_captures_are_dropped(place: Deployment) -> None:
     """Who has lost records must still hear it."""
     await place.services.captures.aclose()
-    body = {"exchange_id": place.services.router.exchange_ids.new(), "score": 1}
+    body = {"exchange_id": place.services.router.exchange_ids.new("chat", "graph"), "score": 1}
     assert await send(place, msgspec.json.encode(body)) == (202, None)
     ready = await place.get("/readyz")
     assert ready["captures"]["dropped"] == {"closed": 1}
@@ -205,7 +245,7 @@ async def test_the_document_is_valid_and_lists_every_route(place: Deployment) ->
         "/api/v1/chat": stream,
         "/api/v1/sessions/{session_id}": {"204", "404", "409", "422", "500", "503"},
         "/api/v1/sessions/{session_id}/messages": {"200", "404", "409", "422", "500", "503"},
-        "/feedback": {"202", "400", "404", "408", "413", "422", "500", "503"},
+        "/feedback": {"202", "400", "404", "408", "413", "422", "429", "500", "503"},
         "/healthz": {"200"},
         "/readyz": {"200", "503"},
     }

@@ -70,7 +70,7 @@ async def test_it_breaks_after_any_frame(assigned: StackName, act: Act) -> None:
             assert made.states == {f"cancelled({'takeover' if index else 'fallback'})": 1}
             made.router.feedback(served.exchange, 1, None)
             (thought,) = made.captured.feedbacks
-            assert (thought.assigned, thought.served) == (assigned, second.stack)
+            assert (thought.exchange, thought.assigned) == (first.exchange, assigned)
 
 
 @pytest.mark.untraced

@@ -82,12 +82,15 @@ async def test_counters_grow_by_what_has_come() -> None:
     refused = [0]
     async with metered(Rules(shadow=100), refused=lambda: refused[0]) as (made, panel):
         for turn in (1, 2):
-            await made.ask(qa="nonsense")
+            served = await made.ask(qa="nonsense")
+            made.router.feedback(served.exchange, -1, None)
             panel.captures = CaptureCounts(written=10 * turn, dropped={"disk": turn})
             refused[0] = turn
             made.router.shadows.requests["chat", "graph", "completed"] += 1
             panel.metrics.copy()
             panel.metrics.copy()
+            [(flow, assigned, score)] = made.router.feedbacks
+            assert panel[i.FEEDBACK] == {(flow, assigned, str(score)): turn}
             assert panel[i.LEDGER] == {("chat", "compared", "equal"): turn}
             assert panel[i.CAPTURES_WRITTEN] == {(): 10 * turn}
             assert panel[i.CAPTURES_DROPPED] == {("disk",): turn}
