@@ -105,6 +105,7 @@ async def test_feedback_is_forgotten_with_its_exchange(tmp_path: Path) -> None:
             ids[user] = answer.headers["x-cutover-exchange"]
             assert await comment(ids[user], f"{user} or her friend at {ANN}") == 202
         await place.settled()
+        await place.services.captures.flush()
         assert captured(tmp_path, "feedback").count(b"or her friend at <email:") == 2
         result = await forget(place, "--user", ANN)
         assert "captures: 1 exchanges, 1 with feedback" in result.output

@@ -57,7 +57,7 @@ async def test_a_stream_says_who_serves_and_is_kept_by_nobody(tmp_path: Path) ->
         assert headers["x-accel-buffering"] == "no"
         assert headers["x-cutover-assigned"] == "graph"
         assert headers["x-cutover-served"] == f"graph {fingerprint}"
-        assert len(headers["x-cutover-exchange"]) == 32
+        assert len(headers["x-cutover-exchange"]) == 40
         assert "server" not in headers
 
 
