@@ -57,6 +57,9 @@ _CAUSES: Final = 3
 """Unwaived causes that are named."""
 
 Floats = NDArray[np.float64]
+SHARE: Final = "share"
+RATIO: Final = "ratio - 1"
+"""Units of how much worse a candidate is: of a share in points, else as a share of the control."""
 Kind = Literal["rate", "percentile", "mean"]
 
 
@@ -495,7 +498,7 @@ def _comparison(
         verdict="cannot_tell",
         reason="",
         bound=rules.margins[measure.name],
-        unit="share" if measure.kind == "rate" else "ratio - 1",
+        unit=SHARE if measure.kind == "rate" else RATIO,
         n=sum(figure.n for figure in figures),
         critical=critical,
         figures=figures,
@@ -505,7 +508,7 @@ def _comparison(
     fewest = min(len(side.rows) for side in sides)
     if not fewest:
         missing = " and ".join(s for s, side in zip(STACKS, sides, strict=True) if not side.rows)
-        reason = f"{measure.title}: {missing} has none"
+        reason = f"{measure.title}: no such request of {missing}"
         return _Comparison(msgspec.structs.replace(check, reason=reason))
     least = rules.requests if critical else FEWEST
     compare = {"rate": _rates, "percentile": _percentiles, "mean": _means}[measure.kind]
@@ -629,7 +632,10 @@ def _objective(measure: GateMeasure, limit: float, rows: Sequence[ExchangeOutcom
     check = Check(
         name=f"objective_{measure.name}",
         verdict="promote",
-        reason=f"{measure.title} of graph: {_plain(value, unit)}, allowed: {_plain(limit, unit)}",
+        reason=(
+            f"{measure.title} of graph: {plain_text(value, unit)}, "
+            f"allowed: {plain_text(limit, unit)}"
+        ),
         value=value,
         high=high,
         bound=limit,
@@ -669,8 +675,8 @@ def _findings(found: PairFindings, rules: GateRules) -> list[Check]:
         causes = "1 cause" if len(above) == 1 else f"{len(above):,} causes"
         named = ", ".join(list(above)[:_CAUSES])
         reason = (
-            f"{causes} of differences not waived, in up to {worst:.2%} of {found.pairs:,} pairs"
-            f"{replayed}: {named}"
+            f"{causes} of differences not waived, in up to {100 * worst:.2f} % of "
+            f"{found.pairs:,} pairs{replayed}: {named}"
         )
         check = msgspec.structs.replace(check, verdict="hold", reason=reason)
     elif found.pairs < rules.pairs:
@@ -682,7 +688,7 @@ def _findings(found: PairFindings, rules: GateRules) -> list[Check]:
         verdict="promote" if share <= rules.losses else "cannot_tell",
         reason=(
             f"{found.lost:,} of {found.due:,} pairs are missing, dropped or unreadable: "
-            f"{share:.2%}, allowed: {rules.losses:.2%}"
+            f"{100 * share:.2f} %, allowed: {100 * rules.losses:g} %"
         ),
         value=share,
         bound=rules.losses,
@@ -699,27 +705,30 @@ def _findings(found: PairFindings, rules: GateRules) -> list[Check]:
 
 def _text(measure: GateMeasure, check: Check) -> str:
     """Describe both figures and how they compare."""
-    control, candidate = (_plain(one.value, check.figure_unit) for one in check.figures)
+    control, candidate = (plain_text(one.value, check.figure_unit) for one in check.figures)
     text = f"{measure.title}: legacy {control}, graph {candidate}"
     if check.value is None:
         return text
     between = ""
     if check.low is not None and check.high is not None:
-        between = f" ({_change(check, check.low)} to {_change(check, check.high)})"
-    return f"{text}: {_change(check, check.value)}{between}, allowed: {_change(check, check.bound)}"
+        between = f" ({change_text(check, check.low)} to {change_text(check, check.high)})"
+    changed, allowed = change_text(check, check.value), change_text(check, check.bound)
+    return f"{text}: {changed}{between}, allowed: {allowed}"
 
 
-def _change(check: Check, value: float | None) -> str:
+def change_text(check: Check, value: float | None) -> str:
+    """Write how much worse a figure is than the control's, or may be."""
     if value is None:
         return "?"
-    return f"{100 * value:+.2f} points" if check.unit == "share" else f"{100 * value:+.1f} %"
+    return f"{100 * value:+.2f} points" if check.unit == SHARE else f"{100 * value:+.1f} %"
 
 
-def _plain(value: float | None, unit: str) -> str:
+def plain_text(value: float | None, unit: str) -> str:
+    """Write a figure in its unit."""
     match unit:
         case _ if value is None:
             return "none"
         case "share":
-            return f"{value:.2%}"
+            return f"{100 * value:.2f} %"
         case _:
             return f"{value:,.4g}{f' {unit}' if unit else ''}"

@@ -68,6 +68,10 @@ COMMANDS: Mapping[str, _Place] = {
         "load:load",
         "Put both stacks under the same load, turn by turn, and report them side by side.",
     ),
+    "gate": _Place(
+        "gate:gate",
+        "Decide whether graph may serve more: promote, hold, roll back, or cannot tell.",
+    ),
     "ops": _Place("ops:ops", "Let workers do something, step by step, and approve what is risky."),
     "ops audit": _Place(
         "ops_audit:audit", "Show what was requested of workers, decided and done, newest first."
