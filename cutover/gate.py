@@ -121,7 +121,8 @@ def evaluate(
         waivers=waivers_at(None) if waivers is None else waivers,
         processes=processes,
         known=known,
-        selection=selection,
+        # Why a stack failed that another one saved is no difference on equal terms: it is counted.
+        selection=Selection(since=since, fallbacks=False),
     )
     checks = [] if load is None else [*load_checks(load, flow, needs)]
     tally = comparison.tally(on_bytes)

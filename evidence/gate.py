@@ -3,7 +3,7 @@
 Rollback comes from evidence that may be looked at at any time (`evidence/sequential.py`), and only
 where the best estimate is beyond the margin, too. Promotion needs every critical interval to end
 within its margin, narrow enough that an equal candidate would be promoted. All else holds, or
-cannot tell. docs/decisions/0059 says why.
+cannot tell. docs/decisions/0058 says why.
 """
 
 from __future__ import annotations

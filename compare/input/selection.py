@@ -37,12 +37,14 @@ class SpanRefused(CutoverError):
 class Selection(msgspec.Struct, frozen=True):
     """The exchanges that began from `since` to before `until`, under one configuration.
 
-    Both are microseconds since the Unix epoch; None and "" select everything.
+    Both are microseconds since the Unix epoch; None and "" select everything. Without `fallbacks`,
+    those that two stacks served are left out.
     """
 
     since: int | None = None
     until: int | None = None
     configuration: str = ""
+    fallbacks: bool = True
 
     def holds(self, runs: Exchange) -> bool:
         """Whether an exchange is selected, by its first run."""
@@ -51,6 +53,7 @@ class Selection(msgspec.Struct, frozen=True):
             (self.since is None or began >= self.since)
             and (self.until is None or began < self.until)
             and self.configuration in {"", runs[0].config}
+            and (self.fallbacks or all(run.role != "fallback" for run in runs))
         )
 
     @property
@@ -60,6 +63,7 @@ class Selection(msgspec.Struct, frozen=True):
             "" if self.since is None else f"since {moment(self.since)}",
             "" if self.until is None else f"until {moment(self.until)}",
             f"under configuration {self.configuration}" if self.configuration else "",
+            "" if self.fallbacks else "without a fallback",
         ]
         return " ".join(filter(None, parts))
 

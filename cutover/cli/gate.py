@@ -66,7 +66,9 @@ def gate(
         int | None, typer.Option(min=1, help="Processes that compare pairs.")
     ] = None,
 ) -> None:
-    """Decide whether graph may serve more: from outcomes, shadows, load runs and replays.
+    """Decide whether graph may serve more: promote, hold, roll back, or cannot tell.
+
+    From outcomes by assigned stack, shadows, replays and load runs.
 
     Exit 0: promote, 1: hold, 2: roll back, 3: cannot tell, 4: it could not be decided at all.
     """
