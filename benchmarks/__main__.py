@@ -37,6 +37,8 @@ PAIRS_PER_REQUEST = 500
 PROMPTS = 1_000
 FUZZED = (20_000, 1_000_000)
 """Inputs a reader is given: quick, and in full."""
+ROLLOUT_DAYS = (1, 10)
+"""Simulated days with a fault, and without: quick, and in full."""
 SIMULATIONS = (100, 1_000)
 """Simulations of each statistic: quick, and in full."""
 
@@ -83,11 +85,14 @@ BENCHES: dict[str, Bench] = {
     "calibration": in_process(
         "benchmarks.parts.calibration", lambda e: (SIMULATIONS[e.rounds > QUICK.rounds],)
     ),
+    "rollout_days": in_process(
+        "benchmarks.parts.rollout_days", lambda e: (ROLLOUT_DAYS[e.rounds > QUICK.rounds],)
+    ),
     "journal": journal.measure,
     "soak": soak.measure,
     "stopped": interruption.measure_stops,
 }
-LONG = ("fuzz", "calibration", "journal", "soak", "stopped")
+LONG = ("fuzz", "calibration", "rollout_days", "journal", "soak", "stopped")
 """Run only where they are named: several minutes each, the soak an hour."""
 
 

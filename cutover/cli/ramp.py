@@ -52,7 +52,7 @@ _REASONS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class RampPlace:
     """Which flow, by which configuration and captures."""
 
     flow: str
@@ -128,7 +128,7 @@ def ramp(
     """
     logging.basicConfig(level=logging.ERROR)
     with refusals(REFUSED):
-        place = _Place(flow, config, captures, load)
+        place = RampPlace(flow, config, captures, load)
         settings = place.settings()
         given = {"steps": steps.split(",") if steps else None, "hold_seconds": hold}
         given |= {"passes": passes, "interval_seconds": interval}
@@ -161,7 +161,7 @@ def ramp(
     raise typer.Exit(status)
 
 
-def open_writer(place: _Place, settings: Settings) -> FlagWriter:
+def open_writer(place: RampPlace, settings: Settings) -> FlagWriter:
     """Return what writes the flags that routers read; raises `ProviderNotLoaded`."""
     file = FileFlags(place.config, place.flow, terminal_user("cutover ramp"))
     table = settings.ramp

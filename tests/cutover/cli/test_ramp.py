@@ -85,6 +85,16 @@ def test_everything_is_reached_and_pins_remain(tmp_path: Path) -> None:
     )
 
 
+def test_a_redis_that_is_away_ends_no_ramp(tmp_path: Path) -> None:
+    """Neither the state nor the gate is in it: only how many pins remain is not known."""
+    path = config(tmp_path, 100)
+    text = path.read_text("utf-8")
+    address = f'"sqlite:///{tmp_path}/pins.sqlite"'
+    path.write_text(text.replace(address, '"redis://127.0.0.1:1/0"'), "utf-8")
+    status, said = ramp(tmp_path, "--hold", 0.001, "--interval", 0.01)
+    assert (status, "how many conversations stay on legacy is not known" in said) == (0, True)
+
+
 def test_a_persons_change_between_two_looks_stops_it(tmp_path: Path) -> None:
     """With a status of its own, until a person begins the next ramp."""
     config(tmp_path, 25)
