@@ -21,6 +21,7 @@ from benchmarks import (
     flow_costs,
     interruption,
     journal,
+    load_generator,
     load_truth,
     shadow,
     soak,
@@ -72,6 +73,7 @@ BENCHES: dict[str, Bench] = {
     "takeover": takeover.measure,
     "remote": pass_through.measure,
     "load_truth": load_truth.measure,
+    "load_generator": load_generator.measure,
     "model_port": in_process("benchmarks.parts.model_port", lambda e: (e.requests, e.rounds // 3)),
     "compare": in_process(
         "benchmarks.parts.compare", lambda e: (e.rounds, e.requests * PAIRS_PER_REQUEST)

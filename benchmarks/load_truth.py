@@ -28,6 +28,8 @@ from loadtests.requests import Target
 from loadtests.rows import GeneratorLoad, LoadRow, read_loads, read_rows
 from loadtests.runner import load
 
+GOLDEN = 0.618_033_988_75
+
 ScriptEnd = Literal["success", "failed", "cut", "missing", "stall", "refuse", "malformed"]
 
 
@@ -42,20 +44,25 @@ class StampedScript(msgspec.Struct, frozen=True, kw_only=True):
     """An exact schedule, seconds since the request was read.
 
     `headers` until the response starts, `first` until the first text, then `sends` texts `gap`
-    apart. `end`: `cut` drops the connection after half of the texts, `missing` ends properly but
-    without the last two frames, `stall` goes silent after half of them until the client leaves,
-    `malformed` sends one event that is not JSON, `refuse` answers 409 before any frame.
+    apart: each up to `jitter` later than that, and those of the second half `silence` later. `end`:
+    `cut` drops the connection after half of the texts, `missing` ends properly but without the last
+    two frames, `stall` goes silent after half of them until the client leaves, `malformed` sends
+    one event that is not JSON, `refuse` answers 409 before any frame.
     """
 
     headers: float = 0.0
     first: float = 0.05
     gap: float = 0.02
     sends: int = 10
+    jitter: float = 0.0
+    silence: float = 0.0
     end: ScriptEnd = "success"
 
     def due(self, number: int) -> float:
         """Seconds after which text `number` (from 0) is due."""
-        return self.first + number * self.gap
+        silence = self.silence if number >= self.sends // 2 else 0.0
+        # Spread evenly, and the same in every run.
+        return self.first + number * self.gap + silence + self.jitter * (number * GOLDEN % 1)
 
     @property
     def spoken(self) -> int:

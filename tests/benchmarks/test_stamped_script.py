@@ -16,6 +16,15 @@ def test_a_script_is_read_from_words() -> None:
     assert parse_script("") == StampedScript()
 
 
+def test_texts_may_be_late_and_fall_silent() -> None:
+    """Jitter stays within its bound; the second half comes after a silence."""
+    script = parse_script("first=0 gap=0.1 sends=10 jitter=0.05 silence=2")
+    late = [script.due(number) - number * 0.1 for number in range(10)]
+    assert all(0 <= each < 0.05 for each in late[:5])
+    assert all(2 <= each < 2.05 for each in late[5:])
+    assert len(set(late)) == 10
+
+
 @pytest.mark.parametrize("text", ["hello", "end=never", "sends=many"])
 def test_what_is_no_script_is_refused(text: str) -> None:
     """A typing mistake must not become a measurement."""
