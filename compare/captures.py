@@ -50,7 +50,7 @@ from contract.equality import Chunking
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
 from contract.records import RunRecord
-from evidence.outcomes import Score, outcome_of
+from evidence.outcomes import TEXT_FRAMES, UNREAD, Score, outcome_of
 
 WORTH_SHARING = 1 << 23
 """Bytes as stored below which starting processes takes longer than the work."""
@@ -293,6 +293,13 @@ def _identity(exchange: str, runs: Iterable[tuple[str, str]]) -> int:
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)
 
 
+def _sent_whole(runs: Exchange) -> bool:
+    """Whether the client got the frames of the first run, from the first on, and no others."""
+    first = runs[0]
+    skipped = first.sent or first.skipped or len(first.frames) > TEXT_FRAMES
+    return first.role == "serving" and not skipped and all(r.role != "fallback" for r in runs)
+
+
 class _SegmentComparison:
     def __init__(
         self, question: Question, blobs: Blobs, place: str, counted: Iterable[int]
@@ -321,13 +328,17 @@ class _SegmentComparison:
         tally.exchanges += 1
         tally.seen(first.began)
         tally.own_histories += first.own_histories
-        self._outcome(exchange.runs)
         comparer = self._comparers.built_in.get(first.flow)
+        first_text: int | None = UNREAD
         if comparer is not None:
             for run in exchange.runs:
-                tally.timed(run, times_of(run.frames, comparer.reader))
+                times = times_of(run.frames, comparer.reader)
+                tally.timed(run, times)
+                if run is first and _sent_whole(exchange.runs):
+                    first_text = None if times is None else times.text
             self._check_control(exchange.runs)
-        elif first.flow not in self._comparers.declared:
+        self._outcome(exchange.runs, first_text)
+        if comparer is None and first.flow not in self._comparers.declared:
             tally.not_comparable.count(f"unknown flow {first.flow!r}")
             tally.missing += len(exchange.runs) > 1
             return
@@ -350,14 +361,13 @@ class _SegmentComparison:
         tally.untaped += is_untaped(pair)
         count_pair(tally, pair, comparer, self._restored)
 
-    def _outcome(self, runs: Exchange) -> None:
+    def _outcome(self, runs: Exchange, first_text: int | None) -> None:
         """Count what became of an exchange for its client."""
-        first = runs[0]
-        spec = self._flows.get(first.flow)
+        spec, score = self._flows.get(runs[0].flow), self._scores.get(runs[0].exchange)
         if spec is None:
             return
         # Totals do not ask for its conversation.
-        found = outcome_of(runs, spec, self._scores.get(first.exchange), conversation="")
+        found = outcome_of(runs, spec, score, first_text=first_text, conversation="")
         if found is not None:
             self.tally.outcomes.add(found)
 

@@ -10,7 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -37,7 +37,8 @@ OTHERS: Final = "other"
 MOST_GROUPS: Final = 300
 MOST_CODES: Final = 64
 """Different codes of one group, of each measure, that are told apart."""
-_UNREAD: Final = -1
+UNREAD: Final = -1
+"""The stamp of a first text that is to be looked for."""
 
 Measure = tuple[str, ...]
 """What is counted, and by which code: `("errors", "stall")`."""
@@ -208,7 +209,7 @@ def outcome_of(
     spec: FlowSpec,
     feedback: Score | None = None,
     *,
-    first_text: int | None = _UNREAD,
+    first_text: int | None = UNREAD,
     conversation: str | None = None,
 ) -> ExchangeOutcome | None:
     """Return what became of an exchange, from the records of its runs; None without a serving run.
@@ -221,8 +222,12 @@ def outcome_of(
         return None
     first, last = served[0], served[-1]
     frames, start = client_frames(served, spec), start_of(served)
-    at = [stamp - start for stamp, _ in frames]
-    if first_text == _UNREAD:
+    longest_gap = before = None
+    for at, _ in frames:
+        if before is not None and (longest_gap is None or at - before > longest_gap):
+            longest_gap = at - before
+        before = at
+    if first_text == UNREAD:
         first_text = text_stamp(frames, spec)
     error = last.error
     prompt_tokens, completion_tokens = _tokens(served)
@@ -243,10 +248,10 @@ def outcome_of(
         fallback=_fallback(served),
         lost=first.lost_us,
         client_left=last.client_left or (error is not None and error.code in CLIENT_LEFT),
-        first_frame=at[0] if at else None,
+        first_frame=frames[0][0] - start if frames else None,
         first_text=None if first_text is None else first_text - start,
-        longest_gap=max([later - earlier for earlier, later in pairwise(at)], default=None),
-        last_frame=at[-1] if at else None,
+        longest_gap=longest_gap,
+        last_frame=frames[-1][0] - start if frames else None,
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
         cost=sum(costs) if costs else None,
