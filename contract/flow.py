@@ -274,7 +274,7 @@ class FlowSpec:
 
         `session` is the name of one that begins.
         """
-        return self._key(body, SESSION) or session or None
+        return self.key(body, SESSION) or session or None
 
     def route_key(self, body: Body, wanted: str, session: str = "") -> str:
         """Value the request is routed by; the default key's where the wanted one is absent.
@@ -282,13 +282,14 @@ class FlowSpec:
         Where that is absent, too, a digest of the body: equal requests are routed alike.
         """
         default = next(iter(self.route_keys), "")
-        named = self._key(body, wanted) or self._key(body, default) or session
+        named = self.key(body, wanted) or self.key(body, default) or session
         if named:
             return named
         canonical = msgspec.json.encode(body, order="deterministic")
         return blake2b(canonical, digest_size=8).hexdigest()
 
-    def _key(self, body: Body, name: str) -> str:
+    def key(self, body: Body, name: str) -> str:
+        """Return the value of one of the route keys in a body; "" where it has none."""
         value: Any = body
         for step in self.route_keys.get(name, "").split("."):
             value = value_in(value, step)

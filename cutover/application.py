@@ -69,17 +69,21 @@ async def application(
     stacks: Mapping[StackName, Stack] | None = None,
     host: str | None = None,
     workers: WorkerGroup = SINGLE_WORKER,
+    debugged: frozenset[str] = frozenset(),
 ) -> AsyncIterator[Application]:
     """Open the services of the watched configuration (None: the defaults) and build the HTTP side.
 
     `host` overrides the configured address to listen on; `workers` share this host's stores.
+    `debugged` are ids of exchanges, messages or sessions whose steps are logged.
     """
     current = in_force(watched)
     first = current()
     host = host or first.server.host
     tokens = admin_tokens(first, environ, host)
     async with AsyncExitStack() as stack:
-        services = await stack.enter_async_context(open_services(current, environ, stacks, workers))
+        services = await stack.enter_async_context(
+            open_services(current, environ, stacks, workers, debugged)
+        )
         watchdog = Watchdog(first.limits.loop_seconds or math.inf)
         history = None
         if watched is not None:

@@ -32,6 +32,14 @@ def serve(
     workers: Annotated[
         int | None, typer.Option(min=1, max=256, help="Processes; overrides the file.")
     ] = None,
+    debug_exchange: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID",
+            help="Log each step of the exchanges with this id, or with this id of a message or "
+            "session; can be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Serve the flows; a change of cutover.toml is in force within a second."""
     handler = logging.StreamHandler()
@@ -62,6 +70,7 @@ def serve(
                 workers=workers,
                 announce=announce,
                 report=_report,
+                debugged=frozenset(debug_exchange or ()),
             )
         )
     except CutoverError as error:

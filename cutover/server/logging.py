@@ -81,7 +81,11 @@ class TextFormatter(logging.Formatter):
         """Format one record; its facts and the exchange's id end its first line."""
         facts: Mapping[str, Any] = getattr(record, FIELDS, {})
         exchange = facts.get("exchange") or EXCHANGE.get()
-        shown = "".join(f" {key}={_fact(facts[key])}" for key in facts if key != "exchange")
+        shown = "".join(
+            f" {key}={_fact(value)}"
+            for key, value in facts.items()
+            if key != "exchange" and value not in _NOTHING
+        )
         first, end, rest = super().format(record).partition("\n")
         try:
             text = self._redactor(f"{first}{shown}{end}{rest}")
@@ -94,9 +98,21 @@ class TextFormatter(logging.Formatter):
         return f"{first} exchange={exchange}{end}{rest}"
 
 
+_NOTHING: tuple[object, ...] = (None, "", [], {})
+"""Facts that a line for people leaves out."""
+
+
 def _fact(value: object) -> str:
-    """Return a value as text, in quotes where it is not one word."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
+    """Return a value as text, in quotes where it is not one word; what is several with commas."""
+    match value:
+        case str():
+            text = value
+        case list():
+            text = ",".join(map(str, value))
+        case dict():
+            text = ",".join(f"{key}:{one}" for key, one in value.items())
+        case _:
+            text = json.dumps(value, ensure_ascii=False, default=repr)
     return text if _WORD.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 

@@ -129,7 +129,10 @@ def server(app: FastAPI, router: Router, drain_seconds: float) -> Server:
 
 @dataclass(frozen=True, slots=True)
 class ServePlan:
-    """What is served, and where; `gateways` is the folder in which workers' gateways meet."""
+    """What is served, and where; `gateways` is the folder in which workers' gateways meet.
+
+    `debugged` are ids of exchanges, messages or sessions whose steps are logged.
+    """
 
     watched: SettingsWatcher | None
     settings: Settings
@@ -139,6 +142,7 @@ class ServePlan:
     announce: Callable[[socket.socket], None]
     report: Callable[[CutoverError], None]
     gateways: Path | None = None
+    debugged: frozenset[str] = frozenset()
 
 
 def run_server(plan: ServePlan) -> int:
@@ -215,7 +219,11 @@ async def _serve(
             sockets.append(neighbours.listening)
         built = await stack.enter_async_context(
             application(
-                watched, os.environ, host=plan.host, workers=WorkerGroup(plan.workers, neighbours)
+                watched,
+                os.environ,
+                host=plan.host,
+                workers=WorkerGroup(plan.workers, neighbours),
+                debugged=plan.debugged,
             )
         )
         serving = server(built.app, built.services.router, settings.server.drain_seconds)

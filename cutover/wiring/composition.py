@@ -130,10 +130,12 @@ async def open_services(
     environ: Mapping[str, str],
     stacks: Mapping[StackName, Stack] | None = None,
     workers: WorkerGroup = SINGLE_WORKER,
+    debugged: frozenset[str] = frozenset(),
 ) -> AsyncIterator[Services]:
     """Open everything a router needs, and close it in the right order.
 
     `settings` returns those in force now; stores, locks and captures are those of the first call.
+    `debugged` are ids of exchanges, messages or sessions whose steps are logged.
     """
     first = settings()
     stores = store_addresses(first, environ, workers.workers)
@@ -177,6 +179,7 @@ async def open_services(
         captures = CaptureWriter(first.captures, flows, salt=first.rollout.salt, key=key)
         stack.push_async_callback(captures.aclose)
         metrics, recent = open_metrics(models) if first.metrics.enabled else None, RecentExchanges()
+        access_log = AccessLog(captures.redactor.body_value, debugged)
         pins = Pins(await open_pins(stores.pins, stack), time.monotonic, time.time)
         stack.push_async_callback(pins.aclose)
         await stack.enter_async_context(following_pins(pins, settings))
@@ -191,7 +194,7 @@ async def open_services(
             qa_key=environ.get(first.server.qa_key_env, "").encode(),
             price=models.price,
             pins=pins,
-            observers=[*observers, *_observers(first, recent, metrics)],
+            observers=[*observers, access_log, *_observers(first, recent, metrics)],
             flags=open_flags(settings, environ, stack),
             exchange_ids=ExchangeIds(
                 receipt_keys or (default_receipt_key(first.captures.path, key),), draw
@@ -302,8 +305,6 @@ def _observers(
 ) -> list[Observer]:
     """Return the observers that are configured: each costs every exchange a little."""
     observers: list[Observer] = [metrics.exchanges] if metrics else []
-    if settings.log.format == "json":
-        observers.append(AccessLog())
     return [*observers, recent] if settings.admin.token_env else observers
 
 

@@ -130,8 +130,16 @@ class Redactor:
 
         Equal arguments are redacted equally.
         """
-        inside = below(self._paths, "tape", port, op, "args")
-        source = _Source([msgspec.Raw(msgspec.json.encode(args))], [inside])
+        return self._alone(args, below(self._paths, "tape", port, op, "args"))
+
+    def body_value(self, path: str, value: str) -> str:
+        """Return a text at a dotted path of a request's body as its captures would have it."""
+        *above, last = path.split(".")
+        found = self._alone({last: value}, below(self._paths, "request", "body", *above))
+        return str(found[last])
+
+    def _alone(self, value: Json, paths: Paths) -> Json:
+        source = _Source([msgspec.Raw(msgspec.json.encode(value))], [paths])
         dictionary = Dictionary(self._key, self._patterns)
         source.learn(dictionary, self._patterns)
         source.rewrite(dictionary)

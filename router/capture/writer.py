@@ -107,7 +107,7 @@ class CaptureWriter:
         self._specs = specs
         self._salt = salt
         redact = captures.redact
-        self._redactor = Redactor(
+        self.redactor = Redactor(
             compile_patterns(redact.patterns), redact.paths, key or secrets.token_bytes(32)
         )
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -253,7 +253,7 @@ class CaptureWriter:
         tapes.
         """
         with suppress(Exception):  # the thread meets it again, and counts it
-            redacted = self._redactor.at_once(records, *self._decoders(records), values)
+            redacted = self.redactor.at_once(records, *self._decoders(records), values)
             return None if redacted is None else _encoded(redacted, later=later)
         return None
 
@@ -328,7 +328,7 @@ class CaptureWriter:
     def _packed_without_blobs(
         self, records: Sequence[RunRecord], values: ExchangeValues | None, *, later: bool
     ) -> Packed:
-        redacted = self._redactor.exchange(records, *self._decoders(records), values)
+        redacted = self.redactor.exchange(records, *self._decoders(records), values)
         for at, record in enumerate(redacted):
             if _size(record) > LONGEST:
                 redacted[at] = without_blobs(record, self._batch.store.blob)
@@ -338,7 +338,7 @@ class CaptureWriter:
         """Pack a feedback; None where its exchange was forgotten."""
         if record.exchange in self._batch.forgotten():
             return None
-        line = _encoder.encode(self._redactor.feedback(record)) + b"\n"
+        line = _encoder.encode(self.redactor.feedback(record)) + b"\n"
         return Packed(f"feedback/date={_date(record.at // _DAY_MICROSECONDS)}", [line])
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
 
+from cutover.server.logging import log_formatter
 from cutover.wiring.stacks import load_stacks
 from router.serving.stack import LocalStack
+from router.stack import FIELDS
 from tests.support.deployment import Setup, deployed
 from tests.support.faulty_stacks import after, crash
 from tests.support.log_records import listening
@@ -50,10 +53,17 @@ async def test_before_the_first_frame_it_is_no_takeover(tmp_path: Path) -> None:
     assert (books["counts"]["fallbacks"], books["counts"]["takeovers"]) == (1, 0)
 
 
-async def test_lines_for_people_are_not_one_more_for_each_exchange(tmp_path: Path) -> None:
-    """Who reads along sees what goes wrong."""
+async def test_each_exchange_is_one_line_in_the_text_format_too(tmp_path: Path) -> None:
+    """Of which the text leaves out what is empty."""
     with listening() as lines:
         async with deployed(tmp_path) as place:
-            await place.ask(HELLO)
+            answer = await place.ask(HELLO)
             await place.settled()
-    assert lines.exchanges("exchange") == []
+    fields = lines.fields()
+    assert fields["exchange"] == answer.headers["x-cutover-exchange"]
+    assert (fields["message"], fields["outcome"]) == ("m", "completed")
+    record = logging.makeLogRecord({"name": "a", "msg": "exchange", FIELDS: fields})
+    text = log_formatter(place.services.router.settings(), {}).format(record)
+    assert " nodes_ms=initialize:" in text
+    assert " message=m " in text
+    assert " error=" not in text

@@ -9,12 +9,18 @@ import pytest
 
 from contract.flows.chat import ChatRequest
 from effects.tasks import EXCHANGE
+from router.capture.pseudonyms import digest
+from router.capture.redaction import Redactor
+from router.config.patterns import compile_patterns
+from router.exchange_ids import ExchangeIds
 from router.stack import StackName
 from router.telemetry.access_log import AccessLog
 from tests.support.faulty_stacks import after, crash
 from tests.support.log_records import listening
 from tests.support.router_world import House, Rules
 from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, both, priced
+
+SAID = "no word of this"
 
 pytestmark = pytest.mark.virtual
 
@@ -35,9 +41,13 @@ async def test_an_exchange_is_one_line_when_it_is_settled(assigned: StackName) -
     assert fields.pop("run_ms") == run.run_us / 1_000
     assert run.run_us >= sum(run.nodes.values())
     assert 0 < fields.pop("first_text_ms") < run.frames[-1][0] / 1_000
+    assert fields.pop("bytes") == sum(len(text.encode()) for _, text in run.frames)
+    assert fields.pop("tape_bytes") > 1_000
     assert fields == {
         "exchange": run.exchange,
         "flow": "chat",
+        "message": CASE.body.message_id,
+        "session": CASE.body.chat_id or None,
         "assigned": assigned,
         "served": assigned,
         "reason": "percent",
@@ -54,7 +64,44 @@ async def test_an_exchange_is_one_line_when_it_is_settled(assigned: StackName) -
         "outcome": "completed",
         "error": None,
         "frames": len(run.frames),
+        "tools": ["dice", "calc"],
+        "calls": len(run.plays),
     }
+
+
+async def test_ids_are_pseudonyms_where_captures_have_them_so() -> None:
+    """Equal ids have equal ones, the same as in captures; what is no id is not logged."""
+    redactor = Redactor(compile_patterns({}), ["request.body.message_id"], b"key")
+    with listening() as lines:
+        async with House(CASE, Rules(observers=[AccessLog(redactor.body_value)])) as made:
+            await made.ask(ChatRequest(message_id="m-1", chat_id="I live at 4 Elm", content="hi"))
+    fields = lines.fields()
+    assert fields["message"] == f"<message_id:{digest(b'key', 'm-1')}>"
+    assert fields["session"] == "other"
+
+
+@pytest.mark.parametrize("named", ["exchange", "message", "session"])
+async def test_the_steps_of_a_debugged_exchange_are_logged(named: str) -> None:
+    """Calls and frames in order, nodes, the end; of no other exchange, and no text of a user."""
+    ids = ExchangeIds(draw=iter(["2" * 32, "1" * 32, "2" * 32]).__next__)
+    known = {"exchange": ids.new("chat", "legacy"), "message": "m-2", "session": "c-2"}[named]
+    with listening() as lines:
+        rules = Rules(observers=[AccessLog(debugged=frozenset({known}))])
+        async with House(CASE, rules) as made:
+            made.router.exchange_ids = ids
+            await made.ask(CASE.body)
+            served = await made.ask(ChatRequest(message_id="m-2", chat_id="c-2", content=SAID))
+    steps = [facts for event, _, facts in lines.said if event == "step"]
+    assert {facts["exchange"] for facts in steps} == {served.exchange}
+    frames = [facts["bytes"] for facts in steps if facts["step"] == "frame"]
+    assert frames == [len(data) for data in served.wire]
+    moments = [facts["at_ms"] for facts in steps if "at_ms" in facts]
+    assert moments == sorted(moments)
+    calls = {facts["call"] for facts in steps if facts["step"] == "call"}
+    assert {"model.stream", "tools.run", "conversations.put"} <= calls
+    assert "model_call" in {facts.get("node") for facts in steps}
+    assert (steps[-1]["step"], steps[-1]["outcome"]) == ("end", "completed")
+    assert SAID not in str(steps)
 
 
 async def test_a_takeover_says_who_served_why_and_what_it_cost_the_client() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from router.telemetry import instruments as i
+from router.telemetry.access_log import AccessLog
 from tests.conftest import ROOT
 from tests.support.deployment import Deployment, Setup, deployed
 from tests.support.metrics_page import samples
@@ -122,7 +123,7 @@ async def test_without_being_wanted_there_is_no_page(tmp_path: Path) -> None:
         async with place.session.get(f"{place.url}/metrics") as response:
             assert response.status == 404
         assert place.services.metrics is None
-        assert not place.services.router.observers
+        assert [type(one) for one in place.services.router.observers] == [AccessLog]
 
 
 @pytest.mark.slow
