@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import BinaryIO
 
@@ -45,3 +46,14 @@ def write_whole(
     """Write a `whole_file` of this content."""
     with whole_file(path, mode, exclusive=exclusive) as file:
         file.write(content)
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder: one on a file of it would be lost with its replacement."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        flock(held, LOCK_EX)
+        yield
+    finally:
+        os.close(held)

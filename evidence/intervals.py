@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, ndtr, ndtri
+from scipy.special import bdtr, betaincinv, ndtr, ndtri
 
 CONFIDENCE = 0.95
 DRAWS = 2_000
@@ -102,6 +102,18 @@ def share_interval(hits: float, trials: float) -> tuple[float, float]:
     spread = z * sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     scale = 1 + z * z / trials
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def exact_share_interval(hits: int, trials: int) -> tuple[float, float]:
+    """Return the exact 95 % interval of one share, of at least one trial.
+
+    C. J. Clopper and E. S. Pearson, Biometrika 26 (1934): it never misses more often than it says,
+    also of few trials, and agrees with `evidence.tests.binomial`.
+    """
+    tail = (1 - CONFIDENCE) / 2
+    low = float(betaincinv(hits, trials - hits + 1, tail)) if hits else 0.0
+    high = float(betaincinv(hits + 1, trials - hits, 1 - tail)) if hits < trials else 1.0
+    return low, high
 
 
 def share_at_most(cases: int) -> float:

@@ -15,6 +15,7 @@ from compare.streams.dialects import flow_dialect
 from compare.streams.events import EventReader, read_stream
 from compare.streams.normal import TOOL_CALL
 from contract.calls import calls_of
+from contract.equality import EventStream
 from contract.flow import FlowSpec
 from contract.model import ToolCall
 from contract.operations import TOOLS_RUN
@@ -122,17 +123,22 @@ class AnswerReader:
 
         Of a declared flow the stream says which tools were called, and pieces of a text are one.
         """
+        stream = self.stream(run)
         if self._declared is None:
-            stream = read_stream(self._reader, run.frames)
             called = tools(call.args for call in calls_of(run, ()) if call.label == _TOOL)
             names = [event.name for event in stream.events]
         else:
-            normal = self._declared.captured(run)
-            stream = read_stream(EventReader(self._declared.wire(normal.names)), normal.frames)
             shown = (event.data for event in stream.events if event.name == TOOL_CALL)
             called = Counter(feature for data in shown for feature in _shown_features(data))
             names = [event.name for event in stream.events if not event.bare]
         return MeasuredAnswer(tokens(stream.text), called, (*names, f"({run.outcome})"))
+
+    def stream(self, run: RunRecord) -> EventStream:
+        """Read what a run sent; raises `DialectNotConfigured`."""
+        if self._declared is None:
+            return read_stream(self._reader, run.frames)
+        normal = self._declared.captured(run)
+        return read_stream(EventReader(self._declared.wire(normal.names)), normal.frames)
 
 
 def apart(one: MeasuredAnswer, other: MeasuredAnswer) -> Distances:

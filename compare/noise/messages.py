@@ -79,7 +79,7 @@ def read_noise(
     held: defaultdict[bytes, list[bytes]] = defaultdict(list)
 
     def read(places: Iterable[str], wanted: Selection = EVERYTHING) -> Iterator[Exchange]:
-        for exchange in filter(wanted.holds, _exchanges(places, left_out)):
+        for exchange in filter(wanted.holds, read_exchanges(places, left_out)):
             for pair in control_pairs(exchange):
                 checker.add(pair)
             yield exchange
@@ -108,7 +108,11 @@ def read_noise(
     return Noise(study_of(messages, left_out, margin), checker.check)
 
 
-def _exchanges(places: Iterable[str], left_out: Counter[str]) -> Iterator[Exchange]:
+def read_exchanges(places: Iterable[str], left_out: Counter[str]) -> Iterator[Exchange]:
+    """Yield the exchanges of several places, each run with the tape it names calls of.
+
+    What cannot be read is counted in `left_out`. Raises `CapturesUnreadable`.
+    """
     halves = HalfExchanges()
     for segment in (segment for place in places for segment in find_segments(place)):
         try:

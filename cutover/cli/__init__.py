@@ -54,6 +54,10 @@ COMMANDS: Mapping[str, _Place] = {
     "noise": _Place(
         "noise:noise", "Measure how far legacy is from itself, and whether graph is farther."
     ),
+    "judge": _Place(
+        "judge:judge",
+        "Ask which of two answers is better, and store what is preferred for the gate.",
+    ),
     "waive": _Place(
         "waive:waive",
         "Accept a difference until a day; reports go on showing it, and who accepted it.",

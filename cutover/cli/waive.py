@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import date, datetime
-from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +20,7 @@ from contract.errors import CutoverError, visible
 from cutover.cli.terminal import refusals
 from cutover.flows import flows_at
 from cutover.reports import WAIVERS, known_flows, this_day
-from effects.files import write_whole
+from effects.files import locked_folder, write_whole
 
 REFUSED = 2
 REPORT = Path("report/report.json")
@@ -138,7 +134,7 @@ def add_waiver(file: Path, finding: str, waiver: Waiver, today: date, *, replace
     if waiver.until < today:
         raise WaiverPast(waiver.until, today)
     place = file.resolve()
-    with _locked(place.parent):
+    with locked_folder(place.parent):
         before = read_text(file) if file.exists() else ""
         after = with_waiver(before, str(file), finding, waiver, replace=replace)
         write_whole(place, after.encode())
@@ -150,19 +146,8 @@ def migrate_waivers(file: Path, report: Report) -> Migration:
     Raises `DeclarationRefused`, `OSError`.
     """
     place = file.resolve()
-    with _locked(place.parent):
+    with locked_folder(place.parent):
         before = read_text(file)
         found = migrated(waivers_of(before, str(file)), report)
         write_whole(place, with_ids(before, str(file), found.carried, found.waivers).encode())
     return found
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold a lock on the folder: one on the file would be lost with its replacement."""
-    held = os.open(folder, os.O_RDONLY)
-    try:
-        flock(held, LOCK_EX)
-        yield
-    finally:
-        os.close(held)
