@@ -8,6 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -15,7 +16,8 @@ from tempfile import TemporaryDirectory
 from benchmarks.harness import Effort
 from benchmarks.load_truth import Stamps, fetch_stamps, write_scripts
 from benchmarks.rows import BenchRow, at_least, at_most, reported
-from evidence.intervals import percentile, percentiles
+from evidence.intervals import percentile
+from evidence.tests import paired_mean
 from loadtests.metrics import METRICS
 from loadtests.plan import LoadPlan, PlannedRun
 from loadtests.processes import ServerProcess, server_process
@@ -194,16 +196,20 @@ async def many(seconds: float, rounds: int) -> list[BenchRow]:
 
 
 def _apart(ones: Sequence[Observed], twos: Sequence[Observed]) -> int:
-    """Count percentiles of TTFT whose intervals do not meet, by one and by two workers."""
-    one, two = (
-        percentiles([value for run in runs for value in METRICS["ttft"].sample(run.rows)], SHARES)
-        for runs in (ones, twos)
-    )
-    inf = float("inf")
-    return sum(
-        (a.low or 0.0) > (b.high or inf) or (b.low or 0.0) > (a.high or inf)
-        for a, b in zip(one, two, strict=True)
-    )
+    """Count percentiles of TTFT whose ratio over the pairs of runs has an interval without 1.
+
+    Runs are compared, not requests: those of one run share what else the machine did.
+    """
+    apart = 0
+    for share in SHARES:
+        one, two = ([_ttft(run, share) for run in runs] for runs in (ones, twos))
+        found = paired_mean(one, two)
+        apart += not (found.low or 0.0) <= 1.0 <= (found.high or inf)
+    return apart
+
+
+def _ttft(run: Observed, share: float) -> float:
+    return percentile(sorted(METRICS["ttft"].sample(run.rows)), share)
 
 
 async def measure(effort: Effort) -> list[BenchRow]:
