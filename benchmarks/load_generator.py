@@ -19,7 +19,7 @@ from benchmarks.rows import BenchRow, at_least, at_most, reported
 from evidence.intervals import percentile
 from evidence.tests import paired_mean
 from loadtests.metrics import METRICS
-from loadtests.plan import LoadPlan, PlannedRun
+from loadtests.plan import LoadPlan, PlannedRun, Spacing
 from loadtests.processes import ServerProcess, server_process
 from loadtests.report import FinishedRun, RunSummary, summarise_run
 from loadtests.requests import Target
@@ -105,17 +105,18 @@ async def observe(
     rate: float,
     seconds: float,
     *,
+    arrivals: Spacing = "constant",
     workers: int = 1,
     meanwhile: Callable[[ServerProcess], Awaitable[None]] = _nothing,
 ) -> Observed:
-    """Load a stamped target on a constant schedule; something may be done to it meanwhile."""
+    """Load a stamped target on one schedule; something may be done to the target meanwhile."""
     with TemporaryDirectory() as name, server_process("benchmarks.load_truth") as server:
         folder = Path(name)
         plan = LoadPlan(
             targets=(Target(stack="stamped", url=server.url),),
             messages=write_scripts(folder / "messages.jsonl", [script]),
             engine="open",
-            arrivals="constant",
+            arrivals=arrivals,
             rate=rate,
             seconds=seconds,
             workers=workers,
@@ -177,8 +178,10 @@ async def overload() -> list[BenchRow]:
 async def many(seconds: float, rounds: int) -> list[BenchRow]:
     """Hold 300 streams open with one generator, then with one and two in turn."""
     rate = STREAMS / MANY_SECONDS
+    # Streams that began evenly would all have their events at the same few moments.
     seen = [
-        await observe(MANY, rate, seconds, workers=workers) for workers in (1, 2, 2, 1) * rounds
+        await observe(MANY, rate, seconds, arrivals="poisson", workers=workers)
+        for workers in (1, 2, 2, 1) * rounds
     ]
     ones, twos = ([run for run in seen if len(run.generators) == n] for n in (1, 2))
     how = f"{STREAMS} streams of {PER_SECOND} events/s for {seconds:g} s, {2 * rounds} runs each"
