@@ -6,6 +6,8 @@ Locust patches its process, and an open loop must not share one with what it mea
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import Awaitable, Callable, Sequence
@@ -221,7 +223,9 @@ async def _break_off(process: Process) -> None:
         pass
     finally:
         if process.returncode is None:
-            process.kill()
+            # Its workers, too: they are of its group.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
 
