@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from contract.errors import CutoverError
 from cutover.flows import settings_at
 from cutover.wiring.addresses import SINGLE_WORKER, WorkerGroup
 from cutover.wiring.composition import Services, model_faults, open_services
+from cutover.wiring.gate_verdicts import gate_verdicts
 from cutover.wiring.history import HistoryWriter, follow_history
 from cutover.wiring.models import model_entries, rescue_policy
 from effects.memory.search import LongTermMemory
@@ -106,6 +108,7 @@ async def application(
                 lambda: watched.refused if watched is not None else 0,
                 services.model,
                 memory if isinstance(memory, LongTermMemory) else None,
+                lambda: gate_verdicts(Path(current().ramp.state), current().flows, time.time()),
             )
             page = await stack.enter_async_context(services.metrics.running(sources))
         write = None if page is None else page.page

@@ -95,6 +95,8 @@ class MetricSources:
     refused: Callable[[], int] = lambda: 0
     model: RescuingModel | None = None
     memory: CountingMemory | None = None
+    verdicts: Callable[[], Mapping[str, str]] = dict
+    """What the gate said last, by flow."""
 
 
 def _counter(name: str, description: str, *labels: str) -> Instrument:
@@ -287,6 +289,25 @@ BYTES_LEFT = _gauge(
 LOOP_LAG = _gauge(
     "event_loop_lag_seconds",
     "The longest delay of the event loop in the last fifteen seconds",
+    across="livemax",
+)
+WORKERS = _gauge("workers", "Worker processes that are alive")
+CPU = _counter("cpu_seconds_total", "Processor time of all workers, user and system")
+MEMORY = _gauge("resident_memory_bytes", "Resident memory of all workers")
+MEMORY_LIMIT = _gauge(
+    "memory_limit_bytes", "Memory of the machine, or the control group's limit", across="livemin"
+)
+DESCRIPTORS = _gauge(
+    "open_descriptors", "Open descriptors of the worker that has most", across="livemax"
+)
+DESCRIPTOR_LIMIT = _gauge(
+    "descriptor_limit", "How many descriptors a worker may open", across="livemin"
+)
+GATE_VERDICT = _gauge(
+    "gate_verdict",
+    "1 for what the gate said at the last look of `cutover ramp` on this host, for an hour",
+    "flow",
+    "verdict",
     across="livemax",
 )
 

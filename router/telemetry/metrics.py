@@ -30,6 +30,7 @@ from prometheus_client.registry import Collector
 from evidence.outcomes import counts_of, outcome_of, start_of
 from router.telemetry import instruments
 from router.telemetry.instruments import INSTRUMENTS, OTHER, CodeLabels, Instrument, MetricSources
+from router.telemetry.process import memory_limit, process_usage
 
 if TYPE_CHECKING:
     from contract.records import RunRecord
@@ -179,8 +180,10 @@ class RouterMetrics:
         self._values = values
         self._sources = sources
         self._folder = folder
-        self._totals: dict[tuple[str, ...], int] = {}
+        self._totals: dict[tuple[str, ...], float] = {}
+        self._verdicts: set[tuple[str, str]] = set()
         self._faulty: set[str] = set()
+        self._memory_limit = memory_limit()
 
     @asynccontextmanager
     async def running(
@@ -237,10 +240,26 @@ class RouterMetrics:
         for flow, stack, state in router.admission.breakers.states():
             put(instruments.BREAKER, _STATES[state], flow, stack)
         self._copy_providers()
+        self._copy_process()
+        said = set(sources.verdicts().items())
+        self._verdicts |= said
+        for verdict in self._verdicts:
+            put(instruments.GATE_VERDICT, verdict in said, *verdict)
         faults = set(sources.faults())
         self._faulty |= faults
         for part in self._faulty:
             put(instruments.FAULTS, part in faults, part)
+
+    def _copy_process(self) -> None:
+        put = self._values.put
+        put(instruments.WORKERS, 1)
+        with suppress(OSError):  # not Linux
+            used = process_usage()
+            self._grow(instruments.CPU, used.cpu_seconds)
+            put(instruments.MEMORY, used.memory_bytes)
+            put(instruments.DESCRIPTORS, used.descriptors)
+            put(instruments.DESCRIPTOR_LIMIT, used.descriptor_limit)
+            put(instruments.MEMORY_LIMIT, self._memory_limit)
 
     def _copy_providers(self) -> None:
         model, memory = self._sources.model, self._sources.memory
@@ -259,7 +278,7 @@ class RouterMetrics:
             for code, count in memory.failures.items():
                 self._grow(instruments.EMBEDDING_FAILURES, count, code)
 
-    def _grow(self, instrument: Instrument, total: int, *labels: str) -> None:
+    def _grow(self, instrument: Instrument, total: float, *labels: str) -> None:
         key = (instrument.name, *labels)
         grown = total - self._totals.get(key, 0)
         if grown or key not in self._totals:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
@@ -207,3 +208,27 @@ async def test_a_late_loop_is_seen_and_remembered_for_a_while() -> None:
         assert panel[i.LOOP_LAG] == {(): pytest.approx(3)}
         await asyncio.sleep(BEAT_SECONDS * BEATS_REMEMBERED)
         assert panel[i.LOOP_LAG] == {(): pytest.approx(0, abs=1e-6)}
+
+
+async def test_the_verdict_of_the_gate_is_one_until_another_comes() -> None:
+    """Of a flow's verdicts at most one is 1."""
+    verdicts = {"chat": "rollback"}
+    async with metered(verdicts=lambda: verdicts) as (_, panel):
+        panel.metrics.copy()
+        verdicts["chat"] = "hold"
+        panel.metrics.copy()
+        assert panel[i.GATE_VERDICT] == {("chat", "rollback"): 0, ("chat", "hold"): 1}
+
+
+async def test_what_the_process_uses_is_shown_beside_its_limits() -> None:
+    """One worker; an open file is one more descriptor."""
+    async with metered() as (_, panel):
+        panel.metrics.copy()
+        before = panel[i.DESCRIPTORS][()]
+        with TemporaryFile():
+            panel.metrics.copy()
+            assert panel[i.DESCRIPTORS] == {(): before + 1}
+        assert panel[i.DESCRIPTORS][()] < panel[i.DESCRIPTOR_LIMIT][()]
+        assert 0 < panel[i.MEMORY][()] < panel[i.MEMORY_LIMIT][()]
+        assert panel[i.CPU][()] > 0
+        assert panel[i.WORKERS] == {(): 1}
