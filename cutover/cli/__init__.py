@@ -88,6 +88,9 @@ COMMANDS: Mapping[str, _Place] = {
         "ramp:ramp",
         "Raise a flow's percentage step by step while the gate says promote, or roll back.",
     ),
+    "retire": _Place(
+        "retire:retire", "Show what is left to do before legacy is removed, and the last step."
+    ),
     "pins": _Place("pins:pins", "Show which stacks conversations are pinned to, and release them."),
     "graph": _Place(
         "graph:graph",
