@@ -29,6 +29,7 @@ from contract.operations import LOCK_ACQUIRE, OPERATIONS
 from contract.records import PlayRecord, Role
 from contract.wire import NO_JSON
 from cutover.flows import flows_of, rules_at
+from cutover.judge.judgements import QUALITY_FILE, read_judged_beside
 from cutover.reports import CaptureComparison, report_on, waivers_at
 from cutover.selftest.trials import self_test
 from evidence.decision import Check, Decision, LastingWrites, Verdict
@@ -42,6 +43,7 @@ from evidence.gate import (
     decision_of,
 )
 from evidence.outcomes import ExchangeOutcome
+from evidence.preferences import quality_check
 from loadtests.requests import FlowUnknown
 from router.config.schema import FlowSettings, GateSettings, Settings
 
@@ -129,6 +131,7 @@ def evaluate(
     found = read_outcomes(captures, known, selection)
     outcomes = [one for one in found if not isinstance(one, Damage)]
     checks += [*_noise_checks(captures, known, selection, tally, settings)]
+    checks += [*_quality_checks(captures, flow, since, needs)]
     if needs.selftest:
         checks.append(_self_test())
     evidence = GateEvidence(
@@ -290,6 +293,18 @@ def _noise_checks(
         n=study.messages,
         rows="report.html",
     )
+
+
+def _quality_checks(
+    captures: str, flow: str, since: int | None, needs: GateSettings
+) -> Iterator[Check]:
+    """Ask which answers people or a judge model prefer, where that was asked or is critical."""
+    judged = (one for one in read_judged_beside(captures) if since is None or one.began >= since)
+    critical = "quality" in needs.critical
+    rows = f"{captures.rstrip('/')}/{QUALITY_FILE}"
+    check = quality_check(judged, flow, needs.quality, critical=critical, rows=rows)
+    if check is not None:
+        yield check
 
 
 @cache

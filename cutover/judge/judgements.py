@@ -21,7 +21,7 @@ from evidence.preferences import (
     tally,
 )
 
-FILE: Final = "quality.json"
+QUALITY_FILE: Final = "quality.json"
 VERSION: Final = 1
 
 
@@ -89,7 +89,7 @@ def default_file(captures: str) -> Path:
     folder = Path(captures)
     if not folder.is_dir():
         raise NoLocalFolder(captures)
-    return folder / FILE
+    return folder / QUALITY_FILE
 
 
 def read_judged(path: Path) -> tuple[JudgedPair, ...]:
@@ -102,7 +102,7 @@ def read_judged_beside(captures: str) -> tuple[JudgedPair, ...]:
 
     Raises `JudgementsUnreadable`.
     """
-    place = f"{captures.rstrip('/')}/{FILE}"
+    place = f"{captures.rstrip('/')}/{QUALITY_FILE}"
     try:
         with fsspec.open(place, "rb") as file:
             content = file.read()

@@ -238,12 +238,17 @@ class GateSettings(Section):
     requests: Positive = _key("fewest of each stack for a critical check", 500)
     pairs: Limit = _key("fewest pairs of runs compared, where shadows run", 100)
     losses: Ratio = _key("share of those pairs that may be missing, dropped or unreadable", 0.05)
-    critical: Annotated[tuple[GateMeasureName, ...], Strict(strict=False)] = _key(
-        "margins that must be shown to hold; these alone roll back",
-        ("failures", "ttft_p95", "e2e_p95"),
+    critical: Annotated[tuple[GateMeasureName | Literal["quality"], ...], Strict(strict=False)] = (
+        _key(
+            "margins that must be shown to hold; these alone roll back",
+            ("failures", "ttft_p95", "e2e_p95"),
+        )
     )
     objectives: dict[GateMeasureName, Margin] = _key(
         "limits of graph's own figures by the names of margins: shares, seconds, tokens, money", {}
+    )
+    quality: Ratio = _key(
+        "how far below one half graph's share of judged preferences may be; see judge.md", 0.05
     )
     selftest: bool = _key("test the comparison itself first, some 3 s", default=True)
     margins: GateMargins = GateMargins()

@@ -1,0 +1,77 @@
+"""Judged answers in the gate: they hold a promotion, and are asked for only where critical."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contract.flows import SPECS
+from cutover.gate import decide
+from cutover.judge.judgements import JudgementsUnreadable, add_judged, default_file
+from evidence.decision import Check
+from evidence.preferences import JudgedPair, Preferred
+from router.config.loader import parse_settings
+from tests.support.answer_pairs import answered, captured
+from tests.support.capture_files import BEGAN
+
+
+def judged(folder: Path, control: int, candidate: int) -> None:
+    """Store so many preferences beside captures."""
+    liked: dict[Preferred, int] = {"control": control, "candidate": candidate}
+    add_judged(
+        default_file(str(folder)),
+        [
+            JudgedPair(
+                exchange=f"{side} {k}", flow="chat", began=BEGAN, judge="person", preferred=side
+            )
+            for side, count in liked.items()
+            for k in range(count)
+        ],
+    )
+
+
+def quality(folder: Path, gate: str = "", since: int | None = None) -> list[Check]:
+    """Return what the gate says of judged answers."""
+    settings = parse_settings(f"[gate]\nselftest = false\n{gate}", "cutover.toml", SPECS)
+    decision = decide(folder, settings, "chat", to=25, since=since)
+    return [one for one in decision.checks if one.name == "quality"]
+
+
+@pytest.fixture
+def captures(tmp_path: Path) -> Path:
+    """Capture one pair."""
+    return captured(tmp_path / "captures", [answered("e", "old", "new")])
+
+
+def test_answers_that_are_liked_less_hold(captures: Path) -> None:
+    """With the figure, its interval, and where the judgements are."""
+    judged(captures, 40, 10)
+    [check] = quality(captures)
+    assert (check.verdict, check.n, check.value, check.critical) == ("hold", 50, 0.2, False)
+    assert "people preferred graph in 10 of 50 pairs" in check.reason
+    assert check.rows == f"{captures}/quality.json"
+
+
+def test_the_margin_is_configured(captures: Path) -> None:
+    """A share within it is no reason to hold."""
+    judged(captures, 34, 16)
+    assert [one.verdict for one in quality(captures)] == ["hold"]
+    assert [one.verdict for one in quality(captures, "quality = 0.25")] == ["promote"]
+
+
+def test_unjudged_answers_are_a_check_only_where_that_is_critical(captures: Path) -> None:
+    """Then it cannot tell; judgements from before `since` are none."""
+    critical = 'critical = ["quality"]'
+    assert quality(captures) == []
+    assert [one.verdict for one in quality(captures, critical)] == ["cannot_tell"]
+    judged(captures, 10, 40)
+    assert [one.verdict for one in quality(captures, critical)] == ["promote"]
+    assert quality(captures, since=BEGAN + 1) == []
+
+
+def test_a_file_that_is_none_is_an_error(captures: Path) -> None:
+    """It is not taken for an absent one."""
+    (captures / "quality.json").write_text("{")
+    with pytest.raises(JudgementsUnreadable):
+        quality(captures)
