@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 
 import msgspec
 import pytest
 import typer
+from aiohttp import ClientError, ClientSession
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -18,8 +21,9 @@ from loadtests.plan import Engine, LoadPlan, PlannedRun
 from loadtests.report import LoadReport
 from loadtests.requests import MessageFileRefused, Target
 from loadtests.rows import read_rows
-from loadtests.runner import GeneratorFailed, LoadProgress, load, run_load
+from loadtests.runner import LOCUSTFILE, GeneratorFailed, LoadProgress, load, run_load
 from tests.support.patience import PATIENCE_S
+from tests.support.ports import own_port
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
@@ -99,6 +103,38 @@ async def check_written(report: LoadReport, out: Path, stamped: str) -> None:
     assert len({row.message_id for row in rows}) == len(rows)
     assert msgspec.json.decode((out / "load.json").read_bytes(), type=LoadReport) == report
     assert (out / "load.html").stat().st_size > 5_000
+
+
+async def test_locust_runs_by_hand_with_workers(
+    stamped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its web UI starts a test; once the command is interrupted, what was measured is reported."""
+    monkeypatch.setattr("loadtests.runner.LOCUSTFILE", LOCUSTFILE)
+    form = {"user_count": "2", "spawn_rate": "2", "host": stamped}
+    enough = started = False
+    with own_port() as port:
+        by_hand = msgspec.structs.replace(
+            plan(stamped, tmp_path, "locust"),
+            targets=(Target(stack="graph", url=stamped),),
+            workers=2,
+            ui=port,
+        )
+        out = tmp_path / "out"
+        running = asyncio.create_task(run_load(by_hand, out, broken_off=lambda: enough))
+        async with ClientSession(f"http://127.0.0.1:{port}") as session:
+            while not running.done() and not enough:
+                with suppress(ClientError):
+                    async with session.get("/stats/requests") as answer:
+                        stats = await answer.json()
+                    if stats["state"] == "ready" and not started:
+                        started = True
+                        await session.post("/swarm", data=form)
+                    enough = stats["state"] == "running" and stats["total_rps"] > 0
+                await asyncio.sleep(0.1)
+        report = await running
+    (graph,) = report.stacks
+    assert graph.requests > 0
+    assert (report.broken_off, report.workers, report.paired) == (False, 2, ())
 
 
 async def test_locusts_own_table_counts_cut_streams_as_failures(
