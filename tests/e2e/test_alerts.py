@@ -1,0 +1,153 @@
+"""Faults that are really made raise their alerts, in Prometheus' engine over scraped samples.
+
+A minute passes between two scrapes by the stamps the samples get, not on the clock.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from contract.flow import Event, Request
+from contract.ports import Effects
+from cutover.wiring.stacks import load_stacks
+from router.serving.stack import LocalStack
+from tests.conftest import ROOT
+from tests.support.deployment import Deployment, Setup, deployed, first_turn
+from tests.support.faulty_stacks import after, crash
+from tests.support.promtool import promtool
+
+pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+
+METRICS = "[metrics]\nenabled = true\n"
+BROKEN = (
+    METRICS
+    + '[rescue]\nfirst_wait_seconds = 0.001\n[models.broken]\nprovider = "simulated"\n'
+    + 'model = "sim-chat?ending=http_error&status=500"\n'
+)
+QUIET, FAULTY = 3, 9
+"""Minutes before the fault, and with it."""
+
+
+class Scrapes:
+    """What was scraped of a router, by series; `up` as Prometheus would have it."""
+
+    def __init__(self) -> None:
+        self.minute = 0
+        self.series: dict[str, dict[int, float]] = {}
+
+    async def take(self, place: Deployment) -> None:
+        """Scrape once, a minute after the last."""
+        async with place.session.get(f"{place.url}/metrics") as response:
+            page = await response.text()
+        for family in text_string_to_metric_families(page):
+            for sample in family.samples:
+                labels = {**sample.labels, "job": "cutover", "instance": "a"}
+                shown = ",".join(f"{key}={json.dumps(one)}" for key, one in labels.items())
+                self._add(f"{sample.name}{{{shown}}}", sample.value)
+        self.missed(1)
+
+    def missed(self, up: int = 0) -> None:
+        """Note whether a scrape was answered."""
+        self._add('up{job="cutover",instance="a"}', up)
+        self.minute += 1
+
+    def _add(self, series: str, value: float) -> None:
+        self.series.setdefault(series, {})[self.minute] = value
+
+    def firing(self, folder: Path, minute: int) -> set[str]:
+        """Return the alerts that fire at a minute, as Prometheus evaluates the rules."""
+        known = (ROOT / "deploy" / "alerts.yml").read_text("utf-8")
+        test = {
+            "interval": "1m",
+            "input_series": [
+                {
+                    "series": name,
+                    "values": " ".join(str(values.get(at, "_")) for at in range(self.minute)),
+                }
+                for name, values in self.series.items()
+            ],
+            "alert_rule_test": [
+                {"alertname": name, "eval_time": f"{minute}m", "exp_alerts": []}
+                for name in re.findall(r"- alert: (\w+)", known)
+            ],
+        }
+        (folder / "alerts.yml").write_text(known, "utf-8")
+        whole = {"rule_files": ["alerts.yml"], "evaluation_interval": "1m", "tests": [test]}
+        (folder / "scraped.yml").write_text(json.dumps(whole), "utf-8")
+        ran = promtool("test", "rules", "scraped.yml", folder=folder)
+        fired = set(re.findall(r"alertname=\"(\w+)\"", ran.stdout + ran.stderr))
+        assert bool(fired) == bool(ran.returncode), ran.stdout + ran.stderr
+        return fired
+
+
+async def watched(
+    place: Deployment, turn: Callable[[str], Awaitable[object]], fault: Callable[[], None]
+) -> Scrapes:
+    """Scrape a router before and while it has a fault; a few requests a minute come."""
+    scrapes = Scrapes()
+    for minute in range(QUIET + FAULTY):
+        if minute == QUIET:
+            fault()
+        for each in range(12):
+            await turn(f"{minute}-{each}")
+        await place.settled()
+        await place.services.captures.flush()
+        await scrapes.take(place)
+    return scrapes
+
+
+async def test_a_failing_provider_a_lost_disk_and_a_bad_edit_are_alerted(tmp_path: Path) -> None:
+    """And the gate's verdict, and a router that is down; a sound router alerts of nothing."""
+    setup = Setup(more=BROKEN + f'[ramp]\nstate = "{tmp_path}/ramp"\n')
+    async with deployed(tmp_path, setup) as place:
+        model = ["gpt-4.1"]
+
+        def fault() -> None:
+            model[0] = "broken"
+            shutil.rmtree(tmp_path / "captures")
+            (tmp_path / "captures").write_text("no folder")
+            place.edit("nonsense")
+            (tmp_path / "ramp").mkdir()
+            look = {"at": 9e9, "verdict": "rollback"}
+            (tmp_path / "ramp" / "chat.json").write_text(json.dumps({"look": look}))
+
+        scrapes = await watched(place, lambda name: place.ask(first_turn(name, model[0])), fault)
+    for _ in range(3):
+        scrapes.missed()
+    assert scrapes.firing(tmp_path, QUIET - 1) == set()
+    assert scrapes.firing(tmp_path, QUIET + FAULTY - 1) == {
+        "CutoverErrorsHigh",
+        "CutoverProviderBreakerOpen",  # which keeps the requests to it too few for a share
+        "CutoverCapturesFailing",
+        "CutoverConfigurationRefused",
+        "CutoverGateRollback",
+    }
+    assert "CutoverDown" in scrapes.firing(tmp_path, QUIET + FAULTY + 2)
+
+
+async def test_a_crashing_stack_is_alerted(tmp_path: Path) -> None:
+    """Its breaker opens, and the other stack serves what was assigned to it."""
+    stacks = load_stacks()
+    sound = stacks["graph"].flows["chat"]
+    broken: list[bool] = []
+    crashing = after(sound, 0, crash)
+
+    def flow(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
+        return (crashing if broken else sound)(request, effects)
+
+    stacks["graph"] = LocalStack("graph", {"chat": flow}, "g1")
+    async with deployed(tmp_path, Setup(stack="graph", stacks=stacks, more=METRICS)) as place:
+        scrapes = await watched(
+            place, lambda name: place.ask(first_turn(name)), lambda: broken.append(True)
+        )
+    assert scrapes.firing(tmp_path, QUIET - 1) == set()
+    found = scrapes.firing(tmp_path, QUIET + FAULTY - 1)
+    assert {"CutoverFallbacksHigh", "CutoverBreakerOpen"} <= found
