@@ -49,8 +49,8 @@ from compare.tally import Tally, count_pair
 from contract.equality import Chunking
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
-from contract.records import RunRecord
-from evidence.outcomes import TEXT_FRAMES, UNREAD, Score, outcome_of
+from contract.records import RunRecord, Score
+from evidence.outcomes import TEXT_FRAMES, UNREAD, outcome_of
 
 WORTH_SHARING = 1 << 23
 """Bytes as stored below which starting processes takes longer than the work."""

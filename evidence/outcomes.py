@@ -17,11 +17,9 @@ import msgspec
 
 from contract.flow import FlowSpec
 from contract.operations import MODEL_STREAM, TOOLS_RUN
-from contract.records import EntryRecord, Outcome, RunRecord
+from contract.records import EntryRecord, Outcome, RunRecord, Score
 from contract.wire import NO_JSON, WireReader
 
-Score = Literal[-1, 0, 1]
-"""What a user thought of an exchange: bad, neither, good."""
 Fallback = Literal["", "breaker", "fallback", "takeover"]
 Frames = Sequence[tuple[int, str]]
 """Frames and when each was produced, in microseconds since the exchange began."""

@@ -12,8 +12,8 @@ from compare.input.damage import ILLEGIBLE, CapturesUnreadable, Damage
 from compare.input.segments import CapturedLine, CaptureSegment, find_segments, read_lines
 from compare.input.selection import EVERYTHING, Selection
 from contract.flow import FlowSpec
-from contract.records import FeedbackRecord, RunRecord, decode_run
-from evidence.outcomes import ExchangeOutcome, Score, outcome_of
+from contract.records import FeedbackRecord, RunRecord, Score, decode_run
+from evidence.outcomes import ExchangeOutcome, outcome_of
 
 _OTHERS: Final = frozenset({"shadow", "replay"})
 """Roles of runs that no client was served by."""

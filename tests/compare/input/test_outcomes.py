@@ -10,8 +10,8 @@ from compare.input.damage import Damage
 from compare.input.outcomes import read_outcomes
 from compare.input.selection import EVERYTHING, Selection
 from contract.flows.chat import CHAT
-from contract.records import VERSION, FeedbackRecord, RunRecord, encode_run
-from evidence.outcomes import ExchangeOutcome, Score
+from contract.records import VERSION, FeedbackRecord, RunRecord, Score, encode_run
+from evidence.outcomes import ExchangeOutcome
 from tests.support.records import a_run
 
 FLOWS = {"chat": CHAT}
