@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from cutover.judge.judgements import PageExport
 from cutover.judge.page import judge_page
 from evidence.preferences import AnswerPair, candidate_first
 from tests.support.browser import OVERHANG, browsing, chromium_program
+from tests.support.deployment import moment
+from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
@@ -45,8 +48,13 @@ async def test_choices_survive_a_reload_and_are_exported(tmp_path: Path) -> None
         await tab.value(CLICK.format(1, "skip"))
         await tab.value(CLICK.format(1, "tie"))
         await tab.value("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'b'}))")
-        await tab.open(file, width=1300, dark=False)
-        assert await tab.value("document.getElementById('done').textContent") == "3"
+        async with asyncio.timeout(PATIENCE_S):
+            # The browser stores what a page keeps in its own time: a reload may come before that.
+            while await tab.value("document.getElementById('done').textContent") != "3":
+                await moment()
+            await tab.open(file, width=1300, dark=False)
+            while await tab.value("document.getElementById('done').textContent") != "3":
+                await tab.open(file, width=1300, dark=False)
         exported = await tab.value(
             """new Promise(resolve => {
                 URL.createObjectURL = blob => { blob.text().then(resolve); return '#'; };
