@@ -142,6 +142,12 @@ async def test_no_change_of_percentage_moves_a_conversation() -> None:
         assert set(stacks) == {"legacy", "graph"}
 
 
+def move(exchange: str, to: StackName, reason: str, shadow: int) -> dict[str, str]:
+    """Return what is logged of a move; what the shadow has brought is not lost."""
+    history = "stored" if shadow else "lost"
+    return {"exchange": exchange, "flow": "chat", "to": to, "reason": reason, "history": history}
+
+
 @pytest.mark.parametrize("shadow", [0, 100])
 async def test_the_switch_moves_conversations_and_counts_the_histories_lost(shadow: int) -> None:
     """At once, and for good; none is lost where the shadow has brought every turn."""
@@ -152,13 +158,7 @@ async def test_the_switch_moves_conversations_and_counts_the_histories_lost(shad
         made.settings = settings(100, shadow, enable_langgraph=False)
         with listening() as lines:
             exchange = (await turn(made, "a")).exchange
-        assert lines.fields("conversation moved") == {
-            "exchange": exchange,
-            "flow": "chat",
-            "to": "legacy",
-            "reason": "disabled",
-            "history": "stored" if shadow else "lost",
-        }
+        assert lines.fields("conversation moved") == move(exchange, "legacy", "disabled", shadow)
         assert await served_by(made, "a") == "legacy"
         assert await served_by(made, "new") == "legacy"
         made.settings = settings(100, shadow)
@@ -209,13 +209,7 @@ async def test_a_release_moves_conversations_and_counts_the_histories_lost(shado
         await made.router.assigner.pins.release("chat")
         with listening() as lines:
             exchange = (await turn(made, "a")).exchange
-        assert lines.fields("conversation moved") == {
-            "exchange": exchange,
-            "flow": "chat",
-            "to": "graph",
-            "reason": "percent",
-            "history": "stored" if shadow else "lost",
-        }
+        assert lines.fields("conversation moved") == move(exchange, "graph", "percent", shadow)
         assert [await served_by(made, chat) for chat in ("a", "b")] == ["graph", "legacy"]
         assert moved(made) == (1, 0 if shadow else 1)
 
