@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gc
 import sys
+import traceback
 from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
 from io import BufferedWriter, FileIO, TextIOWrapper
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
+from typer._click.exceptions import ClickException, UsageError
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
@@ -19,6 +21,14 @@ if TYPE_CHECKING:
     # Typer's own copy of click, named here only for its types.
     from typer._click import Command, Context, HelpFormatter
     from typing_extensions import Buffer
+
+
+USAGE: Final = 64
+"""Exit status of a command line that cannot be read, EX_USAGE of sysexits(3)."""
+INTERNAL: Final = 70
+"""Exit status of an error that is ours, EX_SOFTWARE of sysexits(3)."""
+# Typer's 2 is a verdict of `cutover gate`: a script would roll back because of a misspelt option.
+UsageError.exit_code = USAGE
 
 
 class _Place(NamedTuple):
@@ -30,85 +40,95 @@ class _Place(NamedTuple):
 
 COMMANDS: Mapping[str, _Place] = {
     "demo": _Place(
-        "demo:demo",
+        "setup.demo:demo",
         "Serve, mirror, crash, ask, approve, load and compare, all on a simulated provider.",
     ),
     "init": _Place(
-        "init:init",
+        "setup.init:init",
         "Send one request to two services, recognise their streams, and write cutover.toml.",
     ),
     "serve": _Place(
-        "serve:serve", "Serve the flows; a change of cutover.toml is in force within a second."
+        "operate.serve:serve",
+        "Serve the flows; a change of cutover.toml is in force within a second.",
     ),
     "replay": _Place(
-        "replay:replay_captures",
+        "compare.replay:replay_captures",
         "Run captured exchanges on a stack as it is now, from the tape, and compare.",
     ),
     "diff": _Place(
-        "diff:diff",
+        "compare.diff:diff",
         "Compare legacy and graph on captured exchanges, or one report with an older one.",
     ),
     "report": _Place(
-        "report:report", "Report what captures hold beside differences: the time in each node."
+        "compare.report:report",
+        "Report what captures hold beside differences: the time in each node.",
     ),
     "noise": _Place(
-        "noise:noise", "Measure how far legacy is from itself, and whether graph is farther."
+        "compare.noise:noise",
+        "Measure how far legacy is from itself, and whether graph is farther.",
     ),
     "judge": _Place(
-        "judge:judge",
+        "compare.judge:judge",
         "Ask which of two answers is better, and store what is preferred for the gate.",
     ),
     "waive": _Place(
-        "waive:waive",
+        "compare.waive:waive",
         "Accept a difference until a day; reports go on showing it, and who accepted it.",
     ),
     "prompts": _Place(
-        "prompts:prompts", "Jinja2 prompts to PromptTemplate, with proof of equal output."
+        "setup.prompts:prompts", "Jinja2 prompts to PromptTemplate, with proof of equal output."
     ),
     "selftest": _Place(
-        "selftest:selftest", "Put faults into runs and code, and see what the comparison finds."
+        "compare.selftest:selftest",
+        "Put faults into runs and code, and see what the comparison finds.",
     ),
     "load": _Place(
-        "load:load",
+        "compare.load:load",
         "Put both stacks under the same load, turn by turn, and report them side by side.",
     ),
     "gate": _Place(
-        "gate:gate",
+        "compare.gate:gate",
         "Decide whether graph may serve more: promote, hold, roll back, or cannot tell.",
     ),
-    "ops": _Place("ops:ops", "Let workers do something, step by step, and approve what is risky."),
+    "ops": _Place(
+        "operate.ops:ops", "Let workers do something, step by step, and approve what is risky."
+    ),
     "ops audit": _Place(
-        "ops_audit:audit", "Show what was requested of workers, decided and done, newest first."
+        "operate.ops_audit:audit",
+        "Show what was requested of workers, decided and done, newest first.",
     ),
     "rollback": _Place(
-        "rollback:rollback",
+        "operate.rollback:rollback",
         "Send everything of a flow to legacy: enable_langgraph = false, in force within a second.",
     ),
     "ramp": _Place(
-        "ramp:ramp",
+        "operate.ramp:ramp",
         "Raise a flow's percentage step by step while the gate says promote, or roll back.",
     ),
     "retire": _Place(
-        "retire:retire", "Show what is left to do before legacy is removed, and the last step."
+        "operate.retire:retire",
+        "Show what is left to do before legacy is removed, and the last step.",
     ),
-    "pins": _Place("pins:pins", "Show which stacks conversations are pinned to, and release them."),
+    "pins": _Place(
+        "operate.pins:pins", "Show which stacks conversations are pinned to, and release them."
+    ),
     "graph": _Place(
-        "graph:graph",
+        "setup.graph:graph",
         "Print the steps of a flow, with the targets of every conditional edge.",
     ),
     "history": _Place(
-        "history:history", "Show the changes that came in force on this host, newest first."
+        "operate.history:history", "Show the changes that came in force on this host, newest first."
     ),
     "doctor": _Place(
-        "doctor:doctor",
+        "setup.doctor:doctor",
         "Show what is configured, reachable and missing, and what this set-up can and cannot do.",
     ),
     "import": _Place(
-        "imports:imports",
+        "setup.imports:imports",
         "Bring what an old application holds into the stores: turns, memories, threads.",
     ),
     "forget": _Place(
-        "forget:forget",
+        "operate.forget:forget",
         "Remove a user, a chat or a message from captures and all stores, and report what was.",
     ),
 }
@@ -128,6 +148,19 @@ class _Commands(TyperGroup):
         """Print the commands' summaries without importing them."""
         self._summaries = True
         super().format_help(ctx, formatter)
+
+    def invoke(self, ctx: Context) -> Any:
+        """Run a command; an error that it does not expect ends it with `INTERNAL`.
+
+        Python and Typer would end with 1, which is an answer of `gate`, `diff` and others.
+        """
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort, ClickException):
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            raise typer.Exit(INTERNAL) from error
 
     def resolve_command(
         self, ctx: Context, args: list[str]

@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cutover.cli import COMMANDS, app, main
+from cutover.cli import COMMANDS, USAGE, app, main
 from loadtests.processes import child_environment
 
 
@@ -89,11 +89,17 @@ def test_a_stack_may_be_a_module_of_the_current_folder(tmp_path: Path) -> None:
 
 
 def test_a_command_there_is_not_is_refused() -> None:
-    """As a wrong option is: with status 2, and with the nearest name where one is near."""
-    assert CliRunner().invoke(app, ["promote"]).exit_code == 2
+    """As a wrong option is: with status 64, and with the nearest name where one is near."""
+    assert CliRunner().invoke(app, ["promote"]).exit_code == USAGE
     misspelt = CliRunner().invoke(app, ["serv"])
-    assert misspelt.exit_code == 2
+    assert misspelt.exit_code == USAGE
     assert "No such command 'serv'. Did you mean 'serve'?" in misspelt.output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_misspelt_option_is_no_answer_of_any_command(command: str) -> None:
+    """Not 2, on which a script that runs the gate rolls back."""
+    assert CliRunner().invoke(app, [*command.split(), "--misspelt"]).exit_code == USAGE
 
 
 def test_a_command_runs_without_standard_output() -> None:
@@ -148,9 +154,11 @@ except SystemExit:
 print("help:", sys.modules.keys() & {"pandas", "locust", "langgraph", "openai"})
 import compare.waivers
 print("waivers:", sys.modules.keys() & {"pandas", "deepdiff"})
-import cutover.cli.serve
+import cutover.cli.operate.serve
 print("serve:", sys.modules.keys() & {"pandas"})
-from cutover.cli import rollback, graph, history, forget, selftest, demo
+from cutover.cli.operate import rollback, history, forget
+from cutover.cli.setup import graph, demo
+from cutover.cli.compare import selftest
 print("others:", sys.modules.keys() & {"openai", "langgraph"})
 """
     done = subprocess.run(

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import pytest
 
+from cutover.cli import INTERNAL, USAGE
+from cutover.cli.compare.gate import REFUSED
+from cutover.judge.judgements import add_judged
 from evidence.decision import Decision
 from evidence.outcomes import ExchangeOutcome
 from evidence.pages.gate import decision_schema
+from evidence.preferences import JudgedPair
 from tests.support.commands import run_command, run_on_one_line
 from tests.support.drawn_captures import write_captures
 from tests.support.drawn_outcomes import DrawnRollout
@@ -105,6 +111,65 @@ def test_what_was_asked_wrongly_is_no_verdict(tmp_path: Path) -> None:
         status, text = run_on_one_line("gate", *arguments)
         assert status == 4
         assert "error:" in text
+
+
+def test_a_report_among_the_captures_is_refused(tmp_path: Path) -> None:
+    """The next gate would take its rows for damaged captures."""
+    captures = write_captures(tmp_path, DrawnRollout(requests=10).outcomes())
+    for out in (captures, captures / "gate" / "today"):
+        status, text = run_on_one_line("gate", captures, "-o", out)
+        assert status == 4
+        assert "rows.jsonl would be read as one" in text
+    assert not (captures / "gate").exists()
+
+
+@pytest.mark.parametrize("option", [("--too", 25), ("--to", "much"), ("--to", 200), ("--flow",)])
+def test_a_misspelt_command_line_is_no_verdict(tmp_path: Path, option: tuple[object, ...]) -> None:
+    """A script that rolls back on 2 does not because of a typing error."""
+    assert run_command("gate", tmp_path, *option)[0] == USAGE
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ZeroDivisionError("a fault of ours"), INTERNAL),
+        (EOFError("Typer makes 1 of it"), INTERNAL),
+        (BrokenPipeError(errno.EPIPE, "of this, too"), INTERNAL),
+        (KeyboardInterrupt(), 130),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_an_error_or_an_interrupt_is_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, expected: int
+) -> None:
+    """While the verdict is printed, where no refusal is made of an error."""
+
+    def fail() -> NoReturn:
+        raise error
+
+    monkeypatch.setattr("cutover.cli.compare.gate.tables", fail)
+    status, text = run_command("gate", tmp_path)
+    assert status == expected
+    assert (type(error).__name__ in text) == (expected == INTERNAL)
+
+
+def test_judgements_may_be_in_a_file_of_their_own(tmp_path: Path) -> None:
+    """The verdict follows them; a file that is not there is no absence of judgements."""
+    captures = write_captures(tmp_path, DrawnRollout().outcomes())
+    file = tmp_path / "elsewhere" / "judged.json"
+    assert run_command("gate", captures, "--quality", file)[0] == REFUSED
+    add_judged(
+        file,
+        [
+            JudgedPair(exchange=f"{i}", flow="chat", began=i, judge="person", preferred="control")
+            for i in range(30)
+        ],
+    )
+    assert decided(tmp_path, captures)[0] == 0
+    status, decision = decided(tmp_path, captures, "--quality", str(file))
+    assert status == 1
+    (quality,) = [one for one in decision.checks if one.name == "quality"]
+    assert (quality.verdict, quality.n, quality.rows) == ("hold", 30, str(file))
 
 
 def test_the_published_schema_is_the_code() -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from contract.flows import SPECS
 from contract.flows.ops import OPS, OpsOptions, OpsRequest
 from contract.workers import WorkerCall
-from cutover.cli.ops import TerminalTurn, TurnRefused, UnknownApproval, refusing
+from cutover.cli.operate.ops import TerminalTurn, TurnRefused, UnknownApproval, refusing
 from router.config.loader import parse_settings
 from tests.support.commands import run_command
 from tests.support.ops_turns import DISK, FINAL, RESTART, OpsDesk, Shift, good, shift, steps

@@ -138,18 +138,36 @@ def test_a_rollback_that_was_decided_is_made_after_a_restart(tmp_path: Path) -> 
     assert (told["what"], told["who"].endswith("(cutover ramp)")) == ("rollback", True)
 
 
+def test_a_rollback_is_reported_as_one_where_the_file_breaks_afterwards(tmp_path: Path) -> None:
+    """4 would say that nothing was changed."""
+    path = config(tmp_path, 25)
+    break_it = f"echo [ >> {path}"
+    with_hook = f'after = ["sh", "-c", "{break_it}"]\n'
+    path.write_text(path.read_text("utf-8") + with_hook, "utf-8")
+    state = begin("chat", Flags(enabled=True, percent=25.0), 1.0)
+    state_of(tmp_path).folder.mkdir()
+    state_of(tmp_path).save(msgspec.structs.replace(state, phase="rolling_back"))
+    status, said = ramp(tmp_path, "--once")
+    assert status == 2
+    assert "rolled back: enable_langgraph = false" in said
+    assert "cutover.toml" in said
+
+
 def test_a_dry_run_prints_the_plan_and_one_look(tmp_path: Path) -> None:
     """It writes neither flags nor a state."""
     config(tmp_path, 5)
     before = {one.name for one in tmp_path.iterdir()}
     status, said = ramp(tmp_path, "--dry-run", "--steps", "1,5,20.5,100")
     assert status == 1
-    assert said.splitlines()[:2] == [
+    assert said.splitlines()[:5] == [
         "now: enable_langgraph = true, langgraph_percent = 5",
         (
             "steps: 20.5 % → 100 %; each held for 3600 s and promoted after 3 passes, "
             "a look every 60 s"
         ),
+        "how long steps take is unknown: no requests of the flow are captured",
+        "step 20.5 % needs at least 2,439 requests, for 500 on graph",
+        "step 100 %: held for 60 minutes",
     ]
     assert {one.name for one in tmp_path.iterdir()} == before
 

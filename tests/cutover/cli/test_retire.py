@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cutover.cli import USAGE
 from cutover.retirement import LAST_STEP
 from effects.stores import Pin, SqlPins
+from router.admin.audit import now
 from tests.support.commands import run_command
 from tests.support.deployment import Setup, deployed
 
+DAY_US = 86_400_000_000
 WAIVER = """
 [waiver.f00000000001]
 owner = "ann"
@@ -51,9 +56,12 @@ async def serve(folder: Path, percent: float, *, retired: bool) -> None:
 
 @pytest.mark.sockets
 @pytest.mark.slow
-async def test_nothing_is_left_where_graph_serves_alone(tmp_path: Path) -> None:
+async def test_nothing_is_left_where_graph_serves_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Flows that are off and unused do not count; the last step is given to the letter."""
     await serve(tmp_path, 100, retired=True)
+    monkeypatch.setattr("cutover.cli.operate.retire.now", lambda: now() + 13 * DAY_US)
     status, said = await asyncio.to_thread(retire, tmp_path)
     assert status == 0, said
     assert "to do" not in said
@@ -61,6 +69,24 @@ async def test_nothing_is_left_where_graph_serves_alone(tmp_path: Path) -> None:
     assert "legacy can be removed; the last step:" in said
     for step in LAST_STEP:
         assert step in said
+
+
+@pytest.mark.sockets
+@pytest.mark.slow
+async def test_captures_of_an_hour_do_not_prove_two_weeks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do captures of which a part cannot be read: legacy may have served what is missing."""
+    await serve(tmp_path, 100, retired=True)
+    served = (await asyncio.to_thread(tasks, tmp_path))["served chat"]
+    assert served["done"] is None
+    assert "the captures reach back 0.0 of 14 days" in served["detail"]
+    monkeypatch.setattr("cutover.cli.operate.retire.now", lambda: now() + 13 * DAY_US)
+    (segment,) = (tmp_path / "captures").glob("flow=chat/*/*.zst")
+    (segment.parent / "torn.jsonl.zst").write_bytes(segment.read_bytes()[:-9])
+    served = (await asyncio.to_thread(tasks, tmp_path))["served chat"]
+    assert served["done"] is None
+    assert "1 parts of the captures cannot be read" in served["detail"]
 
 
 @pytest.mark.sockets
@@ -81,8 +107,21 @@ async def test_everything_that_is_left_is_named(tmp_path: Path) -> None:
     assert found["configuration chat"]["advice"] == "in [flows.chat]: langgraph_fallback = false"
     assert found["served chat"]["detail"].startswith("legacy served 2 of 2 exchanges")
     assert found["pins chat"]["advice"] == "cutover pins release chat --stack legacy"
-    status, said = await asyncio.to_thread(retire, tmp_path)
+    page = tmp_path / "retire.html"
+    status, said = await asyncio.to_thread(retire, tmp_path, "--page", page)
     assert (status, "6 left; then:" in said) == (1, True)
+    shown = html.unescape(re.sub(r"<[^>]+>", "", page.read_text("utf-8")))
+    for text in (*LAST_STEP, *(found[name][key] for name in left for key in ("detail", "advice"))):
+        assert text in shown
+    assert "6 left before legacy goes" in shown
+    tiles = re.findall(r'"(\w*)">\s*<dt>([^<]+)</dt><dd>([^<]+)</dd>', page.read_text("utf-8"))
+    assert [(name, count) for state, name, count in tiles if state == "alarm"] == [
+        ("flows not at 100 %", "1"),
+        ("exchanges legacy served", "2"),
+        ("waivers in force", "1"),
+        ("captures of legacy", "2"),
+        ("conversations on legacy", "1"),
+    ]
 
 
 def test_what_cannot_be_read_is_unknown(tmp_path: Path) -> None:
@@ -102,6 +141,9 @@ pauses = "sqlite:///{tmp_path}/store.sqlite"
     assert [found[name]["done"] for name in ("captures", "served chat", "pauses")] == [
         *(None, None, True)
     ]
+    assert [found[name]["left"] for name in ("captures", "served chat", "pauses")] == [
+        *(None, None, 0)
+    ]
     assert not (tmp_path / "store.sqlite").exists()
     assert retire(tmp_path)[0] == 1
 
@@ -110,4 +152,4 @@ def test_another_stack_and_an_unreadable_file_are_refused(tmp_path: Path) -> Non
     """Only legacy goes; nothing is guessed from a configuration no router would follow."""
     (tmp_path / "cutover.toml").write_text("[sevrer]\n", "utf-8")
     assert retire(tmp_path)[0] == 2
-    assert run_command("retire", "graph")[0] == 2
+    assert run_command("retire", "graph")[0] == USAGE

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from compare.waivers import Waiver, read_waivers
-from cutover.cli.waive import WaiverPast, add_waiver
+from cutover.cli import USAGE
+from cutover.cli.compare.waive import WaiverPast, add_waiver
 from tests.support.commands import run_command
 
 ID = "0123456789ab"
@@ -51,7 +52,6 @@ def test_an_unknown_flow_is_named(tmp_path: Path) -> None:
     [
         (("xyz", *WORDS), "no finding id"),
         ((ID, *WORDS[:4], "--until", "2020-01-01"), "past"),
-        ((ID, *WORDS[:4], "--until", "soon"), "soon"),
         ((ID, "--owner", " ", *WORDS[2:]), "owner is empty"),
         ((ID, *WORDS[:2], "--reason", "", *WORDS[4:]), "reason is empty"),
         ((ID, *WORDS[:2], "--reason", "\udcff", *WORDS[4:]), "reason is no text"),
@@ -64,6 +64,13 @@ def test_half_a_waiver_is_refused(tmp_path: Path, arguments: tuple[str, ...], wh
     assert status == 2
     assert why in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_last_day_that_is_no_day_is_refused(tmp_path: Path) -> None:
+    """As a command line that cannot be read."""
+    status, said = run(ID, *WORDS[:4], "--until", "soon", "--file", tmp_path / "waivers.toml")
+    assert (status, list(tmp_path.iterdir())) == (USAGE, [])
+    assert "--until" in said
 
 
 def test_a_second_waiver_needs_replace(tmp_path: Path) -> None:

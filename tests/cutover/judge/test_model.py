@@ -11,7 +11,7 @@ import pytest
 
 from compare.answers import DrawnAnswers
 from contract.flows import SPECS
-from cutover.cli.judge import ask_model
+from cutover.cli.compare.judge import ask_model
 from cutover.judge.judgements import read_judged
 from cutover.judge.model import JudgeFailed, JudgeModel, choice_of, judged, open_judge
 from effects.model import RescuePolicy, RescuingModel

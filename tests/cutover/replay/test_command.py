@@ -52,7 +52,7 @@ def test_a_planted_difference_is_found_once_on_its_layer(
     assert f"  {layer}: {cause.title}, {cause.flow} {cause.path} (1)" in said
     assert "1 pair: legacy as recorded → graph as it is now" in report.verdict.reasons
     assert "more in the report" not in said
-    monkeypatch.setattr("cutover.cli.replay.CLUSTERS_PRINTED", 0)
+    monkeypatch.setattr("cutover.cli.compare.replay.CLUSTERS_PRINTED", 0)
     _, said = typed(good, "--stack", f"{HERE}:{stack}", "-o", tmp_path / "again")
     assert "  and 1 more in the report" in said
 

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from contract.errors import CutoverError
 from contract.flow import SESSION
-from cutover.cli.findings import COLOURS, headline, lines_of, rung_lines
+from cutover.cli.setup.findings import COLOURS, headline, lines_of, rung_lines
 from cutover.cli.terminal import refusals, tables
 from cutover.doctor import PartCheck, describe_declared, examine, stacks_without
 from cutover.flow_probe import probed_flows, promises_of, requests_for, see

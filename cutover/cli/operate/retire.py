@@ -16,7 +16,8 @@ from contract.errors import visible
 from cutover.cli.terminal import refusals, terminal_user
 from cutover.flows import DEFAULT_CONFIG, settings_at
 from cutover.reports import waivers_at
-from cutover.retirement import Retirement, Task, examine
+from cutover.retirement import Retirement, Task, examine, retirement_page
+from effects.files import write_whole
 from router.admin.audit import now
 
 LEFT = 1
@@ -35,6 +36,9 @@ def retire(
     ] = None,
     days: Annotated[int, typer.Option(min=1, help="Days without legacy that are due.")] = 14,
     *,
+    page: Annotated[
+        Path | None, typer.Option(help="Write it as one HTML page, too.", show_default=False)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
 ) -> None:
     """Show what is left to do before legacy is removed, and the last step.
@@ -48,6 +52,8 @@ def retire(
         found = asyncio.run(
             examine(settings, os.environ, place, waivers_at(waivers), terminal_user(), days, now())
         )
+        if page is not None:
+            write_whole(page, retirement_page(found).encode("utf-8", "replace"))
     if as_json:
         typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:

@@ -19,7 +19,7 @@ from yarl import URL
 from compare.streams.two_formats import common_parts
 from contract.errors import CutoverError, visible
 from contract.flows import SPECS
-from cutover.cli.findings import format_of, headline, lines_of, rung_lines
+from cutover.cli.setup.findings import format_of, headline, lines_of, rung_lines
 from cutover.cli.terminal import refusals, tables
 from cutover.first_configuration import (
     MOST_EXAMPLE_BYTES,

@@ -279,7 +279,7 @@ def load(
     route_key: Annotated[str, Option(help="What the router routes by, if not its default.")] = "",
     flow: Annotated[str, Option(help="Flow to ask.")] = "chat",
     users: Annotated[int, Option(min=1, help="Users at a time (Locust).")] = 10,
-    rate: Annotated[float | None, Option(help="Requests a second (open loop).")] = None,
+    rate: Annotated[float | None, Option(help="Open loop alone: requests a second.")] = None,
     seconds: Annotated[float, Option(min=1, help="Length of one run.")] = 20.0,
     pairs: Annotated[int, Option(min=1, help="Pairs of runs; 5 for a statement.")] = 2,
     engine: Annotated[Engine, Option(help="Closed loop (locust) or open loop (open).")] = "locust",

@@ -23,7 +23,7 @@ from compare.rules import Rules
 from compare.verdict import NOT_ENOUGH, Label
 from compare.waivers import Waivers
 from contract.errors import visible
-from cutover.cli.diff import (
+from cutover.cli.compare.diff import (
     CLUSTERS_PRINTED,
     COLOURS,
     EXIT,

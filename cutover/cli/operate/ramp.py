@@ -16,14 +16,16 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from compare.captures import KnownParts
 from contract.errors import visible
 from cutover.cli.terminal import refusals, terminal_user
-from cutover.flows import DEFAULT_CONFIG, settings_at
+from cutover.flows import DEFAULT_CONFIG, flows_of, settings_at
 from cutover.gate import decide
 from cutover.pins import describe_moves, describe_remaining
 from cutover.ramp.flags import FileFlags, FlagWriter, ServiceFlags, file_audit
 from cutover.ramp.hooks import CommandHooks
 from cutover.ramp.machine import Phase, Plan, RampState, begin
+from cutover.ramp.pace import captured_rate, describe_pace
 from cutover.ramp.runner import Decide, Ramp, SystemClock
 from cutover.ramp.state import MemoryState, StateFile
 from cutover.wiring.flags import create, factory_options
@@ -69,7 +71,11 @@ class RampPlace:
         return settings
 
     def decider(self, writer: FlagWriter) -> Decide:
-        """Return what asks the gate, by the flags in force, which may be a service's."""
+        """Return what asks the gate, by the flags in force, which may be a service's.
+
+        It reads what was captured since it was asked last.
+        """
+        known_parts = KnownParts()
 
         def ask(to: float, since: float | None) -> Decision:
             settings, flags = self.settings(), writer.read()
@@ -87,6 +93,7 @@ class RampPlace:
                 to=to,
                 load=self.load,
                 since=None if since is None else int(since * _MICROSECONDS),
+                known_parts=known_parts,
             )
 
         return ask
@@ -140,6 +147,7 @@ def ramp(
         if advise or dry_run:
             if dry_run:
                 _print_plan(plan, writer)
+                _print_pace(plan, writer.read().share, place)
             begun = begin(flow, writer.read(), clock.now())
             memory, decider = MemoryState(begun), place.decider(writer)
             advising = Ramp(begun, plan, writer, memory, decider, clock, advise=True)
@@ -154,10 +162,13 @@ def ramp(
             elif state.ended:
                 typer.echo(f"{flow}: {state.detail}; --again begins the next ramp")
                 raise typer.Exit(EXIT_CODES[state.phase])
+            if not once:
+                _print_pace(plan, state.flags.share, place)
             hooks = CommandHooks(table.before, table.after, table.hook_seconds)
             running = Ramp(state, plan, writer, file, place.decider(writer), clock, hooks)
             status = _run(running, clock, once=once)
-            typer.echo(_describe_pins(running.state, place.settings()), nl=False)
+    with refusals(status):  # what cannot be said of pins changes nothing of how it ended
+        typer.echo(_describe_pins(running.state, place), nl=False)
     raise typer.Exit(status)
 
 
@@ -232,12 +243,23 @@ def _print_plan(plan: Plan, writer: FlagWriter) -> None:
     )
 
 
-def _describe_pins(state: RampState, settings: Settings) -> str:
+def _print_pace(plan: Plan, share: float, place: RampPlace) -> None:
+    """Print how long each step takes at least, at the rate of requests that captures show."""
+    settings = place.settings()
+    captures = str(place.captures or settings.captures.path)
+    rate = captured_rate(captures, flows_of(settings)[place.flow])
+    requests = settings.gate_of(place.flow).requests
+    for line in describe_pace(plan, share, requests, rate):
+        typer.echo(line)
+
+
+def _describe_pins(state: RampState, place: RampPlace) -> str:
     """Describe the pinned conversations that an end leaves behind, as lines."""
-    who = terminal_user("cutover ramp")
-    text = ""
+    if state.phase not in {"done", "rolled_back"}:
+        return ""
+    who, settings, text = terminal_user("cutover ramp"), place.settings(), ""
     if state.phase == "done":
         text = asyncio.run(describe_remaining(state.flow, settings, who))
-    elif state.phase == "rolled_back" and settings.flows[state.flow].history == "own":
+    elif settings.flows[state.flow].history == "own":
         text = asyncio.run(describe_moves(state.flow, settings, who))
     return f"{text}\n" if text else ""

@@ -13,6 +13,7 @@ from rich.progress import DownloadColumn, TimeRemainingColumn
 
 from compare.input.segments import find_segments
 from compare.input.selection import moment
+from contract.errors import CutoverError
 from cutover.cli.terminal import bar, print_outcome, print_rows, print_written, refusals, tables
 from cutover.flows import rules_at, settings_at
 from cutover.gate import GateResult, evaluate
@@ -40,6 +41,14 @@ _COLOURS: Final[Mapping[Verdict, str]] = {
 }
 
 
+class ReportAmongCaptures(CutoverError):
+    """The report is to be written where its rows would be read as captures."""
+
+    def __init__(self, out: Path) -> None:
+        why = f"is in the captures, and {ROWS} would be read as one: choose another folder"
+        super().__init__(f"{str(out)!r} {why}")
+
+
 def gate(
     captures: Annotated[str, typer.Argument(help="A folder, file or fsspec URL of captures.")],
     *,
@@ -49,6 +58,14 @@ def gate(
     ] = 100.0,
     load: Annotated[
         Path | None, typer.Option(help="A folder of `cutover load`, of pairs of runs.")
+    ] = None,
+    quality: Annotated[
+        Path | None,
+        typer.Option(help="Judgements of `cutover judge`; default: quality.json in CAPTURES."),
+    ] = None,
+    noise: Annotated[
+        list[str] | None,
+        typer.Option(help="Captures where legacy answered the same messages; may be repeated."),
     ] = None,
     since: Annotated[
         str, typer.Option(help="Leave out what began earlier: a time, or a duration such as 2h.")
@@ -73,6 +90,8 @@ def gate(
     Exit 0: promote, 1: hold, 2: roll back, 3: cannot tell, 4: it could not be decided at all.
     """
     with refusals(REFUSED):
+        if out is not None and out.resolve().is_relative_to(Path(captures).resolve()):
+            raise ReportAmongCaptures(out)
         settings = settings_at(config)
         size = sum(segment.size for segment in find_segments(captures))
         with bar(Console(stderr=True), DownloadColumn(), TimeRemainingColumn()) as shown:
@@ -83,6 +102,8 @@ def gate(
                 flow,
                 to=to,
                 load=load,
+                quality=quality,
+                noise=noise or (),
                 since=selection_at(since, "", "").since,
                 rules=rules_at(rules, settings),
                 waivers=waivers_at(waivers),
@@ -131,7 +152,8 @@ def _print(decision: Decision, written: Sequence[Path], console: Console) -> Non
     if decision.lasting:
         console.print("[bold]what rollback cannot undo[/]", highlight=False)
         for one in decision.lasting:
-            console.print(
-                f"  {one.count:,} × {one.store} {one.what}", highlight=False, markup=False
-            )
+            line = f"  {one.count:,} × {one.store} {one.what}"
+            if one.in_doubt:
+                line += f", {one.in_doubt:,} of which may not have happened"
+            console.print(line, highlight=False, markup=False)
     print_written(written, console)

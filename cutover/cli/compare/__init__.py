@@ -1,0 +1,1 @@
+"""Commands that compare: captures, replays, loads and answers, up to the verdict."""

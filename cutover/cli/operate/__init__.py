@@ -1,0 +1,1 @@
+"""Commands that operate a service: serve, raise, roll back, look after what is stored."""

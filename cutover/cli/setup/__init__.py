@@ -1,0 +1,1 @@
+"""Commands that set a service up, and show what is set up."""
