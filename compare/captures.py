@@ -9,13 +9,14 @@ import os
 import pickle
 import signal
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain, islice
 from multiprocessing import get_context
+from typing import Final, NamedTuple
 
 from compare.clusters import NAME_AT_MOST
 from compare.comparison import FlowComparers
@@ -23,7 +24,7 @@ from compare.findings import shortened
 from compare.input.blobs import Blobs
 from compare.input.captures import CapturedExchange, Exchange, HalfExchanges, exchanges
 from compare.input.damage import CapturesUnreadable, Damage
-from compare.input.outcomes import scores_of
+from compare.input.outcomes import ServedReader, read_scores
 from compare.input.pairing import (
     CANDIDATE,
     CONTROL,
@@ -43,7 +44,7 @@ from compare.input.segments import (
 from compare.input.selection import EVERYTHING, Selection
 from compare.noise.control import ControlChecker, control_pairs, owning_tape
 from compare.rules import NO_RULES, Rules
-from compare.streams.soundness import times_of
+from compare.streams.soundness import RunTimes, times_of
 from compare.streams.two_formats import DialectNotConfigured
 from compare.tally import Tally, count_pair
 from contract.equality import Chunking
@@ -57,6 +58,9 @@ WORTH_SHARING = 1 << 23
 AHEAD = 2
 """Parts under way for each process: what waits for an earlier one stays bounded."""
 
+_PASSING: Final = frozenset({"unreadable", "missing"})
+"""Damage that may be gone when captures are read again."""
+
 OnBytes = Callable[[int], None]
 
 
@@ -64,7 +68,8 @@ OnBytes = Callable[[int], None]
 class Question:
     """What is asked of captures: of which flows and exchanges, and what counts as a difference.
 
-    `scores` are what users thought, by exchange.
+    `scores` are what users thought, by exchange. With `served`, what clients were served is noted
+    exchange by exchange, of those that it holds, whether or not the `selection` does.
     """
 
     flows: Mapping[str, FlowSpec]
@@ -72,6 +77,7 @@ class Question:
     rules: Rules = NO_RULES
     selection: Selection = EVERYTHING
     scores: Mapping[str, Score] = field(default_factory=dict)
+    served: Selection | None = None
 
 
 Compare = Callable[[CaptureSegment, Question], Tally]
@@ -97,33 +103,106 @@ def compare_captures(
     on_bytes: OnBytes | None = None,
     processes: int | None = 1,
     executor: Executor | None = None,
+    known: KnownParts | None = None,
 ) -> Tally:
-    """Compare all captures at a path or URL with flat memory.
+    """Compare all captures at a path or URL with flat memory, reading each part once.
 
     `on_bytes` gets the number of bytes read, piece by piece. `processes` None takes as many as are
     worth it; `executor` runs the work instead of processes of our own. However many, the result is
-    the same; an exchange that is read twice counts once. Raises `CapturesUnreadable`,
-    `WorkerLost`, `WorkRefused`, `ExpressionTooSlow`.
+    the same; an exchange that is read twice counts once. Parts that are `known` are not read, and
+    those that are read become known. Raises `CapturesUnreadable`, `WorkerLost`, `WorkRefused`,
+    `ExpressionTooSlow`.
     """
-    segments = find_segments(place)
-    question = replace(question, scores=scores_of(place))
-    parts = [part for segment in segments for part in stretches(segment)]
-    wanted = min(processes_for(segments) if processes is None else processes, len(parts))
+    scores, damaged = read_scores(place)
+    question = replace(question, scores=scores)
+    parts = [part for segment in find_segments(place) for part in stretches(segment)]
+    unread = parts if known is None else known.begin(question, parts)
     total = Tally(selection=question.selection)
-    if wanted <= 1 or not can_share(question):
-        merger = _TallyMerger(total, question)
+    for damage in damaged:
+        total.damaged(damage)
+    merger = _TallyMerger(total, question)
+    with closing(_compared(unread, question, on_bytes, processes, executor)) as compared:
         for part in parts:
-            merger.merge(part, compare_part(part, question, on_bytes))
-        merger.finish()
-        return total
-    with nullcontext(executor) if executor else process_pool(wanted) as pool:
-        merger = _TallyMerger(total, question)
-        for part, tally in share(pool, compare_part, parts, question, AHEAD * wanted):
+            tally = None if known is None else known.tally(part)
+            if tally is None:
+                tally = next(compared)
+                if known is not None:
+                    known.learn(part, tally)
+            elif on_bytes is not None:
+                on_bytes(part.size)
             merger.merge(part, tally)
+    merger.finish()
+    return total
+
+
+def _compared(
+    parts: Sequence[CaptureSegment],
+    question: Question,
+    on_bytes: OnBytes | None,
+    processes: int | None,
+    executor: Executor | None,
+) -> Generator[Tally]:
+    """Compare parts in their order, here or on several processes."""
+    wanted = min(processes_for(parts) if processes is None else processes, len(parts))
+    if wanted <= 1 or not can_share(question):
+        for part in parts:
+            yield compare_part(part, question, on_bytes)
+        return
+    with nullcontext(executor) if executor else process_pool(wanted) as pool:
+        for part, tally in share(pool, compare_part, parts, question, AHEAD * wanted):
             if on_bytes is not None:
                 on_bytes(part.size)
-        merger.finish()
-    return total
+            yield tally
+
+
+class _KnownTally(NamedTuple):
+    """What a version of a part gave, and the scores that its exchanges had then."""
+
+    version: str
+    scores: Mapping[str, Score | None]
+    tally: Tally
+
+
+class KnownParts:
+    """What the parts of captures gave when they were read last, for the same question.
+
+    A finished segment never changes. One that was appended to, or rewritten, is another version and
+    is read again, as is one whose exchanges have other scores now. What could not be read is not
+    known, nor is anything where the question does not ask what was `served`. Takes about 1 KiB for
+    each exchange. One comparison at a time uses it.
+    """
+
+    def __init__(self) -> None:
+        self._question: Question | None = None
+        self._tallies: dict[CaptureSegment, _KnownTally] = {}
+
+    def begin(
+        self, question: Question, parts: Sequence[CaptureSegment]
+    ) -> Sequence[CaptureSegment]:
+        """Return the parts that have to be read for a question; forgets what it does not need."""
+        unscored, scores = replace(question, scores={}), question.scores
+        before = self._tallies if unscored == self._question else {}
+        self._question, self._tallies = unscored, {}
+        for part in parts:
+            known = before.get(part)
+            if known is None or known.version != part.version:
+                continue
+            if all(scores.get(name) == score for name, score in known.scores.items()):
+                self._tallies[part] = known
+        return [part for part in parts if part not in self._tallies]
+
+    def tally(self, part: CaptureSegment) -> Tally | None:
+        """Return what a part gave, which is not to be changed; None of one that has to be read."""
+        known = self._tallies.get(part)
+        return None if known is None else known.tally
+
+    def learn(self, part: CaptureSegment, tally: Tally) -> None:
+        """Remember what a part gave."""
+        question = self._question
+        if question is None or question.served is None or _PASSING & tally.damage.keys():
+            return
+        scores = {name: one.feedback for name, one in tally.served.outcomes.items()}
+        self._tallies[part] = _KnownTally(part.version, scores, tally)
 
 
 class _TallyMerger:
@@ -265,12 +344,16 @@ def compare_segment(
     Depends on nothing but its arguments, and the long texts stored beside the segment at `place`.
     """
     comparison = _SegmentComparison(question, Blobs(place), place, counted)
-    for read in exchanges(lines, place, halves):
+    served = ServedReader(question.flows, question.scores, question.served or EVERYTHING)
+    on_run = None if question.served is None else served.add
+    for read in exchanges(lines, place, halves, on_run):
         if isinstance(read, Damage):
             comparison.tally.damaged(read)
         else:
             comparison.exchange(read)
-    return comparison.result()
+    tally = comparison.result()
+    tally.served = served.result()
+    return tally
 
 
 def identities_of(runs: Exchange) -> list[int]:
@@ -331,8 +414,9 @@ class _SegmentComparison:
         comparer = self._comparers.built_in.get(first.flow)
         first_text: int | None = UNREAD
         if comparer is not None:
+            found = RunTimes(comparer.reader)
             for run in exchange.runs:
-                times = times_of(run.frames, comparer.reader)
+                times = found.of(run.frames)
                 tally.timed(run, times)
                 if run is first and _sent_whole(exchange.runs):
                     first_text = None if times is None else times.text

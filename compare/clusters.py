@@ -193,12 +193,14 @@ class Clusters:
         self.overflow += other.overflow
         for key, cluster in other.by_key.items():
             mine = self.by_key.get(key)
-            if mine is not None:
-                mine.merge(cluster)
-            elif len(self.by_key) < CLUSTERS_AT_MOST:
-                self.by_key[key] = cluster
-            else:
+            if mine is None and len(self.by_key) >= CLUSTERS_AT_MOST:
                 self.overflow += cluster.findings
+                continue
+            if mine is None:
+                mine = self.by_key[key] = Cluster(
+                    cluster.id, cluster.flow, cluster.layer, cluster.path, cluster.kind
+                )
+            mine.merge(cluster)
 
     def ordered(self) -> list[Cluster]:
         """List clusters by how many exchanges they are in, then outside in."""

@@ -16,6 +16,7 @@ from compare.comparison import Comparer
 from compare.findings import Finding, RefusalAsText, TextChanged, tells_apart
 from compare.input.captures import CapturedExchange, Exchange, new_series
 from compare.input.damage import NAMED_AT_MOST, UNBOUNDED, DamageTally
+from compare.input.outcomes import ServedTally
 from compare.input.pairing import STACKS, Pair, Sides, sides_of
 from compare.input.selection import EVERYTHING, Selection
 from compare.noise.control import NO_CHECK, ControlCheck
@@ -91,7 +92,7 @@ class Tally(DamageTally):
     `outcomes` are those of all selected exchanges of known flows, whatever became of their pairs.
     `identities` are those of the exchanges of one part, to count each once, and `halves` those of
     which a run may stand in another part; a merged tally has none. `left_out` are the exchanges
-    that are not in the `selection`.
+    that are not in the `selection`. `served` is what clients were served, where that is asked for.
     """
 
     exchanges: int = 0
@@ -119,6 +120,7 @@ class Tally(DamageTally):
     selection: Selection = EVERYTHING
     left_out: UnselectedExchanges = field(default_factory=UnselectedExchanges)
     outcomes: OutcomeTotals = field(default_factory=OutcomeTotals)
+    served: ServedTally = field(default_factory=ServedTally)
     control: ControlCheck = NO_CHECK
     first_seen: int = 0
     last_seen: int = 0
@@ -126,7 +128,7 @@ class Tally(DamageTally):
     @property
     def lost(self) -> int:
         """Pairs that should be there and are missing, unreadable or duplicated, at least."""
-        return self.missing + sum(self.damage.values())
+        return self.missing + self.runs_damaged
 
     @property
     def lost_share(self) -> float:
@@ -187,6 +189,7 @@ class Tally(DamageTally):
         self.left_out.merge(other.left_out)
         self.clusters.merge(other.clusters)
         self.outcomes.merge(other.outcomes)
+        self.served.merge(other.served)
         self.control = self.control.merged(other.control)
         for series, values in other.times.items():
             self._series(series).extend(values)

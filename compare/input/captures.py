@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -76,12 +76,15 @@ def head_of(line: bytes) -> LineHead:
 
 
 def exchanges(
-    lines: Iterable[CapturedLine | Damage], place: str, halves: HalfExchanges | None = None
+    lines: Iterable[CapturedLine | Damage],
+    place: str,
+    halves: HalfExchanges | None = None,
+    on_run: Callable[[RunRecord], None] | None = None,
 ) -> Iterator[CapturedExchange | Damage]:
     """Group lines into exchanges; damage is passed on where it stood.
 
     One whose second run is missing is held until its line has come, whatever stands between them:
-    in `halves`, where lines of other places follow.
+    in `halves`, where lines of other places follow. `on_run` gets each run as it is read.
     """
     held = HalfExchanges() if halves is None else halves
     runs: list[RunRecord] = []
@@ -95,6 +98,8 @@ def exchanges(
             held.beside_damage()
             yield read
             continue
+        if on_run is not None:
+            on_run(read)
         if runs and runs[0].exchange != read.exchange:
             yield from held.join(CapturedExchange(tuple(runs), damaged, size))
             runs, damaged, size = [], near, 0
@@ -128,7 +133,8 @@ class HalfExchanges:
             runs = sorted(exchange.runs, key=lambda run: run.role == "shadow")
             exchange = exchange._replace(runs=tuple(runs))
         if not _is_half(exchange.runs):
-            yield exchange._replace(runs=_as_settled(exchange.runs))
+            settled = _as_settled(exchange.runs)
+            yield exchange if settled is exchange.runs else exchange._replace(runs=settled)
             return
         self._held[name] = exchange, self._damages
         self._size += exchange.size
@@ -258,12 +264,13 @@ def repeats(items: Iterable[object], others: Sequence[object]) -> Iterator[int |
     """
     due, end = 0, len(others)
     for item in items:
-        found = None
         if due < end and others[due] == item:  # the usual one
-            found = due
-        else:
-            ahead = range(due + 1, min(due + AHEAD, end))
-            found = next((index for index in ahead if others[index] == item), None)
-        if found is not None:
-            due = found + 1
+            yield due
+            due += 1
+            continue
+        found = None
+        for index in range(due + 1, min(due + AHEAD, end)):
+            if others[index] == item:
+                found, due = index, index + 1
+                break
         yield found

@@ -10,7 +10,7 @@ import msgspec
 
 from contract.errors import CutoverError
 
-DamageKind = Literal["torn", "broken", "foreign", "missing", "unreadable", "duplicate"]
+DamageKind = Literal["torn", "broken", "foreign", "missing", "unreadable", "duplicate", "feedback"]
 NAMED_AT_MOST = 20
 UNBOUNDED: frozenset[DamageKind] = frozenset({"torn", "unreadable"})
 """Damage that may hold any number of runs."""
@@ -24,7 +24,8 @@ class Damage(msgspec.Struct, frozen=True):
     `torn`: a batch that does not end or does not decompress; `broken`: a line that is no run;
     `foreign`: a run of another version of the format; `missing`: a long text that was stored apart
     and is not there; `unreadable`: a file that cannot be read at all; `duplicate`: a run or an
-    exchange that was read before, and is counted once.
+    exchange that was read before, and is counted once; `feedback`: a file, batch or line of
+    feedback that cannot be read.
     """
 
     kind: DamageKind
@@ -44,6 +45,11 @@ class DamageTally:
         self.damage[damage.kind] += 1
         if len(self.named) < NAMED_AT_MOST:
             self.named.append(damage)
+
+    @property
+    def runs_damaged(self) -> int:
+        """How often something was passed over that holds runs: feedback holds none."""
+        return sum(self.damage.values()) - self.damage["feedback"]
 
 
 class CapturesUnreadable(CutoverError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -37,16 +37,17 @@ class CaptureSegment:
     """One file of captures, or a stretch of it: its address, its size in bytes as stored.
 
     A stretch `begins` behind other batches and `ends` before others; None is the file's end.
+    `version` changes with what its file system knows of the file: size, time of change, tag.
     """
 
     url: str
     size: int
     begins: int = 0
     ends: int | None = None
+    version: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class CapturedLine:
+class CapturedLine(msgspec.Struct, frozen=True):
     """One line, without its newline; `number` counts from 1 in its batch, or in its file.
 
     `begins` is where its batch does in the file, None where there are no batches; `ended` is false
@@ -78,7 +79,11 @@ def find_segments(place: str, *, feedback: bool = False) -> list[CaptureSegment]
     except (OSError, ValueError, ImportError) as trouble:
         raise CapturesUnreadable(place, str(trouble)) from trouble
     return [
-        CaptureSegment(str(system.unstrip_protocol(path)), int(found[path].get("size") or 0))
+        CaptureSegment(
+            str(system.unstrip_protocol(path)),
+            int(found[path].get("size") or 0),
+            version=str(found[path]),
+        )
         for path in sorted(found)
         if path.endswith(_SUFFIXES) and (_FEEDBACK in path) == feedback
     ]
@@ -166,7 +171,9 @@ def stretches(segment: CaptureSegment, stretch: int = STRETCH) -> list[CaptureSe
         return [segment]  # why it cannot be read comes out when it is read
     starts, ends = [0, *cuts], [*cuts, None]
     return [
-        CaptureSegment(segment.url, (segment.size if end is None else end) - start, start, end)
+        replace(
+            segment, size=(segment.size if end is None else end) - start, begins=start, ends=end
+        )
         for start, end in zip(starts, ends, strict=True)
     ]
 

@@ -52,7 +52,8 @@ def effect_findings(pair: Pair, match: CallMatch) -> list[EffectFinding]:
     found = [_one_sided(pair, match.legacy[i], skipped=True) for i in match.skipped]
     found += [_one_sided(pair, match.graph[j], skipped=False) for j in match.extra]
     for old, new in twins:
-        found += _changed(pair, old, new)
+        if old.args != new.args or old.site != new.site:
+            found += _changed(pair, old, new)
     found += _orders(pair, match) or _released_early(pair, match)
     kinds = ToolArguments, ToolDropped, ToolAdded, ToolOrder
     tool = next((signature_of(finding) for finding in found if isinstance(finding, kinds)), None)

@@ -78,6 +78,7 @@ class OutcomeRow(msgspec.Struct, frozen=True):
     cost: float | None
     tool_calls: int
     tool_failures: int
+    in_doubt: dict[str, int]
     scores: dict[str, int]
 
     @property
@@ -104,6 +105,7 @@ class OutcomeRow(msgspec.Struct, frozen=True):
             ("failed", self.error_codes),
             ("refused", self.refusal_codes),
             ("served by the other stack", self.fallback_reasons),
+            ("may have happened, nobody knows", self.in_doubt),
         )
         return tuple(f"{what}: {_listed(codes)}" for what, codes in whys if codes)
 
@@ -154,6 +156,7 @@ def _row(flow: str, by: Literal["assigned", "served"], stack: str, held: GroupTo
         cost=held.counts[("cost",)] / BILLION if ("cost",) in held.counts else None,
         tool_calls=held.total("tool_calls"),
         tool_failures=held.total("tool_failures"),
+        in_doubt=_codes(held, "in_doubt"),
         scores=_codes(held, "feedback"),
     )
 

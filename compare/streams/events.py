@@ -124,13 +124,14 @@ class Template:
         cut = any(frame[size - 1] == "\\" for frame in frames[start : start + count])
         return None if cut or not _ESCAPED(more) else count
 
-    def read(self, frame: str) -> StreamEvent | None:
+    def read(self, frame: str, *, goes_on: bool = False) -> StreamEvent | None:
         """Read a frame of the template; None when its text needs a closer look.
 
-        What its text shares with that of the frame before is not read again.
+        What its text shares with that of the frame before is not read again; `goes_on` is whether
+        it is known to begin with that frame's body.
         """
         start, end, text = len(self.body), len(frame) - len(self.tail), self.text
-        if end < start or not frame.startswith(self.body):
+        if end < start or not (goes_on or frame.startswith(self.body)):
             start, text = len(self.head), ""
         more = frame[start:end]
         if '"' in more or "\\" in more or not more.isprintable():
@@ -205,7 +206,7 @@ class EventReader:
         last = self._templates[0] if self._templates else None
         if last and frame.startswith(last.body) and frame.endswith(last.tail):
             self._used += 1
-            event = last.read(frame)
+            event = last.read(frame, goes_on=True)
             if event is not None:
                 return event
         return self.read(frame)
@@ -216,11 +217,14 @@ class EventReader:
             return None
         if len(frame) <= REMEMBERED_UP_TO and (known := self._remembered.get(frame)) is not None:
             return known
-        if len(frame) > LEARNED_FROM and (template := self.template_of(frame)) is not None:
+        if (template := self.template_of(frame)) is not None:
             self._used += 1
-            self._templates.remove(template)
-            self._templates.insert(0, template)
+            if template is not self._templates[0]:
+                self._templates.remove(template)
+                self._templates.insert(0, template)
             if (event := template.read(frame)) is not None:
+                if len(frame) <= LEARNED_FROM:
+                    self._remember(frame, event)
                 return event
         return self._read(frame)
 
@@ -236,9 +240,7 @@ class EventReader:
     def _read(self, frame: str) -> StreamEvent:
         event = self._decoded(frame)
         if len(frame) <= REMEMBERED_UP_TO:
-            if len(self._remembered) >= REMEMBERED_AT_MOST:
-                self._remembered.clear()
-            self._remembered[frame] = event
+            self._remember(frame, event)
         learnable = len(frame) > LEARNED_FROM and event.name not in self._restricted
         if learnable and self.learns:
             self._learned += 1
@@ -246,6 +248,11 @@ class EventReader:
             if template is not None:
                 self._templates = [template, *self._templates[: TEMPLATES_AT_MOST - 1]]
         return event
+
+    def _remember(self, frame: str, event: StreamEvent) -> None:
+        if len(self._remembered) >= REMEMBERED_AT_MOST:
+            self._remembered.clear()
+        self._remembered[frame] = event
 
     def _learn(self, frame: str, event: StreamEvent) -> Template | None:
         lead = frame.find(event.data)
@@ -368,11 +375,13 @@ def read_streams(
 
 
 def _events(
-    frames: Iterable[Stamped], read: Iterable[StreamEvent | None]
+    frames: Sequence[Stamped], read: Sequence[StreamEvent | None]
 ) -> tuple[list[int], list[StreamEvent]]:
     """Leave out comments."""
-    found = [(at, event) for (at, _), event in zip(frames, read, strict=True) if event is not None]
-    return [at for at, _ in found], [event for _, event in found]
+    at, events = [at for at, _ in frames], [event for event in read if event is not None]
+    if len(events) < len(at):
+        at = [at for (at, _), event in zip(frames, read, strict=True) if event is not None]
+    return at, events
 
 
 def _stream(
@@ -381,22 +390,22 @@ def _stream(
     text = reasoning = ""
     reached: list[tuple[int, int]] = []
     shrank: int | None = None
-    ended = False
     for index, event in enumerate(events):
-        if ended:
-            # Clients stop reading at the end: a frame too many is the grammar's, not the text's.
-            reached.append((len(text), len(reasoning)))
-            continue
-        ended = event.name in terminal
-        if event.text is not None:
-            grown = text + event.text if event.growth == "delta" else event.text
-            if shrank is None and event.growth != "delta" and not grown.startswith(text):
-                shrank = index
-            text = grown
-        if event.reasoning is not None:
-            grown = event.reasoning
-            reasoning = reasoning + grown if event.growth == "delta" else grown
+        more, thought = event.text, event.reasoning
+        if more is not None:
+            if event.growth == "delta":
+                text += more
+            else:
+                if shrank is None and not more.startswith(text):
+                    shrank = index
+                text = more
+        if thought is not None:
+            reasoning = reasoning + thought if event.growth == "delta" else thought
         reached.append((len(text), len(reasoning)))
+        if event.name in terminal:
+            # Clients stop reading at the end: a frame too many is the grammar's, not the text's.
+            reached += reached[-1:] * (len(events) - index - 1)
+            break
     return EventStream(tuple(at), tuple(events), tuple(reached), text, reasoning, shrank)
 
 

@@ -28,12 +28,44 @@ class StreamTimes(msgspec.Struct, frozen=True):
 
 def times_of(frames: Sequence[Stamped], reader: EventReader) -> StreamTimes | None:
     """Find when a run sent its first event, its first text and its last event; None: nothing."""
-    events = ((at, event) for at, frame in frames if (event := reader.read(frame)) is not None)
-    first = next(events, None)
-    if first is None:
-        return None
-    text = first[0] if first[1].text else next((at for at, event in events if event.text), None)
-    return StreamTimes(first[0], text, next(at for at, raw in reversed(frames) if raw[:1] != ":"))
+    return RunTimes(reader).of(frames)
+
+
+class RunTimes:
+    """Finds the times of the runs of an exchange; a beginning that two of them share is read once.
+
+    `_begins` are the frames of the last run up to its first text, `_first` the first event of them.
+    """
+
+    def __init__(self, reader: EventReader) -> None:
+        self._reader = reader
+        self._begins: list[str] = []
+        self._first = 0
+
+    def of(self, frames: Sequence[Stamped]) -> StreamTimes | None:
+        """Find the times of a run, as `times_of` does."""
+        begins = self._begins
+        if not begins or [frame for _, frame in frames[: len(begins)]] != begins:
+            if not self._read(frames):
+                return None
+            begins = self._begins
+        text = frames[len(begins) - 1][0] if begins else None
+        end = next(at for at, raw in reversed(frames) if raw[:1] != ":")
+        return StreamTimes(frames[self._first][0], text, end)
+
+    def _read(self, frames: Sequence[Stamped]) -> bool:
+        """Read up to the first text; return whether there is any event."""
+        first, self._begins = None, []
+        for index, (_, frame) in enumerate(frames):
+            event = self._reader.read(frame)
+            if event is None:
+                continue
+            if first is None:
+                first = self._first = index
+            if event.text:
+                self._begins = [frame for _, frame in frames[: index + 1]]
+                break
+        return first is not None
 
 
 class Soundness:
@@ -77,10 +109,16 @@ class Soundness:
         """Whether the events of a run are sound."""
         texts: dict[str, str] = {}
         names: list[str] = []
+        growing = self._growing
         for event in events:
-            if not self._grows(event, texts):
+            name, text = event.name, event.text
+            if event.fault is not None:
                 return False
-            names.append(event.name)
+            names.append(name)
+            if text is not None and (track := growing.get(name)) is not None:
+                if not text.startswith(texts.get(track, "")):
+                    return False
+                texts[track] = text
         return self._in_order(tuple(names))
 
     def _grows(self, event: StreamEvent, texts: dict[str, str]) -> bool:

@@ -23,7 +23,7 @@ from compare.report.latency import METRICS
 from compare.tally import SERIES_AT_MOST, Tally
 from compare.verdict import verdict_on
 from contract.flows.chat import CHAT
-from contract.records import Role, RunRecord, ShadowState
+from contract.records import VERSION, FeedbackRecord, Role, RunRecord, ShadowState
 from cutover.selftest.exchanges import Script, batch, exchange, lines, store
 from tests.compare.pairs import tallied_lines
 
@@ -256,3 +256,32 @@ def test_feedback_is_no_run(tmp_path: Path) -> None:
     (folder / "a.jsonl").write_text('{"v":1,"exchange":"x","score":1,"at":0}\n', "utf-8")
     result = tally(tmp_path)
     assert (result.exchanges, dict(result.damage)) == (1, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "detail"),
+    [
+        ("b.jsonl", b'{"v":1,"exchange":"x","score":5,"at":0}\n', "Invalid"),
+        ("b.jsonl", b'{"v":1,"exch', "truncated"),
+        ("b.jsonl.zst", b"(\xb5/\xfd\x04", ""),
+    ],
+)
+def test_damaged_feedback_is_counted_and_is_no_missing_pair(
+    tmp_path: Path, name: str, content: bytes, detail: str
+) -> None:
+    """What can be read of it still counts; the verdict is on all pairs, and reports the rest."""
+    store(tmp_path, batch(exchange()))
+    folder = tmp_path / "feedback" / "date=2026-11-21"
+    folder.mkdir(parents=True)
+    whole = FeedbackRecord(v=VERSION, exchange=exchange()[0].exchange, score=-1, at=0)
+    (folder / "a.jsonl").write_bytes(msgspec.json.encode(whole) + b"\n")
+    (folder / name).write_bytes(content)
+    result = tally(tmp_path)
+    assert (result.pairs, result.lost, dict(result.damage)) == (1, 0, {"feedback": 1})
+    [totals] = result.outcomes.groups.values()
+    assert totals.total("feedback", "-1") == 1
+    assert f"/feedback/date=2026-11-21/{name}" in result.named[0].place
+    assert detail in result.named[0].detail
+    verdict = verdict_on(result)
+    assert verdict.label == "equal"
+    assert "1 damaged file, batch or line passed over" in verdict.reasons

@@ -48,6 +48,7 @@ def runs_of(one: ExchangeOutcome, shadow: str = "") -> Iterator[RunRecord]:
         "bucket": one.bucket,
         "config": one.config,
         "reason": one.reason,
+        "assigned_by": one.assigned_by if one.assigned_by != one.reason else "",
     }
     times = one.first_frame or 0, one.first_text or 0, one.last_frame or 0
     stream = tuple(zip(times, (frame("ACCEPT"), frame("SEND", "hi"), frame("END")), strict=True))

@@ -80,7 +80,7 @@ def test_lines_that_are_no_runs_are_damage(tmp_path: Path) -> None:
     (folder / "feedback" / "date=2026-11-20").mkdir(parents=True)
     (folder / "feedback" / "date=2026-11-20" / "f.jsonl").write_bytes(b"[]\n")
     found = list(read_outcomes(str(folder), FLOWS))
-    assert [one.kind for one in found if isinstance(one, Damage)] == ["broken", "broken"]
+    assert [one.kind for one in found if isinstance(one, Damage)] == ["feedback", "broken"]
     assert [one.exchange for one in found if isinstance(one, ExchangeOutcome)] == ["a"]
 
 
