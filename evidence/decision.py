@@ -9,6 +9,8 @@ import msgspec
 Verdict = Literal["promote", "hold", "rollback", "cannot_tell"]
 
 EXIT_CODES: Final[dict[Verdict, int]] = {"promote": 0, "hold": 1, "rollback": 2, "cannot_tell": 3}
+NAMED: Final = 20
+"""Exchanges behind a figure that are named."""
 
 
 class StackFigure(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,12 +54,14 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 class LastingWrites(msgspec.Struct, frozen=True, kw_only=True):
     """Writes of one kind that the candidate made while it served: a rollback leaves them.
 
-    `store` is the port, such as `memory`; `what` its operation, with the tool or the action.
+    `store` is the port, such as `memory`; `what` its operation, with the tool, the action or the
+    effect. Of `in_doubt` ones among them nobody knows whether they happened.
     """
 
     store: str
     what: str
     count: int
+    in_doubt: int = 0
     exchanges: tuple[str, ...] = ()
 
 

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from evidence.decision import Check, Decision, LastingWrites, StackFigure, Verdict
+from evidence.decision import NAMED, Check, Decision, LastingWrites, StackFigure, Verdict
 from evidence.intervals import (
     RatioEstimate,
     Sample,
@@ -31,14 +31,17 @@ from evidence.intervals import (
 )
 from evidence.outcomes import ExchangeOutcome
 from evidence.power import needed_for_no_more, needed_for_no_worse
-from evidence.sequential import percentile_evidence, rate_evidence
+from evidence.sequential import (
+    TurnValues,
+    evidence_by_turn,
+    failure_evidence,
+    percentile_evidence,
+)
 from evidence.tests import MISMATCH, binomial, holm
 
 CONTROL: Final = "legacy"
 CANDIDATE: Final = "graph"
 STACKS: Final = (CONTROL, CANDIDATE)
-NAMED: Final = 20
-"""Rows behind a figure that are named."""
 FEWEST: Final = 30
 """Of a check that is not critical: with fewer requests on a side it says nothing."""
 VOIDS: Final = frozenset({"rows", "sample_ratio"})
@@ -139,6 +142,13 @@ MEASURES: Final[Mapping[str, GateMeasure]] = {
             lambda row: float(row.client_left),
             ".client_left",
         ),
+        # Where there is no text there is no time to it either: such answers would flatter times.
+        _rate(
+            "no_text",
+            "completed requests whose answer has no text",
+            lambda row: float(row.first_text is None) if row.end == "completed" else None,
+            '.end == "completed" and .first_text == null',
+        ),
         _rate(
             "tool_failures",
             "requests with a failed tool call, of those with tool calls",
@@ -205,6 +215,7 @@ class PairFindings(msgspec.Struct, frozen=True, kw_only=True):
 class GateEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """Everything measured of a flow whose candidate is configured to serve `percent`.
 
+    `in_force`: routers read this percentage, and assignments under another one are no evidence.
     `outcomes` are in any order. `live` is false where the candidate is to serve nobody yet: only
     pairs and what else was checked count. `checks` were made elsewhere: load, self-test, noise.
     """
@@ -212,6 +223,7 @@ class GateEvidence(msgspec.Struct, frozen=True, kw_only=True):
     flow: str
     percent: float
     to: float
+    in_force: bool = False
     outcomes: Sequence[ExchangeOutcome] = ()
     findings: PairFindings = PairFindings()
     checks: Sequence[Check] = ()
@@ -228,8 +240,9 @@ def decision_of(evidence: GateEvidence, rules: GateRules) -> Decision:
     window, left_out = comparable(sound, share)
     checks: list[Check] = [_rows_check(len(rows) - len(sound), len(rows))]
     if evidence.live:
-        checks.append(_sample_ratio(window, share))
+        checks.append(_sample_ratio(window, share, evidence.percent if evidence.in_force else None))
         checks += _compared(window, rules)
+        checks += _enough(window, rules)
     checks += _findings(evidence.findings, rules)
     checks += evidence.checks
     return Decision(
@@ -287,7 +300,7 @@ def share_in_force(rows: Sequence[ExchangeOutcome], configured: float) -> float 
     configuration bound it. The configured one where that fits, else the middle of the bounds. None
     where no percentage does.
     """
-    drawn = [row for row in rows if row.reason == "percent" and row.bucket >= 0]
+    drawn = [row for row in rows if row.assigned_by == "percent" and row.bucket >= 0]
     if not drawn:
         return None
     last = [row for row in drawn if row.config == drawn[-1].config]
@@ -303,26 +316,32 @@ def share_in_force(rows: Sequence[ExchangeOutcome], configured: float) -> float 
 def comparable(
     rows: Sequence[ExchangeOutcome], share: float | None
 ) -> tuple[list[ExchangeOutcome], Counter[str]]:
-    """Return the rows, in order of time, whose assignment was drawn under one percentage.
+    """Return the rows, in order of time, drawn under one percentage and served by the same code.
 
     Left out are those from before it was in force, forced ones, and conversations that began before
-    and kept their stack: shares that change would mix old conversations into one side.
+    and kept their stack: shares that change would mix old conversations into one side. What other
+    code of a stack did is no evidence of what this one does.
     """
     left: Counter[str] = Counter()
     drawn: list[ExchangeOutcome] = []
+    code = {row.assigned: row.fingerprint for row in rows if row.fingerprint}
     for row in rows:
-        if row.reason in _FIXED:
+        if row.assigned_by in _FIXED:
             left["forced or switched off"] += 1
             continue
-        if share is not None and _contradicts(row, share) and row.reason == "percent":
+        if share is not None and _contradicts(row, share) and row.assigned_by == "percent":
             left["under another percentage"] += len(drawn) + 1
+            drawn = []
+            continue
+        if row.fingerprint and row.fingerprint != code[row.assigned]:
+            left["served by other code"] += len(drawn) + 1
             drawn = []
             continue
         drawn.append(row)
     kept: list[ExchangeOutcome] = []
     begun: dict[str, bool] = {}
     for row in drawn:
-        new = row.reason != "pinned" and not (share is not None and _contradicts(row, share))
+        new = row.assigned_by != "pinned" and not (share is not None and _contradicts(row, share))
         if begun.setdefault(row.conversation, new) if row.conversation else new:
             kept.append(row)
         else:
@@ -358,10 +377,13 @@ def _rows_check(unsound: int, rows: int) -> Check:
     )
 
 
-def _sample_ratio(rows: Sequence[ExchangeOutcome], share: float | None) -> Check:
+def _sample_ratio(
+    rows: Sequence[ExchangeOutcome], share: float | None, in_force: float | None
+) -> Check:
     """Ask whether each stack has the route keys that the percentage gives it.
 
-    Keys with the same bucket count once: heavy users are no skew.
+    `share` is what assignments show, `in_force` what it has to be, where that is known. Keys with
+    the same bucket count once: heavy users are no skew.
     """
     stacks = {row.bucket: row.assigned for row in rows if row.bucket >= 0}
     hits, n = sum(stack == CANDIDATE for stack in stacks.values()), len(stacks)
@@ -383,6 +405,9 @@ def _sample_ratio(rows: Sequence[ExchangeOutcome], share: float | None) -> Check
             check,
             reason="assignments fit no one percentage: hosts, or rules of a flag service, differ",
         )
+    if in_force is not None and share != in_force:
+        why = f"assignments are of some {share:.3g} %, and {in_force:g} % is in force"
+        return replace(check, reason=f"{why}: routers read other flags, or have not read these yet")
     if not 0 < share < 100:  # noqa: PLR2004
         return replace(check, reason=f"at {share:g} % one stack has all requests")
     p, seen = binomial(hits, n, share / 100), 100 * hits / n
@@ -393,23 +418,57 @@ def _sample_ratio(rows: Sequence[ExchangeOutcome], share: float | None) -> Check
     return replace(check, verdict="promote", reason=f"the split is as configured: {text}")
 
 
+def _enough(rows: Sequence[ExchangeOutcome], rules: GateRules) -> list[Check]:
+    """Ask for enough requests where no critical measure does: without data nothing passes."""
+    if rules.critical & MEASURES.keys():
+        return []
+    fewest = min(sum(row.assigned == stack for row in rows) for stack in STACKS)
+    return [
+        Check(
+            name="requests",
+            verdict="promote" if fewest >= rules.requests else "cannot_tell",
+            reason=f"{fewest:,} requests on a side, {rules.requests:,} are due",
+            value=fewest,
+            bound=rules.requests,
+            unit="requests",
+            n=len(rows),
+            critical=True,
+        )
+    ]
+
+
 # Both stacks compared ---------------------------------------------------------------------------
 
 
 class _Values(NamedTuple):
-    """The values of one stack, in order of time, each with its conversation and its row."""
+    """The values of one stack, in order of time, each with its conversation, turn and row."""
 
     sample: Sample
+    turns: NDArray[np.int64]
     rows: Sequence[ExchangeOutcome]
 
     @property
-    def first(self) -> Floats:
-        """The first value of each conversation: e-processes have no notion of dependence."""
-        return self.sample.values[np.unique(self.sample.conversations, return_index=True)[1]]
+    def by_turn(self) -> TurnValues:
+        """The values with the turns of conversations that they are of."""
+        return TurnValues(self.sample.values, self.turns)
 
 
-def _values(measure: GateMeasure, rows: Iterable[ExchangeOutcome]) -> _Values:
-    found = [(value, row) for row in rows if (value := measure.of(row)) is not None]
+def _values(measure: GateMeasure, rows: Iterable[ExchangeOutcome], stack: str = "") -> _Values:
+    """Return the values of rows, of those assigned to a stack if one is named.
+
+    Turns are those of all rows: a conversation has one value of each, on one side.
+    """
+    found: list[tuple[float, ExchangeOutcome]] = []
+    turns: list[int] = []
+    passed: Counter[str] = Counter()
+    for row in rows:
+        if (value := measure.of(row)) is None:
+            continue
+        turn = passed[row.conversation]
+        passed[row.conversation] += bool(row.conversation)
+        if not stack or row.assigned == stack:
+            found.append((value, row))
+            turns.append(turn)
     names: dict[tuple[str, int], int] = {}
     owners = [
         names.setdefault((row.conversation, 0 if row.conversation else i), len(names))
@@ -418,7 +477,11 @@ def _values(measure: GateMeasure, rows: Iterable[ExchangeOutcome]) -> _Values:
     values = np.array([value for value, _ in found], dtype=float)
     if measure.kind == "percentile":
         values = np.maximum(values, _LEAST)
-    return _Values(Sample(values, np.array(owners, dtype=np.int64)), [row for _, row in found])
+    return _Values(
+        Sample(values, np.array(owners, dtype=np.int64)),
+        np.array(turns, dtype=np.int64),
+        [row for _, row in found],
+    )
 
 
 def _figure(measure: GateMeasure, values: Floats) -> float | None:
@@ -487,9 +550,7 @@ def _alarm(comparison: _Comparison) -> str:
 def _comparison(
     measure: GateMeasure, rows: Sequence[ExchangeOutcome], rules: GateRules
 ) -> _Comparison:
-    control, candidate = sides = [
-        _values(measure, (row for row in rows if row.assigned == stack)) for stack in STACKS
-    ]
+    control, candidate = sides = [_values(measure, rows, stack) for stack in STACKS]
     served = [_values(measure, (row for row in rows if row.served == stack)) for stack in STACKS]
     figures = tuple(map(_figure_of, (measure, measure), STACKS, sides, served))
     critical = measure.name in rules.critical
@@ -562,7 +623,6 @@ def _rates(measure: GateMeasure, check: Check, control: _Values, candidate: _Val
     (hits_a, n_a), (hits_b, n_b) = ((float(s.sample.values.sum()), len(s.rows)) for s in sides)
     one, other = (design_effect(side.sample) for side in sides)
     low, high = difference_interval((hits_a / one, hits_b / other), (n_a / one, n_b / other))
-    first = [(np.array(int(s.first.sum())), np.array(len(s.first))) for s in sides]
     # Of a share of 0 the interval still has a width: that of one case more.
     share = min((hits_a + hits_b + 1) / (n_a + n_b), 0.5)
     margin = check.bound or 0.0
@@ -571,7 +631,7 @@ def _rates(measure: GateMeasure, check: Check, control: _Values, candidate: _Val
     few = min(n_a / one, n_b / other) < FEWEST
     return _Estimate(
         msgspec.structs.replace(check, value=value, low=low, high=high),
-        float(rate_evidence(first[0], first[1])),
+        evidence_by_turn(control.by_turn, candidate.by_turn, failure_evidence),
         round(needed),
         "a few conversations have most of them" if few else "",
     )
@@ -590,7 +650,11 @@ def _percentiles(
     ratio = percentile_ratio(control.sample, candidate.sample, measure.p)
     evidence = 0.0
     if check.critical:
-        evidence = percentile_evidence(np.sort(control.first), np.sort(candidate.first), measure.p)
+        evidence = evidence_by_turn(
+            control.by_turn,
+            candidate.by_turn,
+            lambda a, b: percentile_evidence(np.sort(a), np.sort(b), measure.p),
+        )
     return _with_ratio(check, ratio, (len(a), len(b)), evidence)
 
 
@@ -618,7 +682,7 @@ def _with_ratio(
 
 def _objective(measure: GateMeasure, limit: float, rows: Sequence[ExchangeOutcome]) -> Check:
     """Ask whether the candidate's own figure is within a limit."""
-    side = _values(measure, (row for row in rows if row.assigned == CANDIDATE))
+    side = _values(measure, rows, CANDIDATE)
     value, high = _figure(measure, side.sample.values), None
     if measure.kind == "percentile" and value is not None:
         value /= _MILLISECOND
@@ -657,14 +721,16 @@ def _objective(measure: GateMeasure, limit: float, rows: Sequence[ExchangeOutcom
 
 
 def _findings(found: PairFindings, rules: GateRules) -> list[Check]:
-    above = {name: share for name, share in found.unwaived.items() if share > found.noise}
+    # Together: many causes, each as rare as noise, are not noise.
+    total = min(sum(found.unwaived.values()), 1.0)
+    above = found.unwaived if total > found.noise else {}
     worst = max(above.values(), default=0.0)
     replayed = f", {found.replayed:,} of them replays" if found.replayed else ""
     check = Check(
         name="findings",
         verdict="promote",
         reason=f"no unwaived difference in {found.pairs:,} pairs of runs{replayed}",
-        value=worst,
+        value=total if above else 0.0,
         bound=found.noise,
         unit="share",
         n=found.pairs,

@@ -11,13 +11,23 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from math import isfinite
+from operator import sub
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from contract.errors import FaultCode
 from contract.flow import FlowSpec
-from contract.operations import MODEL_STREAM, TOOLS_RUN
-from contract.records import EntryRecord, Outcome, RunRecord, Score
+from contract.operations import (
+    EXTERNAL_RUN,
+    MODEL_STREAM,
+    OPERATIONS,
+    TOOLS_LIST,
+    TOOLS_RUN,
+    Operation,
+)
+from contract.records import EntryRecord, Outcome, PlayRecord, RunRecord, Score
 from contract.wire import NO_JSON, WireReader
 
 Fallback = Literal["", "breaker", "fallback", "takeover"]
@@ -38,10 +48,24 @@ MOST_CODES: Final = 64
 UNREAD: Final = -1
 """The stamp of a first text that is to be looked for."""
 
+_NOT_TOLD: Final[frozenset[FaultCode]] = frozenset({"effect_in_doubt", "deadline"})
+_UNKNOWN: Final = {
+    row.label: msgspec.json.encode(row.unknown)[:-1]
+    for row in OPERATIONS.values()
+    if row.unknown is not None
+}
+
 Measure = tuple[str, ...]
 """What is counted, and by which code: `("errors", "stall")`."""
 TimeMeasure = Literal["first_frame", "first_text", "longest_gap", "last_frame"]
 TIMES: Final[tuple[TimeMeasure, ...]] = ("first_frame", "first_text", "longest_gap", "last_frame")
+
+
+class ToolUse(NamedTuple):
+    """How often a tool was called, and how many of the calls ended in an error."""
+
+    calls: int
+    failures: int
 
 
 class ExchangeOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,9 +77,13 @@ class ExchangeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     the last run that served it ended, `code` the code of its failure or refusal. `lost` is what a
     fallback cost, in microseconds. `conversation` is what it belongs to, "" where its request names
     none. Tokens and `cost` are those of live calls; `cost` is None where no price is known.
-    `tool_failures` are the tool calls that ended in an error. `reason`, `bucket` and `config` are
-    those of its record: what decided the assignment or, after a failure, why another stack served;
-    where its key lies among 100 000 buckets, -1 where that is unknown; the version of the settings.
+    `tools` is by the name of the tool, `other` where it was not offered: a model may name any.
+    `in_doubt` names the writes that began and whose outcome nobody knows: they may have happened.
+    `reason`, `assigned_by`, `bucket` and `config` are those of its record: what decided the
+    assignment or, after a failure, why another stack served; what decided the assignment, which
+    records of earlier versions do not say after a failure; where its key lies among 100 000
+    buckets, -1 where that is unknown; the version of the settings. `fingerprint` is that of the
+    assigned stack's code, "" where that stack did not run.
     """
 
     exchange: str
@@ -65,8 +93,10 @@ class ExchangeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     began: int
     end: Outcome
     reason: str = ""
+    assigned_by: str = ""
     bucket: int = -1
     config: str = ""
+    fingerprint: str = ""
     code: str = ""
     conversation: str = ""
     fallback: Fallback = ""
@@ -79,9 +109,19 @@ class ExchangeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float | None = None
-    tool_calls: int = 0
-    tool_failures: int = 0
+    tools: Mapping[str, ToolUse] = {}
+    in_doubt: tuple[str, ...] = ()
     feedback: Score | None = None
+
+    @property
+    def tool_calls(self) -> int:
+        """How many tool calls were made."""
+        return sum(use.calls for use in self.tools.values())
+
+    @property
+    def tool_failures(self) -> int:
+        """How many of them ended in an error."""
+        return sum(use.failures for use in self.tools.values())
 
 
 class Group(NamedTuple):
@@ -110,11 +150,12 @@ def counts_of(one: ExchangeOutcome) -> list[tuple[Measure, int]]:
     if one.prompt_tokens or one.completion_tokens:
         counts.append((("prompt_tokens",), one.prompt_tokens))
         counts.append((("completion_tokens",), one.completion_tokens))
-    if one.cost is not None:
-        counts.append((("cost",), round(one.cost * BILLION)))
-    if one.tool_calls:
-        counts.append((("tool_calls",), one.tool_calls))
-        counts.append((("tool_failures",), one.tool_failures))
+    if one.cost is not None and isfinite(cost := one.cost * BILLION):
+        counts.append((("cost",), round(cost)))
+    for tool, use in one.tools.items():
+        counts.append((("tool_calls", tool), use.calls))
+        counts.append((("tool_failures", tool), use.failures))
+    counts += [(("in_doubt", name), 1) for name in one.in_doubt]
     if one.feedback is not None:
         counts.append((("feedback", str(one.feedback)), 1))
     return counts
@@ -199,7 +240,20 @@ class _ToolAnswer(msgspec.Struct):
     error: str | None = None
 
 
+class _ToolName(msgspec.Struct):
+    """The one field of an offered tool that says which it is."""
+
+    name: str
+
+
+class _OfferedNames(msgspec.Struct):
+    """The names in a result of `tools.list`."""
+
+    tools: tuple[_ToolName, ...]
+
+
 _tool_answer = msgspec.json.Decoder(_ToolAnswer).decode
+_offered_names = msgspec.json.Decoder(_OfferedNames).decode
 
 
 def outcome_of(
@@ -219,18 +273,14 @@ def outcome_of(
     if not served or served[0].role != "serving":
         return None
     first, last = served[0], served[-1]
-    frames, start = client_frames(served, spec), start_of(served)
-    longest_gap = before = None
-    for at, _ in frames:
-        if before is not None and (longest_gap is None or at - before > longest_gap):
-            longest_gap = at - before
-        before = at
+    frames, start = _client_frames(served), start_of(served)
+    comment = ":" if spec.dialect.framing == "sse" else None
     if first_text == UNREAD:
-        first_text = text_stamp(frames, spec)
+        first_text = _text_stamp([it for it in frames if it[1][:1] != comment], spec)
+    stamps = [at for at, frame in frames if frame[:1] != comment]
     error = last.error
     prompt_tokens, completion_tokens = _tokens(served)
     costs = [run.cost for run in served if run.cost is not None]
-    tool_calls, tool_failures = _tools(served)
     return ExchangeOutcome(
         exchange=first.exchange,
         flow=first.flow,
@@ -239,28 +289,30 @@ def outcome_of(
         began=first.began,
         end=last.outcome,
         reason=first.reason,
+        assigned_by=first.assigned_by or first.reason,
         bucket=first.bucket,
         config=first.config,
+        fingerprint=first.code if first.stack == first.assigned else "",
         code=error.code if error is not None and last.outcome != "completed" else "",
         conversation=_conversation(first, spec) if conversation is None else conversation,
         fallback=_fallback(served),
         lost=first.lost_us,
         client_left=last.client_left or (error is not None and error.code in CLIENT_LEFT),
-        first_frame=frames[0][0] - start if frames else None,
+        first_frame=stamps[0] - start if stamps else None,
         first_text=None if first_text is None else first_text - start,
-        longest_gap=longest_gap,
-        last_frame=frames[-1][0] - start if frames else None,
+        longest_gap=max(map(sub, stamps[1:], stamps), default=None),
+        last_frame=stamps[-1] - start if stamps else None,
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
         cost=sum(costs) if costs else None,
-        tool_calls=tool_calls,
-        tool_failures=tool_failures,
+        tools=_tools(served),
+        in_doubt=_in_doubt(served),
         feedback=feedback,
     )
 
 
-def client_frames(served: Sequence[RunRecord], spec: FlowSpec) -> Frames:
-    """Return the frames that the client of an exchange got, over a takeover too, no comments.
+def _client_frames(served: Sequence[RunRecord]) -> Frames:
+    """Return the frames that the client of an exchange got, over a takeover and comments too.
 
     None where those at the beginning were not recorded. Of a client that has left, the last ones
     may not have reached it.
@@ -275,12 +327,10 @@ def client_frames(served: Sequence[RunRecord], spec: FlowSpec) -> Frames:
         if _taken_over(served) and not before:
             return ()
         frames = (*before, *second.frames[_skipped(second) :])
-    if spec.dialect.framing == "sse":
-        return [frame for frame in frames if frame[1][:1] != ":"]
     return frames
 
 
-def text_stamp(frames: Frames, spec: FlowSpec) -> int | None:
+def _text_stamp(frames: Frames, spec: FlowSpec) -> int | None:
     """Return the stamp of the first frame with text of the answer; None where there is none."""
     reader = WireReader(spec.decoder)
     at = 0
@@ -350,18 +400,84 @@ def _tokens(served: Sequence[RunRecord]) -> tuple[int, int]:
     return prompt, completion
 
 
-def _tools(served: Sequence[RunRecord]) -> tuple[int, int]:
-    """Count the tool calls that were made, and those that failed."""
+def _tools(served: Sequence[RunRecord]) -> dict[str, ToolUse]:
+    """Count the tool calls that were made, and those that failed, by tool."""
     calls = [
         play.entry
         for run in served
         for play in run.plays
-        if play.port == TOOLS_RUN.port and play.op == TOOLS_RUN.name and play.how == "live"
+        if play.how == "live" and _is_of(play, TOOLS_RUN)
     ]
     if not calls:
-        return 0, 0
-    failed = sum(_failed(entry) for entry in served[0].tape or () if entry.seq in calls)
-    return len(calls), failed
+        return {}
+    tape = served[0].tape or ()
+    offered = {name for entry in tape if _is_of(entry, TOOLS_LIST) for name in _offered(entry)}
+    made = {entry.seq: entry for entry in tape if _is_of(entry, TOOLS_RUN)}
+    found: dict[str, ToolUse] = {}
+    for seq in calls:
+        call = made.get(seq) if seq is not None else None
+        name = _called(call) if call is not None else ""
+        name = name if name in offered else OTHERS
+        before = found.get(name, ToolUse(0, 0))
+        failed = call is not None and _failed(call)
+        found[name] = ToolUse(before.calls + 1, before.failures + failed)
+    return found
+
+
+def _is_of(one: EntryRecord | PlayRecord, operation: Operation) -> bool:
+    return one.op == operation.name and one.port == operation.port
+
+
+def _offered(entry: EntryRecord) -> list[str]:
+    try:
+        return [tool.name for item in entry.items for tool in _offered_names(item).tools]
+    except NO_JSON:
+        return []
+
+
+def _called(entry: EntryRecord) -> str:
+    try:
+        return TOOLS_RUN.subject(entry.args)
+    except NO_JSON:
+        return ""
+
+
+def what_of(operation: Operation, site: str, args: msgspec.Raw | None) -> str:
+    """Name what a write does: its operation, with the tool, the action or the effect."""
+    if operation is EXTERNAL_RUN:
+        return f"{operation.name} {site}"
+    try:
+        return f"{operation.name} {operation.subject(b'{}' if args is None else args)}".rstrip()
+    except NO_JSON:
+        return operation.name
+
+
+def _in_doubt(served: Sequence[RunRecord]) -> tuple[str, ...]:
+    doubtful = [one for one in served[0].tape or () if is_in_doubt(one)]
+    if not doubtful:
+        return ()
+    # One word, as labels of metrics are: "external.run:orders.insert".
+    own = {play.entry for run in served for play in run.plays if play.how == "live"}
+    return tuple(
+        [
+            f"{one.port}.{what_of(OPERATIONS[one.port, one.op], one.site, one.args)}".replace(
+                " ", ":", 1
+            )
+            for one in doubtful
+            if one.seq in own
+        ]
+    )
+
+
+def is_in_doubt(call: EntryRecord) -> bool:
+    """Whether a call is a write that began, and whose outcome nobody knows."""
+    row = OPERATIONS.get((call.port, call.op))
+    if row is None or row.unknown is None:
+        return False
+    if call.fault is not None:
+        return call.fault.code in _NOT_TOLD
+    # The last one as it was written: with its stamp, if it has one, behind the rest.
+    return bool(call.items) and bytes(call.items[-1]).startswith(_UNKNOWN[row.label])
 
 
 def _failed(call: EntryRecord) -> bool:

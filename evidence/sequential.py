@@ -14,13 +14,16 @@ product over all thresholds is at most the one at the true threshold (S. R. Howa
 Sequential estimation of quantiles with applications to A/B testing and best-arm identification,
 Bernoulli 28, 2022, for quantiles). Requests may arrive in any order and at shares that change.
 
-Requests have to be independent: of one conversation, pass one value.
+Requests have to be independent: of one conversation, pass one value. `evidence_by_turn` takes all
+of them: the first requests of conversations are independent of each other, so are the second ones,
+and so on. Each turn has an e-process of its own, by which a fault of late turns is found.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import log
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,10 +40,54 @@ Counts = NDArray[np.int64]
 _STEPS: Final = np.array([0.05, 0.15, 0.35, 0.8, 2.0])
 """What the bets take the log odds to be away from the threshold by, and the stakes on each."""
 _STAKES: Final = np.array([0.1, 0.3, 0.3, 0.15, 0.15])
+_FIRST: Final = 0.8
+"""Of the level, what first requests have."""
+_MOST_TURNS: Final = 20
 _FURTHEST: Final = 40.0
 _CELLS: Final = 256
 _ROUNDS: Final = 4
 _EXACT: Final = 1e-3
+
+
+class TurnValues(NamedTuple):
+    """The values of one side, and which turn of its conversation each one is, from 0."""
+
+    values: Floats
+    turns: Counts
+
+    def of(self, turn: int) -> Floats:
+        """Return the values of a turn."""
+        found: Floats = self.values[self.turns == turn]
+        return found
+
+
+def evidence_by_turn(
+    control: TurnValues, candidate: TurnValues, evidence: Callable[[Floats, Floats], float]
+) -> float:
+    """Return the log evidence against "at no turn the candidate is worse", by any one of them.
+
+    `evidence` returns the log e-value of one turn's values. A turn is one of a conversation over
+    both sides. How turns of a conversation depend on each other is not assumed: turn k alarms
+    falsely, at any look, with a chance of at most `level * share_k`, by Ville in the time of its
+    own requests, so that all of them together do with at most `level` (weighted Bonferroni). Their
+    e-values must not be averaged instead: an e-process of one turn is none in the time of all
+    (Y. J. Choe and A. Ramdas, Combining evidence across filtrations, 2024).
+    """
+    found = [0.0]
+    for turn in range(_MOST_TURNS):
+        first, second = control.of(turn), candidate.of(turn)
+        if not (len(first) and len(second)):
+            break
+        share = (1 - _FIRST) / (turn * (turn + 1)) if turn else _FIRST  # 0.8, 0.1, 0.033 …: to 1
+        found.append(evidence(first, second) + log(share))
+    return max(found)
+
+
+def failure_evidence(control: Floats, candidate: Floats) -> float:
+    """Return the log e-value of `rate_evidence` for values of 0 and 1."""
+    hits, more = (np.array(int(side.sum())) for side in (control, candidate))
+    first, second = (hits, np.array(len(control))), (more, np.array(len(candidate)))
+    return float(rate_evidence(first, second))
 
 
 def percentile_evidence(control: Floats, candidate: Floats, p: float, margin: float = 0.0) -> float:

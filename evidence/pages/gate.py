@@ -28,6 +28,7 @@ WORDS: Final[dict[Verdict, str]] = {
 _TITLES: Final = {
     "rows": "figures are numbers",
     "sample_ratio": "split between the stacks",
+    "requests": "requests that were compared",
     "findings": "differences between pairs of runs",
     "losses": "pairs that were lost",
     "selftest": "self-test of the comparison",
@@ -151,7 +152,8 @@ def _lines(decision: Decision, span: str) -> Iterator[str]:
     if not decision.lasting:
         yield "No write of graph is on record."
     for one in decision.lasting:
-        yield f"- {one.count:,} × {_text(f'{one.store}: {one.what}')}"
+        doubt = f", {one.in_doubt:,} of which may not have happened" if one.in_doubt else ""
+        yield f"- {one.count:,} × {_text(f'{one.store}: {one.what}')}{doubt}"
 
 
 def _text(text: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contract.flows.chat import CHAT
 from contract.records import Outcome
 from cutover.gate import gate_rules
 from evidence.decision import Check, Decision
@@ -22,8 +23,10 @@ from evidence.gate import (
     decision_of,
     share_in_force,
 )
-from evidence.outcomes import ExchangeOutcome, Fallback
+from evidence.outcomes import ExchangeOutcome, Fallback, ToolUse, outcome_of
 from router.config.schema import GateMargins, GateMeasureName, GateSettings
+from router.context import AssignedBy
+from tests.support.drawn_captures import runs_of
 from tests.support.drawn_outcomes import DrawnRollout
 
 RULES = gate_rules(GateSettings())
@@ -111,6 +114,15 @@ def test_a_cause_within_the_noise_of_the_control_does_not_hold() -> None:
     assert decided(DrawnRollout().outcomes(), findings=found).verdict == "promote"
 
 
+def test_many_causes_within_the_noise_hold_together() -> None:
+    """Each is as rare as legacy's difference from itself; graph differs in a fifth of the pairs."""
+    causes = {f"c{number}": 0.019 for number in range(10)}
+    found = PairFindings(pairs=1_000, due=1_000, unwaived=causes, noise=0.02)
+    decision = decided(DrawnRollout().outcomes(), findings=found)
+    assert decision.verdict == "hold"
+    assert check_of(decision, "findings").value == pytest.approx(0.19)
+
+
 def test_pairs_are_due_where_shadows_run() -> None:
     """Too few of them, or too many lost, are no pass."""
     for found, verdict in (
@@ -119,6 +131,31 @@ def test_pairs_are_due_where_shadows_run() -> None:
         (PairFindings(pairs=200, due=220, lost=20), "cannot_tell"),
     ):
         assert decided(DrawnRollout().outcomes(), findings=found).verdict == verdict
+
+
+def test_answers_without_text_hold() -> None:
+    """They complete, and have no time to the first text that could be compared."""
+    rows = [
+        msgspec.structs.replace(one, first_text=None)
+        if one.assigned == "graph" and i % 10 == 0
+        else one
+        for i, one in enumerate(DrawnRollout().outcomes())
+    ]
+    decision = decided(rows)
+    assert decision.verdict == "hold"
+    assert "has no text" in decision.reasons[0]
+
+
+@pytest.mark.parametrize("critical", [[], ["quality"]])
+def test_no_data_passes_where_no_measure_is_critical(critical: list[str]) -> None:
+    """Else one request on each side would do."""
+    rules = msgspec.structs.replace(RULES, critical=frozenset(critical))
+    for requests, verdict in ((100, "cannot_tell"), (4_000, "promote")):
+        rows = DrawnRollout(requests=requests).outcomes()
+        evidence = GateEvidence(
+            flow="chat", percent=50.0, to=100.0, outcomes=rows, findings=EQUAL_PAIRS
+        )
+        assert decision_of(evidence, rules).verdict == verdict
 
 
 def test_too_little_data_cannot_tell() -> None:
@@ -209,16 +246,89 @@ def test_the_percentage_is_read_off_the_buckets_where_the_file_has_another() -> 
     assert decided(mixed, percent=20.0).verdict == "cannot_tell"
 
 
+def test_a_percentage_that_routers_do_not_follow_is_no_evidence() -> None:
+    """The flags say 25 %, and routers go on at 5 %: from there nobody promotes to 50 %."""
+    rows = DrawnRollout(percent=5.0, requests=20_000).outcomes()
+    assert decided(rows, percent=5.0, in_force=True).verdict == "promote"
+    decision = decided(rows, percent=25.0, in_force=True)
+    assert decision.verdict == "cannot_tell"
+    assert "25 % is in force" in check_of(decision, "sample_ratio").reason
+
+
+@pytest.mark.parametrize("stack", ["legacy", "graph"])
+def test_what_other_code_did_is_left_out(stack: str) -> None:
+    """Graph was equal for long, and is replaced by one that fails: few requests cannot tell."""
+    rows = [
+        msgspec.structs.replace(one, fingerprint=f"{one.assigned} 1")
+        for one in DrawnRollout(requests=5_000).outcomes()
+    ]
+    assert decided(rows).verdict == "promote"
+    changed = [
+        msgspec.structs.replace(one, fingerprint=f"{stack} 2") if one.assigned == stack else one
+        for one in rows[-200:]
+    ]
+    decision = decided([*rows[:-200], *changed])
+    assert decision.verdict == "cannot_tell"
+    assert decision.compared < 220  # with those of the other stack since its last old request
+    assert decision.left_out["served by other code"] == 5_000 - decision.compared
+
+
 def test_forced_and_pinned_requests_are_not_compared() -> None:
     """Nor are conversations that began before."""
     rows = DrawnRollout(requests=10).outcomes()
-    rows[0] = msgspec.structs.replace(rows[0], reason="forced_header")
-    rows[1] = msgspec.structs.replace(rows[1], reason="pinned")
-    rows[2] = msgspec.structs.replace(rows[2], reason="pinned", conversation=rows[3].conversation)
-    rows[4] = msgspec.structs.replace(rows[4], reason="pinned", conversation=rows[3].conversation)
+    rows[0] = msgspec.structs.replace(rows[0], assigned_by="forced_header")
+    rows[1] = msgspec.structs.replace(rows[1], assigned_by="pinned")
+    for place in (2, 4):
+        rows[place] = msgspec.structs.replace(
+            rows[place], assigned_by="pinned", conversation=rows[3].conversation
+        )
     kept, left = comparable(rows, 50.0)
     assert dict(left) == {"forced or switched off": 1, "of a conversation that began before": 4}
     assert [one.exchange for one in kept] == [one.exchange for one in rows[5:]]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(get_args(AssignedBy)),
+            st.integers(0, 99_999),
+            st.sampled_from(["legacy", "graph"]),
+            st.sampled_from(["", "x", "y"]),
+            st.booleans(),
+        ),
+        max_size=12,
+    )
+)
+def test_a_failure_does_not_change_whether_a_request_is_compared(
+    drawn: list[tuple[str, int, str, str, bool]],
+) -> None:
+    """Whatever assigned it: else forced requests would count as soon as they fail."""
+
+    def outcomes(*, failing: bool) -> list[ExchangeOutcome]:
+        """Write each request as records, and read it back."""
+        found = []
+        for i, (cause, bucket, forced, conversation, fails) in enumerate(drawn):
+            hashed = "graph" if bucket < 50_000 else "legacy"
+            saved = fails and failing
+            row = msgspec.structs.replace(
+                DrawnRollout(requests=1).outcomes()[0],
+                exchange=str(i),
+                assigned=hashed if cause == "percent" else forced,
+                assigned_by=cause,
+                reason="crash" if saved else cause,
+                fallback="fallback" if saved else "",
+                bucket=bucket,
+                conversation=conversation,
+            )
+            read = outcome_of([*runs_of(row)], CHAT, conversation=conversation)
+            assert read is not None
+            found.append(read)
+        return found
+
+    whole, failed = (comparable(outcomes(failing=one), 50.0) for one in (False, True))
+    assert [one.exchange for one in failed[0]] == [one.exchange for one in whole[0]]
+    assert failed[1] == whole[1]
+    assert {one.assigned_by for one in failed[0]} <= {"percent", "pinned"}
 
 
 def test_turns_of_one_conversation_are_no_evidence_of_their_own() -> None:
@@ -231,6 +341,23 @@ def test_turns_of_one_conversation_are_no_evidence_of_their_own() -> None:
         for i, one in enumerate(rows)
     ]
     assert decided(failing).verdict == "cannot_tell"
+
+
+def test_a_fault_of_later_turns_is_rolled_back() -> None:
+    """Each second request of graph's conversations fails in one of ten; first ones never do."""
+    rows = [
+        msgspec.structs.replace(one, conversation=f"{one.assigned} {i}", exchange=f"{i} {turn}")
+        for turn in (0, 1)
+        for i, one in enumerate(DrawnRollout(requests=2_000).outcomes())
+    ]
+    failing = [
+        msgspec.structs.replace(one, end="failed")
+        if one.assigned == "graph" and place >= 2_000 and place % 10 == 0
+        else one
+        for place, one in enumerate(rows)
+    ]
+    in_order = [msgspec.structs.replace(one, began=i) for i, one in enumerate(failing)]
+    assert decided(in_order).verdict == "rollback"
 
 
 def test_an_objective_that_is_missed_holds() -> None:
@@ -258,7 +385,7 @@ ROWS = st.builds(
     served=st.sampled_from(["legacy", "graph"]),
     began=st.integers(-1, 10**18),
     end=st.sampled_from(get_args(Outcome)),
-    reason=st.sampled_from(["percent", "pinned", "forced_header", "bug", ""]),
+    assigned_by=st.sampled_from(["percent", "pinned", "forced_header", "bug", ""]),
     bucket=st.integers(-1, 100_000),
     config=st.sampled_from(["", "a", "b"]),
     conversation=st.sampled_from(["", "x", "y"]),
@@ -270,8 +397,9 @@ ROWS = st.builds(
     last_frame=_NUMBERS,
     prompt_tokens=st.integers(0, 10**9),
     cost=st.none() | st.floats(),
-    tool_calls=st.integers(0, 3),
-    tool_failures=st.integers(0, 3),
+    tools=st.dictionaries(
+        st.sampled_from(["dice", "other"]), st.builds(ToolUse, st.integers(0, 3), st.integers(0, 3))
+    ),
     feedback=st.sampled_from([None, -1, 0, 1]),
 )
 

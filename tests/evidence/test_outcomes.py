@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from contract.flows.chat import CHAT
-from contract.model import Usage
+from contract.model import ToolCall, Usage
 from contract.records import ErrorRecord, ModelUse, PlayRecord, RunRecord
-from evidence.outcomes import ExchangeOutcome, outcome_of
+from evidence.outcomes import ExchangeOutcome, ToolUse, counts_of, outcome_of
 from tests.support.records import a_request, a_run, an_entry, raw
 
 BODIES = ({"message_id": "m", "chat_id": "c-1"}, {"message_id": "m"}, {"other": 1})
@@ -103,13 +103,18 @@ def test_a_client_that_left_is_found_in_older_records_too(code: str) -> None:
 
 
 def test_only_live_calls_are_counted_and_failed_tools_in_every_way() -> None:
-    """A tool that answers with an error, one whose call failed, and one that worked."""
+    """A tool that answers with an error, one whose call failed, and one that worked.
+
+    By the tool's name where it was offered; a model may call any other.
+    """
     calls = {"port": "tools", "op": "run", "site": "t"}
+    offered = raw({"tools": [{"name": "dice"}, {"name": "calc"}]})
     tape = (
         an_entry(seq=0),
-        an_entry(raw({"content": "4"}), seq=1, **calls),
-        an_entry(raw({"error": "failed"}), seq=2, **calls),
-        an_entry(seq=3, end="error", **calls),
+        an_entry(raw({"content": "4"}), seq=1, args=raw(ToolCall("c", "dice", "{}")), **calls),
+        an_entry(raw({"error": "failed"}), seq=2, args=raw(ToolCall("c", "dice", "{}")), **calls),
+        an_entry(seq=3, end="error", args=raw(ToolCall("c", "a user's words", "{}")), **calls),
+        an_entry(offered, seq=4, port="tools", op="list", site="t"),
     )
     plays = [PlayRecord(port="model", op="stream", site="m", how="live", entry=0)]
     plays += [
@@ -120,7 +125,12 @@ def test_only_live_calls_are_counted_and_failed_tools_in_every_way() -> None:
     played = tuple(msgspec.structs.replace(play, how="exact") for play in plays)
     second = a_run(role="fallback", plays=played, models=(use,))
     found = outcome(first, second)
+    assert found.tools == {"dice": ToolUse(2, 1), "other": ToolUse(1, 1)}
     assert (found.tool_calls, found.tool_failures) == (3, 2)
+    assert {measure for measure, _ in counts_of(found) if measure[0] == "tool_calls"} == {
+        ("tool_calls", "dice"),
+        ("tool_calls", "other"),
+    }
     assert (found.prompt_tokens, found.completion_tokens, found.cost) == (7, 5, 0.5)
 
 
@@ -147,3 +157,19 @@ def test_the_conversation_is_that_of_the_request() -> None:
     assert {name: found.conversation for name, found in asked.items()} == {"c-1": "c-1", "": ""}
     assert outcome(a_run(), conversation="s-1", feedback=-1).conversation == "s-1"
     assert outcome(a_run(), feedback=-1).feedback == -1
+
+
+def test_the_code_is_that_of_the_assigned_stack() -> None:
+    """A breaker that was open had another stack serve: of the assigned one no code ran."""
+    for stack, fingerprint in (("graph", "f1"), ("legacy", "")):
+        run = a_run(assigned="graph", stack=stack, served=stack, code="f1")
+        found = outcome_of([run], CHAT)
+        assert found is not None
+        assert found.fingerprint == fingerprint
+
+
+def test_a_cost_that_no_bill_has_is_not_counted() -> None:
+    """A sum of billionths has no room for it, and a report ends in no traceback."""
+    found = outcome_of([a_run(cost=1e308)], CHAT)
+    assert found is not None
+    assert "cost" not in {measure[0] for measure, _ in counts_of(found)}

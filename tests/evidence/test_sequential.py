@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import binom
 
-from evidence.sequential import ALARM, percentile_evidence, rate_evidence
+from evidence.sequential import (
+    ALARM,
+    TurnValues,
+    evidence_by_turn,
+    failure_evidence,
+    percentile_evidence,
+    rate_evidence,
+)
 
 SAMPLES = st.lists(st.integers(1, 12).map(float), min_size=1, max_size=30)
 PS = st.sampled_from([0.5, 0.9, 0.95])
@@ -149,6 +156,39 @@ def test_failures_of_one_side_alone_are_found() -> None:
     assert rate((0, 1_000), (12, 1_000)) > ALARM
     assert rate((0, 1_000), (12, 1_000), margin=0.02) < 0.5
     assert rate((12, 1_000), (0, 1_000)) < 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.booleans()), max_size=60))
+def test_evidence_of_turns_never_exceeds_the_sum_of_their_shares(
+    drawn: list[tuple[int, bool, bool]],
+) -> None:
+    """So that all of them alarm falsely no more often than one; a turn of one side says nothing."""
+    sides = [
+        TurnValues(
+            np.array([float(failed) for _, failed, side in drawn if side == which]),
+            np.array([turn for turn, _, side in drawn if side == which], dtype=np.int64),
+        )
+        for which in (False, True)
+    ]
+    e_values, shares = 0.0, 0.0
+    for turn in range(20):
+        share = 0.2 / (turn * (turn + 1)) if turn else 0.8
+        shares += share
+        control, candidate = (side.of(turn) for side in sides)
+        if len(control) and len(candidate):
+            e_values += share * exp(failure_evidence(control, candidate))
+    assert shares <= 1
+    assert exp(evidence_by_turn(sides[0], sides[1], failure_evidence)) <= max(1.0, e_values + 1e-9)
+
+
+def test_a_fault_of_second_turns_alone_is_found() -> None:
+    """First requests are equal; one conversation that fails at each of its turns is one failure."""
+    turns = np.tile([0, 1], 500)
+    equal, failing = np.zeros(1_000), np.where(turns == 1, np.arange(1_000) % 20 == 1, 0.0)
+    control = TurnValues(equal, turns)
+    assert evidence_by_turn(control, TurnValues(failing, turns), failure_evidence) > ALARM
+    alone = TurnValues(np.ones(20), np.arange(20))
+    assert evidence_by_turn(control, alone, failure_evidence) < ALARM
 
 
 def test_the_alarm_is_one_in_twenty() -> None:

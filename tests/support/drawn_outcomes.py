@@ -49,6 +49,7 @@ class DrawnRollout:
                 began=BEGAN + 100_000 * i,
                 end="completed",
                 reason="bug" if failed[i] else "percent",
+                assigned_by="percent",
                 bucket=int(buckets[i]),
                 config="c1",
                 conversation=f"chat {i}",

@@ -11,7 +11,8 @@ from router.telemetry import instruments as i
 from tests.support.metrics_page import samples
 
 Counts = Mapping[tuple[str, ...], int]
-"""Whole numbers by flow, assigned and served stack, and what they count; tokens by flow alone."""
+"""Whole numbers by flow, assigned and served stack, and what they count; tokens and cost by
+flow alone, too: as they are counted by model."""
 
 _COUNTED = {
     i.EXCHANGES: "exchanges",
@@ -21,7 +22,12 @@ _COUNTED = {
     i.TOOL_CALLS: "tool_calls",
     i.TOOL_FAILURES: "tool_failures",
 }
-_TIMED = {i.FIRST_FRAME: "first_frame", i.FIRST_TEXT: "first_text", i.LONGEST_GAP: "longest_gap"}
+_TIMED = {
+    i.FIRST_FRAME: "first_frame",
+    i.FIRST_TEXT: "first_text",
+    i.LAST_FRAME: "last_frame",
+    i.LONGEST_GAP: "longest_gap",
+}
 _WHO = 3
 
 
@@ -47,6 +53,10 @@ def counts_on_page(page: str) -> Counts:
             found[*who, name, "count"] += round(value)
         for who, seconds in samples(page, instrument, "_sum").items():
             found[*who, name, "sum"] += round(seconds * 1e6)
+    for labels, value in samples(page, i.EXCHANGE_TOKENS).items():
+        found[*labels[:_WHO], "tokens", labels[_WHO]] += round(value)
+    for who, value in samples(page, i.EXCHANGE_COST).items():
+        found[*who, "cost"] += round(value * BILLION)
     for (flow, _, code), value in samples(page, i.REFUSALS).items():
         found[flow, "refusals", code] += round(value)
     for (flow, _, role, *_, kind), value in samples(page, i.TOKENS).items():
@@ -67,7 +77,11 @@ def counts_of_totals(totals: OutcomeTotals) -> Counts:
             match measure:
                 case ("prompt_tokens" | "completion_tokens" as name,):
                     found[group.flow, "tokens", kinds[name]] += amount
-                case ("cost",) | ("refusals", _):
+                    found[*group, "tokens", kinds[name]] += amount
+                case ("cost",):
+                    found[group.flow, "cost"] += amount
+                    found[*group, "cost"] += amount
+                case ("refusals", _):
                     found[group.flow, *measure] += amount
                 case ("feedback", _):
                     pass  # counted where it is posted
