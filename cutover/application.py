@@ -6,10 +6,11 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -21,14 +22,16 @@ from cutover.wiring.composition import Services, model_faults, open_services
 from cutover.wiring.gate_verdicts import gate_verdicts
 from cutover.wiring.history import HistoryWriter, follow_history
 from cutover.wiring.models import model_entries, rescue_policy
+from cutover.wiring.periodic import counting_pauses
 from effects.memory.search import LongTermMemory
+from effects.stores import PauseTotals
 from router.admin.audit import write_audit
 from router.admin.auth import AdminTokens, read_tokens
 from router.admin.operations import Operations, add_admin
 from router.config.addresses import on_loopback
 from router.config.schema import Settings
 from router.config.watcher import SettingsWatcher
-from router.gateway import Gateway, WorkerPeers, add_gateway
+from router.gateway import EffectApi, Entrance, Gateway, WorkerPeers, add_effects, add_gateway
 from router.http.app import create_app
 from router.serving.stack import Stack
 from router.stack import StackName
@@ -100,7 +103,10 @@ async def application(
 
         page = None
         if services.metrics is not None:
-            memory = services.live.memory
+            memory, waiting = services.live.memory, dict[str, PauseTotals]()
+            if services.router.pauses is not None:
+                store = services.router.pauses.store
+                await stack.enter_async_context(counting_pauses(store, waiting))
             sources = MetricSources(
                 services.router,
                 lambda: services.captures.counts,
@@ -109,6 +115,7 @@ async def application(
                 services.model,
                 memory if isinstance(memory, LongTermMemory) else None,
                 lambda: gate_verdicts(Path(current().ramp.state), current().flows, time.time()),
+                lambda: waiting,
             )
             page = await stack.enter_async_context(services.metrics.running(sources))
         write = None if page is None else page.page
@@ -118,7 +125,25 @@ async def application(
         gateway = open_gateway(services, environ, host, workers.neighbours)
         if gateway is not None:
             add_gateway(app, gateway)
+            if current().gateway.effects:
+                add_effects(app, EffectApi(gateway.entrance))
+            if names := current().gateway.tool_servers:
+                await _open_tool_servers(app, gateway.entrance, services, names, stack)
         yield Application(app, services, watchdog)
+
+
+async def _open_tool_servers(
+    app: FastAPI,
+    entrance: Entrance,
+    services: Services,
+    names: Collection[str],
+    stack: AsyncExitStack,
+) -> None:
+    library = import_module("router.gateway.tool_servers")  # the SDK takes a second to import
+    named = {one.name: one for one in services.live.servers if one.name in names}
+    servers = library.ToolServers(entrance, named)
+    await stack.enter_async_context(servers.running())
+    library.add_tool_servers(app, servers)
 
 
 def in_force(watched: SettingsWatcher | None) -> Callable[[], Settings]:
@@ -232,11 +257,5 @@ def open_gateway(
     key = environ.get(section.key_env, "")
     if section.key_env and not key:
         raise GatewayKeyMissing(section.key_env)
-    return Gateway(
-        services.router,
-        services.model,
-        services.models,
-        key.encode(),
-        section.max_body_bytes,
-        neighbours,
-    )
+    entrance = Entrance(services.router, key.encode(), section.max_body_bytes, neighbours)
+    return Gateway(entrance, services.model, services.models)

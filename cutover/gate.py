@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,10 +11,7 @@ from typing import Final
 
 import msgspec
 
-from compare.input.captures import head_of
-from compare.input.damage import ILLEGIBLE, CapturesUnreadable, Damage
-from compare.input.outcomes import read_outcomes
-from compare.input.segments import CaptureSegment, find_segments, read_lines
+from compare.captures import KnownParts
 from compare.input.selection import Selection
 from compare.noise import read_noise
 from compare.noise.study import Reading, study_text
@@ -25,17 +21,18 @@ from compare.tally import Tally
 from compare.waivers import Waivers
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
-from contract.operations import LOCK_ACQUIRE, OPERATIONS
-from contract.records import PlayRecord, Role
 from contract.wire import NO_JSON
 from cutover.flows import flows_of, rules_at
-from cutover.judge.judgements import QUALITY_FILE, read_judged_beside
+from cutover.judge.judgements import (
+    QUALITY_FILE,
+    JudgementsUnreadable,
+    read_judged,
+    read_judged_beside,
+)
 from cutover.reports import CaptureComparison, report_on, waivers_at
 from cutover.selftest.trials import self_test
-from evidence.decision import Check, Decision, LastingWrites, Verdict
+from evidence.decision import Check, Decision, Verdict
 from evidence.gate import (
-    CANDIDATE,
-    NAMED,
     STACKS,
     GateEvidence,
     GateRules,
@@ -85,14 +82,27 @@ def decide(
     to: float | None,
     load: Path | None = None,
     since: int | None = None,
+    known_parts: KnownParts | None = None,
 ) -> Decision:
     """Decide whether a flow's candidate may serve `to` percent, everything if that is None.
 
+    The flags of the settings are those that routers read: assignments have to show them.
     `since`, in microseconds since the epoch, leaves out what began earlier; `load` is a folder of
-    `cutover load`. No data is a decision that cannot tell. Raises `FlowUnknown`, `LoadUnreadable`,
+    `cutover load`. What the last decision read of captures that have not changed since is in
+    `known_parts`. No data is a decision that cannot tell. Raises `FlowUnknown`, `LoadUnreadable`,
     `CapturesUnreadable` and what reading rules and waivers raises.
     """
-    return evaluate(str(captures), settings, flow, to=to, load=load, since=since).decision
+    found = evaluate(
+        str(captures),
+        settings,
+        flow,
+        to=to,
+        load=load,
+        since=since,
+        in_force=True,
+        known_parts=known_parts,
+    )
+    return found.decision
 
 
 def evaluate(
@@ -102,15 +112,22 @@ def evaluate(
     *,
     to: float | None = None,
     load: Path | None = None,
+    quality: Path | None = None,
+    noise: Sequence[str] = (),
     since: int | None = None,
     rules: Rules | None = None,
     waivers: Waivers | None = None,
     processes: int | None = 1,
     on_bytes: Callable[[int], None] = lambda _: None,
+    in_force: bool = False,
+    known_parts: KnownParts | None = None,
 ) -> GateResult:
     """Decide as `decide` does, and return what the decision rests on.
 
-    `rules` and `waivers` are those of the working folder where none are given.
+    `in_force`: the flags of the settings are those that routers read. `rules` and `waivers` are
+    those of the working folder where none are given, `quality` the judgements beside the captures.
+    `noise` are places where legacy answered the same messages again.
+    Raises `JudgementsUnreadable`, too.
     """
     specs = flows_of(settings)
     if flow not in specs:
@@ -125,23 +142,24 @@ def evaluate(
         known=known,
         # Why a stack failed that another one saved is no difference on equal terms: it is counted.
         selection=Selection(since=since, fallbacks=False),
+        served=selection,
     )
     checks = [] if load is None else [*load_checks(load, flow, needs)]
-    tally = comparison.tally(on_bytes)
-    found = read_outcomes(captures, known, selection)
-    outcomes = [one for one in found if not isinstance(one, Damage)]
-    checks += [*_noise_checks(captures, known, selection, tally, settings)]
-    checks += [*_quality_checks(captures, flow, since, needs)]
+    tally = comparison.tally(on_bytes, known_parts)
+    outcomes = [*tally.served.outcomes.values()]
+    checks += [*_noise_checks(captures, noise, known, selection, tally, settings)]
+    checks += [*_quality_checks(captures, quality, flow, since, needs)]
     if needs.selftest:
         checks.append(_self_test())
     evidence = GateEvidence(
         flow=flow,
         percent=configured.configured_share,
         to=EVERYTHING if to is None else to,
+        in_force=in_force,
         outcomes=outcomes,
         findings=pair_findings(tally, comparison.waivers, flow, configured, settings),
         checks=checks,
-        lasting=lasting_writes(captures, flow),
+        lasting=tally.served.lasting(),
         live=configured.stage != "shadow",
         captures=captures,
     )
@@ -175,7 +193,7 @@ def pair_findings(
     control = tally.control
     dropped = sum(n for state, n in tally.unshadowed.items() if state.startswith("dropped"))
     # A torn batch holds any number of exchanges up to that of a whole one; a file, all there are.
-    damaged = sum(tally.damage.values()) + tally.damage["torn"] * (settings.captures.batch - 1)
+    damaged = tally.runs_damaged + tally.damage["torn"] * (settings.captures.batch - 1)
     lost = tally.missing + dropped + damaged
     due = pairs + lost
     return PairFindings(
@@ -277,15 +295,16 @@ def _load_check(paired: _Paired, measure: str, needs: GateSettings, rows: str) -
 
 def _noise_checks(
     captures: str,
+    again: Sequence[str],
     known: dict[str, FlowSpec],
     selection: Selection,
     tally: Tally,
     settings: Settings,
 ) -> Iterator[Check]:
     """Ask whether live shadows differ from legacy by more than legacy does from itself."""
-    if settings.shadow.mode != "live" or not tally.own_answers:
+    if not again and (settings.shadow.mode != "live" or not tally.own_answers):
         return
-    study = read_noise(captures, (), known, selection=selection).study
+    study = read_noise(captures, again, known, selection=selection).study
     yield Check(
         name="noise",
         verdict=_READINGS[study.reading],
@@ -296,12 +315,15 @@ def _noise_checks(
 
 
 def _quality_checks(
-    captures: str, flow: str, since: int | None, needs: GateSettings
+    captures: str, file: Path | None, flow: str, since: int | None, needs: GateSettings
 ) -> Iterator[Check]:
     """Ask which answers people or a judge model prefer, where that was asked or is critical."""
-    judged = (one for one in read_judged_beside(captures) if since is None or one.began >= since)
+    if file is not None and not file.is_file():
+        raise JudgementsUnreadable(str(file), "there is no such file")
+    stored = read_judged_beside(captures) if file is None else read_judged(file)
+    judged = (one for one in stored if since is None or one.began >= since)
     critical = "quality" in needs.critical
-    rows = f"{captures.rstrip('/')}/{QUALITY_FILE}"
+    rows = f"{captures.rstrip('/')}/{QUALITY_FILE}" if file is None else str(file)
     check = quality_check(judged, flow, needs.quality, critical=critical, rows=rows)
     if check is not None:
         yield check
@@ -332,77 +354,3 @@ def _self_test() -> Check:
 def _unsound() -> list[str]:
     tested = self_test(lambda _what, _total: lambda _n: None, SELFTEST_PAIRS, drawn=0)
     return [*tested.reasons()]
-
-
-# What a rollback cannot undo ---------------------------------------------------------------------
-
-_LASTING: Final = {
-    key: row
-    for key, row in OPERATIONS.items()
-    if row.order == "lasting" and row.port != LOCK_ACQUIRE.port  # a lock is released, or runs out
-}
-
-
-class _Entry(msgspec.Struct):
-    seq: int
-    args: msgspec.Raw
-
-
-class _ServedRun(msgspec.Struct):
-    """What a line says of the writes of a served run."""
-
-    exchange: str
-    flow: str
-    role: Role
-    stack: str
-    plays: tuple[PlayRecord, ...] = ()
-    tape: tuple[_Entry, ...] = ()
-
-
-_served_run = msgspec.json.Decoder(_ServedRun).decode
-
-
-def lasting_writes(captures: str, flow: str) -> list[LastingWrites]:
-    """List the writes that the candidate made while clients were served, the most first.
-
-    Those of a service behind an address that it did not make through cutover are unknown.
-    """
-    counts: Counter[tuple[str, str]] = Counter()
-    exchanges: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-    args: dict[int, msgspec.Raw] = {}
-    exchange = ""
-    for run in (run for segment in find_segments(captures) for run in _served_runs(segment)):
-        if run.exchange != exchange:
-            args, exchange = {}, run.exchange
-        args |= {entry.seq: entry.args for entry in run.tape}
-        if run.stack != CANDIDATE or run.flow != flow:
-            continue
-        for play in run.plays:
-            row = _LASTING.get((play.port, play.op))
-            if row is None or play.how != "live":
-                continue
-            given = args.get(-1 if play.entry is None else play.entry, play.args)
-            try:
-                name = f"{row.name} {row.subject(b'{}' if given is None else given)}".rstrip()
-            except NO_JSON:
-                name = row.name
-            counts[play.port, name] += 1
-            if len(exchanges[play.port, name]) < NAMED:
-                exchanges[play.port, name][run.exchange] = None
-    return [
-        LastingWrites(store=store, what=what, count=n, exchanges=tuple(exchanges[store, what]))
-        for (store, what), n in counts.most_common()
-    ]
-
-
-def _served_runs(segment: CaptureSegment) -> Iterator[_ServedRun]:
-    try:
-        for line in read_lines(segment):
-            if isinstance(line, Damage) or head_of(line.data).role not in {"serving", "fallback"}:
-                continue
-            try:
-                yield _served_run(line.data)
-            except ILLEGIBLE:
-                continue
-    except CapturesUnreadable:
-        return

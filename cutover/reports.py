@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from compare.captures import Question, compare_captures
+from compare.captures import KnownParts, Question, compare_captures
 from compare.input.recordings import Recordings
 from compare.input.segments import find_segments
 from compare.input.selection import EVERYTHING, Selection, selection_of
@@ -86,7 +86,7 @@ class TwoSidesDue(CutoverError):
 class CaptureComparison:
     """A comparison of captures, as read from the command line and its files.
 
-    `known` are the flows that are compared.
+    `known` are the flows that are compared; `served` is that of `Question`.
     """
 
     captures: str
@@ -96,6 +96,7 @@ class CaptureComparison:
     processes: int | None = None
     known: Mapping[str, FlowSpec] = field(default_factory=lambda: SPECS)
     selection: Selection = EVERYTHING
+    served: Selection | None = None
 
     @property
     def flows(self) -> frozenset[str]:
@@ -107,10 +108,16 @@ class CaptureComparison:
         """Bytes to read; raises `CapturesUnreadable`."""
         return sum(segment.size for segment in find_segments(self.captures))
 
-    def tally(self, on_bytes: Callable[[int], None]) -> Tally:
+    def tally(
+        self, on_bytes: Callable[[int], None], known_parts: KnownParts | None = None
+    ) -> Tally:
         """Compare; raises `CapturesUnreadable` and `WorkerLost`."""
-        question = Question(self.known, self.chunking, self.rules, self.selection)
-        return compare_captures(self.captures, question, on_bytes, self.processes)
+        question = Question(
+            self.known, self.chunking, self.rules, self.selection, served=self.served
+        )
+        return compare_captures(
+            self.captures, question, on_bytes, self.processes, known=known_parts
+        )
 
 
 @dataclass(frozen=True, slots=True)

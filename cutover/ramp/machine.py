@@ -65,7 +65,8 @@ class RampState(msgspec.Struct, frozen=True, kw_only=True):
     """Where the ramp of a flow is; other processes read it as JSON (docs/ramp.md).
 
     `flags` are those that the ramp wrote last, or found when it began. `writing` are those that it
-    was about to write: after a kill they are in force or not. `since`: when the current step came
+    was about to write: after a kill they are in force or not. `late` are those of an earlier write
+    that was never confirmed, and may come in force yet. `since`: when the current step came
     in force, Unix seconds. `held`: seconds of it in which looks were made. `counted_at`: the look
     up to which they count; None after a look that failed.
     """
@@ -75,6 +76,7 @@ class RampState(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     phase: Phase = "running"
     writing: Flags | None = None
+    late: Flags | None = None
     held: float = 0.0
     passes: int = 0
     counted_at: float | None = None
@@ -97,7 +99,10 @@ def reconcile(state: RampState, found: Flags, now: float) -> RampState:
     if found == state.writing:
         return written(state, found, now)
     if found == state.flags:
-        return msgspec.structs.replace(state, writing=None)
+        return msgspec.structs.replace(state, writing=None, late=state.writing or state.late)
+    if found == state.late:
+        late = msgspec.structs.replace(state, flags=found, writing=None, late=None)
+        return late if state.phase == "rolling_back" else written(state, found, now)
     detail = f"changed by someone else: found {found}, the ramp had left {state.flags}"
     return msgspec.structs.replace(state, phase="stopped", writing=None, detail=detail)
 

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -22,12 +22,21 @@ from cutover.ramp.machine import (
     fold,
     reconcile,
     wanted,
-    written,
 )
 from cutover.ramp.state import StateStore, StateUnavailable
 from evidence.decision import Decision
 
 log = logging.getLogger(__name__)
+
+
+class WriterFailed(FlagsUnavailable):
+    """A writer raised what none should."""
+
+    def __init__(self) -> None:
+        super().__init__("the writer of flags", "failed; see the log")
+
+
+Found = TypeVar("Found")
 
 Decide = Callable[[float, float | None], Decision]
 """Asks the gate about going to a percentage, by what was served since a time in Unix seconds.
@@ -109,7 +118,7 @@ class Ramp:
     def look(self) -> RampState:
         """Make one look, and the step that follows from it; return the state after it."""
         try:
-            found = self._writer.read()
+            found = _of_writer(self._writer.read)
         except FlagsUnavailable as error:
             return self._end_look(self._paused(str(error)))
         self._reconcile(found)
@@ -175,25 +184,33 @@ class Ramp:
                 return msgspec.structs.replace(before, detail=f"paused: {error}")
             log.error("%s; rolling back all the same", error)
         self.state = intent
+        word = "paused" if new.enabled else "not rolled back yet"
         try:
-            self._writer.write(before.flags, new)
+            _of_writer(lambda: self._writer.write(before.flags, new))
+            # A service may answer that it took what it did not: flags in force are the proof.
+            found = _of_writer(self._writer.read)
         except FlagsUnavailable as error:
-            word = "paused" if new.enabled else "not rolled back yet"
             return msgspec.structs.replace(intent, detail=f"{word}: {error}")
         except FlagsChanged as error:
-            return self._changed(error)
-        made = written(intent, new, self._clock.now())
-        self.state = made
-        self._save(made)
+            return self._changed(error, word)
+        if found == before.flags != new:
+            detail = f"{word}: {new} were written, and are not in force"
+            return msgspec.structs.replace(intent, detail=detail)
+        made = reconcile(intent, found, self._clock.now())
+        if made.phase == "stopped":
+            return made
+        # Before the state says that the step is made: after a kill it is run again, not left out.
         self._hooks.after(before, new)
         return made
 
-    def _changed(self, error: FlagsChanged) -> RampState:
+    def _changed(self, error: FlagsChanged, word: str) -> RampState:
         """Return the state after flags were not as expected: what is there now is a person's."""
+        refused = msgspec.structs.replace(self.state, detail=f"{word}: {error}")
         try:
-            return reconcile(self.state, self._writer.read(), self._clock.now())
+            found = _of_writer(self._writer.read)
         except FlagsUnavailable:
-            return msgspec.structs.replace(self.state, detail=f"paused: {error}")
+            return refused
+        return reconcile(refused, found, self._clock.now())
 
     def _end_look(self, state: RampState) -> RampState:
         self.state = state
@@ -210,3 +227,14 @@ class Ramp:
             log.error("%s", error)
             return str(error)
         return ""
+
+
+def _of_writer(call: Callable[[], Found]) -> Found:
+    """Call a writer, which may be a team's own; a fault of it makes flags unavailable."""
+    try:
+        return call()
+    except (FlagsUnavailable, FlagsChanged):
+        raise
+    except Exception as error:
+        log.exception("flags cannot be read or written")
+        raise WriterFailed from error

@@ -160,6 +160,8 @@ class HttpFlags:
         tag = headers.get("etag", "")
         if status != HTTPStatus.OK or not tag:
             raise FlagsUnavailable(self._url, f"answers {status}, {'with' if tag else 'no'} ETag")
+        if tag.startswith("W/"):
+            raise FlagsUnavailable(self._url, f"answers the weak ETag {tag}: If-Match takes none")
         try:
             values = json.loads(body)
             flags = read_flags(self._url, values.get(SWITCH), values.get(PERCENT))
@@ -174,7 +176,13 @@ class HttpFlags:
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session,
-                session.request(method, self._url, json=body, headers=headers) as response,
+                session.request(
+                    method,
+                    self._url,
+                    json=body,
+                    headers=headers,
+                    allow_redirects=method == "GET",  # a PUT that is led to a page writes nothing
+                ) as response,
             ):
                 return response.status, response.headers, await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:

@@ -16,6 +16,7 @@ from cutover.wiring.models import KEY
 from cutover.wiring.telemetry import HEADERS
 from effects.tasks import EXCHANGE
 from router.admin.auth import split_tokens
+from router.config.addresses import variables_of
 from router.config.patterns import Patterns, PatternTooSlow
 from router.config.schema import LogSettings, Settings
 from router.stack import FIELDS
@@ -209,14 +210,7 @@ def log_formatter(
 
 
 def _secrets(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:
-    variables = {provider.key_env for provider in settings.providers.values()}
-    variables |= {settings.server.qa_key_env, settings.captures.pseudonym_key_env, KEY}
-    variables |= {settings.tracing.endpoint_env, settings.conversations.token_env}
-    variables |= {name for one in settings.tools.mcp.values() for name in (*one.env, one.token_env)}
-    variables |= set(settings.workers.deploy.env)
-    for where in settings.stores.model_dump().values():
-        variables.add(where.removeprefix("env:") if where.startswith("env:") else "")
-    values = {environ.get(variable, "") for variable in variables}
+    values = {environ.get(variable, "") for variable in (KEY, *variables_of(settings))}
     for listed in (settings.pauses.key_env, settings.server.receipt_key_env):
         values |= {one.strip() for one in environ.get(listed, "").split(",")}
     values |= {token for _, token in split_tokens(environ.get(settings.admin.token_env, ""))}

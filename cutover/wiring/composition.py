@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from contract.ports import Audit, Effects, Memory, Model, Workers
 from cutover.flows import flows_of, rules_at
@@ -41,7 +41,7 @@ from cutover.wiring.sessions import StoredSessions
 from cutover.wiring.stacks import open_stacks, prompt_folders, refuse_missing_flows
 from cutover.wiring.telemetry import Metrics, open_metrics, open_tracing
 from cutover.wiring.tools import ConfiguredTools, configured_tools, open_tool_servers, open_workers
-from effects.local import NoAudit, NoHuman, NoWorkers, RandomIds, SystemClock
+from effects.local import CallerPerforms, NoAudit, NoHuman, NoWorkers, RandomIds, SystemClock
 from effects.loop_time import counted_loop_time
 from effects.memory.embeddings import Embedder
 from effects.model import ModelEntry, ModelRegistry, RescuingModel
@@ -69,6 +69,9 @@ from router.serving.stack import Stack
 from router.stack import StackName
 from router.state_sync import StateSync
 from router.telemetry.access_log import AccessLog
+
+if TYPE_CHECKING:
+    from effects.tools.mcp import McpConnection
 
 CLOCK = SystemClock()
 IDS = RandomIds()
@@ -106,6 +109,7 @@ class LivePorts:
     locks: Locks
     workers: Workers = NO_WORKERS
     audit: Audit = NO_AUDIT
+    servers: Sequence[McpConnection] = ()
 
     def __call__(self, flow: str, body: Any) -> Effects:
         """Return the ports for one request of a flow, whose conversations and locks are its own."""
@@ -120,6 +124,7 @@ class LivePorts:
             human=NoHuman(),
             workers=AuditedWorkers(self.workers, self.audit, CLOCK),
             audit=self.audit,
+            external=CallerPerforms(),
             trace=NodeTimes(),
         )
 
@@ -148,7 +153,7 @@ async def open_services(
     async with AsyncExitStack() as stack:
         stack.enter_context(counted_loop_time())
         ops_workers = open_workers(first.workers, environ, stack)
-        observers = open_tracing(first.tracing, environ, stack)
+        spans = open_tracing(first.tracing, environ, stack)
         known = stacks or await open_stacks(
             first.stacks, stack, stores.checkpoints, prompt_folders(first)
         )
@@ -178,8 +183,8 @@ async def open_services(
         draw = neighbours.exchange_id if neighbours else new_exchange_id
         captures = CaptureWriter(first.captures, flows, salt=first.rollout.salt, key=key)
         stack.push_async_callback(captures.aclose)
-        metrics, recent = open_metrics(models) if first.metrics.enabled else None, RecentExchanges()
-        access_log = AccessLog(captures.redactor.body_value, debugged)
+        metrics = open_metrics(models, spans) if first.metrics.enabled else None
+        recent, access_log = RecentExchanges(), AccessLog(captures.redactor.body_value)
         pins = Pins(await open_pins(stores.pins, stack), time.monotonic, time.time)
         stack.push_async_callback(pins.aclose)
         await stack.enter_async_context(following_pins(pins, settings))
@@ -194,8 +199,9 @@ async def open_services(
             qa_key=environ.get(first.server.qa_key_env, "").encode(),
             price=models.price,
             pins=pins,
-            observers=[*observers, access_log, *_observers(first, recent, metrics)],
+            observers=[access_log, *_observers(first, recent, metrics, spans)],
             flags=open_flags(settings, environ, stack),
+            debugged=debugged,
             exchange_ids=ExchangeIds(
                 receipt_keys or (default_receipt_key(first.captures.path, key),), draw
             ),
@@ -259,7 +265,7 @@ async def _open_live_ports(
     stack.push_async_callback(tools.aclose)
     locks = await open_locks(stores.locks, stack)
     audit = await open_audit(stores.audit, stack)
-    return LivePorts(model, tools, memory, conversations, locks, workers, audit)
+    return LivePorts(model, tools, memory, conversations, locks, workers, audit, servers)
 
 
 async def _open_state_sync(address: str, router: Router, stack: AsyncExitStack) -> StateSync | None:
@@ -301,10 +307,14 @@ def _audit_writes(settings: Settings, writes: tuple[StoredWrite, ...]) -> None:
 
 
 def _observers(
-    settings: Settings, recent: RecentExchanges, metrics: Metrics | None
+    settings: Settings,
+    recent: RecentExchanges,
+    metrics: Metrics | None,
+    spans: Observer | None,
 ) -> list[Observer]:
     """Return the observers that are configured: each costs every exchange a little."""
-    observers: list[Observer] = [metrics.exchanges] if metrics else []
+    observers: list[Observer] = [spans] if spans is not None else []
+    observers += [metrics.exchanges] if metrics else []
     return [*observers, recent] if settings.admin.token_env else observers
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import groupby
 
 from contract.errors import EffectFailed
-from effects.stores import ConversationStore, PauseStore, StoredWrite, WriteJournal
+from effects.stores import ConversationStore, PauseStore, PauseTotals, StoredWrite, WriteJournal
 from effects.stores.shadow_replies import ShadowReplies
 from router.config.schema import Settings
 from router.routing.pins import Pins
@@ -25,6 +25,7 @@ FINISH_PERIOD = 15.0
 RELEASE_PERIOD = 1.0
 """Seconds until a router learns that conversations were released."""
 COUNT_PERIOD = 60.0
+NO_PAUSES = PauseTotals(0, 0)
 _SITE = "own replies"
 _LATEST = 1_000
 """Turns of a conversation that are read: several times the replies stored of one."""
@@ -76,6 +77,18 @@ def sweeping(pauses: PauseStore) -> AbstractAsyncContextManager[None]:
             log.info("pauses: %s expired, %s removed", *swept)
 
     return periodic("sweep pauses", sweep, PERIOD, at_once=True)
+
+
+def counting_pauses(
+    pauses: PauseStore, totals: dict[str, PauseTotals]
+) -> AbstractAsyncContextManager[None]:
+    """Keep in `totals` what waits for a human, by flow; a flow in which nothing does is left."""
+
+    async def count() -> None:
+        found = await pauses.totals()
+        totals.update(dict.fromkeys(totals, NO_PAUSES) | dict(found))
+
+    return periodic("count pauses", count, COUNT_PERIOD, at_once=True)
 
 
 def reporting_writes(

@@ -45,6 +45,7 @@ def assemble_router(
     observers: Sequence[Observer] = (),
     price: Price = lambda _answered, _usage: None,
     exchange_ids: ExchangeIds | None = None,
+    debugged: frozenset[str] = frozenset(),
     monotonic: Callable[[], float] = time.perf_counter,
     wall: Callable[[], float] = time.time,
 ) -> Router:
@@ -52,6 +53,7 @@ def assemble_router(
 
     `rules` are what does not count when shadows are compared.
     `live` makes the live ports for one request's body; `settings` returns those in force now.
+    `debugged` are ids of exchanges, messages or sessions whose steps are logged.
     """
     gate = IdleGate(monotonic)
     fingerprints = {name: stack.fingerprint for name, stack in stacks.items()}
@@ -88,5 +90,6 @@ def assemble_router(
         write_journal=write_journal,
         observers=observers,
         exchange_ids=exchange_ids or ExchangeIds(),
+        debugged=debugged,
         wall=wall,
     )

@@ -14,11 +14,11 @@ from contract.errors import MissingExtra
 from effects.model import ModelRegistry
 from router.config.addresses import read_secret
 from router.config.schema import TracingSettings
-from router.context import Observer
 from router.telemetry.instruments import FOLDER, MetricSources
 
-if TYPE_CHECKING:  # it imports Prometheus' client
+if TYPE_CHECKING:  # they import what extras and metrics need
     from router.telemetry.metrics import ExchangeMetrics, MetricValues, RouterMetrics
+    from router.telemetry.tracing import ExchangeSpans
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +45,14 @@ class Metrics:
             yield metrics
 
 
-def open_metrics(models: ModelRegistry) -> Metrics:
-    """Return new metrics; calls are labelled with the registered models."""
+def open_metrics(models: ModelRegistry, spans: ExchangeSpans | None = None) -> Metrics:
+    """Return new metrics; calls are labelled with the registered models.
+
+    Exemplars name the traces that are sent, or without any those of the callers.
+    """
     values: MetricValues = _module().MetricValues()
-    return Metrics(values, _module().ExchangeMetrics(values, lambda: models.entries))
+    traces = (spans.trace_id,) if spans is not None else ()
+    return Metrics(values, _module().ExchangeMetrics(values, lambda: models.entries, *traces))
 
 
 def _module() -> Any:
@@ -58,8 +62,8 @@ def _module() -> Any:
 
 def open_tracing(
     tracing: TracingSettings, environ: Mapping[str, str], stack: AsyncExitStack
-) -> list[Observer]:
-    """Return the observer that sends traces until `stack` closes; none where none are wanted.
+) -> ExchangeSpans | None:
+    """Return the observer that sends traces until `stack` closes; None where none are wanted.
 
     Raises:
         ConfigRefused: the configuration names a variable that is not set.
@@ -67,7 +71,7 @@ def open_tracing(
     """
     endpoint = read_secret(tracing.endpoint_env, environ).decode()
     if not endpoint and not any(environ.get(one) for one in ENDPOINTS):
-        return []
+        return None
     try:
         export = import_module("cutover.wiring.trace_export")
     except ImportError as error:
@@ -76,6 +80,6 @@ def open_tracing(
             raise missing from error
         # A platform sets its variables for every service; this one is not configured to trace.
         log.warning("no traces are sent: %s", missing)
-        return []
-    observer: Observer = export.exporting(endpoint, tracing.percent, environ, stack)
-    return [observer]
+        return None
+    observer: ExchangeSpans = export.exporting(endpoint, tracing.percent, environ, stack)
+    return observer

@@ -9,10 +9,12 @@ import pytest
 
 from contract.flows import SPECS
 from cutover.flows import settings_at
-from cutover.gate import LoadUnreadable, decide, load_checks
+from cutover.gate import LoadUnreadable, decide, evaluate, load_checks
+from cutover.selftest.exchanges import batch, exchange, store
 from loadtests.requests import FlowUnknown
 from router.config.loader import parse_settings
 from router.config.schema import GateSettings
+from tests.compare.noise.messages import WORDS, answer, live, places
 
 
 def test_an_empty_folder_cannot_tell(tmp_path: Path) -> None:
@@ -63,6 +65,46 @@ def test_a_folder_without_load_runs_is_refused(tmp_path: Path) -> None:
     (tmp_path / "load.json").write_bytes(msgspec.json.encode(report))
     with pytest.raises(LoadUnreadable, match="'ops', not 'chat'"):
         decide(tmp_path, settings_at(None), "chat", to=25, load=tmp_path)
+
+
+OTHER_WORDS = ("sunny", "cloudy", "windy", "warm")
+
+
+def live_captures(folder: Path, words: tuple[str, ...]) -> Path:
+    """Store messages that legacy served, with graph shadows that asked the model themselves."""
+    exchanges = []
+    for number in range(70):
+        (served,) = live(answer(number, 0), number, "legacy")
+        (graph,) = live(answer(number, 99, words), number, "graph")
+        shadow = msgspec.structs.replace(
+            graph, role="shadow", assigned="legacy", served="legacy", request=None
+        )
+        exchanges.append((served, shadow))
+    return store(folder, batch(*exchanges))
+
+
+@pytest.mark.parametrize(
+    ("again", "words", "verdict"),
+    [(2, WORDS, "promote"), (2, OTHER_WORDS, "hold"), (0, OTHER_WORDS, "cannot_tell")],
+)
+def test_live_shadows_are_held_against_the_noise_of_legacy(
+    tmp_path: Path, again: int, words: tuple[str, ...], verdict: str
+) -> None:
+    """A graph that speaks otherwise holds; without answers of legacy to compare nothing is told."""
+    text = '[shadow]\nmode = "live"\nrequests_per_day = 99\n'
+    settings = parse_settings(text, "here", SPECS)
+    captures = live_captures(tmp_path / "live", words)
+    _, legacy = places(tmp_path, 70, again=again)
+    found = evaluate(str(captures), settings, "chat", to=25, noise=[str(one) for one in legacy])
+    (noise,) = [one for one in found.decision.checks if one.name == "noise"]
+    assert (noise.verdict, noise.n) == (verdict, 70 if again else 0)
+
+
+def test_shadows_that_played_the_tape_have_no_noise(tmp_path: Path) -> None:
+    """There is nothing to measure, unless answers of legacy are named."""
+    captures = store(tmp_path, batch(exchange()))
+    decision = decide(captures, settings_at(None), "chat", to=25)
+    assert "noise" not in {one.name for one in decision.checks}
 
 
 def test_a_flow_may_have_margins_of_its_own() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from contract.ports import Effects
 from cutover.cli import main
-from cutover.cli.ramp import RampPlace
+from cutover.cli.operate.ramp import RampPlace
 from cutover.ramp.flags import FileFlags
 from cutover.ramp.machine import Flags, Plan, RampState, begin
 from cutover.ramp.runner import Ramp

@@ -68,10 +68,12 @@ class FlagServer(BaseHTTPRequestHandler):
     status = 0
     allow = "GET, PUT"
     steps_in = False
+    login = False
+    weak = ""
 
     def _answer(self, status: int, body: bytes = b"") -> None:
         self.send_response(status)
-        self.send_header("etag", f'"{self.tag}"')
+        self.send_header("etag", f'{self.weak}"{self.tag}"')
         self.send_header("allow", self.allow)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
@@ -86,6 +88,12 @@ class FlagServer(BaseHTTPRequestHandler):
         """Replace the flags that have this tag."""
         body = self.rfile.read(int(self.headers["content-length"]))
         kind = type(self)
+        if self.login:
+            self.send_response(303)
+            self.send_header("location", self.path)
+            self.send_header("content-length", "0")
+            self.end_headers()
+            return
         if self.headers["if-match"] != f'"{self.tag}"' or kind.steps_in:
             self._answer(412)
             return
@@ -203,6 +211,30 @@ async def test_a_step_in_the_file_is_in_the_history(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "new", [Flags(enabled=True, percent=12.5), Flags(enabled=False, percent=5.0)]
+)
+def test_flagd_serves_what_was_written(tmp_path: Path, new: Flags) -> None:
+    """By the evaluator that flagd's own provider runs on a file."""
+    name, why = "openfeature.contrib.provider.flagd", "openfeature-provider-flagd is not installed"
+    flagd_provider = pytest.importorskip(name, reason=why)
+    resolver = pytest.importorskip(f"{name}.config", reason=why).ResolverType.FILE
+    api = pytest.importorskip("openfeature.api")
+    path = flagd(tmp_path)
+    FlagdFile("chat", str(path)).write(BEGIN, new)
+    api.set_provider_and_wait(
+        flagd_provider.FlagdProvider(resolver_type=resolver, offline_flag_source_path=str(path)),
+        "written",
+    )
+    try:
+        client = api.get_client("written")
+        assert client.get_boolean_value("chat.enable_langgraph", not new.enabled) is new.enabled
+        assert client.get_float_value("chat.langgraph_percent", -1.0) == new.percent
+        assert client.get_integer_value("other", -1) == 1
+    finally:
+        api.shutdown()
+
+
 def test_flagd_keeps_what_it_has_beside(tmp_path: Path) -> None:
     """Other flags and the schema stay; a value without a variant gets one."""
     path = flagd(tmp_path)
@@ -271,6 +303,23 @@ def test_http_flags_that_change_in_between_are_left_alone() -> None:
         with pytest.raises(FlagsChanged):
             HttpFlags("chat", url, "planted").write(BEGIN, Flags(enabled=True, percent=25.0))
         assert service.flags["langgraph_percent"] == 5
+
+
+def test_http_that_leads_a_write_to_a_page_has_not_written() -> None:
+    """As a gateway does whose session has ended: the page answers 200."""
+    with flag_server() as (url, server):
+        server.login = True
+        with pytest.raises(FlagsUnavailable, match="answers 303"):
+            HttpFlags("chat", url, "planted").write(BEGIN, Flags(enabled=False, percent=5.0))
+        assert server.flags["enable_langgraph"] is True
+
+
+def test_http_with_weak_tags_is_refused_at_the_start() -> None:
+    """A write with one never succeeds: a ramp would learn that from its first rollback."""
+    with flag_server() as (url, server):
+        server.weak = "W/"
+        with pytest.raises(FlagsUnavailable, match="weak ETag"):
+            HttpFlags("chat", url, "planted").check()
 
 
 def test_http_without_put_is_read_only() -> None:

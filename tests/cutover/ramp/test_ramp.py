@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from contract.errors import CutoverError
-from cutover.ramp.flags import FakeFlags, FlagsUnavailable
+from cutover.ramp.flags import FakeFlags, FlagsChanged, FlagsUnavailable
 from cutover.ramp.hooks import CommandHooks
 from cutover.ramp.machine import Flags, Plan, RampState, begin
 from cutover.ramp.runner import Ramp
@@ -205,6 +205,117 @@ def test_a_step_whose_answer_was_lost_is_found_in_the_flags() -> None:
     assert (state.flags.percent, state.held, state.writing) == (1.0, 0.0, None)
 
 
+class Deaf(FakeFlags):
+    """A service that confirms each write, and goes on as before."""
+
+    def write(self, expected: Flags, new: Flags) -> None:
+        """Take no notice."""
+
+
+@pytest.mark.parametrize(
+    ("verdict", "phase"), [("rollback", "rolling_back"), ("promote", "running")]
+)
+def test_a_step_that_is_not_in_force_is_not_made(verdict: Verdict, phase: str) -> None:
+    """Else a rollback would be reported while graph serves."""
+    scene = Scene(25.0, verdict)
+    honest, scene.flags = scene.flags, Deaf(scene.flags.flags)
+    scene.started(scene.ramp.state)
+    state = scene.looks(15)
+    assert (state.phase, state.flags.percent) == (phase, 25.0)
+    assert "not in force" in state.detail
+    scene.flags = honest
+    scene.started(state)
+    assert scene.looks(1).flags != Flags(enabled=True, percent=25.0)
+
+
+class Conflicting(FakeFlags):
+    """A service that refuses each write as a conflict, though nothing has changed."""
+
+    def write(self, expected: Flags, new: Flags) -> None:
+        """Refuse."""
+        raise FlagsChanged(self, f"another tag: {expected}, not {new}")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "word"), [("rollback", "not rolled back yet: "), ("promote", "paused: ")]
+)
+def test_a_conflict_that_is_none_is_named(verdict: Verdict, word: str) -> None:
+    """And the step is tried again."""
+    scene = Scene(25.0, verdict)
+    scene.flags = Conflicting(scene.flags.flags)
+    scene.started(scene.ramp.state)
+    state = scene.looks(15)
+    assert not state.ended
+    assert state.detail.startswith(word)
+    assert "another tag" in state.detail
+
+
+class Slow(FakeFlags):
+    """A service that does not answer a promotion, and makes it when a test says so."""
+
+    def write(self, expected: Flags, new: Flags) -> None:
+        """Make a rollback only."""
+        if new.enabled:
+            raise FlagsUnavailable(self, "does not answer")
+        super().write(expected, new)
+
+
+@pytest.mark.parametrize(("verdict", "phase"), [("hold", "running"), ("rollback", "rolled_back")])
+def test_a_step_that_comes_in_force_late_is_the_ramps_own(verdict: Verdict, phase: str) -> None:
+    """Else the ramp would stop as at a person's change, with a rollback to make."""
+    passes: list[Verdict] = ["promote"] * 12
+    scene = Scene(25.0, *passes, "hold", verdict)
+    slow = scene.flags = Slow(scene.flags.flags)
+    scene.started(scene.ramp.state)
+    state = scene.looks(13)
+    assert (state.phase, state.flags.percent) == ("running", 25.0)
+    slow.flags = Flags(enabled=True, percent=50.0)
+    state = scene.looks(1)
+    assert (state.phase, state.flags.percent) == (phase, 50.0)
+    assert slow.flags.enabled is (phase == "running")
+
+
+class SlowAgain(Slow):
+    """The promotion comes in force just before the rollback is written."""
+
+    def write(self, expected: Flags, new: Flags) -> None:
+        """Be overtaken once."""
+        if not new.enabled and self.flags.percent < 50:
+            self.flags = Flags(enabled=True, percent=50.0)
+        Slow.write(self, expected, new)
+
+
+def test_a_late_step_does_not_end_a_rollback() -> None:
+    """It is made from where the late step has left the flags."""
+    passes: list[Verdict] = ["promote"] * 12
+    scene = Scene(25.0, *passes, "rollback")
+    overtaken = scene.flags = SlowAgain(scene.flags.flags)
+    scene.started(scene.ramp.state)
+    assert scene.looks(14).phase == "rolled_back"
+    assert overtaken.flags == Flags(enabled=False, percent=50.0)
+
+
+class Broken(FakeFlags):
+    """A team's own writer, with a bug."""
+
+    def read(self) -> Flags:
+        """Fail in a way that no writer should."""
+        raise TypeError
+
+
+def test_a_writer_that_crashes_pauses() -> None:
+    """The ramp goes on where it was when the writer works again."""
+    scene = Scene(25.0, "rollback")
+    honest, scene.flags = scene.flags, Broken(scene.flags.flags)
+    scene.started(scene.ramp.state)
+    state = scene.looks(2)
+    assert state.phase == "running"
+    assert state.detail.startswith("paused: the writer of flags failed")
+    scene.flags = honest
+    scene.started(state)
+    assert scene.looks(1).phase == "rolled_back"
+
+
 def test_advice_writes_nothing_and_follows_a_person() -> None:
     """It says what it would do; the steps are a person's."""
     scene = Scene(0.0, "promote", "promote", "promote", "cannot_tell", "rollback")
@@ -240,6 +351,34 @@ def test_the_last_step_is_held_and_can_still_be_rolled_back() -> None:
 def hook(folder: Path, text: str) -> tuple[str, ...]:
     """Return a command: a program for the shell, which is no part of how hooks are run."""
     return ("/bin/sh", "-c", f"{text} >> {folder}/hooks")
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("verdict", ["promote", "rollback"])
+def test_a_kill_around_the_hook_after_a_step_leaves_it_to_the_next_process(
+    verdict: Verdict,
+) -> None:
+    """A rollback that nobody is told of is worse than one that is announced twice."""
+    scene = Scene(0.0, verdict)
+    told: list[Flags] = []
+
+    class Telling(CommandHooks):
+        def after(self, state: RampState, new: Flags) -> None:
+            told.append(new)
+            assert state.flags == Flags(enabled=True, percent=0.0)
+            if len(told) == 1:
+                raise Killed
+
+    scene.started(scene.ramp.state, hooks=Telling())
+    with pytest.raises(Killed):
+        scene.looks(5)
+    assert scene.store.state is not None
+    scene.started(scene.store.state, hooks=Telling())
+    scene.looks(1)
+    assert told == [scene.flags.flags] * 2
 
 
 def test_hooks_learn_of_each_step(tmp_path: Path) -> None:
@@ -294,6 +433,7 @@ def test_the_state_file_is_read_by_others(tmp_path: Path) -> None:
         "since": 1_790_000_000.0,
         "phase": "running",
         "writing": None,
+        "late": None,
         "held": 0.0,
         "passes": 0,
         "counted_at": 1_790_000_000.0,

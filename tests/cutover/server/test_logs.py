@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from typing import get_args
 
 import pytest
+from pydantic import BaseModel, create_model
+from pydantic.fields import FieldInfo
 
 from contract.flows import SPECS
 from cutover.server.logging import LogRedaction, log_formatter
 from effects.tasks import exchange_context
 from router.config import patterns
+from router.config.addresses import Variable, variables_of
 from router.config.loader import parse_settings
+from router.config.schema import Settings
 
 CONFIGURATION = """
 [server]
@@ -64,15 +70,46 @@ def test_keys_and_passwords_are_struck() -> None:
 
 
 @pytest.mark.parametrize(
-    "section", ['[conversations]\ntoken_env = "MEMORY"', '[workers.deploy]\nenv = ["MEMORY"]']
+    "section",
+    [
+        '[conversations]\ntoken_env = "MEMORY"',
+        '[gateway]\nenabled = true\nkey_env = "MEMORY"',
+        '[embeddings]\nkey_env = "MEMORY"',
+        '[workers.deploy]\nenv = ["MEMORY"]',
+        '[tools.mcp.files]\ncommand = ["files"]\nenv = ["MEMORY"]',
+        '[flags]\nprovider = "a:B"\noptions = { service = { keys = ["env:MEMORY"] } }',
+    ],
 )
 def test_the_secret_of_another_section_is_struck(section: str) -> None:
-    """Of a service that stores conversations, of what a deployment's commands get."""
+    """Of a service, of the gateway, of what a program or a source of flags gets."""
     text = f"{CONFIGURATION}{section}\n"
     record = logging.LogRecord("a", logging.ERROR, __file__, 1, "Bearer a-memory-token", (), None)
     environ = ENVIRON | {"MEMORY": "a-memory-token"}
     said = log_formatter(parse_settings(text, "x", SPECS), environ).format(record)
     assert said.endswith("Bearer [secret]")
+
+
+def test_every_variable_of_the_schema_is_looked_up() -> None:
+    """A field whose name ends so, and is of another type, would be missed."""
+    named = list(fields_that_name_variables(Settings))
+    assert len(named) > 10
+    assert [path for path, field in named if field.annotation is not str] == []
+    for path, field in named:
+        holder: type[BaseModel] = create_model("Holder", secret_env=(Variable, ""))
+        assert field.metadata == holder.model_fields["secret_env"].metadata, path
+    settings = parse_settings(CONFIGURATION, "x", SPECS)
+    assert {*variables_of(settings)} - {""} == {*ENVIRON}
+
+
+def fields_that_name_variables(section: object, path: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Yield the fields of a schema whose names end in `_env`, of inner sections too."""
+    if isinstance(section, type) and issubclass(section, BaseModel):
+        for name, field in section.model_fields.items():
+            if name.endswith("_env"):
+                yield f"{path}{name}", field
+            yield from fields_that_name_variables(field.annotation, f"{path}{name}.")
+    for inner in get_args(section):
+        yield from fields_that_name_variables(inner, path)
 
 
 def test_tracebacks_are_searched_too() -> None:

@@ -9,9 +9,17 @@ import pytest
 
 from contract.errors import EffectFailed, Fault
 from contract.stores import ChatKey, DataSubject, SubjectKind, Turn
-from cutover.wiring.periodic import PERIOD, drop_unknown, following, periodic, sweeping
+from cutover.wiring.periodic import (
+    COUNT_PERIOD,
+    PERIOD,
+    counting_pauses,
+    drop_unknown,
+    following,
+    periodic,
+    sweeping,
+)
 from effects.local import ManualClock
-from effects.stores import MemoryConversations, MemoryPauses, Swept
+from effects.stores import MemoryConversations, MemoryPauses, PauseTotals, Swept
 from effects.stores.shadow_replies import ShadowReplies
 from tests.support.records import a_pause, a_reply
 
@@ -37,6 +45,22 @@ async def test_a_job_that_fails_runs_again(first: float, caplog: pytest.LogCaptu
         await thrice.wait()
     assert [at - began for at in done] == [first, first + 600.0, first + 1_200.0]
     assert caplog.messages == ["sweep: failed, and is tried again"] * 3
+
+
+@pytest.mark.virtual
+async def test_pauses_are_counted_every_minute() -> None:
+    """At the start, too; a flow in which no pause is left has none, and not those of before."""
+    clock = ManualClock()
+    pauses = MemoryPauses(clock.time)
+    totals: dict[str, PauseTotals] = {}
+    await pauses.open(a_pause(expires_at=clock.time() + 30.0))
+    async with counting_pauses(pauses, totals):
+        await asyncio.sleep(COUNT_PERIOD / 2)
+        [(flow, found)] = totals.items()
+        assert found.pauses == 1
+        clock.advance(31)
+        await asyncio.sleep(COUNT_PERIOD)
+        assert totals == {flow: (0, 0)}
 
 
 async def both() -> tuple[ShadowReplies, MemoryConversations]:
