@@ -110,6 +110,7 @@ class ExchangeRecorder:
             assigned=context.assignment.stack,
             served=context.served,
             reason=context.reason,
+            assigned_by=context.assignment.why if context.reason != context.assignment.why else "",
             bucket=context.assignment.bucket,
             config=context.config,
             code=self._fingerprints[run.stack],
@@ -136,7 +137,9 @@ class ExchangeRecorder:
             dialect="" if dialect is context.spec.dialect else dialect.name,
         )
         context.records.append(record)
-        context.accounts.append(Account(run.began, run.ended, tuple(charges)))
+        context.accounts.append(
+            Account(run.began, run.ended, tuple(charges), tuple(session.trace.changes))
+        )
 
     def await_shadow(self, context: ExchangeContext) -> None:
         """Hand the served runs of an exchange to the captures, unless its shadow ends soon."""

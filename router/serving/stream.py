@@ -300,6 +300,8 @@ class ServedStream:
         context, answer = self.context, self._answer
         policy: Policy = "resume" if answer else "live"
         session = TapeSession(self.exchange, f"{role} {stack.name}", policy, answer=answer)
+        if context.debugged:
+            session.trace.watch(session.stamp)
         request = RunRequest(
             spec=context.spec,
             stack=stack.name,

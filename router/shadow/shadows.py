@@ -424,6 +424,8 @@ class Shadows:
         model = self.model if self.settings().shadow.mode == "live" else None
         asked = model and resolving(model, context.request.body)
         session = shadow_session(job.stream.exchange, name, self.gate, asked, job.side)
+        if job.context.debugged:
+            session.trace.watch(session.stamp)
         request = RunRequest(
             spec=context.spec.sent_by(job.stack.name),
             stack=job.stack.name,

@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from contract.flow import SESSION
 from contract.operations import TOOLS_RUN
+from router.context import MESSAGE
 from router.stack import FIELDS
 from router.telemetry.instruments import safe_name
 
 if TYPE_CHECKING:
     from contract.records import PlayRecord, RunRecord
-    from effects.tape import Entry
+    from effects.tape import Entry, StateChange
     from router.context import ExchangeContext, LedgerLine
 
 log = logging.getLogger(__name__)
-
-MESSAGE = "message_id"
-"""The route key whose field names a message, where a flow has one."""
 
 Pseudonym = Callable[[str, str], str]
 """Returns a text at a dotted path of a request's body as captures store it."""
@@ -31,17 +29,12 @@ Pseudonym = Callable[[str, str], str]
 class AccessLog:
     """Logs exchanges; times in milliseconds.
 
-    Ids that clients chose are replaced by `pseudonym` as in captures. Of exchanges whose own id, or
-    that of whose message or session, is among those `debugged`, each step is a line, too.
+    Ids that clients chose are replaced by `pseudonym` as in captures. Of exchanges that are
+    `debugged` each step is a line, too.
     """
 
-    def __init__(
-        self,
-        pseudonym: Pseudonym = lambda _, value: value,
-        debugged: frozenset[str] = frozenset(),
-    ) -> None:
+    def __init__(self, pseudonym: Pseudonym = lambda _, value: value) -> None:
         self._pseudonym = pseudonym
-        self._debugged = debugged
 
     def refused(self, flow: str, status: int, code: str) -> None:
         """Log a request that was refused before it became an exchange."""
@@ -53,19 +46,17 @@ class AccessLog:
 
     def settled(self, context: ExchangeContext, line: LedgerLine) -> None:
         """Log an exchange."""
-        ids = _ids(context)
-        if not self._debugged.isdisjoint((context.exchange, *ids.values())):
+        if context.debugged:
             _log_steps(context)
-        log.info("exchange", extra={FIELDS: self._fields(context, ids, line)})
+        log.info("exchange", extra={FIELDS: self._fields(context, line)})
 
-    def _fields(
-        self, context: ExchangeContext, ids: Mapping[str, str], line: LedgerLine
-    ) -> dict[str, Any]:
+    def _fields(self, context: ExchangeContext, line: LedgerLine) -> dict[str, Any]:
         """Return the facts of an exchange; tokens and cost are those of all live model calls."""
         charges = [charge for account in context.accounts for charge in account.charges]
         live = [charge for charge in charges if charge.how == "live"]
         used = [charge.use.usage for charge in live if charge.use.usage is not None]
         costs = [charge.cost for charge in live if charge.cost is not None]
+        ids = context.ids
         fields: dict[str, Any] = {
             "exchange": context.exchange,
             "flow": context.spec.name,
@@ -76,9 +67,11 @@ class AccessLog:
             "reason": safe_name(context.reason),
             "bucket": context.assignment.bucket,
             "configuration": context.config,
-            "first_frame_ms": _ms(context.first_frame),
-            "first_text_ms": _ms(context.first_text),
-            "duration_ms": _ms(context.ended),
+            "resumes": context.resumes or None,
+            "paused_ms": _ms(context.paused_us) if context.resumes else None,
+            "first_frame_ms": _ms(context.first_frame, context.start),
+            "first_text_ms": _ms(context.first_text, context.start),
+            "duration_ms": _ms(context.ended, context.start),
             "lost_ms": _ms(context.lost_us),
             "shadow_state": line.state,
             "shadow_reason": line.reason,
@@ -108,16 +101,6 @@ class AccessLog:
         return safe_name(value) if shown == value else shown
 
 
-def _ids(context: ExchangeContext) -> dict[str, str]:
-    """Return the ids of an exchange's message and session, where its flow has such."""
-    spec, request = context.spec, context.request
-    found = {
-        MESSAGE: spec.key(request.body, MESSAGE),
-        SESSION: spec.conversation(request.body, request.session),
-    }
-    return {name: value for name, value in found.items() if value}
-
-
 def _tools(context: ExchangeContext) -> list[str]:
     """Return the names of the tools that were called, in order, shadows left out."""
     calls = {
@@ -133,19 +116,30 @@ def _tools(context: ExchangeContext) -> list[str]:
 
 
 def _log_steps(context: ExchangeContext) -> None:
-    """Log the path of each run, shadow included: calls and frames in the order of their stamps."""
+    """Log the path of each run, shadow included: calls, frames and changes of its graph's state.
+
+    They are in the order of their stamps.
+    """
     entries = {entry.seq: entry for entry in context.tape.entries}
-    for run in context.records:
+    for run, account in zip(context.records, context.accounts, strict=True):
         steps = [(play.at, _call(play, entries)) for play in run.plays]
         steps += [
             (at, {"step": "frame", "number": number, "bytes": _size(text)})
             for number, (at, text) in enumerate(run.frames)
+        ]
+        steps += [
+            (change.at, {"step": "state", "node": safe_name(change.node), "bytes": _sizes(change)})
+            for change in account.changes
         ]
         for at, facts in sorted(steps, key=lambda step: step[0]):
             _log_step(run, {"at_ms": _ms(at), **facts})
         for node, spent in run.nodes.items():
             _log_step(run, {"step": "node", "node": safe_name(node), "open_ms": _ms(spent)})
         _log_step(run, {"step": "end", "outcome": run.outcome, "frames": len(run.frames)})
+
+
+def _sizes(change: StateChange) -> dict[str, int]:
+    return {safe_name(key): size for key, size in change.sizes.items()}
 
 
 def _call(play: PlayRecord, entries: Mapping[int, Entry]) -> dict[str, Any]:
@@ -183,5 +177,5 @@ def _size(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def _ms(stamp: int | None) -> float | None:
-    return None if stamp is None else stamp / 1_000
+def _ms(stamp: int | None, start: int = 0) -> float | None:
+    return None if stamp is None else (stamp - start) / 1_000

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from effects.model import RescuingModel
+    from effects.stores import PauseTotals
     from router.capture.writer import CaptureCounts
     from router.router import Router
 
@@ -33,7 +34,7 @@ _LONG = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 60
 
 OTHER = "other"
 MOST_CODES = 64
-"""Codes, or nodes, that are told apart."""
+"""Codes, nodes or tools that are told apart."""
 
 _NAME = re.compile(r"[\w.:/@-]{1,100}", re.ASCII)
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,39}|")
@@ -48,16 +49,17 @@ class CodeLabels:
     """Lets through the first `MOST_CODES` different values that look like codes, else `other`.
 
     The author of a stack chooses its codes and names its nodes, and may have put a user's words
-    into one.
+    into one. With `names` they may look like names: a server of tools chooses those of its tools.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, names: bool = False) -> None:
         self._known: set[str] = set()
+        self._pattern = _NAME if names else _CODE
 
     def __call__(self, value: str) -> str:
         """Return the label for a value."""
         if value not in self._known:
-            if len(self._known) >= MOST_CODES or not _CODE.fullmatch(value):
+            if len(self._known) >= MOST_CODES or not self._pattern.fullmatch(value):
                 return OTHER
             self._known.add(value)
         return value
@@ -97,6 +99,8 @@ class MetricSources:
     memory: CountingMemory | None = None
     verdicts: Callable[[], Mapping[str, str]] = dict
     """What the gate said last, by flow."""
+    pauses: Callable[[], Mapping[str, PauseTotals]] = dict
+    """What waits for a human, by flow."""
 
 
 def _counter(name: str, description: str, *labels: str) -> Instrument:
@@ -126,7 +130,13 @@ FIRST_TEXT = _histogram(
 )
 DURATION = _histogram(
     "exchange_duration_seconds",
-    "From the request to the end of its stream",
+    "From the request until its client has read the stream to its end, or has left",
+    *_STACKS,
+    buckets=_LONG,
+)
+LAST_FRAME = _histogram(
+    "time_to_last_frame_seconds",
+    "From the request to the last frame: end to end, as the gate counts it",
     *_STACKS,
     buckets=_LONG,
 )
@@ -148,8 +158,26 @@ CLIENTS_LEFT = _counter(
     "Exchanges whose client left before the end, or did not read",
     *_STACKS,
 )
-TOOL_CALLS = _counter("tool_calls_total", "Tool calls of exchanges, played ones left out", *_STACKS)
-TOOL_FAILURES = _counter("tool_failures_total", "Tool calls that ended in an error", *_STACKS)
+EXCHANGE_TOKENS = _counter(
+    "exchange_tokens_total", "Tokens of the live model calls of served runs", *_STACKS, "kind"
+)
+EXCHANGE_COST = _counter(
+    "exchange_cost_total",
+    "Cost of the live model calls of served runs, in the currency of the configured prices",
+    *_STACKS,
+)
+TOOL_CALLS = _counter(
+    "tool_calls_total", "Tool calls of exchanges, played ones left out", *_STACKS, "tool"
+)
+TOOL_FAILURES = _counter(
+    "tool_failures_total", "Tool calls that ended in an error", *_STACKS, "tool"
+)
+IN_DOUBT = _counter(
+    "effects_in_doubt_total",
+    "Writes that began and whose outcome nobody knows, by what they do",
+    *_STACKS,
+    "what",
+)
 FALLBACKS = _counter(
     "fallbacks_total",
     "Exchanges another stack served: with an open breaker, as a fallback, or in a takeover",
@@ -272,6 +300,18 @@ PINS = _gauge(
     "Conversations that stay on a stack whatever the percentage, counted every minute",
     "flow",
     "stack",
+    across="livemax",
+)
+OPEN_PAUSES = _gauge(
+    "open_pauses",
+    "Exchanges that wait for a human, or are being resumed, counted every minute",
+    "flow",
+    across="livemax",
+)
+OPEN_PAUSE_BYTES = _gauge(
+    "open_pause_bytes",
+    "Tapes, questions and answers of these, as they are stored",
+    "flow",
     across="livemax",
 )
 OPEN_STREAMS = _gauge("open_streams", "Exchanges that are being served", "flow")

@@ -18,6 +18,7 @@ from opentelemetry.trace import (
     Status,
     StatusCode,
     Tracer,
+    format_trace_id,
     set_span_in_context,
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -162,6 +163,7 @@ class ExchangeSpans:
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
         self._incoming = TraceContextTextMapPropagator()
+        self._begun: dict[str, Span] = {}
 
     def refused(self, flow: str, status: int, code: str) -> None:
         """A refused request has no span."""
@@ -171,16 +173,25 @@ class ExchangeSpans:
 
     def settled(self, context: ExchangeContext, line: LedgerLine) -> None:
         """Build the spans of an exchange."""
-        span = self._tracer.start_span(
-            f"POST {context.spec.path}",
-            self._parent(context),
-            SpanKind.SERVER,
-            start_time=_ns(context, 0),
-        )
+        span = self._begun.pop(context.exchange, None) or self._begin(context)
         if span.is_recording():  # most are not, where only a share is wanted
             span.set_attributes(_exchange_attributes(context, line))
             self._runs(context, span)
         span.end(_ns(context, context.ended))
+
+    def trace_id(self, context: ExchangeContext) -> str:
+        """Return the id of an exchange's trace, "" where it is not sampled; until it is settled."""
+        span = self._begun[context.exchange] = self._begin(context)
+        return format_trace_id(span.get_span_context().trace_id) if span.is_recording() else ""
+
+    def _begin(self, context: ExchangeContext) -> Span:
+        """Begin the span of an exchange, at the moment at which its request came."""
+        return self._tracer.start_span(
+            f"POST {context.spec.path}",
+            self._parent(context),
+            SpanKind.SERVER,
+            start_time=_ns(context, context.start),
+        )
 
     def _parent(self, context: ExchangeContext) -> Context:
         incoming = context.incoming
@@ -254,5 +265,8 @@ def _links(run: RunRecord, before: Span | None) -> list[Link]:
 
 
 def _ns(context: ExchangeContext, stamp: int) -> int:
-    """Nanoseconds since the epoch of a stamp: microseconds since the exchange began."""
-    return (context.began + stamp) * 1_000
+    """Return a stamp, microseconds since the exchange began, as nanoseconds since the epoch.
+
+    The stamps of one that goes on after a pause follow those before it.
+    """
+    return (context.began + stamp - context.start) * 1_000

@@ -147,7 +147,7 @@ def test_the_service_gives_the_router_the_time_it_may_take_to_stop() -> None:
     assert float(service["TimeoutStopSec"]) >= stop_seconds(defaults)
     page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
     assert f"fifteen seconds: {stop_seconds(defaults):.0f} seconds by default" in page
-    assert service["RestartPreventExitStatus"] == "2"
+    assert service["RestartPreventExitStatus"] == "2 64"
     assert service["KillMode"] == "mixed"
 
 

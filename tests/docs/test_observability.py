@@ -78,6 +78,16 @@ def test_the_dashboard_asks_for_what_there_is() -> None:
             assert set(re.findall(r"{{(\w+)}}", one["legendFormat"])) <= labels
 
 
+def test_the_dashboard_shows_exemplars_of_the_times() -> None:
+    """Beside the 99th percentile, where a slow exchange is looked for."""
+    board = json.loads((ROOT / "deploy" / "grafana.json").read_text("utf-8"))
+    asked = [one for panel in board["panels"] for one in panel["targets"]]
+    traced = {"first_frame", "first_text", "last_frame"}
+    found = [one["expr"] for one in asked if one.get("exemplar")]
+    assert {re.findall(r"time_to_(\w+)_seconds", expr)[0] for expr in found} == traced
+    assert all("histogram_quantile(0.99" in expr for expr in found)
+
+
 def listed() -> set[str]:
     """Return the attributes the page lists."""
     return {name for name, _, _ in rows("attribute")}

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import logging
+import signal
 from pathlib import Path
 
+import aiohttp
+import msgspec
 import pytest
 
 from cutover.server.logging import log_formatter
 from cutover.wiring.stacks import load_stacks
+from loadtests.simulator import running
 from router.serving.stack import LocalStack
 from router.stack import FIELDS
-from tests.support.deployment import Setup, deployed
+from tests.e2e.processes import router_process
+from tests.support.deployment import PLANTED_KEY, Setup, deployed
 from tests.support.faulty_stacks import after, crash
 from tests.support.log_records import listening
 
 pytestmark = pytest.mark.sockets
 
+SAID = "no word of this"
 HELLO = {"message_id": "m", "content": "Hello"}
 
 
@@ -67,3 +73,31 @@ async def test_each_exchange_is_one_line_in_the_text_format_too(tmp_path: Path) 
     assert " nodes_ms=initialize:" in text
     assert " message=m " in text
     assert " error=" not in text
+
+
+async def test_serve_logs_the_steps_of_the_exchanges_that_are_named(tmp_path: Path) -> None:
+    """By `--debug-exchange`, in every worker: of a message, of a session, of no other exchange."""
+    named = ["--debug-exchange", "m-2", "--debug-exchange", "c-3", "--workers", "2"]
+    log = '[log]\nformat = "json"\n'
+    others = f"sqlite:///{tmp_path}/store.sqlite"
+    setup = Setup(stack="graph", others=others, more=log)
+    async with (
+        running(api_key=PLANTED_KEY) as provider,
+        router_process(tmp_path, provider.base_url, setup, *named) as router,
+        aiohttp.ClientSession() as session,
+    ):
+        bodies = [
+            {"message_id": f"m-{n}", "chat_id": f"c-{n}", "content": SAID} for n in range(1, 4)
+        ]
+        answers = [await router.ask(session, body) for body in bodies]
+        router.child.send_signal(signal.SIGTERM)
+        assert await router.child.wait() == 0
+    lines = list(map(msgspec.json.decode, (tmp_path / "log").read_bytes().splitlines()))
+    steps = [line for line in lines if line["event"] == "step"]
+    ids = [answer.headers["x-cutover-exchange"] for answer in answers]
+    assert {line["exchange"] for line in steps} == {*ids[1:]}
+    assert {line["step"] for line in steps} == {"call", "state", "frame", "node", "end"}
+    states = [line for line in steps if line["step"] == "state"]
+    assert {"messages", "draft", "finish"} <= {key for line in states for key in line["bytes"]}
+    assert {line["event"] for line in lines if line.get("exchange") == ids[0]} == {"exchange"}
+    assert SAID not in str(lines)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from prometheus_client import Metric
 from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Exemplar
 
 from router.telemetry.instruments import Instrument
 from router.telemetry.metrics import MetricValues
@@ -18,6 +23,17 @@ def samples(page: str, instrument: Instrument, suffix: str = "") -> dict[Labels,
         for family in text_string_to_metric_families(page)
         for sample in family.samples
         if sample.name == instrument.name + suffix
+    }
+
+
+def traced(page: str, instrument: Instrument) -> dict[str, Exemplar]:
+    """Return the exemplars of a histogram with one series on a page of OpenMetrics, by bucket."""
+    families: Iterable[Metric] = openmetrics.text_string_to_metric_families(page)  # type: ignore[no-untyped-call] # the client's own omission
+    return {
+        sample.labels["le"]: sample.exemplar
+        for family in families
+        for sample in family.samples
+        if sample.name == f"{instrument.name}_bucket" and sample.exemplar
     }
 
 

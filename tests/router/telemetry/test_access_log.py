@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from contract.flows.chat import ChatRequest
@@ -55,6 +56,8 @@ async def test_an_exchange_is_one_line_when_it_is_settled(assigned: StackName) -
         "configuration": "v-1",
         "first_frame_ms": run.frames[0][0] / 1_000,
         "duration_ms": made.contexts[served.exchange].ended / 1_000,
+        "resumes": None,
+        "paused_ms": None,
         "lost_ms": 0.0,
         "shadow_state": "compared",
         "shadow_reason": "equal",
@@ -86,9 +89,8 @@ async def test_the_steps_of_a_debugged_exchange_are_logged(named: str) -> None:
     ids = ExchangeIds(draw=iter(["2" * 32, "1" * 32, "2" * 32]).__next__)
     known = {"exchange": ids.new("chat", "legacy"), "message": "m-2", "session": "c-2"}[named]
     with listening() as lines:
-        rules = Rules(observers=[AccessLog(debugged=frozenset({known}))])
-        async with House(CASE, rules) as made:
-            made.router.exchange_ids = ids
+        async with House(CASE, Rules(observers=[AccessLog()])) as made:
+            made.router.exchange_ids, made.router.debugged = ids, frozenset({known})
             await made.ask(CASE.body)
             served = await made.ask(ChatRequest(message_id="m-2", chat_id="c-2", content=SAID))
     steps = [facts for event, _, facts in lines.said if event == "step"]
@@ -101,6 +103,35 @@ async def test_the_steps_of_a_debugged_exchange_are_logged(named: str) -> None:
     assert {"model.stream", "tools.run", "conversations.put"} <= calls
     assert "model_call" in {facts.get("node") for facts in steps}
     assert (steps[-1]["step"], steps[-1]["outcome"]) == ("end", "completed")
+    assert SAID not in str(steps)
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+async def test_changes_of_a_graphs_state_are_steps_by_key(assigned: StackName) -> None:
+    """Served or as the shadow: what each node returned, in bytes, between its calls; no value."""
+    rules = Rules(assigned=assigned, shadow=100, observers=[AccessLog()])
+    body = msgspec.structs.replace(CASE.body, content=SAID)
+    with listening() as lines:
+        async with House(CASE, rules) as made:
+            first = await made.ask(body)
+            made.router.debugged = frozenset({body.message_id})
+            second = await made.ask(body)
+            accounts = [made.contexts[one.exchange].accounts for one in (first, second)]
+    assert [any(one.changes for one in of) for of in accounts] == [False, True]
+    steps = [facts for event, _, facts in lines.said if event == "step"]
+    states = [facts for facts in steps if facts["step"] == "state"]
+    served = "serving" if assigned == "graph" else "shadow"
+    assert {(facts["stack"], facts["role"]) for facts in states} == {("graph", served)}
+    assert [facts["node"] for facts in states] == [
+        *("initialize", "prompt_generation", "model_call", "tool_execution", "model_call"),
+        "output_processing",
+    ]
+    assert states[1]["bytes"].keys() == {"messages", "tools"}
+    assert states[1]["bytes"]["messages"] > len(SAID)
+    assert states[4]["bytes"].keys() == {"draft", "finish"}
+    assert states[4]["bytes"]["finish"] == len('"stop"')
+    graph = [facts for facts in steps if facts["stack"] == "graph" and "at_ms" in facts]
+    assert [facts["at_ms"] for facts in graph] == sorted(facts["at_ms"] for facts in graph)
     assert SAID not in str(steps)
 
 

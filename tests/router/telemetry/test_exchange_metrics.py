@@ -68,6 +68,7 @@ async def test_an_exchange_is_timed_and_counted(assigned: StackName) -> None:
     texts = [at for at, frame in run.frames if '"SEND"' in frame and '"content":""' not in frame]
     assert run.frames[0][0] < texts[0] < run.frames[-1][0] <= ended
     moments = {i.FIRST_FRAME: run.frames[0][0], i.FIRST_TEXT: texts[0], i.DURATION: ended}
+    moments[i.LAST_FRAME] = run.frames[-1][0]
     for histogram, at in moments.items():
         assert counted[histogram, "_sum"] == {who: at / 1e6}
         assert counted[histogram, "_count"] == {who: 1}
@@ -244,3 +245,11 @@ def test_codes_are_bounded() -> None:
     ]
     assert codes("one_more") == "other"
     assert codes("code_1") == "code_1"
+
+
+def test_tools_have_names_rather_than_codes() -> None:
+    """As servers of tools choose them; bounded as codes are."""
+    tools = CodeLabels(names=True)
+    assert tools("files__readAll-2") == "files__readAll-2"
+    assert tools("read all files") == "other"
+    assert CodeLabels()("readAll") == "other"

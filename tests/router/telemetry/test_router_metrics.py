@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -24,7 +24,8 @@ from effects.model import (
     RescuingModel,
     Secret,
 )
-from router.capture.writer import CaptureCounts
+from effects.stores import PauseTotals
+from router.capture.writer import CaptureCounts, Dropped
 from router.config.schema import BreakerSettings
 from router.telemetry import instruments as i
 from router.telemetry.instruments import Instrument, MetricSources
@@ -92,9 +93,15 @@ async def test_counters_grow_by_what_has_come() -> None:
             panel.metrics.copy()
             [(flow, assigned, score)] = made.router.feedbacks
             assert panel[i.FEEDBACK] == {(flow, assigned, str(score)): turn}
-            assert panel[i.LEDGER] == {("chat", "compared", "equal"): turn}
+            assert panel[i.LEDGER] == {
+                ("chat", "compared", "equal"): turn,
+                ("chat", "failed", "harness"): 0,
+            }
             assert panel[i.CAPTURES_WRITTEN] == {(): 10 * turn}
-            assert panel[i.CAPTURES_DROPPED] == {("disk",): turn}
+            assert panel[i.CAPTURES_DROPPED] == {
+                **{(reason,): 0 for reason in get_args(Dropped)},
+                ("disk",): turn,
+            }
             assert panel[i.SHADOW_REQUESTS] == {("chat", "graph", "completed"): turn}
             assert panel[i.QA_IGNORED] == panel[i.EDITS_REFUSED] == {(): turn}
 
@@ -174,6 +181,15 @@ async def test_how_entries_were_recalled() -> None:
         panel.metrics.copy()
         assert panel[i.RECALLS] == {("vectors",): 3}
         assert panel[i.EMBEDDING_FAILURES] == {("model_unavailable",): 1}
+
+
+async def test_what_waits_for_a_human_is_shown_by_flow() -> None:
+    """And none where nothing does any more."""
+    waiting = {"companion": PauseTotals(2, 9_000), "ops": PauseTotals(0, 0)}
+    async with metered(pauses=lambda: waiting) as (_, panel):
+        panel.metrics.copy()
+        assert panel[i.OPEN_PAUSES] == {("companion",): 2, ("ops",): 0}
+        assert panel[i.OPEN_PAUSE_BYTES] == {("companion",): 9_000, ("ops",): 0}
 
 
 async def test_a_fault_is_one_while_it_lasts() -> None:

@@ -14,7 +14,7 @@ import pytest
 from router.telemetry import instruments as i
 from tests.conftest import ROOT
 from tests.support.forked import ForkedModule, forked_module
-from tests.support.metrics_page import samples
+from tests.support.metrics_page import samples, traced
 
 pytestmark = pytest.mark.slow
 
@@ -47,11 +47,28 @@ def test_any_worker_tells_of_all(tmp_path: Path) -> None:
             worker.told("settle")
         for worker in (one, other):
             page = worker.told("page")
-            assert samples(page, i.LEDGER) == {("chat", "not_sampled", ""): 3}
+            assert samples(page, i.LEDGER)["chat", "not_sampled", ""] == 3
             assert samples(page, i.OPEN_STREAMS) == {("chat",): 6}
             assert samples(page, i.UNSETTLED) == {(): 3}
             assert samples(page, i.BYTES_LEFT) == {(): 256 << 20}
             assert samples(page, i.LOOP_LAG).keys() <= {()}
+
+
+def test_the_latest_exemplar_of_any_worker_is_shown(tmp_path: Path) -> None:
+    """In each bucket; also of a worker that has ended."""
+    with working(tmp_path) as one, working(tmp_path) as other:
+        one.told("time 0.2 a1")
+        other.told("time 0.2 b1")
+        page = other.told("time 5.5 b2")
+        assert exemplars(page) == {"0.25": "b1", "10.0": "b2"}
+        other.module.send_signal(signal.SIGKILL)
+        other.module.wait()
+        assert exemplars(one.told("time 0.21 a2")) == {"0.25": "a2", "10.0": "b2"}
+
+
+def exemplars(page: str) -> dict[str, str]:
+    """Return the traces of exchanges' durations, by bucket."""
+    return {le: one.labels["trace_id"] for le, one in traced(page, i.DURATION).items()}
 
 
 def test_a_killed_worker_leaves_its_counts_and_no_streams(tmp_path: Path) -> None:
@@ -62,7 +79,7 @@ def test_a_killed_worker_leaves_its_counts_and_no_streams(tmp_path: Path) -> Non
         other.module.send_signal(signal.SIGKILL)
         other.module.wait()
         page = one.told("page")
-        assert samples(page, i.LEDGER) == {("chat", "not_sampled", ""): 2}
+        assert samples(page, i.LEDGER)["chat", "not_sampled", ""] == 2
         assert samples(page, i.OPEN_STREAMS) == {("chat",): 1}
 
 
@@ -71,4 +88,4 @@ def test_a_worker_that_begins_just_now_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "counter_1.db").touch()
     with working(tmp_path) as one:
         one.told("settle")
-        assert samples(one.told("page"), i.LEDGER) == {("chat", "not_sampled", ""): 1}
+        assert samples(one.told("page"), i.LEDGER)["chat", "not_sampled", ""] == 1
