@@ -105,9 +105,8 @@ async def watched(
 
 
 async def test_a_failing_provider_a_lost_disk_and_a_bad_edit_are_alerted(tmp_path: Path) -> None:
-    """And the gate's verdict, and a router that is down; a sound router alerts of nothing."""
-    setup = Setup(more=BROKEN + f'[ramp]\nstate = "{tmp_path}/ramp"\n')
-    async with deployed(tmp_path, setup) as place:
+    """And a router that is down; a sound router alerts of nothing."""
+    async with deployed(tmp_path, Setup(more=BROKEN)) as place:
         model = ["gpt-4.1"]
 
         def fault() -> None:
@@ -115,9 +114,6 @@ async def test_a_failing_provider_a_lost_disk_and_a_bad_edit_are_alerted(tmp_pat
             shutil.rmtree(tmp_path / "captures")
             (tmp_path / "captures").write_text("no folder")
             place.edit("nonsense")
-            (tmp_path / "ramp").mkdir()
-            look = {"at": 9e9, "verdict": "rollback"}
-            (tmp_path / "ramp" / "chat.json").write_text(json.dumps({"look": look}))
 
         scrapes = await watched(place, lambda name: place.ask(first_turn(name, model[0])), fault)
     for _ in range(3):
@@ -128,7 +124,6 @@ async def test_a_failing_provider_a_lost_disk_and_a_bad_edit_are_alerted(tmp_pat
         "CutoverProviderBreakerOpen",  # which keeps the requests to it too few for a share
         "CutoverCapturesFailing",
         "CutoverConfigurationRefused",
-        "CutoverGateRollback",
     }
     assert "CutoverDown" in scrapes.firing(tmp_path, QUIET + FAULTY + 2)
 
