@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol
+from itertools import chain
+from operator import attrgetter
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -365,13 +367,15 @@ def _spans(stream: EventStream, channel: int) -> list[_Span]:
     return spans
 
 
+_TYPED: Final = attrgetter("types")
+
 Types = Mapping[str, int]
 """The types that `event:` lines give events of one name, each with the first event that has it."""
 
 
 def other_types(legacy: EventStream, graph: EventStream) -> list[tuple[str, Types, Types]]:
     """List the names whose events come under other `event:` lines, with the types on each side."""
-    if not any(event.types for stream in (legacy, graph) for event in stream.events):
+    if not any(map(_TYPED, chain(legacy.events, graph.events))):
         return []
     old, new = _types(legacy.events), _types(graph.events)
     return [

@@ -114,6 +114,7 @@ FaultCode = Literal[
     "outcome_unknown",
     "worker_unavailable",
     "audit_unavailable",
+    "effect_in_doubt",
     # anything an adapter did not foresee; its text stays in the log
     "adapter_failed",
     "deadline",

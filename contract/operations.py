@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from contract.external import IN_DOUBT, ExternalCall, ExternalError, ExternalResult, ExternalUpdate
 from contract.human import AwaitAnswer, HumanAnswer, OpenedQuestion, OpenQuestion
 from contract.model import (
     Chunk,
@@ -59,9 +60,10 @@ class Operation:
     `kind`: a `read` dies with its exchange; a `write`, once started, runs to its deadline;
     an `instant` is answered on the spot, without a task. `tools.run` is a write unless its tool
     is declared read-only. `idempotent`: a write that may be made again where its result was lost;
-    of one with `names` its port declares that by tool, or by worker and action.
+    of one with `names` its port declares that by tool, or by worker and action; of one that is
+    `keyed`, the call itself, by a value in that argument.
 
-    A write that `streams` ends with its result: the one item whose attribute `last` is not None.
+    A call with a `last` ends with its result: the one item whose attribute `last` is not None.
     Items before it are read as they come; the result, of any write, once it is journalled.
 
     `unknown` is what a write results in that had begun, and whose result was lost: it is not made
@@ -92,6 +94,7 @@ class Operation:
     last: str = ""
     unknown: msgspec.Struct | None = None
     names: tuple[str, ...] = ()
+    keyed: str = ""
 
     label: str = field(init=False)
     """`port.name`, the label in metrics and reports."""
@@ -226,6 +229,29 @@ AUDIT_APPEND: Final = Operation(
     whole=True,
     result=None,
     order="lasting",
+)
+EXTERNAL_READ: Final = Operation(
+    "external",
+    "read",
+    ExternalCall,
+    ExternalUpdate,
+    "read",
+    streams=True,
+    whole=True,
+    last="result",
+)
+EXTERNAL_RUN: Final = Operation(
+    "external",
+    "run",
+    ExternalCall,
+    ExternalUpdate,
+    "write",
+    streams=True,
+    whole=True,
+    order="lasting",
+    last="result",
+    unknown=ExternalUpdate(result=ExternalResult(error=ExternalError(IN_DOUBT))),
+    keyed="key",
 )
 
 OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {

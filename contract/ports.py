@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from contract.external import ExternalCall, ExternalUpdate
 from contract.human import HumanAnswer, OpenQuestion
 from contract.model import Chunk, ModelCall, ModelInfo, ToolCall, ToolResult, ToolSpec
 from contract.stores import (
@@ -169,8 +170,24 @@ class Audit(Protocol):
         ...
 
 
+class External(Protocol):
+    """What a stack does to the world itself: the site names the effect, the caller carries it out.
+
+    Fault `effect_in_doubt`: it has begun, and nobody said what came of it. How an effect itself
+    failed is in its result, not raised.
+    """
+
+    def read(self, site: str, call: ExternalCall) -> AsyncIterator[ExternalUpdate]:
+        """Read something: it dies with its exchange, and may be read again."""
+        ...
+
+    def run(self, site: str, call: ExternalCall) -> AsyncIterator[ExternalUpdate]:
+        """Change something, at most once."""
+        ...
+
+
 class Trace(Protocol):
-    """Times the nodes of a stack; not an effect, never on the tape.
+    """Times the nodes of a stack and notes what they change; not an effect, never on the tape.
 
     A node's time is that in which it is open: waiting is included, for an effect, for a human who
     answers at once, and for the client to take what the node sends. Of nodes that run side by side
@@ -179,6 +196,10 @@ class Trace(Protocol):
 
     def node(self, name: str) -> AbstractContextManager[None]:
         """Time one node; both stacks of a flow do the same work in nodes of the same name."""
+        ...
+
+    def changed(self, node: str, update: object) -> None:
+        """Note what a node of a graph returns for its state: a mapping, or nothing."""
         ...
 
 
@@ -200,5 +221,6 @@ class Effects:
     human: Human
     workers: Workers
     audit: Audit
+    external: External
     trace: Trace
     rehearsal: bool = False

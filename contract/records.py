@@ -121,6 +121,8 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     since the exchange began. `plays` are on every run's line. `nodes` are the times in which the
     nodes of its stack were open, in the order in which they first opened; `run_us` is the whole
     time until the last one closed, 0 where none was open, or where an older record does not say.
+    `reason` is what decided the assignment or, where another stack served, why; `assigned_by` is
+    then what decided, "" where `reason` says it, or an earlier version recorded it.
     `lost_us` is what a fallback cost. `sent` counts the frames the client already had when this run
     took over, or went on after a pause of the exchange `resumes`; `skipped` how many of its own
     frames it did not get, None where these are as many as `sent`. `client_left`, on lines of
@@ -147,6 +149,7 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     assigned: str
     served: str
     reason: str = ""
+    assigned_by: str = ""
     bucket: int = -1
     config: str = ""
     code: str = ""

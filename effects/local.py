@@ -1,15 +1,16 @@
-"""Ports that need no other machine: clock, ids, humans, each with one for tests; and no workers."""
+"""Ports that need no other machine: clock, ids, humans, external effects; and no workers."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import NoReturn
 from uuid import uuid4
 
 from contract.errors import EffectFailed, Fault, Paused
+from contract.external import IN_DOUBT, ExternalCall, ExternalUpdate, PerformedCall
 from contract.human import HumanAnswer, OpenQuestion
 from contract.workers import AuditEntry, WorkerCall
 
@@ -93,6 +94,30 @@ class NoAudit:
     async def append(self, site: str, entry: AuditEntry) -> NoReturn:
         """Refuse: fault `audit_unavailable`."""
         raise EffectFailed(Fault("audit_unavailable"))
+
+
+class CallerPerforms:
+    """External effects, each carried out by who called.
+
+    A call without the means to carry it out, as one is that a stored tape begins with, has fault
+    `effect_in_doubt`: nobody is there who could do it, or say whether it was done.
+    """
+
+    async def read(self, site: str, call: ExternalCall) -> AsyncIterator[ExternalUpdate]:
+        """Let the caller read."""
+        async for update in _performed(call):
+            yield update
+
+    async def run(self, site: str, call: ExternalCall) -> AsyncIterator[ExternalUpdate]:
+        """Let the caller carry it out."""
+        async for update in _performed(call):
+            yield update
+
+
+def _performed(call: ExternalCall) -> AsyncIterator[ExternalUpdate]:
+    if not isinstance(call, PerformedCall):
+        raise EffectFailed(Fault(IN_DOUBT))
+    return call.updates()
 
 
 class ScriptedHuman:

@@ -137,7 +137,7 @@ class RunContext:
 
 
 def add_nodes(graph: Builder, **nodes: Node) -> None:
-    """Add nodes by name, each timed under its name.
+    """Add nodes by name, each timed under its name, and its changes of the state noted.
 
     Time in which the engine itself works, between nodes, is in none of them.
     """
@@ -151,16 +151,23 @@ def _timed(name: str, node: Node) -> Any:
         context = runtime.context
         with context.effects.trace.node(name):
             if name != context.human_node:
-                return await node(state, runtime)
+                return _noted(context, name, await node(state, runtime))
             try:
                 update = await node(state, runtime.override(context=context.repeated()))
             except GraphInterrupt as interrupted:
                 context.interrupts.append(interrupted)
                 raise
             context.repetition.end()
-            return update
+            return _noted(context, name, update)
 
     return timed
+
+
+def _noted(context: RunContext, name: str, update: Any) -> Any:
+    """Note what a node changes of the state, and return it as it is."""
+    changes = update.update if isinstance(update, Command) else update
+    context.effects.trace.changed(name, changes)
+    return update
 
 
 def ask_human(question: Any) -> Any:

@@ -21,7 +21,7 @@ from effects.stores.locks import (
 )
 from effects.stores.pauses.encryption import Encryption, InvalidKeys, Plaintext, read_keys
 from effects.stores.pauses.store import PauseStore, SqlPauses
-from effects.stores.pauses.transitions import ClaimReply, Pause, Swept, Waiting
+from effects.stores.pauses.transitions import ClaimReply, Pause, PauseTotals, Swept, Waiting
 from effects.stores.pauses.write_journal import (
     MemoryWriteJournal,
     SqlWriteJournal,
@@ -67,6 +67,7 @@ __all__ = [
     "NoteUpdate",
     "Pause",
     "PauseStore",
+    "PauseTotals",
     "Pin",
     "PinCount",
     "PinStore",

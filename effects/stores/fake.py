@@ -17,7 +17,14 @@ from contract.errors import EffectFailed, Fault
 from contract.stores import ChatKey, DataSubject, Turn, require_storable
 from effects.stores.conversations import ErasedTurns, FlowView, check_turn, same_turn, stamped
 from effects.stores.pauses.store import PauseKey, PauseStore, Reply, Step
-from effects.stores.pauses.transitions import OVER, Pause
+from effects.stores.pauses.transitions import (
+    OVER,
+    REMAINDER,
+    Pause,
+    PauseTotals,
+    encoded,
+    standing,
+)
 from effects.stores.shared_state import (
     NOTE_SECONDS,
     BreakerNote,
@@ -140,6 +147,15 @@ class MemoryPauses(PauseStore):
 
     async def _waiting(self) -> Iterable[tuple[Pause, int]]:
         return ((pause, len(pause.tape)) for pause in self._live())
+
+    async def _totals(self, now: float) -> Mapping[str, PauseTotals]:
+        found: dict[str, PauseTotals] = {}
+        for pause in self._live():
+            if not pause.hitl_id.startswith(REMAINDER) and standing(pause, now) not in OVER:
+                pauses, size = found.get(pause.flow, PauseTotals(0, 0))
+                size += len(encoded(pause.question)) + len(pause.tape) + len(encoded(pause.answer))
+                found[pause.flow] = PauseTotals(pauses + 1, size)
+        return found
 
     async def _move(
         self,

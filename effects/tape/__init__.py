@@ -16,6 +16,7 @@ from effects.tape.session import (
     NodeTimes,
     Play,
     Policy,
+    StateChange,
     TapeSession,
     TooManyCalls,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "Play",
     "Policy",
     "Signal",
+    "StateChange",
     "Tape",
     "TapeSession",
     "TooManyCalls",

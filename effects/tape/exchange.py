@@ -245,6 +245,8 @@ class Exchange:
     async def _begin(self, journal: Journal, entry: Entry, arguments: Any) -> bool:
         operation = entry.operation
         repeatable = operation.idempotent or self._declared("idempotent", operation, arguments)
+        if operation.keyed and getattr(arguments, operation.keyed):
+            repeatable = True
         entry.begun = not repeatable
         allowed = False
         try:

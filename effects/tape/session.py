@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal, NamedTuple, NoReturn
 
 import msgspec
 
@@ -83,31 +83,60 @@ class Play:
         )
 
 
+class StateChange(NamedTuple):
+    """What a node of a graph returned for the state: by key, the bytes of its JSON; and when."""
+
+    at: int
+    node: str
+    sizes: Mapping[str, int]
+
+
 class NodeTimes:
     """Collects how long a run's nodes were open, in microseconds.
 
     `spent` sums them by name, in the order in which the nodes first opened. `total` is the time
     from the start of the run, when this is made, until the last node closed: what was done between
-    the nodes counts there alone. `clock` returns nanoseconds.
+    the nodes counts there alone. `clock` returns nanoseconds. `changes` are those of the state, of
+    a run that is watched.
     """
 
-    __slots__ = ("_began", "clock", "spent", "total")
+    __slots__ = ("_began", "_stamp", "changes", "clock", "spent", "total")
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self.spent: dict[str, int] = {}
         self.total = 0
+        self.changes: list[StateChange] = []
         self.clock = clock
+        self._stamp: Callable[[], int] | None = None
         self._began = clock()
 
     def node(self, name: str) -> AbstractContextManager[None]:
         """Time one node."""
         return _OpenNode(self, name)
 
+    def watch(self, stamp: Callable[[], int]) -> None:
+        """Collect `changes` from now on, each with a stamp: they cost what encoding them costs."""
+        self._stamp = stamp
+
+    def changed(self, node: str, update: object) -> None:
+        """Note the sizes of what a node returned for the state, where the run is watched."""
+        if self._stamp is not None and update and isinstance(update, Mapping):
+            sizes = {str(key): len(_json(value)) for key, value in update.items()}
+            self.changes.append(StateChange(self._stamp(), node, sizes))
+
     def add(self, name: str, opened: int) -> None:
         """Add the time of a node that closes now; it opened at a moment of the clock."""
         closed = self.clock()
         self.spent[name] += (closed - opened) // 1_000
         self.total = (closed - self._began) // 1_000
+
+
+def _json(value: object) -> bytes:
+    """Encode a value of any type: the state of a team's own graph may hold what JSON has not."""
+    try:
+        return msgspec.json.encode(value, enc_hook=repr)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return repr(value).encode("utf-8", "backslashreplace")
 
 
 class _OpenNode:

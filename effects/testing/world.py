@@ -12,7 +12,7 @@ from contract.model import ModelInfo
 from contract.operations import OPERATIONS, WriteLimits
 from contract.ports import Effects
 from contract.stores import Turn
-from effects.local import CountingIds, ManualClock, ScriptedHuman
+from effects.local import CallerPerforms, CountingIds, ManualClock, ScriptedHuman
 from effects.memory import InMemoryMemory
 from effects.model import Script, ScriptedModel, Step, says
 from effects.stores import ProcessLocks
@@ -96,6 +96,7 @@ class World:
             "human": self.human,
             "workers": self.workers,
             "audit": self.audit,
+            "external": CallerPerforms(),
             **self._parts,
             **parts,
         }

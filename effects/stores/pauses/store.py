@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
-from sqlalchemy import Select, Text, bindparam, delete, func, null, or_, select, update
+from sqlalchemy import Select, Text, and_, bindparam, delete, func, null, or_, select, update
 
 from contract.errors import EffectFailed, Fault
 from contract.human import HumanAnswer, OpenQuestion
@@ -20,10 +20,12 @@ from effects.stores.database import Database, DatabaseStore, open_database
 from effects.stores.pauses import transitions
 from effects.stores.pauses.encryption import ENCRYPTED, Encryption, Plaintext
 from effects.stores.pauses.transitions import (
+    REMAINDER,
     REMAINS_SECONDS,
     ClaimReply,
     ExpireReply,
     Pause,
+    PauseTotals,
     RespondReply,
     Swept,
     Waiting,
@@ -72,6 +74,27 @@ _PENDING: Final = Statement(
     _LIGHT.where(_LIVE, _unless_null("flow"), _unless_null("session_id")).order_by(*_ORDER)
 )
 _WAITING: Final = Statement(_BARE.add_columns(func.length(_P.tape)).where(_LIVE).order_by(*_ORDER))
+# What is over has no tape. SQLite finds the columns behind a tape by reading all of it, but not its
+# length: `state` is asked of those alone whose time has passed, and no tape is sorted into groups.
+_SIZES: Final = (
+    select(
+        _P.flow,
+        (func.length(_P.question) + func.length(_P.tape) + func.length(_P.answer)).label("size"),
+    )
+    .where(
+        func.length(_P.tape) > 0,
+        _P.hitl_id.not_like(f"{REMAINDER}%"),
+        or_(
+            _P.expires_at > bindparam("now"),
+            and_(_P.state == "claimed", _P.leased_until > bindparam("now")),
+        ),
+    )
+    .offset(0)  # first the sizes, then their sums
+    .subquery()
+)
+_TOTALS: Final = Statement(
+    select(_SIZES.c.flow, func.count(), func.sum(_SIZES.c.size)).group_by(_SIZES.c.flow)
+)
 _SESSION: Final = _BARE.where(
     _LIVE,
     _P.flow == bindparam("flow"),
@@ -145,6 +168,10 @@ class PauseStore(ABC):
         """Read those that are not stored as over, oldest first, and the sizes of their tapes."""
 
     @abstractmethod
+    async def _totals(self, now: float) -> Mapping[str, PauseTotals]:
+        """Add up by flow what waits for a human at a moment, remainders left out."""
+
+    @abstractmethod
     async def _move(
         self,
         hitl_id: str,
@@ -215,6 +242,10 @@ class PauseStore(ABC):
             for pause, size, stored in found
             if pause.state != "expired"
         )
+
+    async def totals(self) -> Mapping[str, PauseTotals]:
+        """Add up what waits for a human, by flow; nothing is decrypted, no key is needed."""
+        return await self._totals(self._clock())
 
     async def sweep(self) -> Swept:
         """Expire what is due and remove what has been over for a day."""
@@ -371,6 +402,10 @@ class SqlPauses(DatabaseStore, PauseStore):
     async def _waiting(self) -> Iterable[tuple[Pause, int]]:
         rows, _ = await self._database.execute(_WAITING())
         return ((self._codec.pause(row[:-1]), row[-1]) for row in rows)
+
+    async def _totals(self, now: float) -> Mapping[str, PauseTotals]:
+        rows, _ = await self._database.execute(_TOTALS(now=now))
+        return {flow: PauseTotals(pauses, size) for flow, pauses, size in rows}
 
     async def _move_session(self, flow: str, session_id: str, but: str, step: Step) -> int:
         sought = {"flow": flow, "session_id": session_id, "but": but}

@@ -73,6 +73,16 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
 
 
+class PauseTotals(NamedTuple):
+    """How many exchanges wait for a human, and the bytes of their tapes, questions and answers.
+
+    These are as they are stored, encrypted where pauses are.
+    """
+
+    pauses: int
+    size: int
+
+
 class Swept(NamedTuple):
     """What a sweep did: how many pauses expired, how many remains it removed."""
 

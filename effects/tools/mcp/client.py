@@ -19,6 +19,7 @@ from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.server import MCPServer
+from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     CONNECTION_CLOSED,
@@ -30,6 +31,7 @@ from mcp_types import (
     EmbeddedResource,
     ImageContent,
     Implementation,
+    ListToolsResult,
     ResourceLink,
     TextContent,
     TextResourceContents,
@@ -96,6 +98,19 @@ class McpSession(Protocol):
 
         Cancelling the call tells the server. Raises `ToolFailed`, and `BadArguments` where the
         server refuses the arguments.
+        """
+        ...
+
+    async def list_page(self, cursor: str | None) -> ListToolsResult:
+        """List the tools of one page, as the server describes them."""
+        ...
+
+    async def pass_call(
+        self, name: str, arguments: dict[str, Any], report: ProgressFnT
+    ) -> CallToolResult:
+        """Call a tool, and return the server's answer as it is; `report` is told of progress.
+
+        Cancelling the call tells the server.
         """
         ...
 
@@ -315,7 +330,7 @@ class SdkSession:
         found: list[ListedTool] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
-            page = await self._client.list_tools(cursor=cursor)
+            page = await self.list_page(cursor)
             for tool in page.tools:
                 description = tool.description or tool.title or ""
                 hints = tool.annotations
@@ -345,6 +360,21 @@ class SdkSession:
         if result.is_error:
             raise ToolFailed(name)
         return answer_text(result)
+
+    async def list_page(self, cursor: str | None) -> ListToolsResult:
+        """List the tools of one page, as the server describes them."""
+        return await self._client.list_tools(cursor=cursor)
+
+    async def pass_call(
+        self, name: str, arguments: dict[str, Any], report: ProgressFnT
+    ) -> CallToolResult:
+        """Call a tool; an error of the protocol may mean that the server has gone."""
+        try:
+            return await self._client.call_tool(name, arguments, progress_callback=report)
+        except MCPError as error:
+            if error.code != INVALID_PARAMS:
+                self._check()
+            raise
 
 
 async def _listen(client: Client, check: Notify) -> None:

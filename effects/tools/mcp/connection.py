@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import Any
@@ -13,7 +13,15 @@ import msgspec
 
 from contract.model import ToolSpec
 from effects.tools.mcp.client import McpSession, ServerAway, describe_error, open_session
-from effects.tools.mcp.server import McpServer, OfferedTool, Offering, offer_tools
+from effects.tools.mcp.server import (
+    ListedTool,
+    McpServer,
+    OfferedTool,
+    Offering,
+    is_allowed,
+    is_read_only,
+    offer_tools,
+)
 from effects.tools.tool import BadArguments, Json, Tool, ToolContext, parameters
 
 OpenSession = Callable[[McpServer, Callable[[], None]], AbstractAsyncContextManager[McpSession]]
@@ -54,6 +62,7 @@ class McpConnection:
         self._session: McpSession | None = None
         self._offering = Offering(())
         self._tools: dict[str, Tool] = {}
+        self._listed: dict[str, ListedTool] = {}
         self._failures = 0
         self._closing = False
         self._owner: asyncio.Task[None] | None = None
@@ -61,6 +70,30 @@ class McpConnection:
     def start(self) -> None:
         """Begin to connect; do not wait for it."""
         self._owner = asyncio.create_task(self._run(), name=f"mcp {self._server.name}")
+
+    @property
+    def name(self) -> str:
+        """The server's name in the configuration."""
+        return self._server.name
+
+    @property
+    def timeout(self) -> float:
+        """The seconds a call may take."""
+        return self._server.timeout
+
+    @property
+    def session(self) -> McpSession | None:
+        """The open session; None while the server is away."""
+        return self._session
+
+    def allows(self, name: str) -> bool:
+        """Whether the configuration lets a tool through, by the server's own name for it."""
+        return is_allowed(self._server, name)
+
+    def is_read_only(self, name: str) -> bool:
+        """Whether a tool changes nothing; of a tool that was never listed nothing is known."""
+        listed = self._listed.get(name)
+        return is_read_only(self._server, name, hinted=listed is not None and listed.hinted)
 
     def offered(self) -> Iterable[Tool]:
         """Return the tools that can be called now."""
@@ -142,7 +175,8 @@ class McpConnection:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    def _take(self, listed: Iterable[Any]) -> None:
+    def _take(self, listed: Sequence[ListedTool]) -> None:
+        self._listed = {one.name: one for one in listed}
         known, self._offering = self._offering, offer_tools(self._server, listed)
         for fault in self._offering.faults:
             if fault not in known.faults:

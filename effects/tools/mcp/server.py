@@ -119,7 +119,7 @@ def offer_tools(server: McpServer, listed: Iterable[ListedTool]) -> Offering:
     there: dict[str, ListedTool] = {}
     for one in listed:
         there.setdefault(one.name, one)
-    wanted = [one for one in there.values() if _wanted(server, one.name)]
+    wanted = [one for one in there.values() if is_allowed(server, one.name)]
     offers, faults = [], [*_unknown_names(server, there)]
     for one in wanted[:MAX_TOOLS]:
         name = offered_name(server.prefix, one.name)
@@ -148,7 +148,8 @@ def offered_name(prefix: str, name: str) -> str:
     return plain[: MAX_NAME - len(digest)] + digest
 
 
-def _wanted(server: McpServer, name: str) -> bool:
+def is_allowed(server: McpServer, name: str) -> bool:
+    """Whether the configuration lets a tool through, by the server's own name for it."""
     return name not in server.deny and (server.allow is None or name in server.allow)
 
 
@@ -167,9 +168,14 @@ def _offer(server: McpServer, one: ListedTool, name: str) -> OfferedTool:
         raise SchemaUnusable(why=f"longer than {MAX_SCHEMA_BYTES} bytes")
     description = one.description[:MAX_DESCRIPTION]
     spec = ToolSpec(name, description, encoded)
-    read_only = _declares(server.read_only, one.name, hinted=one.hinted)
+    read_only = is_read_only(server, one.name, hinted=one.hinted)
     idempotent = _declares(server.idempotent, one.name, hinted=one.repeatable)
     return OfferedTool(one.name, spec, validator, read_only, idempotent)
+
+
+def is_read_only(server: McpServer, name: str, *, hinted: bool) -> bool:
+    """Whether a tool changes nothing; `hinted`: the server says so."""
+    return _declares(server.read_only, name, hinted=hinted)
 
 
 def _declares(names: _Declared, name: str, *, hinted: bool) -> bool:

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -109,6 +110,34 @@ async def test_of_many_who_continue_one_does(pauses: PauseStore, clock: ManualCl
     assert sorted(replies) == ["claimed"] + ["taken"] * 19
     winner = f"x{replies.index('claimed')}"
     assert await pauses.claim("h1", winner, 60.0) == "taken"
+
+
+async def test_what_waits_is_added_up_by_flow(pauses: PauseStore, clock: ManualClock) -> None:
+    """Open, answered and claimed pauses, as stored; none that is over, and no remainder."""
+    assert await pauses.totals() == {}
+    bare = {"question": None, "expires_at": clock.time() + 2 * HOUR}
+    changes: list[dict[str, Any]] = [
+        {"hitl_id": "h1"},
+        {"hitl_id": "h2", "tape": b"x" * 10_000} | bare,
+        {"hitl_id": "other", "flow": "ops"} | bare,
+        {"hitl_id": f"{REMAINDER}r"} | bare,
+    ]
+    for change in changes:
+        assert await pauses.open(msgspec.structs.replace(paused(clock), **change))
+    totals = await pauses.totals()
+    assert {flow: one.pauses for flow, one in totals.items()} == {"companion": 2, "ops": 1}
+    assert 10_000 < totals["companion"].size < 10_800
+    assert 13 <= totals["ops"].size < 60
+    assert await pauses.respond("h1", YES) == "accepted"
+    assert (await pauses.totals())["companion"].size > totals["companion"].size + 50
+    assert await pauses.claim("h1", "a", 2 * HOUR) == "claimed"
+    clock.advance(1.5 * HOUR)  # its lease outlasts its time
+    assert (await pauses.totals())["companion"].pauses == 2
+    assert await pauses.finish("h1", "a")
+    assert await pauses.expire("other") == "expired"
+    assert {flow: one.pauses for flow, one in (await pauses.totals()).items()} == {"companion": 1}
+    clock.advance(HOUR)  # nothing has been swept
+    assert await pauses.totals() == {}
 
 
 async def test_a_lease_ends(pauses: PauseStore, clock: ManualClock) -> None:

@@ -150,6 +150,6 @@ def test_every_operation_names_its_arguments_and_items() -> None:
     """The table is all the tape needs to record, play and compare a call."""
     assert all(operation.label == f"{port}.{op}" for (port, op), operation in OPERATIONS.items())
     streams = [it for it in OPERATIONS.values() if it.streams]
-    assert streams == [ops.MODEL_STREAM, ops.WORKERS_RUN]
+    assert streams == [ops.MODEL_STREAM, ops.WORKERS_RUN, ops.EXTERNAL_READ, ops.EXTERNAL_RUN]
     assert all(it.whole and it.stamped for it in streams)
     assert all(it.last in it.item.__struct_fields__ for it in streams if it.kind == "write")

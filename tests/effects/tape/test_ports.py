@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from contract import ports
+from contract.external import ExternalCall, ExternalResult, ExternalUpdate, PerformedCall
 from contract.human import Form, HumanAnswer, OpenQuestion
 from contract.operations import OPERATIONS, Operation
 from contract.stores import FindNear, MemoryEntry, Reading, Recall, Revision
@@ -30,6 +32,17 @@ pytestmark = pytest.mark.virtual
 DISKS = WorkerResult(ok=True, message="two disks", data=[{"disk": "/", "used": 0.4}, None])
 ENTRY = MemoryEntry(memory_id="f-1", user_id="u", text="likes tea")
 READING = Reading(user_id="u", flow="session", session_id="s")
+
+
+INSERTED = ExternalUpdate(result=ExternalResult({"id": 7}))
+
+
+def _inserting() -> ExternalCall:
+    async def perform() -> AsyncIterator[ExternalUpdate]:
+        yield ExternalUpdate("connected")
+        yield INSERTED
+
+    return PerformedCall.made({"order": 1}, "", perform)
 
 
 async def everything(effects: Effects) -> list[Any]:
@@ -55,6 +68,8 @@ async def everything(effects: Effects) -> list[Any]:
         await effects.clock.now("prompt"),
         await effects.ids.new("reply"),
         await effects.human.answer("ask", hitl_id),
+        [update async for update in effects.external.read("orders", _inserting())],
+        [update async for update in effects.external.run("orders", _inserting())],
         [update async for update in effects.workers.run("execute", WorkerCall("system", "disks"))],
     ]
 

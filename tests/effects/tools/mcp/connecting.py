@@ -7,6 +7,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
+from mcp.shared.dispatcher import ProgressFnT
+from mcp_types import CallToolResult, ListToolsResult, TextContent
+from mcp_types import Tool as MCPTool
+
 from contract.model import ToolCall, ToolResult
 from effects.tools import Tool, ToolRegistry
 from effects.tools.mcp import (
@@ -115,6 +119,22 @@ class FakeServer:
         await self._there()
         self.calls.append(name)
         return f"{name} {arguments}"
+
+    async def list_page(self, cursor: str | None) -> ListToolsResult:
+        """List the tools as one page."""
+        assert cursor is None
+        return ListToolsResult(
+            tools=[
+                MCPTool(name=one.name, input_schema=dict(one.schema)) for one in await self.list()
+            ]
+        )
+
+    async def pass_call(
+        self, name: str, arguments: dict[str, Any], report: ProgressFnT
+    ) -> CallToolResult:
+        """Call a tool, which reports once."""
+        await report(1.0, 1.0, name)
+        return CallToolResult(content=[TextContent(text=await self.call(name, arguments))])
 
     async def _there(self) -> None:
         if self.hangs:

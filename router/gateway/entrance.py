@@ -1,0 +1,91 @@
+"""What every address of the gateway begins with: the key, the body, and the worker it is for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from hmac import compare_digest
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from router.gateway.correlation import open_runs
+from router.gateway.peers import NOT_HERE, WorkerPeers
+from router.gateway.refusals import GatewayRefused, refusal_of
+from router.http.connection import BodyMemory, DisconnectWatch
+from router.http.endpoints import send_whole
+from router.problems import Problem
+from router.router import Router
+from router.stack import Headers, header_of
+
+Answer = Callable[[Scope, bytes, Send], Coroutine[Any, Any, None]]
+"""Answers a call whose body was read; raises `GatewayRefused` before the answer begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """Lets callers in; with a key, they must show it."""
+
+    router: Router
+    key: bytes
+    max_body_bytes: int
+    peers: WorkerPeers | None = None
+
+    def admit(self, headers: Headers) -> None:
+        """Check a caller's key; raises `GatewayRefused` 401."""
+        kind, _, key = header_of(headers, b"authorization").partition(b" ")
+        shown = kind.lower() == b"bearer" and compare_digest(key.strip(), self.key)
+        if self.key and not shown:
+            raise GatewayRefused(
+                401, "invalid_api_key", "the gateway's key is required as bearer token"
+            )
+
+    async def serve(
+        self, scope: Scope, receive: Receive, send: Send, answer: Answer, *, here: bool = False
+    ) -> None:
+        """Read a call and answer it, or let the worker of its exchange; a disconnect cancels that.
+
+        `here`: it is known to be this worker's.
+        """
+        memory: BodyMemory = scope["app"].state.body_memory
+        body = b""
+        try:
+            self.admit(scope["headers"])
+            body = await memory.read(scope, receive, self.max_body_bytes)
+        except (Problem, GatewayRefused) as error:
+            await refuse(send, refusal_of(error))
+        else:
+            answering = self._answer(scope, body, send, answer, here=here)
+            work = asyncio.get_running_loop().create_task(answering, name="gateway")
+            watch = DisconnectWatch(scope, receive, work.cancel)
+            try:
+                await asyncio.wait({work})
+            finally:
+                watch.stop()
+                work.cancel()
+                await asyncio.wait({work})
+            if not work.cancelled():
+                work.result()
+        finally:
+            memory.release(body)
+
+    async def _answer(
+        self, scope: Scope, body: bytes, send: Send, answer: Answer, *, here: bool
+    ) -> None:
+        if not here and self.peers is not None and open_runs(self.router, scope) is None:
+            if scope.get("client") is None:  # another worker asks
+                why = "no such exchange is open in this worker"
+                await refuse(send, GatewayRefused(NOT_HERE, "not_here", why))
+                return
+            if await self.peers.answer(scope, body, send):
+                return
+        try:
+            await answer(scope, body, send)
+        except GatewayRefused as error:
+            await refuse(send, error)
+
+
+async def refuse(send: Send, error: GatewayRefused) -> None:
+    """Send a refusal."""
+    await send_whole(send, error.status, error.headers(), error.body())
