@@ -10,10 +10,10 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
-from contract.flow import FlowSpec, Request
+from contract.flow import SESSION, FlowSpec, Request
 from contract.model import Usage
 from contract.records import How, ModelUse, RunRecord
-from effects.tape import Entry, Tape
+from effects.tape import Entry, StateChange, Tape
 from router.stack import Headers, IncomingRequest, RunOutcome, StackName, header_of
 
 log = logging.getLogger(__name__)
@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 AssignedBy = Literal[
     "disabled", "forced_header", "force_list", "other_format", "pinned", "percent", "retired"
 ]
+
+MESSAGE: Final = "message_id"
+"""The route key whose field names a message, where a flow has one."""
 
 LedgerState = Literal["not_sampled", "dropped", "cancelled", "failed", "compared"]
 
@@ -34,7 +37,8 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 # W3C Trace Context: version, trace id, parent id, flags.
-_TRACEPARENT: Final = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
+_TRACEPARENT: Final = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})(?:-.*)?")
+_SAMPLED: Final = 1
 
 Price = Callable[[str, Usage], float | None]
 """Returns the cost of a call: the id of the model that answered, its usage; None if unknown."""
@@ -83,11 +87,15 @@ def charge_of(entry: Entry, how: How, price: Price) -> Charge:
 
 
 class Account(msgspec.Struct, frozen=True):
-    """What a run did beside its record: its first and last stamp, and its model calls."""
+    """What a run did beside its record: its first and last stamp, and its model calls.
+
+    `changes` of its graph's state are those of an exchange that is `debugged`.
+    """
 
     began: int
     ended: int
     charges: tuple[Charge, ...]
+    changes: tuple[StateChange, ...] = ()
 
 
 class LedgerLine(msgspec.Struct, frozen=True):
@@ -103,12 +111,13 @@ class ExchangeContext:
     """One exchange, from the arrival of its request until its records are handed over.
 
     `config` is the version of the settings, flags included; `began` is in microseconds since the
-    epoch; `resumes` is the paused exchange it goes on from; `own_histories`: each stack stores the
-    conversation itself. The rest is set when nothing more is sent: `ended`, `first_frame` and
-    `first_text` are microseconds since the exchange began; `fallback` is how the other stack
-    served: `breaker` where the breaker of the assigned stack is open; `pause_bytes` is the size of
-    the row in which it waits for a human. `records` and `accounts` are those of its runs, the
-    shadow's last.
+    epoch; `resumes` is the paused exchange it goes on from, `paused_us` how long ago that asked its
+    question, in microseconds, and `start` the stamp at which it goes on; `own_histories`: each
+    stack stores the conversation itself. The rest is set when nothing more is sent: `ended`,
+    `first_frame` and `first_text` are microseconds since the exchange began; `fallback` is how the
+    other stack served: `breaker` where the breaker of the assigned stack is open; `pause_bytes` is
+    the size of the row in which it waits for a human. `records` and `accounts` are those of its
+    runs, the shadow's last.
     """
 
     exchange: str
@@ -120,7 +129,10 @@ class ExchangeContext:
     tape: Tape
     incoming: IncomingRequest | None = None
     resumes: str = ""
+    paused_us: int = 0
+    start: int = 0
     own_histories: bool = False
+    debugged: bool = False
     ended: int = 0
     served: StackName = "legacy"
     reason: str = ""
@@ -134,6 +146,16 @@ class ExchangeContext:
     first_text: int | None = None
     records: list[RunRecord] = field(default_factory=list)
     accounts: list[Account] = field(default_factory=list)
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """The ids of its message and its session, where its flow has such."""
+        spec, request = self.spec, self.request
+        found = {
+            MESSAGE: spec.key(request.body, MESSAGE),
+            SESSION: spec.conversation(request.body, request.session),
+        }
+        return {name: value for name, value in found.items() if value}
 
     @property
     def last_served(self) -> RunRecord | None:
@@ -177,8 +199,19 @@ class Traces:
 
 def trace_of(headers: Headers) -> bytes | None:
     """Return the trace id of `traceparent`; None where it is missing or malformed."""
+    found = _trace_parent(headers)
+    return found[1] if found else None
+
+
+def sampled_trace(context: ExchangeContext) -> str:
+    """Return the id of the trace that the caller of an exchange samples; "" where it has none."""
+    found = _trace_parent(context.incoming.headers) if context.incoming is not None else None
+    return found[1].decode() if found and int(found[2], 16) & _SAMPLED else ""
+
+
+def _trace_parent(headers: Headers) -> re.Match[bytes] | None:
     found = _TRACEPARENT.fullmatch(header_of(headers, b"traceparent").strip())
-    return found[1] if found and found[1].strip(b"0") else None
+    return found if found and found[1].strip(b"0") else None
 
 
 @dataclass(slots=True)

@@ -73,6 +73,7 @@ class Router:
     """Serves requests of `flows` by one of `stacks`.
 
     `live` makes the live ports for one request's body. `settings` returns those in force now.
+    `debugged` are ids of exchanges, messages or sessions whose steps are logged.
     """
 
     flows: Mapping[str, FlowSpec]
@@ -87,6 +88,7 @@ class Router:
     pauses: Pauses | None = None
     observers: Sequence[Observer] = ()
     exchange_ids: ExchangeIds = field(default_factory=ExchangeIds)
+    debugged: frozenset[str] = frozenset()
     wall: Callable[[], float] = time.time
     traces: Traces = field(default_factory=Traces)
     write_journal: WriteJournal | None = None
@@ -319,19 +321,24 @@ class Router:
         resumed: ResumedPause | None = None,
     ) -> ServedStream:
         """Take a slot for a request and open its exchange; raises `Problem` 503."""
-        limits = decision.settings.limits
+        limits, began = decision.settings.limits, self.wall()
+        pause = resumed.claim.pause if resumed else None
         context = ExchangeContext(
             exchange=exchange,
             spec=spec,
             request=request,
             assignment=decision.assignment,
             config=decision.version,
-            began=int(self.wall() * 1_000_000),
+            began=int(began * 1_000_000),
             tape=resumed.tape if resumed else Tape(limit=limits.exchange_bytes),
             incoming=incoming,
-            resumes=resumed.claim.pause.exchange if resumed else "",
+            resumes=pause.exchange if pause else "",
+            paused_us=int((began - pause.created_at) * 1_000_000) if pause else 0,
+            start=resumed.tape.last_stamp if resumed else 0,
             own_histories=bool(decision.conversation),
         )
+        if self.debugged:
+            context.debugged = not self.debugged.isdisjoint((exchange, *context.ids.values()))
         admitted = self._admit(context, decision)
         try:
             taped = self._exchange(context, decision.settings.writes, resumed)
@@ -412,7 +419,7 @@ class Router:
             limits=limits,
             journal=journal,
             monotonic=self.gate.clock,
-            after=tape.last_stamp if resumed else 0,
+            after=context.start,
         )
 
     def _begin_turn(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_address, ip_network
-from typing import Annotated
+from itertools import chain
+from typing import Annotated, Any, get_args
 from urllib.parse import urlsplit
 
 import msgspec
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BaseModel
 
 from router.config.errors import ConfigRefused
 
@@ -138,7 +139,8 @@ def _check_folder(value: str) -> str:
     return _refuse_password(value, "leave it to the variables or files its store reads by itself")
 
 
-Variable = Annotated[str, AfterValidator(_check_variable)]
+_NAMES_VARIABLE = AfterValidator(_check_variable)
+Variable = Annotated[str, _NAMES_VARIABLE]
 """The name of an environment variable; "" is none."""
 Endpoint = Annotated[str, _address("http", "https", variable=False)]
 OptionalEndpoint = Annotated[str, _address("http", "https", variable=False, words=("",))]
@@ -176,6 +178,40 @@ AuditStore = Annotated[str, _address("sqlite", "postgresql", "memory", words=(AU
 Coordination = Annotated[str, _address("sqlite", "redis", "rediss", words=(AUTO, PROCESS))]
 """Where routers share state: locks, pins, breakers."""
 HistoryStore = Annotated[str, _address("sqlite", words=("",))]
+
+
+def variables_of(section: BaseModel) -> Iterator[str]:
+    """Yield the environment variables that a configuration names, in whichever section.
+
+    Those of fields whose type is `Variable`, or holds it, and of texts `env:NAME`.
+    """
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if any(map(_is_variable, (field.annotation, *field.metadata))):
+            yield from _texts(value)
+        else:
+            for text in _texts(value):
+                if text.startswith(_FROM_ENVIRONMENT):
+                    yield text.removeprefix(_FROM_ENVIRONMENT)
+        for inner in value.values() if isinstance(value, Mapping) else (value,):
+            if isinstance(inner, BaseModel):
+                yield from variables_of(inner)
+
+
+def _is_variable(annotation: Any) -> bool:
+    return annotation == _NAMES_VARIABLE or any(map(_is_variable, get_args(annotation)))
+
+
+def _texts(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case Mapping():
+            yield from chain.from_iterable(map(_texts, value.values()))
+        case tuple() | list():
+            yield from chain.from_iterable(map(_texts, value))
+        case _:
+            pass
 
 
 def on_loopback(host: str) -> bool:

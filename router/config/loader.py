@@ -393,6 +393,15 @@ def _conflicts(settings: Settings) -> Iterator[tuple[str, str]]:
     gateway = settings.gateway
     if gateway.enabled and not gateway.key_env and not on_loopback(settings.server.host):
         yield "gateway.key_env", "required where others can reach the router ([server] host)"
+    if gateway.effects and not (gateway.enabled and gateway.key_env):
+        yield "gateway.effects", "needs an enabled gateway with a key (enabled = true, key_env)"
+    if gateway.tool_servers and not (gateway.enabled and gateway.key_env):
+        yield (
+            "gateway.tool_servers",
+            "needs an enabled gateway with a key (enabled = true, key_env)",
+        )
+    for name in sorted(set(gateway.tool_servers) - settings.tools.mcp.keys()):
+        yield "gateway.tool_servers", f"names {name!r}, which [tools.mcp] does not have"
     for name, model in settings.models.items():
         if name in model.fallbacks:
             yield f"models.{name}.fallbacks", "a model cannot be its own fallback"

@@ -198,6 +198,7 @@ class GateMargins(Section):
     fallbacks: Margin = _key("requests that another stack took over", 0.005)
     refusals: Margin = _key("refused requests", 0.01)
     client_left: Margin = _key("clients that left before the end", 0.02)
+    no_text: Margin = _key("completed requests whose answer has no text", 0.005)
     tool_failures: Margin = _key("requests with a failed tool call, of those with any", 0.02)
     feedback: Margin = _key("bad ratings, of all ratings", 0.05)
     ttfe_p50: Margin = _key("time to first event", 0.1)
@@ -218,6 +219,7 @@ GateMeasureName = Literal[
     "fallbacks",
     "refusals",
     "client_left",
+    "no_text",
     "tool_failures",
     "feedback",
     "ttfe_p50",
@@ -805,6 +807,13 @@ class GatewaySettings(Section):
         "variable with the key callers show; required unless host is loopback", ""
     )
     max_body_bytes: Positive = 16 * MIB
+    effects: bool = _key(
+        "also take the effects that stacks perform themselves; needs key_env; see effects.md",
+        default=False,
+    )
+    tool_servers: Texts = _key(
+        "servers of [tools.mcp] that stacks reach below /mcp/; needs key_env; see mcp.md", ()
+    )
     normalise: bool = _key(
         "calls that differ by what client libraries do to them are one call; see gateway.md",
         default=True,

@@ -1,6 +1,8 @@
-"""The model gateway: OpenAI's API for remote stacks, on the model port and the exchange's tape."""
+"""The gateway: OpenAI's API and the effects of remote stacks, on the exchange's tape."""
 
+from router.gateway.effects import EffectApi, add_effects
 from router.gateway.endpoint import Gateway, add_gateway
+from router.gateway.entrance import Entrance
 from router.gateway.peers import WorkerPeers
 
-__all__ = ["Gateway", "WorkerPeers", "add_gateway"]
+__all__ = ["EffectApi", "Entrance", "Gateway", "WorkerPeers", "add_effects", "add_gateway"]

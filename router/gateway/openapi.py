@@ -15,6 +15,8 @@ _NOT_ANSWERED: Final[Mapping[int, str]] = {
     400: "The request is malformed, or the provider refuses it.",
     401: "The gateway's key is required.",
     404: "No such model, exchange or run.",
+    408: "The body did not arrive in time.",
+    409: "The effect is in doubt, or has been reported already.",
     410: "The run has been replaced, or its exchange has ended.",
     413: "The body is too large.",
     422: "The run plays a tape, and the call is not on it.",
@@ -23,6 +25,7 @@ _NOT_ANSWERED: Final[Mapping[int, str]] = {
     503: "The provider is not available.",
     504: "The provider took too long.",
 }
+_NOT_COMPLETED: Final = tuple(status for status in _NOT_ANSWERED if status not in {408, 409})
 _BELOW: Final = "/exchanges/{exchange}"
 
 
@@ -36,6 +39,8 @@ def _parameter(name: str, place: str, description: str) -> dict[str, Any]:
     }
 
 
+_LEASE: Final = _parameter("lease", "path", "The lease under which it is performed.")
+_SERVER: Final = _parameter("server", "path", "A name in `[gateway] tool_servers`.")
 _EXCHANGE: Final = _parameter("exchange", "path", "An exchange that is open.")
 _EXCHANGE_HEADERS: Final = [
     _parameter(
@@ -115,6 +120,55 @@ def gateway_document(*, with_key: bool) -> dict[str, Any]:
     return {"paths": paths, "components": {"securitySchemes": {_KEY: key}}}
 
 
+def effects_document(asked: Any, answered: Any, report: Any) -> dict[str, Any]:
+    """Return the effect API's part of the OpenAPI document, from the structs of its bodies."""
+    paths: dict[str, Any] = {}
+    for below in ("", _BELOW):
+        begin = _operation(below, "effect", "Begin an effect, or get what came of it")
+        begin["requestBody"] = {"required": True, "content": _json(schema_of(asked))}
+        done = {"description": "What to do.", "content": _json(schema_of(answered))}
+        begin["responses"] = {"200": done, **_effect_refusals(below, 422, 502)}
+        told = _operation(below, "effect_report", "Report an effect")
+        told["parameters"] = [*told["parameters"], _LEASE]
+        told["requestBody"] = {"required": True, "content": _json(schema_of(report))}
+        told["responses"] = {
+            "204": {"description": "It is on the tape."},
+            **_effect_refusals(below),
+        }
+        for path, operation in (("effects", begin), ("effects/{lease}", told)):
+            operation["parameters"] = [*operation["parameters"], *_EXCHANGE_HEADERS]
+            operation["security"] = [{_KEY: []}]
+            paths[f"{below}/{path}"] = {"post": operation}
+    return {"paths": paths}
+
+
+def tool_servers_document() -> dict[str, Any]:
+    """Return the tool gateway's part of the OpenAPI document; MCP describes the messages."""
+    paths: dict[str, Any] = {}
+    for below in ("", _BELOW):
+        passed = _operation(below, "mcp", "Pass a message to an MCP server")
+        passed["parameters"] = [*passed["parameters"], _SERVER, *_EXCHANGE_HEADERS]
+        message = _json({"type": "object", "description": "One message of JSON-RPC."})
+        passed["requestBody"] = {"required": True, "content": message}
+        events = {"text/event-stream": {"schema": {"type": "string"}}}
+        passed["responses"] = {
+            "200": {"description": "The answer, after its progress.", "content": message | events},
+            "202": {"description": "A notification was taken."},
+            "406": {"description": "Both JSON and events must be acceptable.", "content": message},
+            **{str(status): _refusal(status, below) for status in (401, 404, 408, 413, 503)},
+        }
+        wrong = {"description": "This is no message of MCP.", "content": message}
+        passed["responses"]["400"] = wrong
+        passed["security"] = [{_KEY: []}]
+        paths[f"{below}/mcp/{{server}}"] = {"post": passed}
+    return {"paths": paths}
+
+
+def _effect_refusals(below: str, *more: int) -> dict[str, Any]:
+    statuses = (400, 401, 404, 408, 409, 410, 413, 503, *more)
+    return {str(status): _refusal(status, below) for status in sorted(statuses)}
+
+
 def _completions(below: str) -> dict[str, Any]:
     described = _operation(below, "completions", "Chat completion through the gateway")
     described["parameters"] += _EXCHANGE_HEADERS
@@ -124,7 +178,7 @@ def _completions(below: str) -> dict[str, Any]:
             "description": "As OpenAI's, in one piece or as events.",
             "content": _json(_COMPLETION) | {"text/event-stream": {"schema": {"type": "string"}}},
         },
-        **{str(status): _refusal(status, below) for status in _NOT_ANSWERED},
+        **{str(status): _refusal(status, below) for status in _NOT_COMPLETED},
     }
     return described
 

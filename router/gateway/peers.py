@@ -30,7 +30,17 @@ NOT_HERE: Final = 421
 """Misdirected request: a worker's answer to another for an exchange that is not its own."""
 _NAME_BYTES: Final = 3
 _FORWARDED: Final = frozenset(
-    {b"authorization", b"content-type", b"traceparent", ROLE_HEADER, *EXCHANGE_HEADERS}
+    {
+        b"accept",
+        b"authorization",
+        b"content-type",
+        b"mcp-method",
+        b"mcp-name",
+        b"mcp-protocol-version",
+        b"traceparent",
+        ROLE_HEADER,
+        *EXCHANGE_HEADERS,
+    }
 )
 _RETURNED: Final = frozenset(
     {b"cache-control", b"content-type", b"retry-after", b"x-accel-buffering", b"x-should-retry"}

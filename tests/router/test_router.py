@@ -58,6 +58,26 @@ async def test_keys_can_be_pinned(caplog: pytest.LogCaptureFixture) -> None:
     assert not caplog.records
 
 
+@pytest.mark.parametrize("stack", ASSIGNED)
+@pytest.mark.parametrize("cause", ["forced_header", "force_list", "percent"])
+async def test_a_record_keeps_what_assigned_a_request_that_another_stack_served(
+    stack: StackName, cause: str
+) -> None:
+    """Its reason is the failure's; without one the record says it once."""
+    lists = {f"force_{stack}": frozenset({"m"})} if cause == "force_list" else {}
+    hashed: StackName = stack if cause == "percent" else ("legacy", "graph")[stack == "legacy"]
+    rules = Rules(assigned=hashed, flow={"fallback_to_graph": True, **lists})
+    header = sign(stack, int(WALL) + 60, "m", QA_KEY) if cause == "forced_header" else None
+    for faulty in (False, True):
+        flows = {**FLOWS, stack: after(FLOWS[stack], 4, crash)} if faulty else FLOWS
+        async with House(CASE, rules, legacy=flows["legacy"], graph=flows["graph"]) as made:
+            await made.ask(named("m"), qa=header)
+        first = made.runs[0]
+        assert (first.assigned, first.reason) == (stack, "crash" if faulty else cause)
+        assert first.assigned_by == (cause if faulty else "")
+        assert len(made.runs) == 1 + faulty
+
+
 async def test_a_disabled_flow_never_reaches_the_graph_stack() -> None:
     """Not by percentage, list or header, not in the shadow, and not as a fallback."""
     flow = {

@@ -14,7 +14,7 @@ from contract.model import Usage
 from cutover.server.serve import server
 from effects.model import ModelEntry, ModelRegistry, RescuePolicy, RescuingModel
 from effects.model.errors import Facts
-from router.gateway import Gateway, add_gateway
+from router.gateway import Entrance, Gateway, add_gateway
 from router.http.app import create_app
 from tests.support.deployment import listening
 from tests.support.misbehaving_providers import NO_WAIT, Heard, rescuing
@@ -70,7 +70,7 @@ async def opened(
 ) -> AsyncIterator[str]:
     """Serve the gateway beside a router; gives its address."""
     async with House(CASE, Rules(limits=limits)) as house:
-        gateway = Gateway(house.router, model, registry, key.encode(), MOST_BYTES)
+        gateway = Gateway(Entrance(house.router, key.encode(), MOST_BYTES), model, registry)
         app = create_app(house.router, dict)
         add_gateway(app, gateway)
         async with listening(server(app, house.router, 1)) as url:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from effects.model import ModelRegistry, RescuingModel
-from router.gateway import Gateway
+from router.gateway import Entrance, Gateway
 from router.gateway.peers import WorkerPeers
 from router.http.app import create_app
 from tests.support.gateways import MOST_BYTES
@@ -90,7 +90,8 @@ async def test_a_call_of_another_worker_goes_no_further(folder: Path) -> None:
     models = ModelRegistry(())
     async with House(CASE, Rules()) as house:
         with WorkerPeers.joined(folder) as one:
-            gateway = Gateway(house.router, RescuingModel(models), models, b"", MOST_BYTES, one)
+            entrance = Entrance(house.router, b"", MOST_BYTES, one)
+            gateway = Gateway(entrance, RescuingModel(models), models)
             async with await dying(folder / "aaaaaa", b"HTTP/1.1 200 OK\r\n\r\n{}"):
                 call = scope((b"traceparent", TRACEPARENT), client=None)
                 await gateway({**call, "app": create_app(house.router, dict)}, receive, send)

@@ -14,15 +14,19 @@ from contract.ports import Effects
 from effects.model import says
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
+from evidence.outcomes import start_of
 from router.config.schema import LimitSettings, Settings
 from router.problems import Problem
 from router.serving.stack import LocalStack
 from router.stack import Powers, StackName
-from router.telemetry.instruments import PAUSE_BYTES
+from router.telemetry.access_log import AccessLog
+from router.telemetry.instruments import DURATION, LAST_FRAME, PAUSE_BYTES
 from router.telemetry.metrics import ExchangeMetrics, MetricValues
 from tests.support.clocks import now
+from tests.support.log_records import listening
 from tests.support.metrics_page import shown
 from tests.support.pausing_flow import Ask, Desk, FlakyPauses, Options, Said, looping
+from tests.support.recorded_spans import Traced, times
 
 pytestmark = pytest.mark.virtual
 
@@ -73,6 +77,42 @@ async def test_the_line_of_a_resumed_exchange_names_the_paused_one() -> None:
     assert (first.outcome, first.resumes, first.sent) == ("paused", "", 0)
     assert (second.outcome, second.resumes, second.sent) == ("completed", first.exchange, 3)
     assert len(second.frames) == 6
+
+
+async def test_times_of_a_resumed_exchange_count_from_where_it_goes_on() -> None:
+    """In the log, in metrics, in its trace and offline; how long the pause was is a fact apart."""
+    tools = ScriptedTools({"book": "booked", "pay": "paid"}, slow={"book": 30.0, "pay": 1.0})
+    desk = Desk(World(says("Hello", " there"), tools=tools))
+    values, kept = MetricValues(), Traced()
+    desk.start(observers=[AccessLog(), kept.observer, ExchangeMetrics(values, lambda: ())])
+    with listening() as lines:
+        paused = await desk.ask()
+        asked = now()
+        await asyncio.sleep(3_600)
+        await desk.answer(paused.hitl_id)
+        went_on = now()
+        rest = await desk.go_on(paused.hitl_id)
+    assert rest.stream is not None
+    context = rest.stream.context
+    assert context.start == start_of(context.records) > 0
+    took = now() - went_on
+    assert 1.0 <= took < 2.0
+    first, second = (fields for said, _, fields in lines.said if said == "exchange")
+    assert (first["resumes"], first["paused_ms"]) == (None, None)
+    assert second["resumes"] == first["exchange"]
+    assert second["paused_ms"] == pytest.approx((went_on - asked) * 1e3, abs=1)
+    assert second["duration_ms"] == pytest.approx(took * 1e3, abs=1)
+    assert 0 <= second["first_frame_ms"] <= second["duration_ms"]
+    both = first["duration_ms"] + second["duration_ms"]
+    for histogram in (DURATION, LAST_FRAME):
+        assert shown(values, histogram, "_count") == {("asking", "legacy", "legacy"): 2}
+    [seconds] = shown(values, DURATION, "_sum").values()
+    assert seconds * 1e3 == pytest.approx(both, abs=1)
+    outer = [span for span in kept.spans if span.parent is None][1]
+    assert times(outer, int(went_on * 1e6)) == pytest.approx((0, took * 1e6), abs=1)
+    for span in kept.below(outer):
+        began, ended = times(span, int(went_on * 1e6))
+        assert 0 <= began <= ended <= took * 1e6 + 1
 
 
 async def test_the_line_of_a_paused_run_has_the_size_of_its_row() -> None:
