@@ -66,7 +66,7 @@ clean:  ## remove everything that is built, .venv too
 		--requirement requirements/dev.txt
 	@touch $@
 
-.venv/.project: pyproject.toml .venv/.pins
+.venv/.project: pyproject.toml client/pyproject.toml .venv/.pins
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
-		--no-build-isolation --editable .
+		--no-build-isolation --editable . --editable client
 	@touch $@

@@ -1,0 +1,38 @@
+"""What a service does to the world, done once and on cutover's tape.
+
+    gateway = Gateway("http://router.internal:8080", key=os.environ["GATEWAY_KEY"])
+    app.add_middleware(ExchangeMiddleware, gateway=gateway)
+
+    @effect("orders.insert")
+    async def insert_order(order: dict) -> int: ...
+
+A request that cutover sent is an exchange: the function runs in the run that serves it, and in a
+shadow or a successor it returns what it returned before. Outside of any it is the function alone.
+"""
+
+from cutover_client.calls import (
+    EffectFailed,
+    EffectInDoubt,
+    ExchangeOver,
+    GatewayError,
+    NotJson,
+    NotOnTape,
+)
+from cutover_client.effect import effect
+from cutover_client.exchange import Exchange, Gateway, correlation_headers, current_exchange
+from cutover_client.middleware import ExchangeMiddleware
+
+__all__ = [
+    "EffectFailed",
+    "EffectInDoubt",
+    "Exchange",
+    "ExchangeMiddleware",
+    "ExchangeOver",
+    "Gateway",
+    "GatewayError",
+    "NotJson",
+    "NotOnTape",
+    "correlation_headers",
+    "current_exchange",
+    "effect",
+]

@@ -1,0 +1,60 @@
+"""Arguments and results as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import inspect
+import json
+import uuid
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from cutover_client.calls import NotJson
+
+
+def arguments_of(
+    effect: str,
+    signature: inspect.Signature,
+    ignore: Collection[str],
+    args: tuple[Any, ...],
+    named: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return a call's arguments by name, with defaults, as JSON; raises `NotJson`."""
+    bound = signature.bind(*args, **named)
+    bound.apply_defaults()
+    return {
+        name: as_json(f"the argument {name!r}", effect, value)
+        for name, value in bound.arguments.items()
+        if name not in ignore
+    }
+
+
+def as_json(what: str, effect: str, value: Any) -> Any:
+    """Return a value as it is after it was written as JSON and read; raises `NotJson`.
+
+    Data classes, pydantic's models, dates, enumerations, UUIDs and decimals have one obvious form.
+    """
+    try:
+        text = json.dumps(value, default=_plain, allow_nan=False, ensure_ascii=False)
+        return json.loads(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotJson(what, effect, type(value).__name__) from error
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if (dump := getattr(value, "model_dump", None)) is not None:
+        return dump(mode="json")
+    match value:
+        case dt.date() | dt.time():
+            return value.isoformat()
+        case enum.Enum():
+            return value.value
+        case uuid.UUID() | decimal.Decimal():
+            return str(value)
+        case _:
+            raise TypeError(type(value).__name__)
