@@ -82,6 +82,10 @@ class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
                 raise PlanRefused(getattr(self, setting), setting, AT_LEAST_ONE)
         if self.rate is not None and not self.rate > 0:
             raise PlanRefused(self.rate, "rate", "above 0 requests a second")
+        if self.engine == "locust" and (self.rate is not None or self.arrivals == "constant"):
+            open_alone = self.arrivals if self.rate is None else self.rate
+            setting = "arrivals" if self.rate is None else "rate"
+            raise PlanRefused(open_alone, setting, "--engine open; Locust's users wait for answers")
         if self.trace and (self.engine != "open" or self.shape != "flat"):
             raise PlanRefused(self.engine, "a trace and engine", "--engine open, without a shape")
         if not 0 <= self.cancellations.share < 1:

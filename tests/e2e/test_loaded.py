@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from contract.flows import SPECS
-from cutover.cli.load import MessagesDue, bundled
+from cutover.cli.compare.load import MessagesDue, bundled
 from cutover.flows import declared_at
 from loadtests.plan import Engine, LoadPlan
 from loadtests.report import LoadReport
@@ -111,7 +111,7 @@ def brief(
         targets=targets,
         messages=messages,
         users=4,
-        rate=20.0,
+        rate=None if engine == "locust" else 20.0,
         seconds=60.0 if engine == "locust" else 1.0,
         think=0.1,
         pairs=1,

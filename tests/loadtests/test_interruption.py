@@ -40,7 +40,7 @@ def plan(url: str, folder: Path, engine: Engine, scripts: list[str]) -> LoadPlan
         targets=tuple(Target(stack=stack, url=url) for stack in ("legacy", "graph")),
         messages=write_scripts(folder / "messages.jsonl", scripts),
         users=6,
-        rate=20.0,
+        rate=20.0 if engine == "open" else None,
         seconds=600.0,
         think=0.1,
         pairs=1,
@@ -131,8 +131,7 @@ async def test_a_signal_breaks_the_command_off(
     options = [
         f"--engine={engine}",
         "--seconds=600",
-        "--rate=40",
-        "--users=30",
+        "--rate=40" if engine == "open" else "--users=30",
         f"--messages={messages}",
     ]
     process = await asyncio.create_subprocess_exec(

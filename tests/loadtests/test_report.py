@@ -175,7 +175,9 @@ def test_answers_without_words_are_counted_apart() -> None:
         {"users": 0},
         {"seconds": 0.5},
         {"pairs": 0},
-        {"rate": 0.0},
+        {"rate": 0.0, "engine": "open"},
+        {"rate": 20.0},
+        {"arrivals": "constant"},
     ],
 )
 def test_a_plan_that_makes_no_sense_is_refused(changed: dict[str, Any]) -> None:

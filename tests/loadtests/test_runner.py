@@ -15,8 +15,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from benchmarks.load_truth import fetch_stamps, write_scripts
-from cutover.cli.load import TargetsUnclear, load_and_show, load_targets
-from cutover.cli.load import load as load_command
+from cutover.cli.compare.load import TargetsUnclear, load_and_show, load_targets
+from cutover.cli.compare.load import load as load_command
 from loadtests.plan import Engine, LoadPlan, PlannedRun
 from loadtests.report import LoadReport
 from loadtests.requests import MessageFileRefused, Target
@@ -47,7 +47,7 @@ def plan(url: str, folder: Path, engine: Engine) -> LoadPlan:
         targets=tuple(Target(stack=stack, url=url) for stack in ("legacy", "graph")),
         messages=write_scripts(folder / "messages.jsonl", SCRIPTS),
         users=4,
-        rate=40.0,
+        rate=None if engine == "locust" else 40.0,
         seconds=60.0 if engine == "locust" else 1.0,
         think=0.1,
         pairs=1,
