@@ -295,7 +295,8 @@ async def observe(engine: Engine) -> Truth:
             plan = LoadPlan(
                 targets=(target,), messages=messages, users=USERS, seconds=SECONDS, engine=engine
             )
-            plan = msgspec.structs.replace(plan, think=0.2, rate=USERS / 0.65)
+            rate = USERS / 0.65 if engine == "open" else None
+            plan = msgspec.structs.replace(plan, think=0.2, rate=rate)
             await load(plan, PlannedRun(0, 0, "stamped", 1), folder / "rows")
             stamps = await fetch_stamps(server.url)
         rows = [row for path in (folder / "rows").glob("rows-*") for row in read_rows(path)]

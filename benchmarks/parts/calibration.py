@@ -21,7 +21,14 @@ from rich.progress import track
 from benchmarks.rows import SEED, BenchRow, at_least, at_most, reported
 from evidence.intervals import RatioEstimate, Sample, percentile_ratio
 from evidence.power import PROMOTING, needed_for_no_worse
-from evidence.sequential import ALARM, percentile_evidence, rate_evidence
+from evidence.sequential import (
+    ALARM,
+    TurnValues,
+    evidence_by_turn,
+    failure_evidence,
+    percentile_evidence,
+    rate_evidence,
+)
 from evidence.tests import MISMATCH, binomial, paired_mean, paired_median
 
 P: Final = 0.95
@@ -80,6 +87,7 @@ def measure(simulations: int) -> Iterator[BenchRow]:
     """Yield the rows of every statistic, each over so many simulations."""
     yield from sequential_percentiles(simulations)
     yield from sequential_rates(simulations)
+    yield from sequential_turns(simulations)
     yield from no_worse(simulations)
     yield from sample_ratios(simulations)
     yield from pairs(simulations)
@@ -142,6 +150,85 @@ def alarms_of_rates(control: float, candidate: float, simulations: int) -> Seque
         alarms = rate_evidence((first, n), (second, n)) >= ALARM
         ends.append(float(n[alarms.argmax()]) if alarms.any() else inf)
     return ends
+
+
+def sequential_turns(simulations: int) -> Iterator[BenchRow]:
+    """Look at all requests of conversations whose turns are alike, after a fault of late ones."""
+    looks = (
+        f"{LOOKS} looks, to {REQUESTS:,} requests a side; conversations of 1 to {TURNS} requests, "
+        f"some of which fail often; {simulations:,} simulations"
+    )
+    for name, worse, from_turn in (("equal", 0.0, 0), ("first", 0.03, 0), ("second", 0.05, 1)):
+        ends = [
+            first_alarm_of_turns(worse, from_turn, random)
+            for random in simulated(f"turns {name}", simulations)
+        ]
+        if name == "equal":
+            yield at_most("calibration.turns.false_alarms", found(ends), "", _CHANCE, looks)
+            continue
+        how = f"{worse:.0%} more failures from the {name} turn on; {looks}"
+        yield reported(f"calibration.turns.{name}.found", found(ends), "", how)
+        if median(ends) < inf:
+            yield reported(f"calibration.turns.{name}.median", median(ends), "requests a side", how)
+    for name, ratio in (("equal", 1.0), ("slower_20", 1.2)):
+        ends = [
+            first_alarm_of_times(ratio, random)
+            for random in simulated(f"times of turns {name}", simulations)
+        ]
+        how = f"P95 of times, σ 0.6, {SHARED:.0%} of the variance between conversations; {looks}"
+        if name == "equal":
+            yield at_most("calibration.turns.p95.false_alarms", found(ends), "", _CHANCE, how)
+        else:
+            yield reported(f"calibration.turns.p95.{name}.found", found(ends), "", how)
+
+
+def failing_conversations(
+    random: np.random.Generator, worse: float, from_turn: int
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Draw failures in the order of requests, which conversations interleave, and their turns.
+
+    A conversation fails at a rate of its own, on average 2 %, most of them hardly ever.
+    """
+    sample = conversations(random, REQUESTS)
+    starts = np.unique(sample.conversations, return_index=True)[1]
+    turns = np.arange(len(sample.values)) - starts[sample.conversations]
+    rates = random.beta(0.1, 4.9, len(starts))[sample.conversations]
+    fails = random.random(len(turns)) < rates + worse * (turns >= from_turn)
+    began = random.random(len(starts))[sample.conversations]
+    order = np.argsort(began + 0.02 * turns, kind="stable")
+    return fails[order].astype(float), turns[order]
+
+
+def first_alarm_of_turns(worse: float, from_turn: int, random: np.random.Generator) -> float:
+    """Return after how many requests a side failures of all turns alarm; infinity: never."""
+    control = failing_conversations(random, 0.0, 0)
+    candidate = failing_conversations(random, worse, from_turn)
+    return _first_alarm(control, candidate, failure_evidence)
+
+
+def first_alarm_of_times(ratio: float, random: np.random.Generator) -> float:
+    """Return after how many requests a side times of all turns alarm; infinity: never."""
+    sides = []
+    for times in (1.0, ratio):
+        sample = conversations(random, REQUESTS)
+        starts = np.unique(sample.conversations, return_index=True)[1]
+        turns = np.arange(len(sample.values)) - starts[sample.conversations]
+        order = np.argsort(random.random(len(starts))[sample.conversations] + 0.02 * turns)
+        sides.append((times * sample.values[order], turns[order]))
+    first, second = sides
+    return _first_alarm(first, second, lambda a, b: percentile_evidence(np.sort(a), np.sort(b), P))
+
+
+def _first_alarm(
+    control: tuple[Floats, NDArray[np.int64]],
+    candidate: tuple[Floats, NDArray[np.int64]],
+    evidence: Callable[[Floats, Floats], float],
+) -> float:
+    for n in range(REQUESTS // LOOKS, REQUESTS + 1, REQUESTS // LOOKS):
+        first, second = (TurnValues(v[:n], turns[:n]) for v, turns in (control, candidate))
+        if evidence_by_turn(first, second, evidence) >= ALARM:
+            return n
+    return inf
 
 
 def no_worse(simulations: int) -> Iterator[BenchRow]:

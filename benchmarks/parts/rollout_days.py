@@ -75,6 +75,7 @@ class Day:
             flow="chat",
             percent=percent,
             to=to,
+            in_force=True,
             outcomes=[one for one in self.rows if one.began >= (since or 0.0) * _MICROSECONDS],
             findings=PairFindings(pairs=500, due=500),
             live=percent > 0,

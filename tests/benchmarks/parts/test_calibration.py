@@ -19,6 +19,8 @@ def test_the_bench_gives_a_row_for_each_promise() -> None:
         ),
         *(f"calibration.rate.{rate}.false_alarms" for rate in ("0.001", "0.01", "0.1")),
         "calibration.percentile.log_normal_0.6.slower_20.found",
+        "calibration.turns.false_alarms",
+        "calibration.turns.p95.false_alarms",
         "calibration.no_worse.equal.promoted",
         "calibration.no_worse.slower_15.promoted",
         "calibration.sample_ratio.false_alarms",
