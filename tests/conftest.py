@@ -38,7 +38,7 @@ os.environ.pop("COLUMNS", None)
 FORKED_WITH = [
     "tests.e2e.processes",
     "tests.support.forked",
-    "cutover.cli.serve",
+    "cutover.cli.operate.serve",
     "graph_impl",
     "legacy",
     "compare.captures",

@@ -19,7 +19,7 @@ import pytest
 from contract.flows import SPECS
 from contract.qa_header import QA_HEADER, sign
 from contract.wire import EventDecoder, WireReader, built_in
-from cutover.cli.load import configured_urls, load_targets
+from cutover.cli.compare.load import configured_urls, load_targets
 from cutover.flows import declared_at, flows_at, settings_at
 from loadtests.plan import LoadPlan
 from loadtests.runner import run_load

@@ -110,7 +110,7 @@ def module_forks(root: Path, files: Path) -> Iterator[ModuleForks]:
 
     What they write is in `files`.
     """
-    command = copy_command("tests.support.module_forks", "cutover.cli.serve", "graph_impl")
+    command = copy_command("tests.support.module_forks", "cutover.cli.operate.serve", "graph_impl")
     with subprocess.Popen(
         command,
         cwd=root,

@@ -134,6 +134,9 @@ class Spans:
         finally:
             self.noted.append(("end", name, now() - self.began))
 
+    def changed(self, node: str, update: object) -> None:
+        """Note no change."""
+
 
 class SlowMemory(InMemoryMemory):
     """A memory that takes its time."""
