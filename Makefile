@@ -61,9 +61,12 @@ clean:  ## remove everything that is built, .venv too
 		exit 1; }
 	$(PYTHON) -m venv .venv
 
+# The pins are complete, so pip resolves nothing: asked to, it may look at a newer release of a
+# package that another one names with an extra, and then stops, because that one has no hash.
 .venv/.pins: requirements/dev.txt | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
 		--requirement requirements/dev.txt
+	$(BIN)/python -m pip check --quiet
 	@touch $@
 
 .venv/.project: pyproject.toml client/pyproject.toml .venv/.pins

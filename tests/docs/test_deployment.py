@@ -59,6 +59,7 @@ def test_the_image_is_built_from_hashed_pins() -> None:
     for line in (line for line in those("RUN") if " -m pip " in line):
         if "--requirement" in line:
             assert "--require-hashes" in line
+            assert "--no-deps" in line
             lists += re.findall(r"requirements/(\S+)", line)
         else:
             assert "--no-deps" in line
