@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from compare.tally import Tally
 from compare.waivers import Waivers
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
-from contract.wire import NO_JSON
 from cutover.flows import flows_of, rules_at
 from cutover.judge.judgements import (
     QUALITY_FILE,
@@ -29,11 +29,11 @@ from cutover.judge.judgements import (
     read_judged,
     read_judged_beside,
 )
+from cutover.load_checks import LoadRuns, code_in_force
 from cutover.reports import CaptureComparison, report_on, waivers_at
 from cutover.selftest.trials import self_test
 from evidence.decision import Check, Decision, Verdict
 from evidence.gate import (
-    STACKS,
     GateEvidence,
     GateRules,
     PairFindings,
@@ -46,23 +46,12 @@ from router.config.schema import FlowSettings, GateSettings, Settings
 
 EVERYTHING: Final = 100.0
 """Percent."""
-LOAD_FILE: Final = "load.json"
 SELFTEST_PAIRS: Final = 20
-_LOADED: Final = {"ttfe": "ttfe_p95", "ttft": "ttft_p95", "ttle": "e2e_p95", "icl_max": "gap_p95"}
-"""Metrics of load runs that are compared by P95, and what they are called here."""
-_PAIRS_OF_RUNS: Final = 5
 _READINGS: Final[Mapping[Reading, Verdict]] = {
     "exceeds": "hold",
     "within noise": "promote",
     "cannot tell": "cannot_tell",
 }
-
-
-class LoadUnreadable(CutoverError):
-    """The folder given for load runs holds none that can be used."""
-
-    def __init__(self, folder: Path, why: str) -> None:
-        super().__init__(f"no load runs for the gate in {str(folder)!r}: {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +70,7 @@ def decide(
     *,
     to: float | None,
     load: Path | None = None,
+    noise: Sequence[str] = (),
     since: int | None = None,
     known_parts: KnownParts | None = None,
 ) -> Decision:
@@ -88,8 +78,9 @@ def decide(
 
     The flags of the settings are those that routers read: assignments have to show them.
     `since`, in microseconds since the epoch, leaves out what began earlier; `load` is a folder of
-    `cutover load`. What the last decision read of captures that have not changed since is in
-    `known_parts`. No data is a decision that cannot tell. Raises `FlowUnknown`, `LoadUnreadable`,
+    `cutover load`, `noise` are places where legacy answered the same messages again. What the last
+    decision read of captures that have not changed since is in `known_parts`. No data
+    is a decision that cannot tell. Raises `FlowUnknown`, `LoadUnreadable`,
     `CapturesUnreadable` and what reading rules and waivers raises.
     """
     found = evaluate(
@@ -98,6 +89,7 @@ def decide(
         flow,
         to=to,
         load=load,
+        noise=noise,
         since=since,
         in_force=True,
         known_parts=known_parts,
@@ -144,9 +136,11 @@ def evaluate(
         selection=Selection(since=since, fallbacks=False),
         served=selection,
     )
-    checks = [] if load is None else [*load_checks(load, flow, needs)]
+    # What it is asked with is read first: it may be refused, and captures take long.
+    loaded = None if load is None else LoadRuns.read(load, flow)
     tally = comparison.tally(on_bytes, known_parts)
     outcomes = [*tally.served.outcomes.values()]
+    checks = [] if loaded is None else [*loaded.checks(needs, code_in_force(outcomes), time.time())]
     checks += [*_noise_checks(captures, noise, known, selection, tally, settings)]
     checks += [*_quality_checks(captures, quality, flow, since, needs)]
     if needs.selftest:
@@ -204,89 +198,6 @@ def pair_findings(
         due=due,
         lost=due if tally.damage["unreadable"] else lost,
         expected=configured.shadow_percent > 0 or pairs > 0,
-    )
-
-
-# Load runs ---------------------------------------------------------------------------------------
-
-
-class _Paired(msgspec.Struct):
-    metric: str
-    pairs: int
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-    reason: str = ""
-
-
-class _Stack(msgspec.Struct):
-    stack: str
-
-
-class _Load(msgspec.Struct):
-    """What the gate reads of a load report; everything else in it is left alone."""
-
-    flow: str
-    basis: str
-    stacks: tuple[_Stack, ...]
-    paired: tuple[_Paired, ...]
-
-
-def load_checks(folder: Path, flow: str, needs: GateSettings) -> Iterator[Check]:
-    """Yield what pairs of load runs show; raises `LoadUnreadable`."""
-    path = folder / LOAD_FILE
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=_Load)
-    except OSError as error:
-        raise LoadUnreadable(folder, f"{LOAD_FILE} cannot be read") from error
-    except NO_JSON as error:
-        raise LoadUnreadable(folder, f"{LOAD_FILE} is no report of `cutover load`") from error
-    if found.flow != flow:
-        raise LoadUnreadable(folder, f"they are of the flow {found.flow!r}, not {flow!r}")
-    if tuple(one.stack for one in found.stacks) != STACKS:
-        raise LoadUnreadable(folder, "they do not compare legacy with graph")
-    for paired in found.paired:
-        if paired.metric in _LOADED:
-            yield _load_check(paired, _LOADED[paired.metric], needs, str(path))
-    if found.basis != "valid":
-        yield Check(
-            name="load",
-            verdict="cannot_tell",
-            reason="a stack has no valid load run",
-            critical=True,
-            rows=str(path),
-        )
-
-
-def _load_check(paired: _Paired, measure: str, needs: GateSettings, rows: str) -> Check:
-    margin = getattr(needs.margins, measure)
-    check = Check(
-        name=f"load_{measure}",
-        verdict="promote",
-        reason="",
-        bound=margin,
-        unit="ratio - 1",
-        n=paired.pairs,
-        critical=measure in needs.critical,
-        rows=rows,
-    )
-    ratio, low, high = paired.ratio, paired.low, paired.high
-    if ratio is None or low is None or high is None or paired.pairs < _PAIRS_OF_RUNS:
-        why = paired.reason or f"{paired.pairs} pairs of load runs, {_PAIRS_OF_RUNS} are due"
-        return msgspec.structs.replace(check, verdict="cannot_tell", reason=f"under load: {why}")
-    reason = (
-        f"under load, {measure} of graph is {100 * (ratio - 1):+.1f} % of legacy's "
-        f"({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f} %), allowed: +{100 * margin:g} %"
-    )
-    worse = low > 1 and ratio > 1 + margin
-    unproven = check.critical and high >= 1 + margin
-    return msgspec.structs.replace(
-        check,
-        verdict="hold" if worse or unproven else "promote",
-        reason=reason,
-        value=ratio - 1,
-        low=low - 1,
-        high=high - 1,
     )
 
 

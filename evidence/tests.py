@@ -73,6 +73,27 @@ def paired_mean(control: Sequence[float], candidate: Sequence[float]) -> PairedR
     return PairedRatio(exp(mean), exp(mean) * exp(-reach), exp(mean) * exp(reach), p)
 
 
+class PairedDifference(msgspec.Struct, frozen=True):
+    """A candidate's values minus the control's, pair by pair, with an interval and a p-value.
+
+    The p-value is two-sided, of no difference.
+    """
+
+    value: float
+    low: float
+    high: float
+    p: float
+
+
+def paired_difference(control: Sequence[float], candidate: Sequence[float]) -> PairedDifference:
+    """Return the mean difference of two or more pairs of values, which may be 0: Student's t."""
+    apart = np.asarray(candidate, float) - np.asarray(control, float)
+    mean, error = float(apart.mean()), float(apart.std(ddof=1)) / sqrt(len(apart))
+    reach = float(stdtrit(len(apart) - 1, (1 + CONFIDENCE) / 2)) * error
+    p = 2 * float(stdtr(len(apart) - 1, -abs(mean / error))) if error else float(not mean)
+    return PairedDifference(mean, mean - reach, mean + reach, p)
+
+
 def paired_median(control: Sequence[float], candidate: Sequence[float]) -> PairedRatio:
     """Return the median ratio of at least one pair of values above 0.
 

@@ -18,12 +18,14 @@ from loadtests.report import (
     SHOWN,
     LoadReport,
     MetricSummary,
-    Paired,
     StackSummary,
     load_line,
     method_line,
     milliseconds,
     objectives_line,
+    p95_ratios,
+    paired_lines,
+    paired_text,
     stack_line,
     void_lines,
 )
@@ -55,7 +57,7 @@ def page(report: LoadReport, rows: Sequence[LoadRow]) -> str:
         reasons=[*void_lines(report), *_headline(report)],
         load=load_line(report),
         tiles=_tiles(report),
-        paired={one.metric: one for one in report.paired},
+        paired=p95_ratios(report),
         summaries=list(zip(*(stack.metrics for stack in report.stacks), strict=True)),
         distributions=list(_distributions(report, counted)),
         course=list(_course(report, counted)),
@@ -101,19 +103,11 @@ def _tiles(report: LoadReport) -> list[tuple[str, int | str, bool]]:
 
 
 def _headline(report: LoadReport) -> Iterator[str]:
-    for one in report.paired:
-        if one.metric == HEADLINE:
-            yield f"P95 of TTFT, {' over '.join(reversed(list(report.urls)))}: {ratio_text(one)}"
+    if one := p95_ratios(report).get(HEADLINE):
+        yield f"P95 of TTFT, {' over '.join(reversed(list(report.urls)))}: {paired_text(one)}"
+    yield from paired_lines(report)
     for stack in report.stacks:
         yield f"{stack.stack}: {stack_line(stack)}"
-
-
-def ratio_text(paired: Paired) -> str:
-    """Write a ratio of P95s, its interval, and what limits it."""
-    if paired.ratio is None:
-        return f"cannot tell, {paired.reason}"
-    bounds = "" if paired.low is None else f" [{paired.low:.3f}, {paired.high:.3f}]"
-    return f"×{paired.ratio:.3f}{bounds}" + (f" ({paired.reason})" if paired.reason else "")
 
 
 def worst_p95(metric: MetricSummary) -> str:

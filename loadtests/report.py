@@ -1,22 +1,32 @@
 """The report of a load run: everything its figures rest on as one value, and its lines of text.
 
 Requests of one run share its queue and its machine, so a run counts as one observation: stacks are
-compared by the paired difference of log P95, its interval Student's t over the pairs.
+compared by the paired differences of log percentiles, of failure rates and of goodput, each with
+Student's t over the pairs.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import inf, isfinite
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
+import numpy as np
 
-from evidence.intervals import CONFIDENCE, PercentileEstimate, percentile, percentiles
-from evidence.tests import paired_mean
+from evidence.intervals import (
+    CONFIDENCE,
+    PercentileEstimate,
+    Sample,
+    design_effect,
+    difference_interval,
+    percentile,
+    percentiles,
+)
+from evidence.tests import paired_difference, paired_mean
 from loadtests.arrivals import Cancellations, Shape
 from loadtests.metrics import (
     CLOCK,
@@ -32,9 +42,13 @@ from loadtests.metrics import (
 from loadtests.plan import PAIRS_FOR_A_STATEMENT, Engine, LoadPlan, PlannedRun
 from loadtests.rows import BUSIEST, FAILURES, MOST_BUSY_MACHINE, GeneratorLoad, LoadRow
 
-VERSION = 1
+VERSION = 2
 SHOWN = (0.50, 0.95, 0.99)
 COMPARED = 0.95
+"""The percentile whose ratio is shown beside each metric."""
+FAILURE_RATE = "failures"
+GOODPUT = "goodput"
+"""What is compared beside the percentiles of metrics."""
 LAG_PERCENTILE = 0.99
 BROKEN_OFF = "broken off: its slowest streams are not in it"
 
@@ -65,7 +79,8 @@ class StackSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One stack over all its runs.
 
     `served_elsewhere` counts answers another stack gave, `wordless` complete ones without text: a
-    question put to the user, or nothing at all.
+    question put to the user, or nothing at all. `code` are the fingerprints of its code that a
+    router named in its answers; a service asked directly names none.
     """
 
     stack: str
@@ -74,21 +89,30 @@ class StackSummary(msgspec.Struct, frozen=True, kw_only=True):
     codes: Mapping[str, int]
     served_elsewhere: int
     wordless: int = 0
+    code: tuple[str, ...] = ()
     goodput: Goodput
     metrics: tuple[MetricSummary, ...]
 
 
 class Paired(msgspec.Struct, frozen=True, kw_only=True):
-    """P95 of the candidate over the control's: geometric mean over pairs, with its interval.
+    """One figure of the candidate beside the control's, over pairs of runs, with its interval.
 
-    `ratio` None: cannot tell, `reason` says why. A reason beside a ratio limits what it is worth.
+    `figure` is `p50`, `p95` or `p99` of a metric: `value` is the candidate's over the control's,
+    the geometric mean over pairs. Of the metric `goodput` (`rate`) it is good requests a second,
+    the candidate's over the control's; of `failures` (`share`) the candidate's share of requests
+    that failed, or that another stack had to serve, minus the control's. `p` is the two-sided
+    p-value of stacks that are equal.
+
+    `value` None: cannot tell, `reason` says why. A reason beside a value limits what it is worth.
     """
 
     metric: str
+    figure: Literal["p50", "p95", "p99", "rate", "share"]
     pairs: int
-    ratio: float | None = None
+    value: float | None = None
     low: float | None = None
     high: float | None = None
+    p: float | None = None
     reason: str = ""
 
 
@@ -114,10 +138,12 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
 
     The sums in `stacks` and `paired` are over the runs that are not void. If a stack has none of
     those left, `basis` is `void`: `stacks` sums up all runs, to look at, and `paired` is empty.
-    `broken_off` says that `runs`, of `planned`, ended before their time.
+    `broken_off` says that `runs`, of `planned`, ended before their time; `ended` is when the last
+    one did, in seconds since the epoch.
     """
 
     v: int
+    ended: float
     flow: str
     engine: Engine
     urls: dict[str, str]
@@ -198,6 +224,7 @@ def summarise_stack(stack: str, runs: RunRows, objectives: Sequence[Objective]) 
         codes=dict(Counter(f"{row.ending} {row.code}" for row in rows if row.code).most_common()),
         served_elsewhere=sum(served_by(row) != stack for row in rows),
         wordless=sum(row.ending == "complete" and not row.contents for row in rows),
+        code=tuple(sorted({code for row in rows if (code := _code(row, stack))})),
         goodput=goodput(own, objectives),
         metrics=tuple(summarise_metric(metric, rows) for metric in METRICS.values()),
     )
@@ -208,37 +235,147 @@ def served_by(row: LoadRow) -> str:
     return (row.labels.get("served") or row.stack).split()[0]
 
 
-def compare_pairs(metric: Metric, stacks: tuple[str, str], runs: RunRows) -> Paired:
-    """Compare control and candidate (in this order) by the P95 of the runs of each pair."""
-    control, candidate = (_p95s(metric, stack, runs) for stack in stacks)
+def _code(row: LoadRow, stack: str) -> str:
+    """Return the fingerprint of a stack's code where the response names that, else ""."""
+    served, _, code = row.labels.get("served", "").partition(" ")
+    return code if served == stack else ""
+
+
+def compare_pairs(
+    metric: Metric, stacks: tuple[str, str], runs: RunRows, p: float = COMPARED
+) -> Paired:
+    """Compare control and candidate (in this order) by a percentile of the runs of each pair."""
+    figure = _PERCENTILES[p]
+    control, candidate = (_percentiles(metric, stack, runs, p) for stack in stacks)
     shared = sorted(control.keys() & candidate.keys())
     if not shared:
-        return Paired(metric=metric.name, pairs=0, reason="no pair has values on both sides")
+        reason = "no pair has values on both sides"
+        return Paired(metric=metric.name, figure=figure, pairs=0, reason=reason)
     usable = [pair for pair in shared if candidate[pair] > 0 and control[pair] > 0]
     if not usable:
-        return Paired(metric=metric.name, pairs=0, reason="a P95 is 0")
+        reason = f"a {figure.upper()} is 0"
+        return Paired(metric=metric.name, figure=figure, pairs=0, reason=reason)
     if len(usable) == 1:
         ratio = candidate[usable[0]] / control[usable[0]]
-        return Paired(metric=metric.name, pairs=1, ratio=ratio, reason="one pair has no spread")
+        reason = "one pair has no spread"
+        return Paired(metric=metric.name, figure=figure, pairs=1, value=ratio, reason=reason)
     found = paired_mean([control[pair] for pair in usable], [candidate[pair] for pair in usable])
-    few = len(usable) < PAIRS_FOR_A_STATEMENT
     return Paired(
         metric=metric.name,
+        figure=figure,
         pairs=len(usable),
-        ratio=found.value,
+        value=found.value,
         low=found.low,
         high=found.high,
-        reason=f"fewer than {PAIRS_FOR_A_STATEMENT} pairs: no statement" if few else "",
+        p=found.p,
+        reason=_few(len(usable)),
     )
 
 
-def _p95s(metric: Metric, stack: str, runs: RunRows) -> dict[int, float]:
+_PERCENTILES: Mapping[float, Literal["p50", "p95", "p99"]] = {0.50: "p50", 0.95: "p95", 0.99: "p99"}
+
+
+def _few(pairs: int) -> str:
+    few = pairs < PAIRS_FOR_A_STATEMENT
+    return f"fewer than {PAIRS_FOR_A_STATEMENT} pairs: no statement" if few else ""
+
+
+def _percentiles(metric: Metric, stack: str, runs: RunRows, p: float) -> dict[int, float]:
     found: dict[int, float] = {}
     for run, rows in runs:
         values = sorted(metric.sample(rows)) if run.stack == stack else []
         if values:
-            found[run.pair] = percentile(values, COMPARED)
+            found[run.pair] = percentile(values, p)
     return found
+
+
+def compare_failures(stacks: tuple[str, str], runs: RunRows) -> Paired:
+    """Compare control and candidate by the share of requests that did not get their own answer.
+
+    The interval is the wider one of Student's t over the pairs and Newcombe's over the requests,
+    of which runs are clusters: five runs without a failure are no proof that none comes.
+    """
+    sides = [_by_pair(stack, runs, _failures) for stack in stacks]
+    shared = sorted(pair for pair in sides[0].keys() & sides[1].keys())
+    shared = [pair for pair in shared if all(len(side[pair]) for side in sides)]
+    paired = Paired(metric=FAILURE_RATE, figure="share", pairs=len(shared))
+    if len(shared) < 2:  # noqa: PLR2004
+        return msgspec.structs.replace(paired, reason="fewer than two pairs have requests")
+    shares = [[sum(side[pair]) / len(side[pair]) for pair in shared] for side in sides]
+    found = paired_difference(*shares)
+    hits, trials = zip(
+        *(_effective([side[pair] for pair in shared]) for side in sides), strict=True
+    )
+    low, high = difference_interval(hits, trials)
+    return msgspec.structs.replace(
+        paired,
+        value=found.value,
+        low=min(found.low, low),
+        high=max(found.high, high),
+        p=found.p,
+        reason=_few(len(shared)),
+    )
+
+
+def _failures(rows: Sequence[LoadRow]) -> list[bool]:
+    counted = (row for row in rows if row.ending != "cancelled")
+    return [row.ending in FAILURES or served_by(row) != row.stack for row in counted]
+
+
+def _effective(runs: Sequence[Sequence[bool]]) -> tuple[float, float]:
+    """Return failures and requests, as many as independent ones would tell as much."""
+    values = np.array([value for run in runs for value in run], dtype=float)
+    owners = np.repeat(np.arange(len(runs)), [len(run) for run in runs])
+    less = design_effect(Sample(values, owners))
+    return float(values.sum()) / less, len(values) / less
+
+
+def compare_goodput(
+    stacks: tuple[str, str], runs: RunRows, objectives: Sequence[Objective]
+) -> Paired:
+    """Compare control and candidate by good requests a second.
+
+    The differences of the pairs, of which a goodput may be 0, are divided by the control's mean.
+    """
+    control, candidate = (
+        _by_pair(stack, runs, lambda rows: goodput([rows], objectives).per_second)
+        for stack in stacks
+    )
+    shared = sorted(control.keys() & candidate.keys())
+    paired = Paired(metric=GOODPUT, figure="rate", pairs=len(shared))
+    if len(shared) < 2:  # noqa: PLR2004
+        return msgspec.structs.replace(paired, reason="fewer than two pairs")
+    found = paired_difference([control[one] for one in shared], [candidate[one] for one in shared])
+    mean = sum(control[one] for one in shared) / len(shared)
+    if not mean:
+        return msgspec.structs.replace(paired, reason=f"{stacks[0]} has no good request")
+    return msgspec.structs.replace(
+        paired,
+        value=1 + found.value / mean,
+        low=1 + found.low / mean,
+        high=1 + found.high / mean,
+        p=found.p,
+        reason=_few(len(shared)),
+    )
+
+
+Found = TypeVar("Found")
+
+
+def _by_pair(
+    stack: str, runs: RunRows, of: Callable[[Sequence[LoadRow]], Found]
+) -> dict[int, Found]:
+    return {run.pair: of(rows) for run, rows in runs if run.stack == stack}
+
+
+def _every_comparison(
+    stacks: tuple[str, str], runs: RunRows, objectives: Sequence[Objective]
+) -> Iterator[Paired]:
+    for metric in METRICS.values():
+        if metric.name != "lag":
+            yield from (compare_pairs(metric, stacks, runs, p) for p in SHOWN)
+    yield compare_failures(stacks, runs)
+    yield compare_goodput(stacks, runs, objectives)
 
 
 def summarise_run(finished: FinishedRun, plan: LoadPlan) -> RunSummary:
@@ -271,8 +408,8 @@ def summarise_run(finished: FinishedRun, plan: LoadPlan) -> RunSummary:
     )
 
 
-def load_report(plan: LoadPlan, finished: Sequence[FinishedRun]) -> LoadReport:
-    """Sum all runs up."""
+def load_report(plan: LoadPlan, finished: Sequence[FinishedRun], ended: float) -> LoadReport:
+    """Sum all runs up, the last of which ended at a Unix time in seconds."""
     runs = tuple(summarise_run(run, plan) for run in finished)
     every: RunRows = [(run.planned, run.rows) for run in finished]
     valid = [pair for pair, summary in zip(every, runs, strict=True) if not summary.void]
@@ -280,6 +417,7 @@ def load_report(plan: LoadPlan, finished: Sequence[FinishedRun]) -> LoadReport:
     conclusive = {run.stack for run, _ in valid} == set(plan.stacks)
     return LoadReport(
         v=VERSION,
+        ended=ended,
         flow=plan.flow,
         engine=plan.engine,
         urls={target.stack: target.url for target in plan.targets},
@@ -306,10 +444,10 @@ def load_report(plan: LoadPlan, finished: Sequence[FinishedRun]) -> LoadReport:
             for stack in plan.stacks
         ),
         paired=tuple(
-            compare_pairs(metric, stacks, valid)
+            paired
             for stacks in pairwise(plan.stacks)
-            for metric in METRICS.values()
-            if conclusive and metric.name != "lag"
+            if conclusive
+            for paired in _every_comparison(stacks, valid, plan.objectives)
         ),
     )
 
@@ -328,9 +466,24 @@ def milliseconds(seconds: float | None) -> str:
     return f"{value:.1f}" if value < DECIMALS_BELOW else f"{value:.0f}"
 
 
+def p95_ratios(report: LoadReport) -> Mapping[str, Paired]:
+    """Return the comparisons of P95, by metric."""
+    return {one.metric: one for one in report.paired if one.figure == _PERCENTILES[COMPARED]}
+
+
+def paired_lines(report: LoadReport) -> Iterator[str]:
+    """Write how failures and goodput of the stacks compare."""
+    names = list(report.urls)
+    for one in report.paired:
+        if one.metric == GOODPUT:
+            yield f"goodput, {' over '.join(reversed(names))}: {paired_text(one)}"
+        elif one.metric == FAILURE_RATE:
+            yield f"failures, {' minus '.join(reversed(names))}: {paired_text(one)}"
+
+
 def metric_lines(report: LoadReport) -> Iterator[tuple[str, ...]]:
     """Yield the cells of each metric and stack; the title on its first line, the ratio after."""
-    paired = {one.metric: one for one in report.paired}
+    paired = p95_ratios(report)
     for metrics in zip(*(stack.metrics for stack in report.stacks), strict=True):
         for number, (stack, metric) in enumerate(zip(report.stacks, metrics, strict=True)):
             yield (
@@ -364,17 +517,26 @@ def excluded_cell(metric: MetricSummary) -> str:
 
 
 def paired_cell(paired: Paired | None) -> str:
-    """Write a ratio of P95s with its interval, and what limits it."""
-    if paired is None:
-        return ""
-    if paired.ratio is None:
+    """Write a ratio of P95s with its interval, and what limits it; nothing where there is none."""
+    return "" if paired is None else paired_text(paired)
+
+
+def paired_text(paired: Paired) -> str:
+    """Write a ratio, or a difference in points, with its interval and what limits it."""
+    if paired.value is None:
         return f"cannot tell: {paired.reason}"
+
+    def written(value: float) -> str:
+        return f"{100 * value:+.2f}" if paired.figure == "share" else f"{value:.3f}"
+
     between = (
-        f" [{paired.low:.3f}, {paired.high:.3f}]"
+        f" [{written(paired.low)}, {written(paired.high)}]"
         if paired.low is not None and paired.high is not None
         else ""
     )
-    return f"×{paired.ratio:.3f}{between}" + (f" ({paired.reason})" if paired.reason else "")
+    value = written(paired.value)
+    figure = f"{value} points" if paired.figure == "share" else f"×{value}"
+    return f"{figure}{between}" + (f" ({paired.reason})" if paired.reason else "")
 
 
 def stack_line(stack: StackSummary) -> str:

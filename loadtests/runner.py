@@ -278,7 +278,7 @@ async def run_load(
     with TemporaryDirectory(prefix=".load-", dir=out) as folder:
         finished = await _PlanRunner(plan, Path(folder), watch, broken_off).runs()
         rows = [row for run in finished for row in run.rows]
-        report = load_report(plan, finished)
+        report = load_report(plan, finished, time.time())
         if (report.broken_off or plan.ui) and not rows:
             raise NothingMeasured
         files = Path(folder) / "files"

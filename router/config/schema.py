@@ -252,6 +252,7 @@ class GateSettings(Section):
     quality: Ratio = _key(
         "how far below one half graph's share of judged preferences may be; see judge.md", 0.05
     )
+    load_seconds: LongSeconds = _key("how old load runs may be", 604_800.0)
     selftest: bool = _key("test the comparison itself first, some 3 s", default=True)
     margins: GateMargins = GateMargins()
 
@@ -848,6 +849,10 @@ class McpServerSettings(Section):
     )
     idempotent: bool | Texts | Literal["hints"] = _key(
         "likewise, those that may be called again where a kill lost their result", "hints"
+    )
+    shadow_reads: bool = _key(
+        "shadows of services may call read-only tools that the served run did not; see mcp.md",
+        default=False,
     )
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import math
+import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from contract.flows import SPECS
 from cutover.flows import settings_at
-from cutover.gate import LoadUnreadable, decide, evaluate, load_checks
+from cutover.gate import decide, evaluate
+from cutover.load_checks import FIGURES, LoadRuns, LoadUnreadable
 from cutover.selftest.exchanges import batch, exchange, store
 from loadtests.requests import FlowUnknown
 from router.config.loader import parse_settings
@@ -30,31 +35,125 @@ def test_an_unknown_flow_is_refused(tmp_path: Path) -> None:
         decide(tmp_path, settings_at(None), "chta", to=25)
 
 
-def test_load_runs_are_read_from_their_report(tmp_path: Path) -> None:
-    """Of a critical measure the interval has to end within its margin; others may not be worse."""
-    needs = GateSettings()
+NOW = 1_800_000_000.0
+EQUAL = {"pairs": 5, "value": 1.0, "low": 0.97, "high": 1.03, "p": 0.9}
 
-    def verdicts(*paired: tuple[str, float, float, float]) -> dict[str, str]:
-        report = {
-            "flow": "chat",
-            "basis": "valid",
-            "stacks": [
-                {"stack": stack, "requests": 9, "endings": {}} for stack in ("legacy", "graph")
-            ],
-            "paired": [
-                {"metric": metric, "pairs": 5, "ratio": ratio, "low": low, "high": high}
-                for metric, ratio, low, high in paired
-            ],
+
+def load_report(**changed: dict[str, Any]) -> dict[str, Any]:
+    """A report of five equal pairs, with some comparisons changed, by name of their check."""
+    paired = [
+        {
+            "metric": one.metric,
+            "figure": one.figure,
+            **({**EQUAL, "value": 0, "low": -0.001, "high": 0.001} if not one.least else EQUAL),
+            **changed.get(one.name, {}),
         }
-        (tmp_path / "load.json").write_bytes(msgspec.json.encode(report))
-        return {one.name: one.verdict for one in load_checks(tmp_path, "chat", needs)}
-
-    assert verdicts(("ttft", 1.0, 0.97, 1.03), ("ttfe", 1.3, 0.9, 1.7), ("itl", 9, 9, 9)) == {
-        "load_ttft_p95": "promote",
-        "load_ttfe_p95": "promote",
+        for one in FIGURES.values()
+    ]
+    stacks = [{"stack": name, "requests": 9, "code": [f"{name}-1"]} for name in ("legacy", "graph")]
+    return {
+        "v": 2,
+        "flow": "chat",
+        "basis": "valid",
+        "ended": NOW - 60,
+        "stacks": stacks,
+        "paired": paired,
     }
-    assert verdicts(("ttle", 1.05, 0.9, 1.2)) == {"load_e2e_p95": "hold"}
-    assert verdicts(("ttfe", 1.3, 1.2, 1.4)) == {"load_ttfe_p95": "hold"}
+
+
+def load_verdicts(folder: Path, report: dict[str, Any], now: float = NOW) -> dict[str, str]:
+    """What each check says of a report, by name; those that promote are left out."""
+    (folder / "load.json").write_text(json.dumps(report))
+    code = {"legacy": "legacy-1", "graph": "graph-1"}
+    found = LoadRuns.read(folder, "chat").checks(GateSettings(), code, now)
+    return {one.name: one.verdict for one in found if one.verdict != "promote"}
+
+
+def test_equal_load_runs_promote(tmp_path: Path) -> None:
+    """Every percentile of four times, the failures and the goodput are compared."""
+    assert load_verdicts(tmp_path, load_report()) == {}
+    assert len(FIGURES) == 14
+
+
+@pytest.mark.parametrize(
+    ("name", "worse"),
+    [
+        ("ttfe_p50", {"value": 1.3, "low": 1.2, "high": 1.4}),
+        ("ttft_p99", {"value": 1.3, "low": 1.2, "high": 1.4}),
+        ("gap_p99", {"value": 1.3, "low": 1.2, "high": 1.4}),
+        ("e2e_p95", {"value": 1.3, "low": 1.2, "high": 1.4}),
+        ("failures", {"value": 0.02, "low": 0.01, "high": 0.03}),
+        ("goodput", {"value": 0.7, "low": 0.6, "high": 0.8}),
+    ],
+)
+def test_a_figure_that_is_worse_under_load_holds(
+    tmp_path: Path, name: str, worse: dict[str, float]
+) -> None:
+    """Whichever it is, where chance hardly gives it; one of fourteen at p = 0.02 is chance."""
+    sure = load_report(**{name: {**worse, "p": 0.0001}})
+    assert load_verdicts(tmp_path, sure) == {f"load_{name}": "hold"}
+    chance = load_report(**{name: {**worse, "p": 0.02}})
+    critical = name in GateSettings().critical
+    assert load_verdicts(tmp_path, chance) == ({f"load_{name}": "hold"} if critical else {})
+
+
+def test_a_critical_figure_has_to_be_shown_under_load(tmp_path: Path) -> None:
+    """Its interval ends within the margin; better ones are no reason to hold."""
+    wide = load_report(e2e_p95={"value": 1.05, "low": 0.9, "high": 1.2})
+    assert load_verdicts(tmp_path, wide) == {"load_e2e_p95": "hold"}
+    better = {"value": 1.4, "low": 1.3, "high": 1.5, "p": 0.0001}
+    assert load_verdicts(tmp_path, load_report(goodput=better)) == {}
+
+
+def other_code() -> dict[str, Any]:
+    """A report of load runs on other code of graph."""
+    report = load_report()
+    report["stacks"][1]["code"] = ["graph-0"]
+    return report
+
+
+@pytest.mark.parametrize(
+    ("report", "why"),
+    [
+        (load_report() | {"paired": []}, "does not have one comparison of each of ttfe_p50"),
+        (load_report(ttfe_p50={"low": 1.2, "high": 0.9}), "cannot be: ttfe p50"),
+        (load_report(ttfe_p50={"value": 1.5}), "cannot be: ttfe p50"),
+        (load_report(gap_p99={"high": math.nan}), "cannot be: icl_max p99"),
+        (load_report(gap_p99={"p": math.nan}), "cannot be: icl_max p99"),
+        (load_report(gap_p99={"value": -1, "low": -2}), "cannot be: icl_max p99"),
+        (load_report(goodput={"low": None}), "cannot be: goodput rate"),
+        (load_report(failures={"pairs": 4}), "4 pairs of load runs, 5 are due"),
+        (load_report() | {"basis": "void"}, "no valid load run"),
+        (load_report() | {"v": 1}, "another version of cutover"),
+        (load_report() | {"ended": NOW - 8 * 86_400}, "measured 8.0 days ago, allowed: 7"),
+        (load_report() | {"ended": NOW + 3_600}, "a time to come"),
+        (load_report() | {"ended": math.nan}, "does not say when"),
+        (other_code(), "graph had other code than it serves with now: graph-0"),
+    ],
+)
+def test_a_load_report_that_proves_nothing_cannot_tell(
+    tmp_path: Path, report: dict[str, Any], why: str
+) -> None:
+    """Whatever else it says, with the reason."""
+    (tmp_path / "load.json").write_text(json.dumps(report))
+    code = {"legacy": "legacy-1", "graph": "graph-1"}
+    [check] = LoadRuns.read(tmp_path, "chat").checks(GateSettings(), code, NOW)
+    assert (check.verdict, check.critical) == ("cannot_tell", True)
+    assert why in check.reason
+
+
+def test_the_code_in_force_is_that_which_served_last(tmp_path: Path) -> None:
+    """A gate asked with load runs of the code before cannot tell."""
+    runs = tuple(msgspec.structs.replace(run, code=f"{run.stack}-now") for run in exchange())
+    captures = store(tmp_path / "captures", batch(runs))
+    report = load_report() | {"ended": time.time()}
+    for stack in report["stacks"]:
+        stack["code"] = ["of-yesterday"]
+    (tmp_path / "load.json").write_text(json.dumps(report))
+    decision = decide(captures, settings_at(None), "chat", to=25, load=tmp_path)
+    reasons = [one.reason for one in decision.checks if one.name == "load"]
+    assert len(reasons) == 1
+    assert "had other code than it serves with now: of-yesterday" in reasons[0]
 
 
 def test_a_folder_without_load_runs_is_refused(tmp_path: Path) -> None:

@@ -35,6 +35,10 @@ BROKEN = (
 QUIET, FAULTY = 3, 9
 """Minutes before the fault, and with it."""
 
+LATE = frozenset({"CutoverEventLoopLate"})
+"""Left out: its gauge is the longest delay of the last fifteen real seconds, in which many of these
+minutes pass. One delay of a busy machine would look like minutes of them."""
+
 
 class Scrapes:
     """What was scraped of a router, by series; `up` as Prometheus would have it."""
@@ -118,8 +122,8 @@ async def test_a_failing_provider_a_lost_disk_and_a_bad_edit_are_alerted(tmp_pat
         scrapes = await watched(place, lambda name: place.ask(first_turn(name, model[0])), fault)
     for _ in range(3):
         scrapes.missed()
-    assert scrapes.firing(tmp_path, QUIET - 1) == set()
-    assert scrapes.firing(tmp_path, QUIET + FAULTY - 1) == {
+    assert scrapes.firing(tmp_path, QUIET - 1) - LATE == set()
+    assert scrapes.firing(tmp_path, QUIET + FAULTY - 1) - LATE == {
         "CutoverErrorsHigh",
         "CutoverProviderBreakerOpen",  # which keeps the requests to it too few for a share
         "CutoverCapturesFailing",
@@ -143,6 +147,6 @@ async def test_a_crashing_stack_is_alerted(tmp_path: Path) -> None:
         scrapes = await watched(
             place, lambda name: place.ask(first_turn(name)), lambda: broken.append(True)
         )
-    assert scrapes.firing(tmp_path, QUIET - 1) == set()
+    assert scrapes.firing(tmp_path, QUIET - 1) - LATE == set()
     found = scrapes.firing(tmp_path, QUIET + FAULTY - 1)
     assert {"CutoverFallbacksHigh", "CutoverBreakerOpen"} <= found

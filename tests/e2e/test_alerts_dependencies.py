@@ -20,7 +20,7 @@ from contract.ports import Effects
 from cutover.wiring.stacks import load_stacks
 from router.serving.stack import LocalStack
 from tests.e2e.redis_server import own_redis
-from tests.e2e.test_alerts import METRICS, QUIET, Scrapes
+from tests.e2e.test_alerts import LATE, METRICS, QUIET, Scrapes
 from tests.support.commands import run_command
 from tests.support.deployment import Deployment, Setup, deployed, first_turn, until
 from tests.support.faulty_stacks import Boom
@@ -47,8 +47,8 @@ async def minutes(scrapes: Scrapes, place: Deployment, many: int, turn: Turn | N
 
 
 def firing(scrapes: Scrapes, folder: Path) -> set[str]:
-    """Return the alerts that fire at the last scrape; a late loop is a busy machine's affair."""
-    return scrapes.firing(folder, scrapes.minute - 1) - {"CutoverEventLoopLate"}
+    """Return the alerts that fire at the last scrape, `LATE` left out."""
+    return scrapes.firing(folder, scrapes.minute - 1) - LATE
 
 
 def counted(scrapes: Scrapes, *words: str) -> float:

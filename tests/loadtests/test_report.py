@@ -18,6 +18,8 @@ from loadtests.report import (
     FinishedRun,
     LoadReport,
     RunRows,
+    compare_failures,
+    compare_goodput,
     compare_pairs,
     excluded_cell,
     load_report,
@@ -54,7 +56,7 @@ def finished(
 
 def report(*runs: FinishedRun) -> LoadReport:
     """Report of these runs."""
-    return load_report(PLAN, runs)
+    return load_report(PLAN, runs, 0.0)
 
 
 def test_runs_that_are_in_order_count() -> None:
@@ -63,8 +65,8 @@ def test_runs_that_are_in_order_count() -> None:
     assert (found.basis, found.void) == ("valid", ())
     assert found.counted == {0, 1, 2, 3}
     assert [stack.requests for stack in found.stacks] == [40, 40]
-    assert len(found.paired) == 9
-    assert found.paired[0].ratio == pytest.approx(1.0)
+    assert len(found.paired) == 9 * 3 + 2
+    assert found.paired[0].value == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ def test_answers_without_words_are_counted_apart() -> None:
     assert found.stacks[0].goodput.good == 1
     asked = tuple(map(parse_objective, ("ttfe=2", "ttle=60")))
     plan = msgspec.structs.replace(PLAN, objectives=asked)
-    again = load_report(plan, [finished(0, [question]), finished(1, [row()])])
+    again = load_report(plan, [finished(0, [question]), finished(1, [row()])], 0.0)
     assert again.stacks[0].goodput.good == 1
 
 
@@ -239,10 +241,80 @@ def test_the_statistic_is_the_paired_difference_of_log_p95() -> None:
     found = compare_pairs(METRICS["ttft"], BOTH, paired_runs(*pairs))
     logs = [log(graph / legacy) for legacy, graph in pairs]
     reach = 2.7764 * np.std(logs, ddof=1) / sqrt(5)
-    assert found.ratio == pytest.approx(exp(np.mean(logs)))
+    assert found.value == pytest.approx(exp(np.mean(logs)))
     assert found.low == pytest.approx(exp(np.mean(logs) - reach), rel=1e-4)
     assert found.high == pytest.approx(exp(np.mean(logs) + reach), rel=1e-4)
     assert (found.pairs, found.reason) == (5, "")
+
+
+def failing(*pairs: tuple[int, int]) -> RunRows:
+    """Runs of ten requests of legacy and graph with so many failures, pair by pair."""
+    return [
+        (
+            PlannedRun(2 * number + side, number, stack, 0),
+            [
+                row(stack=stack, ending="error" if each < pair[side] else "complete")
+                for each in range(10)
+            ],
+        )
+        for number, pair in enumerate(pairs)
+        for side, stack in enumerate(BOTH)
+    ]
+
+
+def test_every_percentile_is_compared() -> None:
+    """P50 and P99 of runs whose half is equal, and whose slowest request is not."""
+    runs: RunRows = [
+        (
+            PlannedRun(2 * pair + side, pair, stack, 0),
+            [*ttft(100 + pair, 60), *ttft((200, 300 + pair)[side], 40)],
+        )
+        for pair in range(5)
+        for side, stack in enumerate(BOTH)
+    ]
+    found = {p: compare_pairs(METRICS["ttft"], BOTH, runs, p) for p in (0.5, 0.95, 0.99)}
+    assert [one.figure for one in found.values()] == ["p50", "p95", "p99"]
+    assert found[0.5].value == pytest.approx(1.0)
+    assert found[0.99].value == pytest.approx(exp(np.mean([log(1.5 + n / 200) for n in range(5)])))
+    assert found[0.99].p is not None
+    assert found[0.99].p < 0.001
+
+
+def test_failures_are_compared_in_points_by_pairs_and_requests() -> None:
+    """The mean difference; an interval of no failures still has the width of so few requests."""
+    found = compare_failures(BOTH, failing((0, 2), (1, 2), (0, 3), (0, 2), (1, 4)))
+    assert found.value == pytest.approx(0.22)
+    assert (found.pairs, found.figure) == (5, "share")
+    assert found.p is not None
+    assert found.p < 0.01
+    none = compare_failures(BOTH, failing(*[(0, 0)] * 5))
+    assert (none.value, none.p) == (0.0, 1.0)
+    assert none.high is not None
+    assert none.high > 0.05
+    one = compare_failures(BOTH, failing((0, 1)))
+    assert (one.value, one.reason) == (None, "fewer than two pairs have requests")
+
+
+def test_an_answer_of_another_stack_is_a_failure_of_the_one_requested() -> None:
+    """A router that takes over hides the failure from the client, not from the comparison."""
+    runs = failing(*[(0, 0)] * 5)
+    taken = [
+        (run, [msgspec.structs.replace(one, labels={"served": "legacy l1"}) for one in rows])
+        for run, rows in runs
+    ]
+    assert compare_failures(BOTH, taken).value == 1.0
+    legacy = summarise_stack("legacy", taken, DEFAULT_OBJECTIVES)
+    graph = summarise_stack("graph", taken, DEFAULT_OBJECTIVES)
+    assert (legacy.code, graph.code) == (("l1",), ())
+
+
+def test_goodput_is_compared_where_a_run_has_none() -> None:
+    """A pair is not left out because graph answered nothing in it."""
+    found = compare_goodput(BOTH, failing((0, 5), (0, 10), (0, 5), (0, 0), (0, 5)), ())
+    assert found.value == pytest.approx(0.5)
+    assert (found.pairs, found.reason) == (5, "")
+    nothing = compare_goodput(BOTH, failing(*[(10, 0)] * 5), ())
+    assert (nothing.value, nothing.reason) == (None, "legacy has no good request")
 
 
 def gaps(legacy: int, graph: int) -> RunRows:
@@ -263,7 +335,7 @@ def test_few_pairs_make_no_statement() -> None:
 def test_no_data_on_one_side_is_no_ratio() -> None:
     """Cannot tell, and why."""
     found = compare_pairs(METRICS["ttft"], BOTH, paired_runs((100, 110))[:1])
-    assert found.ratio is None
+    assert found.value is None
     assert "no pair" in found.reason
 
 
@@ -271,7 +343,7 @@ def test_no_data_on_one_side_is_no_ratio() -> None:
 def test_a_percentile_of_zero_has_no_ratio_and_says_so(pair: tuple[int, int]) -> None:
     """Answers that come in one burst have gaps of nothing: that is no lack of values."""
     found = compare_pairs(METRICS["icl_max"], BOTH, gaps(*pair))
-    assert (found.ratio, found.reason) == (None, "a P95 is 0")
+    assert (found.value, found.reason) == (None, "a P95 is 0")
 
 
 def test_what_was_excluded_is_counted_and_weighed() -> None:

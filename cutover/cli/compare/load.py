@@ -38,6 +38,7 @@ from loadtests.report import (
     method_line,
     metric_lines,
     objectives_line,
+    paired_lines,
     stack_line,
     void_lines,
 )
@@ -240,6 +241,8 @@ def show(report: LoadReport, console: Console) -> None:
     console.print(_table(report))
     for stack in report.stacks:
         console.print(f"{stack.stack}: {stack_line(stack)}", markup=False)
+    for line in paired_lines(report):
+        console.print(line, markup=False)
     console.print(objectives_line(report), markup=False)
     console.print(method_line(report), style="dim", markup=False)
 

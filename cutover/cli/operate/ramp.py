@@ -61,6 +61,7 @@ class RampPlace:
     config: Path
     captures: Path | None
     load: Path | None
+    noise: tuple[str, ...] = ()
 
     def settings(self) -> Settings:
         """Read the configuration; raises `ConfigRefused`."""
@@ -92,6 +93,7 @@ class RampPlace:
                 self.flow,
                 to=to,
                 load=self.load,
+                noise=self.noise,
                 since=None if since is None else int(since * _MICROSECONDS),
                 known_parts=known_parts,
             )
@@ -106,6 +108,10 @@ def ramp(
         Path | None, typer.Option(help="For the gate.", show_default="those of the configuration")
     ] = None,
     load: Annotated[Path | None, typer.Option(help="A folder of cutover load, for it.")] = None,
+    noise: Annotated[
+        list[str] | None,
+        typer.Option(help="Captures of legacy's answers to the same messages; may be repeated."),
+    ] = None,
     steps: Annotated[str, typer.Option(help="As 1,5,25,50,100.", show_default="[ramp]")] = "",
     hold: Annotated[
         float | None, typer.Option(help="Seconds each step is held.", show_default="[ramp]")
@@ -135,7 +141,7 @@ def ramp(
     """
     logging.basicConfig(level=logging.ERROR)
     with refusals(REFUSED):
-        place = RampPlace(flow, config, captures, load)
+        place = RampPlace(flow, config, captures, load, tuple(noise or ()))
         settings = place.settings()
         given = {"steps": steps.split(",") if steps else None, "hold_seconds": hold}
         given |= {"passes": passes, "interval_seconds": interval}

@@ -66,3 +66,16 @@ def test_a_look_opens_what_is_new_and_decides_as_if_it_had_read_all(tmp_path: Pa
     second, names = look()
     assert names == ["d.jsonl.zst"]
     assert second == place.decider(writer)(50.0, None) != first
+
+
+def test_a_look_passes_noise_on_to_the_gate(tmp_path: Path) -> None:
+    """Captures of legacy that are named to the ramp make the check that they make of the gate."""
+    config, folder = tmp_path / "cutover.toml", tmp_path / "captures"
+    config.write_text(CONFIGURATION, "utf-8")
+    store(folder, batch(exchange()))
+    again = store(tmp_path / "again", batch(exchange(number=7)))
+    writer = FakeFlags(Flags(enabled=True, percent=25.0))
+    for noise, checks in (((), 0), ((str(again),), 1)):
+        decide = RampPlace("chat", config, folder, None, noise).decider(writer)
+        names = [one.name for one in decide(50.0, None).checks]
+        assert names.count("noise") == checks
