@@ -104,6 +104,7 @@ def tool_server(
         deny=frozenset(section.deny),
         read_only=_declared(section.read_only),
         idempotent=_declared(section.idempotent),
+        shadow_reads=section.shadow_reads,
         reserved=reserved,
     )
     return server

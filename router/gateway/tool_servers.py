@@ -10,8 +10,10 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final, NoReturn, TypeAlias
+from hashlib import blake2b
+from typing import Any, Final, NoReturn, TypeAlias, cast
 
+import msgspec
 from fastapi import FastAPI
 from fastapi.utils import deep_dict_update
 from mcp import MCPError
@@ -28,6 +30,7 @@ from mcp_types import (
     CallToolResult,
     ListToolsResult,
     PaginatedRequestParams,
+    RequestParamsMeta,
 )
 from pydantic import BaseModel, ValidationError
 from starlette.routing import Route
@@ -45,12 +48,13 @@ from contract.operations import EXTERNAL_READ, EXTERNAL_RUN, Operation
 from effects.loop_time import limit
 from effects.tape import TapeSession
 from effects.tools.mcp import McpConnection, McpSession
-from router.gateway.correlation import calling_session, named_exchange
+from router.gateway.correlation import calling_exchange, calling_session, named_exchange
 from router.gateway.effects import unperformed
 from router.gateway.entrance import Entrance
 from router.gateway.openapi import tool_servers_document
 from router.gateway.refusals import GatewayRefused, refusal_of
 from router.http.connection import SlowClient, abort_connection, timed_send
+from router.serving.performed import was_left_in_doubt
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +62,10 @@ REFUSED: Final = -32050
 """JSON-RPC code of calls the gateway refuses; the data has the `code`, as in other refusals."""
 MAX_NAME: Final = 200
 """Characters of a tool's name: it becomes part of a site."""
+IDEMPOTENCY_KEY: Final = "cutover/idempotency-key"
+"""In the `_meta` of a call of an idempotent tool: the same in each run of an exchange."""
+_REPEATABLE: Final = "arguments"
+"""Key of a repeatable call on the tape: its arguments alone tell it from others."""
 _LOST: Final = frozenset({CONNECTION_CLOSED, REQUEST_TIMEOUT})
 _SESSION: Final = "cutover.session"
 
@@ -128,13 +136,23 @@ class ToolServers:
         if len(name) > MAX_NAME or not connection.allows(name):
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {name[:MAX_NAME]}")
         operation = EXTERNAL_READ if connection.is_read_only(name) else EXTERNAL_RUN
+        site = f"mcp.{connection.name}.{name}"
+        key = ""
+        meta: RequestParamsMeta | None = None
+        if operation is EXTERNAL_RUN and connection.is_idempotent(name):
+            exchange = calling_exchange(self._entrance.router, _scope(context))
+            if exchange:
+                named = {IDEMPOTENCY_KEY: _call_id(exchange, site, arguments)}
+                key, meta = _REPEATABLE, cast("RequestParamsMeta", named)
         updates = _updates(
             connection,
-            lambda session, progress: session.pass_call(name, arguments, progress),
+            lambda session, progress: session.pass_call(name, arguments, progress, meta),
             operation,
         )
-        site = f"mcp.{connection.name}.{name}"
-        value = await _outcome(context, operation, site, arguments, updates)
+        shadowed = operation is EXTERNAL_READ and connection.shadow_reads
+        value = await _outcome(
+            context, operation, site, arguments, updates, key=key, shadowed=shadowed
+        )
         return CallToolResult.model_validate(value)
 
     def _connection(self, context: Context) -> McpConnection:
@@ -221,26 +239,42 @@ async def _outcome(
     site: str,
     arguments: Any,
     updates: Updates,
+    *,
+    key: str = "",
+    shadowed: bool = False,
 ) -> Any:
     """Return the result of a call, from its run's tape where it has one; report its progress.
 
-    Raises `MCPError`.
+    With a `key` it is made again where an earlier run left it in doubt. Raises `MCPError`.
     """
     session: TapeSession | None = _scope(context)[_SESSION]
     try:
         if session is None:
-            stream = updates()
-        else:
-            call = PerformedCall.made(arguments, "", updates)
-            stream = session.stream(operation, site, call)
-        async with aclosing(stream):
-            async for update in stream:
-                if update.result is not None:
-                    return _value(update.result)
-                await context.session.report_progress(**update.value)
-        raise EffectFailed(Fault(IN_DOUBT))
+            return await _read(context, updates())
+        call = PerformedCall.made(arguments, key, updates, shadowed=shadowed)
+        while True:
+            number = len(session.plays)
+            try:
+                return await _read(context, session.stream(operation, site, call))
+            except EffectFailed as error:
+                if not (key and was_left_in_doubt(session.plays[number], error)):
+                    raise
     except CutoverError as error:
         _refuse(error)
+
+
+async def _read(context: Context, stream: AsyncGenerator[ExternalUpdate, None]) -> Any:
+    async with aclosing(stream):
+        async for update in stream:
+            if update.result is not None:
+                return _value(update.result)
+            await context.session.report_progress(**update.value)
+    raise EffectFailed(Fault(IN_DOUBT))
+
+
+def _call_id(exchange: str, site: str, arguments: Any) -> str:
+    named = msgspec.json.encode([exchange, site, arguments], order="sorted")
+    return blake2b(named, digest_size=16).hexdigest()
 
 
 def _scope(context: Context) -> Scope:

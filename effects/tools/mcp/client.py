@@ -32,6 +32,7 @@ from mcp_types import (
     ImageContent,
     Implementation,
     ListToolsResult,
+    RequestParamsMeta,
     ResourceLink,
     TextContent,
     TextResourceContents,
@@ -106,11 +107,15 @@ class McpSession(Protocol):
         ...
 
     async def pass_call(
-        self, name: str, arguments: dict[str, Any], report: ProgressFnT
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        report: ProgressFnT,
+        meta: RequestParamsMeta | None = None,
     ) -> CallToolResult:
         """Call a tool, and return the server's answer as it is; `report` is told of progress.
 
-        Cancelling the call tells the server.
+        `meta` goes with the call, beside its arguments. Cancelling the call tells the server.
         """
         ...
 
@@ -366,11 +371,17 @@ class SdkSession:
         return await self._client.list_tools(cursor=cursor)
 
     async def pass_call(
-        self, name: str, arguments: dict[str, Any], report: ProgressFnT
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        report: ProgressFnT,
+        meta: RequestParamsMeta | None = None,
     ) -> CallToolResult:
         """Call a tool; an error of the protocol may mean that the server has gone."""
         try:
-            return await self._client.call_tool(name, arguments, progress_callback=report)
+            return await self._client.call_tool(
+                name, arguments, progress_callback=report, meta=meta
+            )
         except MCPError as error:
             if error.code != INVALID_PARAMS:
                 self._check()

@@ -19,6 +19,7 @@ from effects.tools.mcp.server import (
     OfferedTool,
     Offering,
     is_allowed,
+    is_idempotent,
     is_read_only,
     offer_tools,
 )
@@ -95,6 +96,16 @@ class McpConnection:
         listed = self._listed.get(name)
         return is_read_only(self._server, name, hinted=listed is not None and listed.hinted)
 
+    def is_idempotent(self, name: str) -> bool:
+        """Whether the same call may be made again where its outcome is not known."""
+        listed = self._listed.get(name)
+        return is_idempotent(self._server, name, hinted=listed is not None and listed.repeatable)
+
+    @property
+    def shadow_reads(self) -> bool:
+        """Whether a shadow may call read-only tools that its tape does not have."""
+        return self._server.shadow_reads
+
     def offered(self) -> Iterable[Tool]:
         """Return the tools that can be called now."""
         return () if self._session is None else self._tools.values()
@@ -123,12 +134,14 @@ class McpConnection:
         return bool(self._server.prefix) and name.startswith(self._server.prefix)
 
     async def _run(self) -> None:
-        while not self._closing:
+        while True:
             try:
                 await self._connect()
             except (Exception, asyncio.CancelledError) as error:
                 if _is_cancelled():  # and no cancellation of the SDK's own
                     raise
+                if self._closing:  # the SDK may have taken the cancellation for its own
+                    return
                 self._failures += 1
                 seconds = reconnect_wait(self._failures)
                 why = describe_error(error)

@@ -27,9 +27,9 @@ class McpServer:
     bearer token. `allow` (None: all) and `deny` hold the server's own names of tools; what they
     let through is offered with `prefix` in front. `read_only` says which change nothing: all, none,
     those named, or (None) those the server itself declares so; `idempotent` likewise which may be
-    called again where a result was lost. `timeout` is what one call may take, `connect` what the
-    server may take to start and to list its tools; seconds. `reserved` are the names of tools from
-    elsewhere, and where each is from.
+    called again where a result was lost. `shadow_reads`: a shadow may call read-only ones.
+    `timeout` is what one call may take, `connect` what the server may take to start and to list its
+    tools; seconds. `reserved` are the names of tools from elsewhere, and where each is from.
     """
 
     name: str
@@ -44,6 +44,7 @@ class McpServer:
     deny: frozenset[str] = frozenset()
     read_only: bool | frozenset[str] | None = None
     idempotent: bool | frozenset[str] | None = None
+    shadow_reads: bool = False
     reserved: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -169,13 +170,18 @@ def _offer(server: McpServer, one: ListedTool, name: str) -> OfferedTool:
     description = one.description[:MAX_DESCRIPTION]
     spec = ToolSpec(name, description, encoded)
     read_only = is_read_only(server, one.name, hinted=one.hinted)
-    idempotent = _declares(server.idempotent, one.name, hinted=one.repeatable)
+    idempotent = is_idempotent(server, one.name, hinted=one.repeatable)
     return OfferedTool(one.name, spec, validator, read_only, idempotent)
 
 
 def is_read_only(server: McpServer, name: str, *, hinted: bool) -> bool:
     """Whether a tool changes nothing; `hinted`: the server says so."""
     return _declares(server.read_only, name, hinted=hinted)
+
+
+def is_idempotent(server: McpServer, name: str, *, hinted: bool) -> bool:
+    """Whether a tool may be called again with the same arguments; `hinted`: the server says so."""
+    return _declares(server.idempotent, name, hinted=hinted)
 
 
 def _declares(names: _Declared, name: str, *, hinted: bool) -> bool:

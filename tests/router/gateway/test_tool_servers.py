@@ -24,7 +24,7 @@ from compare.comparison import Comparer
 from compare.input.pairing import Pair, pair_of
 from contract.errors import CutoverError
 from contract.flows.chat import CHAT
-from router.gateway.tool_servers import REFUSED
+from router.gateway.tool_servers import IDEMPOTENCY_KEY, REFUSED
 from tests.support import mcp_tools_server
 from tests.support.asgi import served as serving_app
 from tests.support.deployment import Deployment, Setup, deployed, until
@@ -96,6 +96,15 @@ class Shop:
                 raise
             self.done.append("delivered")
             return "there"
+
+        @server.tool(structured_output=False)
+        async def charge(context: Context) -> str:
+            """Charge; the first answer is late."""
+            meta = dict(context.request_context.meta or {})
+            self.done.append(f"charge {meta.get(IDEMPOTENCY_KEY)}")
+            if len(self.done) == 1:
+                await self.hold.wait()
+            return "charged"
 
         @server.tool(structured_output=False)
         async def purge() -> str:
@@ -275,6 +284,43 @@ async def test_the_configuration_says_what_is_read_only(tmp_path: Path) -> None:
     assert "run" in {one.op for one in run.tape or () if one.site == "mcp.shop.stock"}
 
 
+async def test_a_shadow_reads_where_the_configuration_says_so(tmp_path: Path) -> None:
+    """What the served run has read is played; another read is made, a write is refused."""
+
+    async def more_than_served(stack: Stack) -> None:
+        async with tools_of(stack) as client:
+            for name, item in (("stock", "tea"), ("stock", "milk"), ("order", "tea")):
+                stack.replies.append((200, await outcome(client, name, item=item)))
+
+    legacy, graph = Stack(calling("stock", item="tea")), Stack(more_than_served)
+    more = "shadow_reads = true\n"
+    async with shop_house(tmp_path, legacy, graph, shadow=100, more=more) as (place, shop, _):
+        await ask(place)
+        pair = pair_of(tuple(await place.lines()))
+    assert shop.done == ["stock tea", "stock milk"]
+    assert replies(graph) == [
+        ("7 of tea", False),
+        ("7 of milk", False),
+        (REFUSED, "tape_miss"),
+    ]
+    assert isinstance(pair, Pair)
+    hows = [one.how for one in pair.candidate.plays if one.site != "mcp.shop"]
+    assert hows == ["exact", "live", "missed"]
+
+
+async def test_an_idempotent_tool_is_called_again_after_a_lost_answer(tmp_path: Path) -> None:
+    """By the next run alone, with the same key; one that is not stays in doubt."""
+    legacy, graph = Stack(calling("charge"), fails=True), Stack(calling("charge"))
+    more = 'timeout_seconds = 1.0\nidempotent = ["charge"]\n'
+    async with shop_house(tmp_path, legacy, graph, more=more) as (place, shop, _):
+        await ask(place)
+    assert replies(legacy) == [(REFUSED, "effect_in_doubt")]
+    assert replies(graph) == [("charged", False)]
+    [first, second] = shop.done
+    assert first == second
+    assert len(first) == len("charge ") + 32
+
+
 @BOTH
 async def test_lists_are_on_the_tape(tmp_path: Path, mode: Mode) -> None:
     """Both runs see the same tools, as the server describes them, without those denied."""
@@ -366,7 +412,7 @@ async def test_without_an_exchange_calls_pass(tmp_path: Path, mode: Mode) -> Non
             twice = [await outcome(client, "order", item="tea") for _ in range(2)]
             failed = await outcome(client, "refuse")
             await client.call_tool("pack", {}, progress_callback=step)
-    assert tools == ["order", "stock", "refuse", "pack", "deliver"]
+    assert tools == ["order", "stock", "refuse", "pack", "deliver", "charge"]
     assert twice == [("tea is order 1", False), ("tea is order 2", False)]
     assert failed == ("Error executing tool refuse: out of stock", True)
     assert shop.done == ["order tea", "order tea", "refuse", "pack"]

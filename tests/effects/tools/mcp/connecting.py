@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcp.shared.dispatcher import ProgressFnT
-from mcp_types import CallToolResult, ListToolsResult, TextContent
+from mcp_types import CallToolResult, ListToolsResult, RequestParamsMeta, TextContent
 from mcp_types import Tool as MCPTool
 
 from contract.model import ToolCall, ToolResult
@@ -98,6 +98,7 @@ class FakeServer:
         self.opened: list[float] = []
         self.away: BaseException | None = None
         self.hangs = False
+        self.uncancels = False
         self.calls: list[str] = []
         self.look: Callable[[], None] = lambda: None
 
@@ -107,7 +108,13 @@ class FakeServer:
         self.opened.append(asyncio.get_running_loop().time())
         self.look = look
         await self._there()
-        yield self
+        try:
+            yield self
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self.uncancels and task is not None:
+                task.uncancel()
+            raise
 
     async def list(self) -> tuple[ListedTool, ...]:
         """List the tools."""
@@ -130,9 +137,14 @@ class FakeServer:
         )
 
     async def pass_call(
-        self, name: str, arguments: dict[str, Any], report: ProgressFnT
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        report: ProgressFnT,
+        meta: RequestParamsMeta | None = None,
     ) -> CallToolResult:
         """Call a tool, which reports once."""
+        assert meta is None
         await report(1.0, 1.0, name)
         return CallToolResult(content=[TextContent(text=await self.call(name, arguments))])
 

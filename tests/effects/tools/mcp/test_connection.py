@@ -170,6 +170,18 @@ async def test_closing_ends_everything_at_any_time() -> None:
     assert asyncio.get_running_loop().time() == 1.0
 
 
+async def test_closing_is_no_failure_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where the SDK takes the cancellation for one of its own scopes'."""
+    fake = FakeServer(listed("look"))
+    fake.uncancels = True
+    connection = McpConnection(SERVER, fake)
+    connection.start()
+    await until(connection, lambda: connection.session is not None)
+    await connection.aclose()
+    assert connection.session is None
+    assert "is away" not in caplog.text
+
+
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_a_tool_that_is_added_is_offered(mode: Mode) -> None:
     """And can be called, without a new connection."""
