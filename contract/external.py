@@ -22,17 +22,28 @@ class ExternalCall(msgspec.Struct, frozen=True, omit_defaults=True):
 class PerformedCall(ExternalCall, frozen=True, omit_defaults=True, dict=True):
     """A call with the means to carry it out; on the tape, and in its key, it is the plain call.
 
-    `perform` returns the updates, of which the last has the result.
+    `perform` returns the updates, of which the last has the result. One that is `shadowed` may be
+    carried out for a shadow, too, where its tape does not have it.
     """
 
     @classmethod
     def made(
-        cls, arguments: Any, key: str, perform: Callable[[], AsyncIterator[ExternalUpdate]]
+        cls,
+        arguments: Any,
+        key: str,
+        perform: Callable[[], AsyncIterator[ExternalUpdate]],
+        *,
+        shadowed: bool = False,
     ) -> PerformedCall:
         """Make a call; raises nothing."""
         call = cls(arguments, key)
-        call.__dict__["perform"] = perform
+        call.__dict__.update(perform=perform, shadowed=shadowed)
         return call
+
+    @property
+    def shadowed(self) -> bool:
+        """Whether a shadow may have it carried out."""
+        return bool(self.__dict__["shadowed"])
 
     def updates(self) -> AsyncIterator[ExternalUpdate]:
         """Carry it out."""

@@ -19,7 +19,8 @@ from cutover_client.calls import (
     NotOnTape,
 )
 from cutover_client.effect import effect
-from cutover_client.exchange import Exchange, Gateway, correlation_headers, current_exchange
+from cutover_client.exchange import Exchange, correlation_headers, current_exchange
+from cutover_client.gateway import Gateway
 from cutover_client.middleware import ExchangeMiddleware
 
 __all__ = [

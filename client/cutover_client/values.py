@@ -10,7 +10,7 @@ import inspect
 import json
 import uuid
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 from cutover_client.calls import NotJson
 
@@ -37,9 +37,12 @@ def as_json(what: str, effect: str, value: Any) -> Any:
 
     Data classes, pydantic's models, dates, enumerations, UUIDs and decimals have one obvious form.
     """
+    if type(value) in _ATOMS:
+        return value
     try:
-        text = json.dumps(value, default=_plain, allow_nan=False, ensure_ascii=False)
-        return json.loads(text.encode())
+        text = _encode(value)
+        text.encode()  # a lone surrogate is no text
+        return json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise NotJson(what, effect, type(value).__name__) from error
 
@@ -58,3 +61,7 @@ def _plain(value: Any) -> Any:
             return str(value)
         case _:
             raise TypeError(type(value).__name__)
+
+
+_ATOMS: Final = frozenset({bool, int, type(None)})
+_encode: Final = json.JSONEncoder(default=_plain, allow_nan=False, ensure_ascii=False).encode

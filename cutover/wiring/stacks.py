@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from hashlib import blake2b
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from contract.errors import CutoverError
@@ -18,7 +19,7 @@ from effects.circuit_breaker import CircuitBreaker, after_each_failure
 from router.config.capabilities import serving_stacks
 from router.config.schema import RemoteStackSettings, Settings, StackSettings
 from router.remote import RemoteStack
-from router.serving.stack import LocalStack, Stack
+from router.serving.stack import Bind, LocalStack, Stack, unbound
 from router.stack import StackName
 from rules.prompts import PromptRefused
 
@@ -200,7 +201,16 @@ def load_stack(name: StackName, where: str, prompts: Mapping[str, Path] = NO_PRO
             flows = {**flows, **module.with_prompts(prompts)}
         except PromptRefused as refused:
             raise StackNotLoaded(name, where, str(refused)) from refused
-    return LocalStack(name, flows, fingerprint(module_name, prompts))
+    bind = unbound if where in DEFAULTS.values() else _client_bound()
+    return LocalStack(name, flows, fingerprint(module_name, prompts), bind=bind)
+
+
+def _client_bound() -> Bind:
+    """Return what binds the client to a run; nothing where it is not installed, and so not used."""
+    if find_spec("cutover_client") is None:
+        return unbound
+    bind: Bind = import_module("router.serving.in_process").client_bound
+    return bind
 
 
 def fingerprint(module_name: str, prompts: Mapping[str, Path] = NO_PROMPTS) -> str:

@@ -1,6 +1,6 @@
 """The tape of an exchange: every effect is performed once, recorded, and played to other runs."""
 
-from effects.tape.exchange import Exchange, Journal, OutOfReach, model_exchange
+from effects.tape.exchange import Exchange, Journal, OutOfReach, port_exchange
 from effects.tape.resume import (
     PauseOrigin,
     PausingHuman,
@@ -52,7 +52,7 @@ __all__ = [
     "UnknownOperation",
     "canonical",
     "interrupted_tape",
-    "model_exchange",
+    "port_exchange",
     "read_paused",
     "reopened",
     "resume",

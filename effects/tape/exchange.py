@@ -23,7 +23,7 @@ from contract.operations import (
     Operation,
     WriteLimits,
 )
-from contract.ports import Effects, Model
+from contract.ports import Effects
 from contract.stores import Acquire, Release, Released
 from effects.loop_time import limit
 from effects.tape.tape import Entry, Tape
@@ -441,25 +441,26 @@ def _report_exit(label: str, error: BaseException) -> None:
 
 
 class OutOfReach(CutoverError):
-    """A run that may call the model alone has tried something else."""
+    """A run that may call one port alone has tried something else."""
 
-    def __init__(self, port: str, name: str) -> None:
-        super().__init__(f"{port}.{name}: this run may call the model, and nothing else")
+    def __init__(self, port: str, name: str, only: str) -> None:
+        super().__init__(f"{port}.{name}: this run may call the {only}, and nothing else")
 
 
 class _NoPort:
-    def __init__(self, port: str) -> None:
+    def __init__(self, port: str, only: str) -> None:
         self._port = port
+        self._only = only
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise OutOfReach(self._port, name)
+        raise OutOfReach(self._port, name, self._only)
 
 
-def model_exchange(model: Model, monotonic: Callable[[], float], after: int) -> Exchange:
-    """Open an exchange that reaches the model and nothing else; its stamps go on from `after`.
+def port_exchange(name: str, port: object, monotonic: Callable[[], float], after: int) -> Exchange:
+    """Open an exchange that reaches one port and nothing else; its stamps go on from `after`.
 
-    Its tape has no limit: it is bounded by what a model answers, and ends with the run.
+    Its tape has no limit: it is bounded by what that port answers, and ends with the run.
     """
-    ports: Any = {port: _NoPort(port) for port in Effects.__dataclass_fields__ if port != "model"}
-    live = Effects(model=model, **ports)
+    ports: Any = {other: _NoPort(other, name) for other in Effects.__dataclass_fields__}
+    live = Effects(**{**ports, name: port})
     return Exchange(live, Tape(limit=sys.maxsize), monotonic=monotonic, after=after)

@@ -296,6 +296,32 @@ class TapeSession:
         if entry.end != "complete":
             self._raise_end(entry)
 
+    async def begin(
+        self, operation: Operation, site: str, arguments: msgspec.Struct
+    ) -> tuple[Play, Entry]:
+        """Make or play a call whose caller does not read its items before `outcome`."""
+        if len(self.plays) % _CALLS_PER_TURN == _CALLS_PER_TURN - 1:
+            await self.give_way()
+        play = self._begin(operation, site, canonical(arguments))
+        return play, await self._obtain(play, arguments)
+
+    async def outcome(self, entry: Entry) -> list[Any]:
+        """Wait until a call that was begun has ended; return its items, or raise how it ended."""
+        if entry.end == "open":
+            while entry.end == "open":
+                if self._usage.overflowed and self._records:
+                    entry.drop_unread()
+                await self._wait(entry.changed)
+                self._check()
+        else:
+            await self.give_way()
+        self._check()
+        self.touched = self.stamp()
+        self.unprompted = 0
+        if entry.end != "complete":
+            self._raise_end(entry)
+        return [item for item in entry.items if item is not None]
+
     def steps(self, run: Callable[[], Coroutine[Any, Any, None]]) -> Coroutine[Any, Any, None]:
         """Return what the task of a run is made of; a session may look at each of its steps."""
         return run()
@@ -353,13 +379,18 @@ class TapeSession:
                 finally:
                     self.waiting -= 1
             elif entry is None:
-                how, entry = "nearest", self._stand_in(play, arguments)
+                how, entry = self._on_miss(play, arguments)
         except Paused:
             self.plays.remove(play)  # a question is not a call that went wrong
             raise
         play.how, play.entry = how, entry
-        self._played.add(entry.seq)
+        if not play.off_tape:
+            self._played.add(entry.seq)
         return entry
+
+    def _on_miss(self, play: Play, arguments: msgspec.Struct) -> tuple[How, Entry]:
+        """Return how a call is answered that the tape does not have; raises `TapeMiss`."""
+        return "nearest", self._stand_in(play, arguments)
 
     def _find(self, play: Play) -> Entry | None:
         """Find the entry of a call on the tape: by its arguments as they are, or in normal form."""

@@ -38,10 +38,12 @@ def calling_session(router: Router, scope: Scope) -> TapeSession | None:
 
 def open_runs(router: Router, scope: Scope) -> Sequence[Run] | None:
     """Return the runs of the exchange a call belongs to; None where none is open here."""
-    exchange = named_exchange(scope)
-    if exchange is None:
-        exchange = router.traces.exchange(scope["headers"])
-    return router.runs(exchange or "")
+    return router.runs(calling_exchange(router, scope))
+
+
+def calling_exchange(router: Router, scope: Scope) -> str:
+    """Return the id of the exchange a call names, or is traced to; "" for none."""
+    return named_exchange(scope) or router.traces.exchange(scope["headers"]) or ""
 
 
 def named_exchange(scope: Scope) -> str | None:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import FastAPI
@@ -19,28 +17,27 @@ from fastapi.utils import deep_dict_update
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from contract.errors import CutoverError, EffectFailed, Fault
+from contract.errors import CutoverError, EffectFailed
 from contract.external import (
     IN_DOUBT,
     ExternalError,
     ExternalResult,
     ExternalUpdate,
-    PerformedCall,
 )
 from contract.operations import EXTERNAL_READ, EXTERNAL_RUN
-from effects.loop_time import limit
 from effects.tape import TapeSession
 from router.gateway.correlation import calling_session
 from router.gateway.entrance import Entrance
 from router.gateway.openapi import effects_document
 from router.gateway.refusals import GatewayRefused, refusal_of
 from router.http.endpoints import send_whole
+from router.serving.performed import MOST_CHARACTERS, Lease, PlayedEffect, ask
 
 _JSON: Final = (b"content-type", b"application/json")
 _REMEMBERED: Final = 4_096
 """Leases that have ended and are told apart from ones that never were."""
 
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_CHARACTERS)]
 
 
 class EffectRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,7 +50,7 @@ class EffectRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     effect: Name
     arguments: Any = None
     read_only: bool = False
-    key: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    key: Annotated[str, msgspec.Meta(max_length=MOST_CHARACTERS)] = ""
     seconds: Annotated[float, msgspec.Meta(gt=0, le=3_600)] = 10.0
 
 
@@ -85,53 +82,18 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     result: Any = msgspec.UNSET
     error: ExternalError | None = None
 
+    def updates(self) -> list[ExternalUpdate]:
+        """Return it as items of the tape."""
+        updates = [ExternalUpdate(item) for item in self.items]
+        if self.error is not None:
+            updates.append(ExternalUpdate(result=ExternalResult(error=self.error)))
+        elif self.result is not msgspec.UNSET:
+            updates.append(ExternalUpdate(result=ExternalResult(self.result)))
+        return updates
+
 
 _decode_request: Final = msgspec.json.Decoder(EffectRequest).decode
 _decode_report: Final = msgspec.json.Decoder(Report).decode
-
-
-class Lease:
-    """The time in which a stack performs an effect; `begun` once it is to do so."""
-
-    def __init__(self, seconds: float) -> None:
-        self.id = secrets.token_hex(16)
-        self.seconds = seconds
-        self.begun = asyncio.Event()
-        self.ended: Literal["", "reported", "expired"] = ""
-        self.reading: asyncio.Task[Play] | None = None
-        self._reports: asyncio.Queue[Report] = asyncio.Queue()
-
-    def take(self, report: Report) -> None:
-        """Take a report; raises `GatewayRefused` where the lease has ended."""
-        if self.ended == "reported":
-            raise GatewayRefused(409, "effect_reported", "this effect has been reported already")
-        if self.ended:
-            why = "it was not reported in time: the effect is in doubt"
-            raise GatewayRefused(410, "lease_over", why)
-        if report.result is not msgspec.UNSET or report.error is not None:
-            self.ended = "reported"
-        self._reports.put_nowait(report)
-
-    async def updates(self) -> AsyncIterator[ExternalUpdate]:
-        """Yield what is reported, the result last; fault `effect_in_doubt` after its seconds."""
-        self.begun.set()
-        try:
-            while True:
-                report = await self._next()
-                for item in report.items:
-                    yield ExternalUpdate(item)
-                if report.error is not None:
-                    yield ExternalUpdate(result=ExternalResult(error=report.error))
-                elif report.result is not msgspec.UNSET:
-                    yield ExternalUpdate(result=ExternalResult(report.result))
-        finally:
-            self.ended = self.ended or "expired"
-
-    async def _next(self) -> Report:
-        with suppress(TimeoutError):
-            async with limit(self.seconds):
-                return await self._reports.get()
-        raise EffectFailed(Fault(IN_DOUBT, data={"seconds": self.seconds}))
 
 
 class EffectApi:
@@ -139,7 +101,7 @@ class EffectApi:
 
     def __init__(self, entrance: Entrance) -> None:
         self._entrance = entrance
-        self._leases: dict[str, Lease] = {}
+        self._leases: dict[str, tuple[Lease, asyncio.Task[Any]]] = {}
 
     async def begin(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Tell a stack to perform an effect, or what came of it."""
@@ -156,60 +118,54 @@ class EffectApi:
         if session is None:
             raise GatewayRefused(404, "unknown_exchange", "no such exchange is open here")
         try:
-            answer = await self._obtain(session, asked)
+            answer = await self._ask(session, asked)
+        except EffectFailed as error:
+            raise unperformed(error) from error
         except CutoverError as error:
             raise refusal_of(error) from error
         await send_whole(send, 200, (_JSON,), msgspec.json.encode(answer))
 
-    async def _obtain(self, session: TapeSession, asked: EffectRequest) -> Perform | Play:
-        """Play an effect, or let the caller perform it; with a key again where it is in doubt."""
-        while True:
-            before = len(session.plays)
-            try:
-                return await self._once(session, asked)
-            except EffectFailed as error:
-                play = session.plays[before]
-                again = asked.key and error.fault.code == IN_DOUBT and play.how == "exact"
-                if not again:
-                    raise unperformed(error) from error
-
-    async def _once(self, session: TapeSession, asked: EffectRequest) -> Perform | Play:
+    async def _ask(self, session: TapeSession, asked: EffectRequest) -> Perform | Play:
         operation = EXTERNAL_READ if asked.read_only else EXTERNAL_RUN
         longest = self._entrance.router.settings().writes.of(operation, b"")
-        lease = Lease(min(asked.seconds, longest))
-        call = PerformedCall.made(asked.arguments, asked.key, lease.updates)
-        updates = session.stream(operation, asked.effect, call)
-        # Read to its end also where the caller performs it: as long the run waits for the world.
-        reading = asyncio.get_running_loop().create_task(_played(updates), name="effect")
-        begun = asyncio.get_running_loop().create_task(lease.begun.wait(), name="effect begins")
-        try:
-            await asyncio.wait({reading, begun}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            begun.cancel()
-            if not lease.begun.is_set():
-                reading.cancel()
-        if not lease.begun.is_set():
-            return await reading
-        self._remember(lease)
-        lease.reading = reading
+        seconds = min(asked.seconds, longest)
+        told = await ask(
+            session,
+            asked.effect,
+            asked.arguments,
+            read_only=asked.read_only,
+            key=asked.key,
+            seconds=seconds,
+        )
+        if isinstance(told, PlayedEffect):
+            return Play(told.items, told.result.value, told.result.error)
+        # Awaited to its end also where the caller performs it: as long the run waits for the world.
+        reading = asyncio.get_running_loop().create_task(told.outcome(session), name="effect")
         reading.add_done_callback(_retrieved)
-        return Perform(lease.id, lease.seconds)
+        told.id = secrets.token_hex(16)
+        self._remember(told, reading)
+        return Perform(told.id, seconds)
 
-    def _remember(self, lease: Lease) -> None:
-        self._leases[lease.id] = lease
+    def _remember(self, lease: Lease, reading: asyncio.Task[Any]) -> None:
+        self._leases[lease.id] = lease, reading
         if len(self._leases) > _REMEMBERED:
-            over = (name for name, one in self._leases.items() if one.ended)
+            over = (name for name, (one, _) in self._leases.items() if one.ended)
             self._leases.pop(next(over, ""), None)
 
     async def _report(self, scope: Scope, body: bytes, send: Send) -> None:
         report = _read(_decode_report, body)
-        lease = self._leases.get(scope["path_params"]["lease"])
-        if lease is None:
+        found = self._leases.get(scope["path_params"]["lease"])
+        if found is None:
             why = "no effect is performed under this lease"
             raise GatewayRefused(404, "unknown_lease", why)
-        lease.take(report)
-        if lease.ended and lease.reading is not None:
-            await asyncio.wait({lease.reading})
+        lease, reading = found
+        if lease.ended == "reported":
+            raise GatewayRefused(409, "effect_reported", "this effect has been reported already")
+        if lease.ended:
+            why = "it was not reported in time: the effect is in doubt"
+            raise GatewayRefused(410, "lease_over", why)
+        if lease.take(report.updates()):
+            await asyncio.wait({reading})
         await send_whole(send, 204, (), b"")
 
 
@@ -233,18 +189,7 @@ class _Endpoint:
         await self.serve(scope, receive, send)
 
 
-async def _played(updates: AsyncIterator[ExternalUpdate]) -> Play:
-    items: list[Any] = []
-    async for update in updates:
-        if (result := update.result) is not None:
-            if result.error is not None and result.error.type == IN_DOUBT:
-                raise EffectFailed(Fault(IN_DOUBT))
-            return Play(items, result.value, result.error)
-        items.append(update.value)
-    raise EffectFailed(Fault(IN_DOUBT))
-
-
-def _retrieved(reading: asyncio.Task[Play]) -> None:
+def _retrieved(reading: asyncio.Task[Any]) -> None:
     """Note that a task's error is known: it is on the tape."""
     if not reading.cancelled():
         reading.exception()

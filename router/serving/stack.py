@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -43,6 +44,16 @@ class Stack(Protocol):
         ...
 
 
+Bind = Callable[[RunRequest, TapeSession], AbstractContextManager[None]]
+"""Returns the block in which a run's flow is driven."""
+
+
+def unbound(request: RunRequest, session: TapeSession) -> AbstractContextManager[None]:
+    """Return a block that does nothing."""
+    del request, session
+    return nullcontext()
+
+
 @dataclass(frozen=True, slots=True)
 class LocalStack:
     """Flows by name, and the fingerprint of their code."""
@@ -53,6 +64,8 @@ class LocalStack:
     forget: Callable[[str], Awaitable[None]] | None = None
     """Removes what the stack itself stores of a conversation; None where it stores nothing."""
     powers: Powers = IN_PROCESS
+    bind: Bind = unbound
+    """Lets code of a run know its exchange."""
 
     def serves(self, flow: FlowSpec) -> bool:
         """Whether there is code for a flow; for one that is only declared there is none."""
@@ -62,7 +75,7 @@ class LocalStack:
         self, request: RunRequest, session: TapeSession, *, strict: bool = True
     ) -> LocalRun:
         """Make a run of one flow for one request."""
-        return LocalRun(request, session, self.flows[request.spec.name], strict=strict)
+        return LocalRun(request, session, self.flows[request.spec.name], self.bind, strict=strict)
 
 
 def _failure_code(spec: FlowSpec, frame: bytes) -> str:
@@ -75,16 +88,23 @@ class LocalRun(Run):
     """Runs a flow in this process."""
 
     def __init__(
-        self, request: RunRequest, session: TapeSession, flow: Flow, *, strict: bool
+        self,
+        request: RunRequest,
+        session: TapeSession,
+        flow: Flow,
+        bind: Bind = unbound,
+        *,
+        strict: bool,
     ) -> None:
         super().__init__(request, session, in_stretch=True)
         self._flow = flow
+        self._bind = bind
         session.frames = 0  # its calls and its frames come in one order
         self._check = GrammarCheck(request.spec.grammar) if strict else None
 
     async def _produce(self) -> None:
         spec, session, check = self.spec, self.session, self._check
-        with contained(self._exit_requested):
+        with contained(self._exit_requested), self._bind(self.request, session):
             flow = self._flow(self.request.request, session.effects())
             events = cast("AsyncGenerator[Event, None]", flow)
             try:

@@ -10,11 +10,13 @@ from typing import Any
 import msgspec
 
 from contract import operations as ops
+from contract.external import PerformedCall
 from contract.operations import Operation
 from contract.ports import Model
-from contract.records import OwnHistory
+from contract.records import How, OwnHistory
+from effects.local import CallerPerforms
 from effects.stores import ShadowConversation
-from effects.tape import Entry, Exchange, Play, Signal, TapeSession, model_exchange
+from effects.tape import Entry, Exchange, Play, Signal, TapeSession, port_exchange
 from effects.tasks import ANYTHING
 
 QUIET_SECONDS = 0.0005
@@ -98,7 +100,9 @@ class IdleGate:
 class ShadowSession(TapeSession):
     """Plays the tape of a served exchange, and leaves the event loop to served requests.
 
-    `on_used_up`, where it is set, is called when shadows have held the loop for too long.
+    A call that may be carried out for a shadow is, where the tape does not have it: on a tape of
+    its own, which no other run reads. `on_used_up`, where it is set, is called when shadows have
+    held the loop for too long.
     """
 
     def __init__(self, exchange: Exchange, name: str, gate: IdleGate) -> None:
@@ -108,6 +112,7 @@ class ShadowSession(TapeSession):
         self._since: float | None = None  # when it began to compute in this turn of the loop
         self._turn: asyncio.Handle | None = None
         self._step = self._measured = 0.0
+        self._external: Exchange | None = None
         super().__init__(
             exchange, name, "nearest", stamp=lambda: exchange.stamp_of(gate.monotonic())
         )
@@ -116,6 +121,8 @@ class ShadowSession(TapeSession):
         """Refuse every further call; what it computes from here on is its end."""
         super().fence()
         self.on_used_up = None
+        if self._external is not None:
+            self._external.cancel()
 
     def touch(self) -> None:
         """Note a sign of life, and what it has computed for it."""
@@ -134,6 +141,15 @@ class ShadowSession(TapeSession):
         self._measure()
         await super()._wait(signal)
         self._resume()
+
+    def _on_miss(self, play: Play, arguments: msgspec.Struct) -> tuple[How, Entry]:
+        if not (isinstance(arguments, PerformedCall) and arguments.shadowed):
+            return super()._on_miss(play, arguments)
+        if self._external is None:
+            performs, clock = CallerPerforms(), self._gate.monotonic
+            self._external = port_exchange("external", performs, clock, self.stamp())
+        play.off_tape = True
+        return "live", self._external.start(play.operation, play.site, arguments, play.args)
 
     async def steps(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run it, and note what each step of its task computes, where that is limited."""
@@ -214,7 +230,7 @@ class LiveSession(ShadowSession):
 
     def __init__(self, exchange: Exchange, name: str, gate: IdleGate, model: Model) -> None:
         super().__init__(exchange, name, gate)
-        self._own = model_exchange(model, gate.monotonic, self.stamp())
+        self._own = port_exchange("model", model, gate.monotonic, self.stamp())
 
     def fence(self) -> None:
         """Refuse every further call, and cancel the model calls under way."""

@@ -13,7 +13,7 @@ import pytest
 from contract.model import Chunk, as_whole
 from effects.model import AttemptLine, BreakerPolicy, RescuePolicy, RescuingModel
 from effects.tape import TapeSession, canonical
-from effects.tape.exchange import model_exchange
+from effects.tape.exchange import port_exchange
 from rules.conversation import read_text
 from tests.support.loopback_provider import CALL, Wire, refusing, registry_of, serving, whole
 from tests.support.misbehaving_providers import (
@@ -104,7 +104,7 @@ async def test_a_whole_answer_is_held_until_it_is_complete() -> None:
 async def test_a_flow_that_reads_a_whole_text_is_rescued() -> None:
     """On the tape the call is the same as any other; only the fallback's answer stands there."""
     async with unlike() as model:
-        exchange = model_exchange(model, time.monotonic, 0)
+        exchange = port_exchange("model", model, time.monotonic, 0)
         read = await read_text(TapeSession(exchange, "serving").effects(), "reply", CALL)
     assert read == "Hello"
     [entry] = exchange.tape.record()

@@ -10,14 +10,16 @@ from contract import operations as ops
 from contract.model import ModelCall
 from contract.stores import Remember
 from effects.model import Hang, ScriptedModel, says
-from effects.tape import canonical, model_exchange
+from effects.tape import canonical, port_exchange
 
 CALL = ModelCall(model_id="m", messages=())
 
 
 async def test_it_asks_the_model_and_its_stamps_go_on() -> None:
     """What comes is on its own tape, later than what went before."""
-    exchange = model_exchange(ScriptedModel(says("Hello")), asyncio.get_running_loop().time, 7_000)
+    exchange = port_exchange(
+        "model", ScriptedModel(says("Hello")), asyncio.get_running_loop().time, 7_000
+    )
     entry = exchange.start(ops.MODEL_STREAM, "s", CALL, canonical(CALL))
     while entry.end == "open":
         await entry.changed.wait()
@@ -28,7 +30,7 @@ async def test_it_asks_the_model_and_its_stamps_go_on() -> None:
 
 async def test_nothing_else_can_be_reached(caplog: pytest.LogCaptureFixture) -> None:
     """A write has no adapter to go through: it ends as a fault, and no adapter was called."""
-    exchange = model_exchange(ScriptedModel(says("")), asyncio.get_running_loop().time, 0)
+    exchange = port_exchange("model", ScriptedModel(says("")), asyncio.get_running_loop().time, 0)
     write = Remember(())
     entry = exchange.start(ops.MEMORY_WRITE, "s", write, canonical(write))
     while entry.end == "open":
@@ -42,7 +44,7 @@ async def test_nothing_else_can_be_reached(caplog: pytest.LogCaptureFixture) -> 
 async def test_hung_up_it_drops_what_it_asked_and_asks_no_more() -> None:
     """At once, and for good."""
     model = ScriptedModel([Hang()])
-    exchange = model_exchange(model, asyncio.get_running_loop().time, 0)
+    exchange = port_exchange("model", model, asyncio.get_running_loop().time, 0)
     exchange.start(ops.MODEL_STREAM, "s", CALL, canonical(CALL))
     await asyncio.sleep(0)
     exchange.cancel()

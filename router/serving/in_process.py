@@ -1,0 +1,193 @@
+"""The exchange of a run, for code in this process that uses `cutover_client`: no HTTP is needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from contract.errors import CutoverError, EffectFailed, Fenced, TapeCut, TapeMiss
+from contract.external import IN_DOUBT, ExternalError, ExternalResult, ExternalUpdate
+from cutover_client.calls import ERRORS, Call, GatewayError, Perform, Played, Report
+from cutover_client.exchange import bound
+from effects.tape import TapeSession
+from router.serving.performed import MOST_CHARACTERS, Lease, PlayedEffect, ask
+from router.serving.run import RunRequest
+from router.stack import EXCHANGE_HEADER, ROLE_HEADER
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class _Performing(Perform):
+    """An effect that the caller performs; in this process its lease needs no name."""
+
+    held: Lease
+
+
+class RunExchange:
+    """An exchange, as one of its runs, on the loop that the run is on.
+
+    Coroutines may be awaited on any loop. Methods that block wait for this loop: in its own thread
+    they are refused, as they would wait for ever.
+    """
+
+    def __init__(self, session: TapeSession, headers: Mapping[str, str]) -> None:
+        self.headers = headers
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+
+    async def begin(self, call: Call) -> Perform | Played | None:
+        """Ask the tape whether to perform a call; raises `GatewayError`."""
+        if asyncio.get_running_loop() is self._loop:
+            return await self._begin(call)
+        return await self._from_loop(self._begin(call))
+
+    def begin_blocking(self, call: Call) -> Perform | Played | None:
+        """Ask as `begin` does."""
+        with suppress(RuntimeError):
+            if asyncio.get_running_loop() is self._loop:
+                raise _blocks(call.effect)
+        return self._from_thread(self._begin(call))
+
+    async def report(self, told: Perform, report: Report) -> None:
+        """Put on the tape what came of an effect; returns once it is there."""
+        if asyncio.get_running_loop() is self._loop:
+            await self._report(told, report)
+        else:
+            await self._from_loop(self._report(told, report))
+
+    def report_blocking(self, told: Perform, report: Report) -> None:
+        """Report as `report` does."""
+        self._from_thread(self._report(told, report))
+
+    def alive(self, told: Perform) -> _Alive:
+        """Return a block in which an effect is in doubt where what performs it is cancelled."""
+        return _Alive(self, told)
+
+    alive_blocking = alive
+
+    def abandon(self, told: Perform) -> None:
+        """Note, from any thread, that an effect will not be reported."""
+        self._loop.call_soon_threadsafe(self._abandon, told)
+
+    async def _from_loop(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def _from_thread(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _begin(self, call: Call) -> Perform | Played:
+        if not 0 < len(call.effect) <= MOST_CHARACTERS or len(call.key) > MOST_CHARACTERS:
+            code, most = "invalid_request", MOST_CHARACTERS
+            raise GatewayError(code, f"a name has 1 to {most} characters, a key up to as many")
+        try:
+            told = await ask(
+                self._session,
+                call.effect,
+                call.arguments,
+                read_only=call.read_only,
+                key=call.key,
+                seconds=None,
+            )
+        except (EffectFailed, TapeMiss, Fenced, TapeCut) as error:
+            raise _refusal(call.effect, error) from error
+        if isinstance(told, PlayedEffect):
+            return _played(told)
+        self._session.waiting += 1  # for the world, until it is reported
+        return _Performing("", call.seconds, told)
+
+    async def _report(self, told: Perform, report: Report) -> None:
+        if not isinstance(told, _Performing):
+            raise TypeError(type(told).__name__)
+        self._session.waiting -= 1
+        if told.held.ended:
+            return  # its time was over: it is in doubt
+        told.held.take(_updates(report))
+        with suppress(CutoverError):  # how it ended is on the tape
+            await told.held.outcome(self._session)
+
+    def _abandon(self, told: Perform) -> None:
+        if isinstance(told, _Performing):
+            self._session.waiting -= 1
+            told.held.abandon()
+
+
+class _Alive:
+    """A block, awaited or not, in which a caller performs an effect."""
+
+    __slots__ = ("_exchange", "_told")
+
+    def __init__(self, exchange: RunExchange, told: Perform) -> None:
+        self._exchange = exchange
+        self._told = told
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # Any other error is reported.
+        if kind is not None and not issubclass(kind, Exception | GeneratorExit):
+            self._exchange.abandon(self._told)
+
+    async def __aenter__(self) -> None:
+        return
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.__exit__(kind)
+
+
+def _updates(report: Report) -> list[ExternalUpdate]:
+    updates = [ExternalUpdate(item) for item in report.items]
+    error = None if report.error is None else ExternalError(*report.error)
+    return [*updates, ExternalUpdate(result=ExternalResult(report.result, error))]
+
+
+def _played(told: PlayedEffect) -> Played:
+    error = told.result.error
+    failed = None if error is None else (error.type, error.message)
+    return Played(told.items, told.result.value, failed)
+
+
+def _blocks(effect: str) -> GatewayError:
+    why = (
+        f"the effect {effect!r} is a function that blocks, called on the router's loop: call it in "
+        "a thread (await asyncio.to_thread(...)), or make it a coroutine function"
+    )
+    code = "blocks_the_loop"
+    return GatewayError(code, why)
+
+
+def _refusal(effect: str, error: CutoverError) -> GatewayError:
+    match error:
+        case EffectFailed(fault=fault) if fault.code in {IN_DOUBT, "deadline"}:
+            code, why = IN_DOUBT, "it was begun before, and may have happened"
+        case EffectFailed(fault=fault):
+            code, why = fault.code, "it could not be recorded"
+        case TapeMiss():
+            code, why = error.code, "this run plays a tape, and the effect is not on it"
+        case _:
+            code, why = "exchange_over", "the run was replaced, or its exchange has ended"
+    return ERRORS.get(code, GatewayError)(code, f"{effect!r}: {why}")
+
+
+@contextmanager
+def client_bound(request: RunRequest, session: TapeSession) -> Iterator[None]:
+    """Let code of a run that uses `cutover_client` work for the run's exchange.
+
+    Where an error of the client ends the run, the tape's own error behind it does.
+    """
+    headers = {
+        EXCHANGE_HEADER.decode(): request.exchange,
+        ROLE_HEADER.decode(): request.role,
+    }
+    with bound(RunExchange(session, headers)):
+        try:
+            yield
+        except GatewayError as error:
+            cause = error.__cause__
+            if isinstance(cause, CutoverError):
+                raise cause from None
+            raise
