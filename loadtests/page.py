@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
+from math import nan
 from pathlib import Path
 from typing import NamedTuple
+
+from pandas import DataFrame, Series
 
 from evidence.intervals import percentile, share_interval
 from evidence.pages import PageTemplates, percent
@@ -137,76 +139,73 @@ def _distributions(report: LoadReport, rows: Sequence[LoadRow]) -> Iterator[Char
         yield cumulative(metric.title, samples, note="share of requests at or below", x_unit="ms")
 
 
-class _Course:
-    """The runs of one stack laid over each other, in bins of `width` seconds from their start."""
-
-    def __init__(self, rows: Sequence[LoadRow], width: float) -> None:
-        self.width = width
-        starts: dict[int, int] = {}
-        for row in rows:
-            starts[row.run] = min(row.scheduled, starts.get(row.run, row.scheduled))
-        self.runs = max(len(starts), 1)
-        self._bins: defaultdict[int, list[LoadRow]] = defaultdict(list)
-        self._open: Counter[int] = Counter()
-        for row in rows:
-            at = (row.scheduled - starts[row.run]) / SECOND
-            self._bins[int(at / width)].append(row)
-            for place in range(int(at / width), int((at + row.ended / SECOND) / width) + 1):
-                begin, end = place * width, (place + 1) * width
-                covered = min(at + row.ended / SECOND, end) - max(at, begin)
-                self._open[place] += int(covered * 1_000)
-
-    def points(self, value: Callable[[Sequence[LoadRow]], float | None]) -> list[Point]:
-        """Return a value of the requests due in each bin, at its middle; empty bins have none."""
-        found = ((place, value(rows)) for place, rows in sorted(self._bins.items()))
-        return [(self._middle(place), each) for place, each in found if each is not None]
-
-    def rate(self, counts: Callable[[LoadRow], bool]) -> list[Point]:
-        """Return how many of the requests due in each bin count, a second and run."""
-        seconds = self.width * self.runs
-        return self.points(lambda rows: sum(map(counts, rows)) / seconds)
-
-    def open_streams(self) -> list[Point]:
-        """Return the mean number of streams under way in each bin."""
-        seconds = 1_000 * self.width * self.runs
-        return [(self._middle(place), ms / seconds) for place, ms in sorted(self._open.items())]
-
-    def _middle(self, place: int) -> float:
-        return (place + 0.5) * self.width
-
-
 def _course(report: LoadReport, rows: Sequence[LoadRow]) -> Iterator[Chart]:
+    """Draw the runs of each stack laid over each other, in bins of equal width from their start."""
     width = max(report.seconds / MOST_BINS, LEAST_BIN)
-    courses = {
-        stack: _Course([row for row in rows if row.stack == stack], width) for stack in report.urls
-    }
-
-    def drawn(title: str, note: str, points: Callable[[_Course], Sequence[Point]]) -> Chart:
-        series = {stack: points(course) for stack, course in courses.items()}
-        return lines(title, series, note=note, x_unit="s")
-
-    def p95(metric: Metric) -> Callable[[_Course], Sequence[Point]]:
-        def of_bin(rows: Sequence[LoadRow]) -> float | None:
-            values = sorted(metric.sample(rows))
-            return 1_000 * percentile(values, COMPARED) if values else None
-
-        return lambda course: course.points(of_bin)
-
     first, lag = METRICS[HEADLINE], METRICS["lag"]
-    yield drawn(f"P95 of {first.title}", "milliseconds, by due moment", p95(first))
-    yield drawn("Open streams", "mean number under way", lambda c: c.open_streams())
-    yield drawn("Requests", "due a second", lambda c: c.rate(lambda _: True))
-    yield drawn(
-        "Goodput",
-        "good requests a second",
-        lambda c: c.rate(lambda r: is_good(r, report.objectives)),
+    table = DataFrame(
+        [
+            (
+                row.stack,
+                row.run,
+                row.scheduled / SECOND,
+                row.ended / SECOND,
+                _milliseconds(first, row),
+                _milliseconds(lag, row),
+                is_good(row, report.objectives),
+                row.ending in FAILURES,
+            )
+            for row in rows
+        ],
+        columns=["stack", "run", "due", "open", "first", "lag", "good", "failed"],
     )
-    yield drawn("Failures", "failed requests a second", lambda c: c.rate(_failed))
-    yield drawn(f"P95 of {lag.title}", "milliseconds late at sending", p95(lag))
+    table["due"] -= table.groupby("run")["due"].transform("min")
+    table["bin"] = (table["due"] // width).astype(int)
+    bins = table.groupby(["stack", "bin"])
+    seconds = width * table.groupby("stack")["run"].nunique()
+
+    def drawn(title: str, note: str, values: Series[float]) -> Chart:
+        stacks = values.index.get_level_values("stack")
+        points = {stack: _points(values[stacks == stack].dropna(), width) for stack in report.urls}
+        return lines(title, points, note=note, x_unit="s")
+
+    def rate(counts: Series[int] | Series[float]) -> Series[float]:
+        return counts.div(seconds, level="stack")
+
+    yield drawn(f"P95 of {first.title}", "milliseconds, by due moment", bins["first"].agg(_p95))
+    yield drawn("Open streams", "mean number under way", rate(_open_seconds(table, width)))
+    yield drawn("Requests", "due a second", rate(bins.size()))
+    yield drawn("Goodput", "good requests a second", rate(bins["good"].sum()))
+    yield drawn("Failures", "failed requests a second", rate(bins["failed"].sum()))
+    yield drawn(f"P95 of {lag.title}", "milliseconds late at sending", bins["lag"].agg(_p95))
 
 
-def _failed(row: LoadRow) -> bool:
-    return row.ending in FAILURES
+def _points(values: Series[float], width: float) -> list[Point]:
+    """Return the values of bins, each at its bin's middle."""
+    middles = (values.index.get_level_values("bin").to_numpy() + 0.5) * width
+    return list(zip(middles.tolist(), values.tolist(), strict=True))
+
+
+def _milliseconds(metric: Metric, row: LoadRow) -> float | None:
+    value = metric.of(row) if metric.counts(row) else None
+    return None if value is None else 1_000 * value
+
+
+def _p95(values: Series[float]) -> float:
+    known = sorted(values.dropna())
+    return percentile(known, COMPARED) if known else nan
+
+
+def _open_seconds(table: DataFrame, width: float) -> Series[float]:
+    """Return how many seconds of streams lie in each bin: one that spans bins counts in each."""
+    ends = table["due"] + table["open"]
+    spans = zip(table["bin"], (ends // width).astype(int), strict=True)
+    touched = Series([range(first, last + 1) for first, last in spans], table.index, dtype=object)
+    parts = table.assign(end=ends, bin=touched)
+    parts = parts.explode("bin").astype({"bin": int})
+    begin = parts["bin"] * width
+    inside = parts["end"].clip(upper=begin + width) - parts["due"].clip(lower=begin)
+    return inside.groupby([parts["stack"], parts["bin"]]).sum()
 
 
 def _endings(stacks: Sequence[StackSummary]) -> Iterator[EndingLine]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
@@ -16,6 +17,8 @@ import typer
 from typer._click.exceptions import ClickException, UsageError
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
+
+from contract.errors import MissingExtra
 
 if TYPE_CHECKING:
     # Typer's own copy of click, named here only for its types.
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 USAGE: Final = 64
 """Exit status of a command line that cannot be read, EX_USAGE of sysexits(3)."""
+UNAVAILABLE: Final = 69
+"""Exit status of a command whose extra is not installed, EX_UNAVAILABLE of sysexits(3)."""
 INTERNAL: Final = 70
 """Exit status of an error that is ours, EX_SOFTWARE of sysexits(3)."""
 # Typer's 2 is a verdict of `cutover gate`: a script would roll back because of a misspelt option.
@@ -32,16 +37,18 @@ UsageError.exit_code = USAGE
 
 
 class _Place(NamedTuple):
-    """Where a command is, and what help says of it: the first paragraph of its docstring."""
+    """Where a command is, what help says of it (its docstring's first paragraph), what it needs."""
 
     function: str
     summary: str
+    extra: str = ""
 
 
 COMMANDS: Mapping[str, _Place] = {
     "demo": _Place(
         "setup.demo:demo",
         "Serve, mirror, crash, ask, approve, load and compare, all on a simulated provider.",
+        extra="compare,load",
     ),
     "init": _Place(
         "setup.init:init",
@@ -54,26 +61,32 @@ COMMANDS: Mapping[str, _Place] = {
     "replay": _Place(
         "compare.replay:replay_captures",
         "Run captured exchanges on a stack as it is now, from the tape, and compare.",
+        extra="compare",
     ),
     "diff": _Place(
         "compare.diff:diff",
         "Compare legacy and graph on captured exchanges, or one report with an older one.",
+        extra="compare",
     ),
     "report": _Place(
         "compare.report:report",
         "Report what captures hold beside differences: the time in each node.",
+        extra="compare",
     ),
     "noise": _Place(
         "compare.noise:noise",
         "Measure how far legacy is from itself, and whether graph is farther.",
+        extra="compare",
     ),
     "judge": _Place(
         "compare.judge:judge",
         "Ask which of two answers is better, and store what is preferred for the gate.",
+        extra="compare",
     ),
     "waive": _Place(
         "compare.waive:waive",
         "Accept a difference until a day; reports go on showing it, and who accepted it.",
+        extra="compare",
     ),
     "prompts": _Place(
         "setup.prompts:prompts", "Jinja2 prompts to PromptTemplate, with proof of equal output."
@@ -81,14 +94,17 @@ COMMANDS: Mapping[str, _Place] = {
     "selftest": _Place(
         "compare.selftest:selftest",
         "Put faults into runs and code, and see what the comparison finds.",
+        extra="compare",
     ),
     "load": _Place(
         "compare.load:load",
         "Put both stacks under the same load, turn by turn, and report them side by side.",
+        extra="load",
     ),
     "gate": _Place(
         "compare.gate:gate",
         "Decide whether graph may serve more: promote, hold, roll back, or cannot tell.",
+        extra="compare",
     ),
     "ops": _Place(
         "operate.ops:ops", "Let workers do something, step by step, and approve what is risky."
@@ -104,10 +120,12 @@ COMMANDS: Mapping[str, _Place] = {
     "ramp": _Place(
         "operate.ramp:ramp",
         "Raise a flow's percentage step by step while the gate says promote, or roll back.",
+        extra="compare",
     ),
     "retire": _Place(
         "operate.retire:retire",
         "Show what is left to do before legacy is removed, and the last step.",
+        extra="compare",
     ),
     "pins": _Place(
         "operate.pins:pins", "Show which stacks conversations are pinned to, and release them."
@@ -182,7 +200,13 @@ class _Commands(TyperGroup):
         if self._summaries:
             return TyperCommand(cmd_name, help=place.summary)
         module, _, function = place.function.partition(":")
-        found = getattr(import_module(f"cutover.cli.{module}"), function)
+        try:
+            found = getattr(import_module(f"cutover.cli.{module}"), function)
+        except ModuleNotFoundError as error:
+            if not place.extra or find_spec((error.name or "").partition(".")[0]):
+                raise
+            typer.echo(f"error: {MissingExtra(f'cutover {cmd_name}', place.extra)}", err=True)
+            raise typer.Exit(UNAVAILABLE) from error
         if isinstance(found, typer.Typer):
             group = get_command(found)
             group.name = cmd_name

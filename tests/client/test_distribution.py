@@ -1,4 +1,4 @@
-"""The client as a distribution of its own: it needs httpx, and nothing of cutover."""
+"""Two distributions: the client, which needs httpx and nothing of cutover, and cutover itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-CLIENT = Path(__file__).parents[2] / "client"
+PROJECT = Path(__file__).parents[2]
+CLIENT = PROJECT / "client"
 
 SERVICE = """
 import sys
@@ -30,11 +31,34 @@ print(insert("tea"))
 """
 
 
+def built(folder: Path, beside: Path) -> Path:
+    """Build the wheel of a distribution and return its path."""
+    building = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(beside)]
+    subprocess.run(building, cwd=folder, check=True, capture_output=True)
+    [wheel] = beside.glob("*.whl")
+    return wheel
+
+
+def requirements(wheel: Path) -> list[str]:
+    """Return what a wheel says it needs."""
+    with zipfile.ZipFile(wheel) as files:
+        [metadata] = [name for name in files.namelist() if name.endswith("METADATA")]
+        described = Parser().parsestr(files.read(metadata).decode())
+    return described.get_all("Requires-Dist") or []
+
+
+def test_what_only_reports_and_load_runs_use_comes_with_extras(tmp_path: Path) -> None:
+    """A router is installed without them, `cutover[compare,load]` brings them."""
+    found = requirements(built(PROJECT, tmp_path))
+    extras = {"deepdiff": {"compare"}, "locust": {"load"}, "pandas": {"load"}}
+    for package, wanted in {**extras, "scipy": {"compare", "load"}}.items():
+        lines = [line for line in found if line.startswith(f"{package}>")]
+        assert {line.partition("extra == ")[2].strip("'") for line in lines} == wanted
+
+
 def test_it_is_imported_beside_a_users_own_modules(tmp_path: Path) -> None:
     """A user's `router`, `rules` and `effects` stay the user's."""
-    building = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(building, cwd=CLIENT, check=True, capture_output=True)
-    [wheel] = tmp_path.glob("*.whl")
+    wheel = built(CLIENT, tmp_path)
     users = tmp_path / "service"
     users.mkdir()
     for name in ("router", "rules", "effects"):
@@ -42,9 +66,7 @@ def test_it_is_imported_beside_a_users_own_modules(tmp_path: Path) -> None:
     (users / "service.py").write_text(SERVICE, "utf-8")
     with zipfile.ZipFile(wheel) as files:
         files.extractall(users)
-        [metadata] = [name for name in files.namelist() if name.endswith("METADATA")]
-        described = Parser().parsestr(files.read(metadata).decode())
-    assert described.get_all("Requires-Dist") == ["httpx>=0.28"]
+    assert requirements(wheel) == ["httpx>=0.28"]
     # Not the project's own folder: the service stands first on the path, then what is installed.
     run = subprocess.run(
         [sys.executable, "service.py"], cwd=users, check=True, capture_output=True, text=True
