@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from typing import Any, ClassVar, Final, Literal
 
 import msgspec
@@ -150,6 +151,25 @@ class WholePassedCall(PassedCall, frozen=True, kw_only=True, omit_defaults=True)
     whole: ClassVar[bool] = True
 
 
+class SentCall(PassedCall, frozen=True, kw_only=True, omit_defaults=True, dict=True):
+    """A passed call that its client can send itself; on the tape it is the plain call.
+
+    Where it is made, it is made so, and not by the model port.
+    """
+
+    @classmethod
+    def made(cls, call: PassedCall, send: Callable[[], AsyncIterator[Chunk]]) -> SentCall:
+        """Make one of a call; `send` yields the chunks of the answer."""
+        sent = cls(model_id=call.model_id, messages=call.messages, more=call.more)
+        sent.__dict__["send"] = send
+        return sent
+
+    def chunks(self) -> AsyncIterator[Chunk]:
+        """Send it."""
+        send: Callable[[], AsyncIterator[Chunk]] = self.__dict__["send"]
+        return send()
+
+
 class LookUp(msgspec.Struct, frozen=True):
     """Arguments of `model.lookup`."""
 
@@ -230,10 +250,12 @@ class Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
 class RawChunk(Chunk, frozen=True, omit_defaults=True):
     """A chunk with the data of the events it came in, for clients that get those unchanged.
 
-    Events that carry nothing stand with the next chunk that does. They are not recorded.
+    Events that carry nothing stand with the next chunk that does. `body` is the answer's, where it
+    came in one piece. They are not recorded.
     """
 
     raw: tuple[bytes, ...] = ()
+    body: bytes = b""
 
     def plain(self) -> Chunk:
         """Return the chunk without the events it came in."""

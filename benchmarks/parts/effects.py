@@ -23,7 +23,7 @@ from contract.flows.chat import CHAT
 from cutover_client import effect
 from effects.tape import TapeSession
 from effects.testing import World
-from router.serving.in_process import client_bound
+from router.gateway.in_process import client_bound
 from router.serving.run import RunRequest
 
 MOST_IN_PROCESS_US: Final = 30.0

@@ -22,8 +22,10 @@ from cutover_client.effect import effect
 from cutover_client.exchange import Exchange, correlation_headers, current_exchange
 from cutover_client.gateway import Gateway
 from cutover_client.middleware import ExchangeMiddleware
+from cutover_client.transports import CutoverTransport
 
 __all__ = [
+    "CutoverTransport",
     "EffectFailed",
     "EffectInDoubt",
     "Exchange",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Protocol
 
 from cutover_client.calls import Call, Perform, Played, Report
+from cutover_client.requests import Answer, Head, HttpRequest, Send
 
 
 class Exchange(Protocol):
@@ -46,6 +47,19 @@ class Exchange(Protocol):
 
     def alive_blocking(self, told: Perform) -> AbstractContextManager[None]:
         """Return a block in which an effect is performed in this thread."""
+        ...
+
+    def answer(self, request: HttpRequest, send: Send) -> Answer | None:
+        """Answer a call of the model: with what `send` gets or, in other runs, has got.
+
+        None where it is to be sent as always: over HTTP it is the gateway that has it on the tape.
+        """
+        ...
+
+    def answer_blocking(
+        self, request: HttpRequest, send: Send
+    ) -> Generator[Head | bytes, None, None] | None:
+        """Answer as `answer` does."""
         ...
 
 

@@ -15,6 +15,7 @@ import httpx
 
 from cutover_client.calls import ERRORS, Call, GatewayError, Perform, Played, Report
 from cutover_client.exchange import Exchange, bound
+from cutover_client.requests import HttpRequest, Send
 
 log = logging.getLogger(__name__)
 
@@ -158,6 +159,12 @@ class _HttpExchange:
         finally:
             done.set()
             thread.join()
+
+    def answer(self, request: HttpRequest, send: Send) -> None:
+        """Let a call of the model be sent as always."""
+
+    def answer_blocking(self, request: HttpRequest, send: Send) -> None:
+        """Let it be sent."""
 
 
 def _asked(call: Call) -> dict[str, Any]:

@@ -209,7 +209,7 @@ def _client_bound() -> Bind:
     """Return what binds the client to a run; nothing where it is not installed, and so not used."""
     if find_spec("cutover_client") is None:
         return unbound
-    bind: Bind = import_module("router.serving.in_process").client_bound
+    bind: Bind = import_module("router.gateway.in_process").client_bound
     return bind
 
 

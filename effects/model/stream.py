@@ -249,8 +249,12 @@ class StreamAssembler:
 
 @dataclass(eq=False)
 class RawAssembler(StreamAssembler):
-    """Stores with each chunk the data of the events it came in, and what no other field holds."""
+    """Stores with each chunk the data of the events it came in, and what no other field holds.
 
+    `failed` is the data of the event that the fault came in.
+    """
+
+    failed: bytes = b""
     _raw: list[bytes] = field(default_factory=list)
 
     def _read(self, event: SseEvent) -> Chunk | None:
@@ -258,6 +262,7 @@ class RawAssembler(StreamAssembler):
         chunk = super()._read(event)
         if not self.done:
             if self.fault is not None or self.malformed > malformed:
+                self.failed = event.data if self.fault is not None else b""
                 return None
             self._raw.append(event.data)
         if chunk is None and not (self._other or (self.done and self._raw)):

@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from contract.errors import CutoverError, EffectFailed, Fault, Paused
+from contract.model import SentCall
 from contract.operations import (
     HUMAN_ANSWER,
     LOCK_ACQUIRE,
@@ -315,8 +316,11 @@ class Exchange:
         """Append items as they come; a write that streams ends with its result."""
         operation, usage = entry.operation, self.tape.usage
         last = operation.last
-        method = getattr(getattr(self._live, operation.port), operation.name)
-        stream = method(entry.site, arguments)
+        if isinstance(arguments, SentCall):
+            stream = arguments.chunks()
+        else:
+            method = getattr(getattr(self._live, operation.port), operation.name)
+            stream = method(entry.site, arguments)
         try:
             async for item in stream:
                 if last and getattr(item, last) is not None:

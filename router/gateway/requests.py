@@ -23,7 +23,8 @@ _DECODER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _FILLED: Final = re.compile(rb"\[\s*[^\s\]]")
 _READ: Final = frozenset({"model", "n", "stream", "stream_options"})
 _NOT_MORE: Final = frozenset({"model", "messages", "stream", "stream_options"})
-_ILLEGIBLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+ILLEGIBLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""Errors of what is no JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def read_request(body: bytes) -> CompletionRequest:
         body.decode()  # fields that are passed on must be text, too
         fields = _DECODER.decode(body)
         read = {name: msgspec.json.decode(fields[name]) for name in _READ & fields.keys()}
-    except _ILLEGIBLE as error:
+    except ILLEGIBLE as error:
         raise UnreadableBody from error
     # The form of the answer is no part of the question.
     model, messages = read.get("model", ""), fields.get("messages", msgspec.Raw())
@@ -92,14 +93,15 @@ async def call_key(call: PassedCall) -> bytes:
     15 MB of small values block it for a second. Raises `GatewayRefused`.
     """
     try:
-        more = {name: await _ordered(raw) for name, raw in call.more.items()}
-        messages = await _ordered(call.messages)
-    except _ILLEGIBLE as error:
+        more = {name: await ordered(raw) for name, raw in call.more.items()}
+        messages = await ordered(call.messages)
+    except ILLEGIBLE as error:
         raise UnreadableBody from error
     return canonical(PassedCall(model_id=call.model_id, messages=messages, more=more))
 
 
-async def _ordered(raw: msgspec.Raw) -> msgspec.Raw:
+async def ordered(raw: msgspec.Raw) -> msgspec.Raw:
+    """Return JSON with keys in order; raises one of `ILLEGIBLE`."""
     pieces: list[bytes] = []
     done = 0
     for size, piece in _pieces(bytes(raw)):

@@ -25,7 +25,7 @@ from cutover_client import (
 )
 from effects.tape import Exchange, TapeSession
 from effects.testing import World
-from router.serving.in_process import client_bound
+from router.gateway.in_process import client_bound
 from router.serving.run import RunRequest
 from router.serving.stack import LocalStack
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from contract.errors import CutoverError, EffectFailed, Fenced, TapeCut, TapeMiss
 from contract.external import IN_DOUBT, ExternalError, ExternalResult, ExternalUpdate
 from cutover_client.calls import ERRORS, Call, GatewayError, Perform, Played, Report
 from cutover_client.exchange import bound
+from cutover_client.requests import Answer, Head, HttpRequest, Send
 from effects.tape import TapeSession
+from router.gateway.client_calls import answered, refused
+from router.gateway.refusals import GatewayRefused
 from router.serving.performed import MOST_CHARACTERS, Lease, PlayedEffect, ask
 from router.serving.run import RunRequest
 from router.stack import EXCHANGE_HEADER, ROLE_HEADER
 
 _Result = TypeVar("_Result")
+
+_MOST_CAUSES: Final = 32
+"""Links of a chain of errors that are followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,7 @@ class RunExchange:
         """Ask as `begin` does."""
         with suppress(RuntimeError):
             if asyncio.get_running_loop() is self._loop:
-                raise _blocks(call.effect)
+                raise _blocks(call.effect, "a function")
         return self._from_thread(self._begin(call))
 
     async def report(self, told: Perform, report: Report) -> None:
@@ -72,6 +78,36 @@ class RunExchange:
     def abandon(self, told: Perform) -> None:
         """Note, from any thread, that an effect will not be reported."""
         self._loop.call_soon_threadsafe(self._abandon, told)
+
+    def answer(self, request: HttpRequest, send: Send) -> Answer:
+        """Answer a call of the model from the tape; on this loop `send` gets the answer."""
+        answer = answered(self._session, request, send)
+        if asyncio.get_running_loop() is self._loop:
+            return answer
+        return self._answer_from_loop(answer)
+
+    def answer_blocking(
+        self, request: HttpRequest, send: Send
+    ) -> Generator[Head | bytes, None, None]:
+        """Answer as `answer` does."""
+        with suppress(RuntimeError):
+            if asyncio.get_running_loop() is self._loop:
+                error = _blocks(f"{request.method} {request.path}", "a client")
+                yield from refused(GatewayRefused(400, error.code, str(error)), error)
+                return
+        answer = answered(self._session, request, send)
+        try:
+            while (piece := self._from_thread(_next(answer))) is not None:
+                yield piece
+        finally:
+            self._from_thread(answer.aclose())
+
+    async def _answer_from_loop(self, answer: Answer) -> Answer:
+        try:
+            while (piece := await self._from_loop(_next(answer))) is not None:
+                yield piece
+        finally:
+            await self._from_loop(answer.aclose())
 
     async def _from_loop(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
@@ -151,10 +187,14 @@ def _played(told: PlayedEffect) -> Played:
     return Played(told.items, told.result.value, failed)
 
 
-def _blocks(effect: str) -> GatewayError:
+async def _next(answer: Answer) -> Head | bytes | None:
+    return await anext(answer, None)
+
+
+def _blocks(effect: str, by: str) -> GatewayError:
     why = (
-        f"the effect {effect!r} is a function that blocks, called on the router's loop: call it in "
-        "a thread (await asyncio.to_thread(...)), or make it a coroutine function"
+        f"{effect!r} is called by {by} that blocks, on the router's loop: call it in a thread "
+        "(await asyncio.to_thread(...)), or without blocking (async def, AsyncOpenAI)"
     )
     code = "blocks_the_loop"
     return GatewayError(code, why)
@@ -177,7 +217,8 @@ def _refusal(effect: str, error: CutoverError) -> GatewayError:
 def client_bound(request: RunRequest, session: TapeSession) -> Iterator[None]:
     """Let code of a run that uses `cutover_client` work for the run's exchange.
 
-    Where an error of the client ends the run, the tape's own error behind it does.
+    Where an error of the client, or of an SDK that uses its transport, ends the run, the tape's own
+    error behind it does.
     """
     headers = {
         EXCHANGE_HEADER.decode(): request.exchange,
@@ -186,8 +227,19 @@ def client_bound(request: RunRequest, session: TapeSession) -> Iterator[None]:
     with bound(RunExchange(session, headers)):
         try:
             yield
-        except GatewayError as error:
-            cause = error.__cause__
-            if isinstance(cause, CutoverError):
-                raise cause from None
-            raise
+        except Exception as error:
+            if (own := _tape_error(error)) is None or own is error:
+                raise
+            raise own from None
+
+
+def _tape_error(error: BaseException) -> CutoverError | None:
+    """Return the tape's error behind one of a client, or of an SDK that got a response."""
+    found: BaseException | None = error
+    for _ in range(_MOST_CAUSES):
+        if found is None or isinstance(found, CutoverError):
+            return found
+        response = getattr(found, "response", None)
+        told = getattr(response, "extensions", {}).get("cutover")
+        found = told or found.__cause__
+    return None
