@@ -31,8 +31,16 @@ from router.admin.operations import Operations, add_admin
 from router.config.addresses import on_loopback
 from router.config.schema import Settings
 from router.config.watcher import SettingsWatcher
-from router.gateway import EffectApi, Entrance, Gateway, WorkerPeers, add_effects, add_gateway
-from router.http.app import create_app
+from router.gateway import (
+    EffectApi,
+    Entrance,
+    Gateway,
+    WorkerPeers,
+    add_effects,
+    add_gateway,
+    add_signposts,
+)
+from router.http.app import create_app, create_bare_app
 from router.serving.stack import Stack
 from router.stack import StackName
 from router.telemetry.instruments import MetricSources
@@ -60,9 +68,13 @@ class GatewayKeyMissing(CutoverError):
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """The ASGI application, the services behind it, and the watchdog of the loop, not yet on."""
+    """The ASGI application, the services behind it, and the watchdog of the loop, not yet on.
+
+    `gateway` is the application of the gateway's own listener, where it has one.
+    """
 
     app: FastAPI
+    gateway: FastAPI | None
     services: Services
     watchdog: Watchdog
 
@@ -123,13 +135,18 @@ async def application(
         if watched is not None and tokens is not None:
             _add_operations(app, services, watched, environ, tokens, history)
         gateway = open_gateway(services, environ, host, workers.neighbours)
+        own = None
         if gateway is not None:
-            add_gateway(app, gateway)
-            if current().gateway.effects:
-                add_effects(app, EffectApi(gateway.entrance))
-            if names := current().gateway.tool_servers:
-                await _open_tool_servers(app, gateway.entrance, services, names, stack)
-        yield Application(app, services, watchdog)
+            if first.gateway.address is not None:
+                own = create_bare_app("cutover gateway", app.state.body_memory)
+                add_signposts(app)
+            mounted = own or app
+            add_gateway(mounted, gateway)
+            if first.gateway.effects:
+                add_effects(mounted, EffectApi(gateway.entrance))
+            if names := first.gateway.tool_servers:
+                await _open_tool_servers(mounted, gateway.entrance, services, names, stack)
+        yield Application(app, own, services, watchdog)
 
 
 async def _open_tool_servers(
@@ -247,13 +264,15 @@ def open_gateway(
 ) -> Gateway | None:
     """Return the gateway of a router that listens on `host`; None where it is not enabled.
 
-    Raises `GatewayUnguarded` or `GatewayKeyMissing` where it must not be opened.
+    A gateway with an address of its own is reached there alone. Raises `GatewayUnguarded` or
+    `GatewayKeyMissing` where it must not be opened.
     """
     section = services.router.settings().gateway
     if not section.enabled:
         return None
-    if not section.key_env and not on_loopback(host):
-        raise GatewayUnguarded(host)
+    reached, _ = section.address or (host, 0)
+    if not section.key_env and not on_loopback(reached):
+        raise GatewayUnguarded(reached)
     key = environ.get(section.key_env, "")
     if section.key_env and not key:
         raise GatewayKeyMissing(section.key_env)

@@ -156,6 +156,7 @@ async def examine(settings: Settings, environ: Mapping[str, str]) -> list[PartCh
         "captures": _captures(settings),
         "receipts": _receipts(settings, environ),
         "router": _router(settings),
+        **({"gateway": _gateway(settings)} if settings.gateway.enabled else {}),
     }
     if not settings.captures.pseudonym_key_env:  # otherwise its variable is among the secrets
         checks["pseudonyms"] = _pseudonyms(settings, environ)
@@ -511,6 +512,18 @@ async def _router(settings: Settings) -> str:
     if waits := faults.get("restart"):
         return Note(f"{url}: {waits}")
     return f"{url}: no change waits for a restart"
+
+
+async def _gateway(settings: Settings) -> str:
+    """Look for the gateway of a router that runs; that there is none is no fault."""
+    if settings.gateway.address is None:
+        return Note("on the address of [server]: users reach it, too")
+    host, port = settings.gateway.address
+    url = str(URL.build(scheme="http", host=host, port=port))
+    try:
+        return await _reachable(url, url)
+    except PartMissing:
+        return Note(f"none runs at {url}")
 
 
 def _writable(folder: Path, detail: str) -> str:

@@ -1,6 +1,6 @@
 """What a service does to the world, done once and on cutover's tape.
 
-    gateway = Gateway("http://router.internal:8080", key=os.environ["GATEWAY_KEY"])
+    gateway = Gateway("http://router.internal:8081", key=os.environ["GATEWAY_KEY"])
     app.add_middleware(ExchangeMiddleware, gateway=gateway)
 
     @effect("orders.insert")

@@ -11,8 +11,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from fastapi import FastAPI
 from contract.errors import CutoverError
 from cutover.application import application, in_force
 from cutover.server.connections import ServerConnection
-from cutover.server.sockets import listen, shared_listeners
+from cutover.server.sockets import Address, listen, shared_listeners
 from cutover.server.workers import Supervisor, WorkerChannel
 from cutover.wiring.addresses import WorkerGroup, resolve_stores
 from router.config.schema import Settings
@@ -62,7 +62,8 @@ def write_drain_seconds(settings: Settings) -> float:
 
 def stop_seconds(settings: Settings) -> float:
     """Return the most seconds that a process may take to stop."""
-    closing = FAILURE_FRAME_SECONDS + CLOSING_SECONDS
+    servers = 1 + (settings.gateway.address is not None)
+    closing = servers * FAILURE_FRAME_SECONDS + CLOSING_SECONDS
     return 2 * settings.server.drain_seconds + write_drain_seconds(settings) + closing
 
 
@@ -109,9 +110,33 @@ class Server(uvicorn.Server):
         self.force_exit = True
 
 
+class GatewayServer(uvicorn.Server):
+    """uvicorn for the gateway's own address; its caller ends it, after what calls it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the server of the users."""
+        yield
+
+    @asynccontextmanager
+    async def serving(self, sockets: list[socket.socket]) -> AsyncIterator[None]:
+        """Serve for as long as the block lasts; what is open then gets a moment to end."""
+        self.config.timeout_graceful_shutdown = FAILURE_FRAME_SECONDS
+        work = asyncio.create_task(self.serve(sockets), name="gateway server")
+        try:
+            yield
+        finally:
+            self.should_exit = True
+            await work
+
+
 def server(app: FastAPI, router: Router, drain_seconds: float) -> Server:
     """Return a configured server; open streams have `drain_seconds` to finish."""
-    config = uvicorn.Config(
+    return Server(_configuration(app), router, drain_seconds)
+
+
+def _configuration(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         loop="uvloop",
         http=ServerConnection,
@@ -124,7 +149,6 @@ def server(app: FastAPI, router: Router, drain_seconds: float) -> Server:
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
     )
-    return Server(config, router, drain_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +163,24 @@ class ServePlan:
     host: str
     port: int
     workers: int
-    announce: Callable[[socket.socket], None]
+    announce: Callable[[Sequence[socket.socket]], None]
     report: Callable[[CutoverError], None]
     gateways: Path | None = None
     debugged: frozenset[str] = frozenset()
+
+    @property
+    def addresses(self) -> list[Address]:
+        """The addresses to listen on: the users', and the gateway's where it has its own."""
+        own = self.settings.gateway.address
+        return [(self.host, self.port), *([own] if own else [])]
 
 
 def run_server(plan: ServePlan) -> int:
     """Serve until a signal comes and return the exit status; raises `CutoverError` at the start."""
     if plan.workers > 1:
         return _serve_with_workers(plan)
-    with listen(plan.host, plan.port) as listening:
+    with ExitStack() as opened:
+        listening = [opened.enter_context(listen(*address)) for address in plan.addresses]
         _run(plan, listening, lambda _: plan.announce(listening))
     return 0
 
@@ -158,7 +189,7 @@ def _serve_with_workers(plan: ServePlan) -> int:
     # Refused before anything is created.
     resolve_stores(plan.settings.stores, os.environ, plan.workers)
     freeze_garbage_collector()
-    listeners = shared_listeners(plan.host, plan.port, plan.workers)
+    listeners = shared_listeners(plan.addresses, plan.workers)
     watched = plan.watched
     with _common_metrics(plan.settings), TemporaryDirectory(prefix="cutover-workers-") as folder:
         return Supervisor(
@@ -185,7 +216,7 @@ def _common_metrics(settings: Settings) -> Iterator[None]:
             del os.environ[FOLDER]
 
 
-def _work(plan: ServePlan, listening: socket.socket, channel: WorkerChannel) -> int:
+def _work(plan: ServePlan, listening: Sequence[socket.socket], channel: WorkerChannel) -> int:
     """Be one of several workers; returns the status of its process."""
 
     def ready(serving: Server) -> None:
@@ -201,19 +232,21 @@ def _work(plan: ServePlan, listening: socket.socket, channel: WorkerChannel) -> 
     return 0
 
 
-def _run(plan: ServePlan, listening: socket.socket, ready: Callable[[Server], None]) -> None:
+def _run(
+    plan: ServePlan, listening: Sequence[socket.socket], ready: Callable[[Server], None]
+) -> None:
     run_until_closed(_serve(plan, listening, ready))
 
 
 async def _serve(
-    plan: ServePlan, listening: socket.socket, ready: Callable[[Server], None]
+    plan: ServePlan, listening: Sequence[socket.socket], ready: Callable[[Server], None]
 ) -> None:
     watched, settings = plan.watched, in_force(plan.watched)()
     map_large_allocations()
     async with AsyncExitStack() as stack:
         if watched is not None:
             await stack.enter_async_context(watched.watching())
-        sockets, neighbours = [listening], None
+        (users, *sockets), neighbours = listening, None
         if plan.gateways is not None and settings.gateway.enabled:
             neighbours = stack.enter_context(WorkerPeers.joined(plan.gateways))
             sockets.append(neighbours.listening)
@@ -227,11 +260,15 @@ async def _serve(
             )
         )
         serving = server(built.app, built.services.router, settings.server.drain_seconds)
+        if built.gateway is not None:
+            beside = GatewayServer(_configuration(built.gateway))
+            await stack.enter_async_context(beside.serving(sockets))
+            sockets = []
         ready(serving)
         freeze_garbage_collector()
         # From here on: a slow start blocks nothing that is served.
         stack.enter_context(built.watchdog.watching())
-        await serving.serve(sockets=sockets)
+        await serving.serve(sockets=[users, *sockets])
 
 
 def freeze_garbage_collector() -> None:

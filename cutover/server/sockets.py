@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from contract.errors import CutoverError
+
+Address: TypeAlias = tuple[str, int]
+"""Host and port."""
 
 BACKLOG = 2_048
 _UNSENT = 131_072
 """Bytes the kernel buffers beyond what it can send; more would hide a slow client."""
 _LAST_PORT = 65_535
-_NO_ADDRESS = "[server] host is to be an address of this machine"
+_NO_ADDRESS = "[server] host is to be an address of this machine, as that in [gateway] listen"
 _ADVICE = {
-    errno.EADDRINUSE: "stop what uses it, or set [server] port (0 takes a free one)",
+    errno.EADDRINUSE: "stop what uses it, or set [server] port or [gateway] listen (0: a free one)",
     errno.EADDRNOTAVAIL: _NO_ADDRESS,
     socket.EAI_NONAME: _NO_ADDRESS,
 }
@@ -68,38 +73,44 @@ def address(listening: socket.socket) -> str:
 
 
 class SharedListener:
-    """The listening socket of one worker, numbered from 1.
+    """The listening sockets of one worker, numbered from 1, one for each address.
 
-    The kernel spreads connections over all open ones. It outlives its worker: a client that
+    The kernel spreads connections over all open ones. They outlive their worker: a client that
     connects while the worker is restarted waits a moment instead of being refused.
     """
 
-    def __init__(self, number: int, host: str, port: int) -> None:
+    def __init__(self, number: int, addresses: Sequence[Address]) -> None:
         self.number = number
-        self._address = host, port
-        self._socket: socket.socket | None = None
+        self._addresses = addresses
+        self._sockets: list[socket.socket] = []
         self._failed = False
 
-    def open(self) -> socket.socket:
-        """Return the socket, opened if it is closed; raises `PortTaken`.
+    def open(self) -> list[socket.socket]:
+        """Return the sockets, opened if they are closed; raises `PortTaken`.
 
-        Opened again it takes connections once its worker listens: one that dies again before that
-        would reset them.
+        Opened again they take connections once their worker listens: one that dies again before
+        that would reset them.
         """
-        if self._socket is None:
-            self._socket = listen(*self._address, shared=True, now=not self._failed)
-        return self._socket
+        if not self._sockets:
+            try:
+                for host, port in self._addresses:
+                    opened = listen(host, port, shared=True, now=not self._failed)
+                    self._sockets.append(opened)
+            except BaseException:
+                self.close()
+                raise
+        return self._sockets
 
     def close(self) -> None:
-        """Close the socket, so that connections go to the other workers; idempotent."""
+        """Close the sockets, so that connections go to the other workers; idempotent."""
         self._failed = True
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        for one in self._sockets:
+            one.close()
+        self._sockets = []
 
 
-def shared_listeners(host: str, port: int, count: int) -> list[SharedListener]:
-    """Open so many listeners on one address.
+def shared_listeners(addresses: Sequence[Address], count: int) -> list[SharedListener]:
+    """Open so many listeners, each on all of the addresses.
 
     Raises:
         PortTaken: another process listens there, be it a router with several workers.
@@ -107,10 +118,12 @@ def shared_listeners(host: str, port: int, count: int) -> list[SharedListener]:
     """
     if not hasattr(socket, "SO_REUSEPORT"):
         raise SharingImpossible
-    # A socket that is not shared is refused where any other listens; port 0 becomes a number.
-    with listen(host, port) as alone:
-        port = alone.getsockname()[1]
-    listeners = [SharedListener(number, host, port) for number in range(1, count + 1)]
+    found: list[Address] = []
+    for host, port in addresses:
+        # A socket that is not shared is refused where any other listens; port 0 becomes a number.
+        with listen(host, port) as alone:
+            found.append((host, alone.getsockname()[1]))
+    listeners = [SharedListener(number, found) for number in range(1, count + 1)]
     try:
         for listener in listeners:
             listener.open()

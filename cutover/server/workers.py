@@ -92,8 +92,11 @@ class WorkerChannel:
         self._end.close()
 
 
-Work = Callable[[socket.socket, WorkerChannel], int]
-"""What a worker does, in its own process, until its channel closes; returns its exit status."""
+Work = Callable[[Sequence[socket.socket], WorkerChannel], int]
+"""What a worker does on its sockets, in its own process, until its channel closes.
+
+It returns the exit status.
+"""
 
 
 @dataclass(slots=True)
@@ -202,7 +205,9 @@ class Supervisor:
         worker.pid, worker.channel, worker.ready = pid, ours, False
         worker.started = time.monotonic()
 
-    def _become(self, worker: _Worker, listening: socket.socket, channel: WorkerChannel) -> None:
+    def _become(
+        self, worker: _Worker, listening: Sequence[socket.socket], channel: WorkerChannel
+    ) -> None:
         """Be a worker, in the forked process; never returns."""
         status = _FAILED
         try:

@@ -43,6 +43,34 @@ def matching(expression: str, allowed: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+USERS = "users"
+"""The listener of the users, in `[gateway] listen`."""
+_LAST_PORT = 65_535
+_LISTENER = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^][:/@\s]+)):([0-9]{1,5})")
+
+
+def read_listener(value: str) -> tuple[str, int] | None:
+    """Return host and port of a listener of its own; None for that of the users.
+
+    Raises `ValueError`.
+    """
+    if value == USERS:
+        return None
+    found = _LISTENER.fullmatch(value)
+    if found is None or int(found[3]) > _LAST_PORT:
+        message = f"allowed: 'host:port', '[host]:port', {USERS!r} for the address of [server]"
+        raise ValueError(message)
+    return found[1] or found[2], int(found[3])
+
+
+def _check_listener(value: str) -> str:
+    read_listener(value)
+    return value
+
+
+Listener = Annotated[str, AfterValidator(_check_listener)]
+
+
 def _address(*schemes: str, words: tuple[str, ...] = (), variable: bool = True) -> AfterValidator:
     """Accept an address of one of the schemes, one of the words, and `env:NAME` if `variable`."""
     allowed = [

@@ -21,7 +21,7 @@ from contract.flow import SESSION, FlowSpec
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.operations import TOOLS_RUN, WRITES
 from contract.wire import Dialect, built_in, dialect_in
-from router.config.addresses import on_loopback
+from router.config.addresses import USERS, on_loopback
 from router.config.capabilities import has_stack, powers_of, stack_faults
 from router.config.errors import ConfigRefused, display_value, unknown_name
 from router.config.schema import (
@@ -391,8 +391,14 @@ def _conflicts(settings: Settings) -> Iterator[tuple[str, str]]:
             )
             yield f"flows.{name}.shadow_percent", why
     gateway = settings.gateway
-    if gateway.enabled and not gateway.key_env and not on_loopback(settings.server.host):
-        yield "gateway.key_env", "required where others can reach the router ([server] host)"
+    users = settings.server.host, settings.server.port
+    host, _ = gateway.address or users
+    if gateway.enabled and not gateway.key_env and not on_loopback(host):
+        where = "[gateway] listen" if gateway.address else "[server] host"
+        yield "gateway.key_env", f"required where others can reach the gateway ({where})"
+    if gateway.address == users:
+        why = f'is the address of [server]: write listen = "{USERS}", or take another port'
+        yield "gateway.listen", why
     if gateway.effects and not (gateway.enabled and gateway.key_env):
         yield "gateway.effects", "needs an enabled gateway with a key (enabled = true, key_env)"
     if gateway.tool_servers and not (gateway.enabled and gateway.key_env):

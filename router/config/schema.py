@@ -37,6 +37,7 @@ from router.config.addresses import (
     Folder,
     HistoryStore,
     Host,
+    Listener,
     LoopbackUrl,
     Network,
     OptionalEndpoint,
@@ -48,6 +49,7 @@ from router.config.addresses import (
     UrlPath,
     Variable,
     matching,
+    read_listener,
 )
 from router.config.patterns import Patterns, compile_patterns, pattern_expression, pattern_name
 from router.stack import StackName
@@ -804,8 +806,12 @@ class GatewaySettings(Section):
     """At start; models for remote stacks: docs/gateway.md."""
 
     enabled: bool = False
+    listen: Listener = _key(
+        'its own host and port; "users": those of [server], where users reach it, too',
+        "127.0.0.1:8081",
+    )
     key_env: Variable = _key(
-        "variable with the key callers show; required unless host is loopback", ""
+        "variable with the key callers show; required unless it listens on loopback", ""
     )
     max_body_bytes: Positive = 16 * MIB
     effects: bool = _key(
@@ -819,6 +825,11 @@ class GatewaySettings(Section):
         "calls that differ by what client libraries do to them are one call; see gateway.md",
         default=True,
     )
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port of its own listener; None where it is not enabled, or is on the users'."""
+        return read_listener(self.listen) if self.enabled else None
 
 
 class McpServerSettings(Section):

@@ -53,8 +53,13 @@ class _Application(FastAPI):
     the document are left out: theirs load scripts from elsewhere.
     """
 
-    def __init__(self, flows: Mapping[str, FlowEndpoint], origins: Sequence[str]) -> None:
-        super().__init__(title="cutover", docs_url=None, redoc_url=None)
+    def __init__(
+        self,
+        flows: Mapping[str, FlowEndpoint],
+        origins: Sequence[str],
+        title: str = "cutover",
+    ) -> None:
+        super().__init__(title=title, docs_url=None, redoc_url=None)
         self.state.document = {}
         self._shared: ASGIApp = super().__call__
         self._flows: dict[str, ASGIApp] = {
@@ -116,10 +121,22 @@ def create_app(
     _add_health(app, router, faults)
     if metrics is not None:
         _add_metrics(app, metrics)
-    answered = partial(_problem, served=_paths_of(router))
+    _answer_errors(app, served=_paths_of(router))
+    return app
+
+
+def create_bare_app(title: str, memory: BodyMemory) -> FastAPI:
+    """Build an application without routes, for endpoints that are added later."""
+    app = _Application({}, (), title)
+    app.state.body_memory = memory
+    _answer_errors(app)
+    return app
+
+
+def _answer_errors(app: FastAPI, served: str = "") -> None:
+    answered = partial(_problem, served=served)
     for kind in (Problem, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, answered)
-    return app
 
 
 def _flow_endpoints(router: Router, memory: BodyMemory) -> Iterator[tuple[str, FlowEndpoint]]:

@@ -17,7 +17,7 @@ from tests.support.ports import own_port
 PAGE = ROOT / "docs" / "remote.md"
 REFERENCE = "The rest of this page is reference."
 ROUTER = "8080"
-PORTS = (ROUTER, "8090", "9001", "9002")
+PORTS = (ROUTER, "8081", "8090", "9001", "9002")
 MOST_COMMANDS = 6
 EXAMPLES = ("openai_service", "langgraph_service")
 

@@ -66,7 +66,7 @@ class World:
 
     async def set_up(self, *, legacy: Behaviour | None = None, **graph: Any) -> None:
         """Let both services call their model through the gateway; graph may break."""
-        model = f"{self.place.url}/v1"
+        model = f"{self.place.gateway}/v1"
         old = legacy or Behaviour()
         old.model = model
         await self.legacy.set_up(old)

@@ -40,6 +40,7 @@ enabled = true
 token_env = "{TOKENS}"
 [gateway]
 enabled = true
+listen = "users"
 key_env = "{KEY}"
 [rescue]
 attempts = 1

@@ -95,7 +95,7 @@ async def house(
         setup = Setup(more=stacks(one, other, resumable), stack="graph")
         async with deployed(folder, setup) as place:
             for chatter in (legacy, graph):
-                chatter.gateway = place.url if chatter.gateway else ""
+                chatter.gateway = place.gateway if chatter.gateway else ""
             yield place
 
 
@@ -235,7 +235,7 @@ async def test_a_declared_flow_goes_on_with_what_is_missing(
     async with service_at(legacy) as one, service_at(graph) as other:
         more = stacks(one, other, "true").replace("/chat/sse", "/") + SUPPORT
         async with deployed(tmp_path, Setup(more=more)) as place:
-            legacy.gateway = graph.gateway = place.url
+            legacy.gateway = graph.gateway = place.gateway
             async with place.session.post(f"{place.url}/api/support", data=b"{}") as response:
                 body = await response.read()
             assert place.model_calls == 1

@@ -53,7 +53,7 @@ async def test_calls_of_the_gateway_may_come_back_as_well(tmp_path: Path) -> Non
     call = {"model": "gpt-4.1", "messages": [{"role": "user", "content": "p" * 130_000}]}
     async with deployed(tmp_path, Setup(more=more)) as place, place.post(SLOW | long) as slow:
         await slow.content.readline()
-        async with place.session.post(f"{place.url}/v1/chat/completions", json=call) as answer:
+        async with place.session.post(f"{place.gateway}/v1/chat/completions", json=call) as answer:
             assert (answer.status, answer.headers["retry-after"]) == (503, "1")
             assert answer.headers["x-should-retry"] == "true"
             assert (await answer.json())["error"]["code"] == "overloaded"

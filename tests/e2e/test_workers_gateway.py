@@ -49,7 +49,8 @@ async def test_whichever_worker_is_asked_the_call_is_on_its_exchanges_tape(
             router_process(tmp_path, provider.base_url, setup, "--workers", "2") as router,
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
         ):
-            legacy.gateway = graph.gateway = router.url
+            gateway = await gateway_of(tmp_path)
+            legacy.gateway = graph.gateway = gateway
             for turn, way in enumerate(ways):
                 legacy.tells = graph.tells = way
                 numbers = range(turn * ENOUGH, (turn + 1) * ENOUGH)
@@ -58,7 +59,7 @@ async def test_whichever_worker_is_asked_the_call_is_on_its_exchanges_tape(
                 await until(lambda: len(graph.heard) == len(legacy.heard))
             path = "/exchanges/gone/v1/chat/completions"
             body = {"model": "gpt-4.1", "messages": [{"role": "user", "content": "Hello"}]}
-            async with session.post(router.url + path, json=body) as response:
+            async with session.post(gateway + path, json=body) as response:
                 code = (await response.json())["error"]["code"]
                 assert (response.status, code) == (404, "unknown_exchange")
             assert len(graph.heard) == len(ways) * ENOUGH
@@ -72,6 +73,19 @@ async def test_whichever_worker_is_asked_the_call_is_on_its_exchanges_tape(
     assert [play.how for run in shadows for play in run.plays] == ["exact"] * len(graph.heard)
     assert [status for status, _ in legacy.heard] == [200] * len(graph.heard)
     assert all(answer.endswith(b"data: [DONE]\n\n") for _, answer in legacy.heard)
+
+
+async def gateway_of(folder: Path) -> str:
+    """Return the address that a router, started in a folder, announces for its gateway."""
+    announced: list[str] = []
+
+    def found() -> bool:
+        lines = (folder / "out").read_text("utf-8").splitlines()
+        announced[:] = [line for line in lines if line.startswith("  gateway on ")]
+        return bool(announced)
+
+    await until(found)
+    return announced[0].rpartition(" ")[2]
 
 
 async def _ask(session: aiohttp.ClientSession, url: str, number: int) -> bytes:

@@ -22,14 +22,14 @@ from cutover.server.serve import server
 from cutover.wiring.composition import Services
 from loadtests.simulator import running
 from router.config.watcher import SettingsWatcher
-from tests.support.deployment import listening, tasks, until
+from tests.support.deployment import gateway_of, listening, tasks, until
 from tests.support.example_processes import EXAMPLES
 from tests.support.ports import own_port
 
 Name = Literal["openai_service", "langgraph_service", "openai_node"]
 
 PATH: Final = "/api/assistant"
-_GATEWAY: Final = "http://127.0.0.1:8080/v1"
+_GATEWAY: Final = "http://127.0.0.1:8081/v1"
 """Where the diffs of the examples say that the gateway is."""
 _HERE: Final = Path(__file__).parent
 _NODE: Final = _HERE / "openai_node"
@@ -121,7 +121,7 @@ async def assistants(
     async with AsyncExitStack() as opened:
         enter = opened.enter_async_context
         provider = await enter(running())
-        old, new, front = (opened.enter_context(own_port()) for _ in range(3))
+        old, new, front, model_port = (opened.enter_context(own_port()) for _ in range(4))
         flows = {"clean": PATH, **{name: f"/{name}{PATH}" for name in variants}}
         facts = {
             "legacy": old,
@@ -138,8 +138,9 @@ async def assistants(
         path.write_text(_CONFIGURATION % facts + "".join(tables), "utf-8")
         built = await enter(application(SettingsWatcher(path, SPECS), {"OPENAI_API_KEY": "none"}))
         url = await enter(listening(server(built.app, built.services.router, 1), front))
-        await enter(_process(_legacy(folder, url, old, variants), folder))
-        process = await enter(_process(_graph(folder, url, new, graph), folder))
+        gateway = await enter(gateway_of(built, url, model_port))
+        await enter(_process(_legacy(folder, gateway, old, variants), folder))
+        process = await enter(_process(_graph(folder, gateway, new, graph), folder))
         session = await enter(aiohttp.ClientSession())
         yield Assistants(url, built.services, session, process)
 

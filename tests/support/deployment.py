@@ -16,7 +16,7 @@ import zstandard
 from contract.flows import SPECS
 from contract.records import RunRecord, decode_run
 from contract.wire.sse import SseDecoder
-from cutover.application import application
+from cutover.application import Application, application
 from cutover.server.serve import Server, server
 from cutover.server.sockets import address, listen
 from loadtests.simulator import Profile, Served, running
@@ -53,6 +53,8 @@ class Deployment:
     watched: SettingsWatcher
     provider: Served
     session: aiohttp.ClientSession
+    gateway: str
+    """The address of the gateway, where there is one: its own, or the router's."""
 
     def post(self, body: Json, **more: Any) -> Any:
         """Ask the chat flow; a `body` of bytes is sent as it is."""
@@ -248,11 +250,24 @@ async def deployed(folder: Path, setup: Setup | None = None) -> AsyncIterator[De
         url = await opened.enter_async_context(
             listening(server(built.app, built.services.router, 1))
         )
+        gateway = await opened.enter_async_context(gateway_of(built, url))
         opened.enter_context(built.watchdog.watching())
         # Every request on a connection of its own: what one leaves behind is the next one's not.
         connector = aiohttp.TCPConnector(force_close=True)
         session = await opened.enter_async_context(aiohttp.ClientSession(connector=connector))
-        yield Deployment(url, folder, built.services, built.app, watched, provider, session)
+        yield Deployment(
+            url, folder, built.services, built.app, watched, provider, session, gateway
+        )
+
+
+@asynccontextmanager
+async def gateway_of(built: Application, url: str, port: int = 0) -> AsyncIterator[str]:
+    """Serve the gateway where it has an address of its own; gives the address, else `url`."""
+    if built.gateway is None:
+        yield url
+        return
+    async with listening(server(built.gateway, built.services.router, 1), port) as own:
+        yield own
 
 
 @asynccontextmanager

@@ -99,7 +99,7 @@ async def house(
         async with deployed(folder, setup) as place:
             text = place.watched.path.read_text("utf-8")
             place.edit(text.replace("[flows.chat]", "[flows.chat]\nfallback_to_graph = true", 1))
-            legacy.gateway = graph.gateway = place.url
+            legacy.gateway = graph.gateway = place.gateway
             yield place
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -58,7 +59,7 @@ def serve(
             log.warning("captures: %s", why)
         workers = workers or settings.server.workers
 
-        def announce(listening: socket.socket) -> None:
+        def announce(listening: Sequence[socket.socket]) -> None:
             _announce(settings, listening, no_file=no_file, workers=workers)
 
         status = run_server(
@@ -79,8 +80,13 @@ def serve(
     raise typer.Exit(status)
 
 
-def _announce(settings: Settings, listening: socket.socket, *, no_file: bool, workers: int) -> None:
-    typer.echo(f"cutover listening on {address(listening)}")
+def _announce(
+    settings: Settings, listening: Sequence[socket.socket], *, no_file: bool, workers: int
+) -> None:
+    users, *gateway = listening
+    typer.echo(f"cutover listening on {address(users)}")
+    for one in gateway:
+        typer.echo(f"  gateway on {address(one)}")
     if no_file:
         typer.echo(f"  no {DEFAULT_CONFIG} here: defaults are in force")
     if workers > 1:

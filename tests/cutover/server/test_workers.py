@@ -166,11 +166,11 @@ def test_workers_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> N
 
 def test_an_address_is_not_shared_with_strangers() -> None:
     """Another router's workers would be given half of our users."""
-    listeners = shared_listeners("127.0.0.1", 0, 2)
-    port = listeners[0].open().getsockname()[1]
+    listeners = shared_listeners([("127.0.0.1", 0)], 2)
+    port = listeners[0].open()[0].getsockname()[1]
     try:
         with pytest.raises(PortTaken):
-            shared_listeners("127.0.0.1", port, 2)
+            shared_listeners([("127.0.0.1", port)], 2)
         with pytest.raises(PortTaken):
             listen("127.0.0.1", port)
     finally:
@@ -180,9 +180,9 @@ def test_an_address_is_not_shared_with_strangers() -> None:
 
 def test_no_connection_waits_for_a_worker_that_failed_and_does_not_serve_yet() -> None:
     """Its socket is open again, for it to listen on: all connections are the other worker's."""
-    one, other = shared_listeners("127.0.0.1", 0, 2)
+    one, other = shared_listeners([("127.0.0.1", 0)], 2)
     try:
-        serving = one.open()
+        [serving] = one.open()
         other.close()
         other.open()
         serving.settimeout(PATIENCE_S)

@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from cutover.server.sockets import shared_listeners
@@ -22,10 +23,11 @@ STOP_SECONDS = {"deaf": 0.5}
 COUNT = 2
 
 
-def work(listening: socket.socket, channel: WorkerChannel) -> int:
+def work(sockets: Sequence[socket.socket], channel: WorkerChannel) -> int:
     """Send this process's id to every client, until the channel closes."""
     if sys.argv[1] == "refuse" or (sys.argv[1] == "one" and not _first()):
         return 2
+    [listening] = sockets
     listening.listen()
     channel.report_ready()
     while True:
@@ -49,8 +51,8 @@ def _first() -> bool:
 def main() -> int:
     """Supervise; the first line that is printed is the port."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    listeners = shared_listeners("127.0.0.1", 0, COUNT)
-    port = listeners[0].open().getsockname()[1]
+    listeners = shared_listeners([("127.0.0.1", 0)], COUNT)
+    port = listeners[0].open()[0].getsockname()[1]
     supervisor = Supervisor(
         listeners,
         work,

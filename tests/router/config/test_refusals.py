@@ -10,6 +10,7 @@ from tests.router.config.texts import FLOW, LIVE, MCP_URL, MODEL, STACK, STACKS,
 PROVIDER = '[providers.openai]\nbase_url = "http://127.0.0.1:1/v1"\n'
 SERVICE = f"{STACK}shadow_safe = true\n"
 OUTSIDE = '[server]\nhost = "0.0.0.0"\n[gateway]\nenabled = true\n'
+GATEWAY = "[gateway]\nenabled = true\n"
 SHADOWED = "[flows.chat]\nenable_langgraph = true\nshadow_percent = 5\n[stacks]\n"
 UNSHADOWED = "flows.chat.shadow_percent = 5: "
 DECLARED = STACKS + FLOW
@@ -106,7 +107,14 @@ def refusal(text: str) -> str:
         (f"[server]\nport = {'9' * 5_000}", ["not TOML", "digits"]),
         (f"x = {'[' * 5_000}{']' * 5_000}", ["nested too deeply"]),
         (f"x{'.x' * 5_000} = 1", ["x: unknown section"]),
-        (OUTSIDE, ["gateway.key_env"]),
+        (f'{OUTSIDE}listen = "users"', ["gateway.key_env", "[server] host"]),
+        (f'{GATEWAY}listen = "0.0.0.0:8081"', ["gateway.key_env", "[gateway] listen"]),
+        (f'{GATEWAY}listen = "127.0.0.1:8080"', ["gateway.listen", 'listen = "users"']),
+        (f"{GATEWAY}listen = 8081", ["gateway.listen"]),
+        *(
+            (f'{GATEWAY}listen = "{wrong}"', ["gateway.listen", "'users'", "host:port"])
+            for wrong in ("", "8081", "localhost", "a:65536", "::1:8081", "http://a:1", "user")
+        ),
         ('[gateway]\nkey_env = "not a name"', ["gateway.key_env"]),
         (LIVE, ["shadow.mode = 'live'", "tokens_per_day, cost_per_day or requests_per_day"]),
         *(

@@ -204,6 +204,9 @@ def test_a_secret_comes_from_the_environment() -> None:
     [
         f'{OUTSIDE}enabled = true\nkey_env = "KEY"',
         f"{OUTSIDE}enabled = false",
+        f"{OUTSIDE}enabled = true",
+        '[gateway]\nlisten = "[::1]:8081"\nenabled = true',
+        '[gateway]\nlisten = "0.0.0.0:0"\nenabled = true\nkey_env = "KEY"',
         "[gateway]\nenabled = true",
         '[server]\nhost = "localhost"\n[gateway]\nenabled = true',
         '[server]\nhost = "::1"\n[gateway]\nenabled = true',

@@ -186,7 +186,7 @@ async def opened(folder: Path) -> AsyncIterator[House]:
     one, two, service = Changing(), Changing(), AskingService()
     async with serving(one) as one.at, serving(two) as two.at, service_at(service) as at:
         more = CONFIGURATION.format(service=at.url, first=one.at.base_url, second=two.at.base_url)
-        async with deployed(folder, Setup(more=more)) as place, client_of(place.url) as client:
+        async with deployed(folder, Setup(more=more)) as place, client_of(place.gateway) as client:
             service.client = client
             yield House(place, service, one, two)
 

@@ -109,7 +109,7 @@ async def house(
     async with service_at(legacy) as one, service_at(graph) as other:
         setup = Setup(more=f"{stacks(one, other)}\n{more}", shadow=shadow)
         async with deployed(folder, setup) as place:
-            legacy.gateway = graph.gateway = place.url
+            legacy.gateway = graph.gateway = place.gateway
             yield place
 
 
@@ -118,6 +118,7 @@ def stacks(legacy: Service, graph: Service) -> str:
     return f"""
 [gateway]
 enabled = true
+listen = "127.0.0.1:0"
 [stacks.legacy]
 url = "{legacy.url}/chat/sse"
 [stacks.graph]
@@ -264,7 +265,7 @@ async def test_the_gateway_is_opened_with_its_key(tmp_path: Path) -> None:
             pass
     setup = Setup(more=more, environ={"GATEWAY_KEY": "secret"})
     async with deployed(tmp_path, setup) as place:
-        url, headers = f"{place.url}/v1/models", {"authorization": "Bearer secret"}
+        url, headers = f"{place.gateway}/v1/models", {"authorization": "Bearer secret"}
         async with place.session.get(url) as response:
             assert response.status == 401
         async with place.session.get(url, headers=headers) as response:

@@ -407,7 +407,7 @@ async def test_without_an_exchange_calls_pass(tmp_path: Path, mode: Mode) -> Non
 
     async with shop_house(tmp_path, Stack(nothing), Stack(nothing)) as (place, shop, _):
         key = {"authorization": f"Bearer {KEY}"}
-        async with client_at(place.url, mode=mode, **key) as client:
+        async with client_at(place.gateway, mode=mode, **key) as client:
             tools = [tool.name for tool in (await client.list_tools()).tools]
             twice = [await outcome(client, "order", item="tea") for _ in range(2)]
             failed = await outcome(client, "refuse")
@@ -422,12 +422,12 @@ async def test_without_an_exchange_calls_pass(tmp_path: Path, mode: Mode) -> Non
 async def test_without_an_exchange_a_client_that_leaves_stops_its_call(tmp_path: Path) -> None:
     """The server is told to cancel it; there is no stream of the server's own to GET."""
     async with shop_house(tmp_path, Stack(nothing), Stack(nothing)) as (place, shop, _):
-        async with client_at(place.url, authorization=f"Bearer {KEY}") as client:
+        async with client_at(place.gateway, authorization=f"Bearer {KEY}") as client:
             call = asyncio.get_running_loop().create_task(client.call_tool("deliver", {}))
             await until(lambda: shop.done == ["deliver"])
             call.cancel()
             await until(lambda: shop.done == ["deliver", "cancelled"])
-        async with place.session.get(f"{place.url}/mcp/shop") as response:
+        async with place.session.get(f"{place.gateway}/mcp/shop") as response:
             assert response.status == 405
 
 
@@ -439,7 +439,7 @@ async def test_a_server_that_is_away_executes_nothing(tmp_path: Path) -> None:
         tmp_path, legacy, Stack(nothing), gateway='tool_servers = ["shop"]', more=more
     ) as place:
         await ask(place)
-        async with client_at(place.url, authorization=f"Bearer {KEY}") as client:
+        async with client_at(place.gateway, authorization=f"Bearer {KEY}") as client:
             alone = await outcome(client, "order", item="tea")
     assert [*replies(legacy), alone] == [(REFUSED, "server_away")] * 2
 
@@ -517,7 +517,7 @@ async def test_tool_servers_need_a_key_and_are_named(tmp_path: Path) -> None:
 async def post(place: Deployment, path: str, body: bytes, **headers: str) -> tuple[int, Any]:
     """Post a message by hand; return the status and the code of the error."""
     accept = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-    url = f"{place.url}{path}"
+    url = f"{place.gateway}{path}"
     async with place.session.post(url, data=body, headers=accept | headers) as response:
         answer = await response.json()
         return response.status, answer.get("error", {}).get("code") if answer else None
