@@ -10,11 +10,11 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 import msgspec
 
 from contract.grammar import Grammar
-from contract.human import HumanAnswer, PendingQuestion
+from contract.human import Form, HumanAnswer, PendingQuestion
 from contract.ports import Effects
 from contract.records import RequestRecord
 from contract.stores import Turn
-from contract.wire import NO_JSON, Dialect, EventDecoder, WireEvent
+from contract.wire import NO_JSON, Dialect, EventDecoder, WireEvent, frame_of
 from contract.wire.paths import Path
 
 Event = msgspec.Struct
@@ -60,7 +60,10 @@ class Request(Generic[B, P]):
 
 
 Flow = Callable[[Request[Any, Any], Effects], AsyncIterator[Event]]
-"""A flow: an async generator function; it raises `Refused` before its first event or never."""
+"""A flow: an async generator function; it raises `Refused` before its first event or never.
+
+One of a stack of your own may yield what `FlowSpec.event_of` makes events of.
+"""
 
 
 class CallBreaker(Protocol):
@@ -137,9 +140,13 @@ class ContinueEndpoint:
     """Where a paused exchange is resumed; `answer` reads the answer in the request, if one is."""
 
     path: str
-    request: type[msgspec.Struct]
+    request: Any
     hitl_id: Callable[[Any], str]
     answer: Callable[[Any], HumanAnswer] | None = None
+
+
+def _form(question: Any) -> Form:
+    return msgspec.convert(question, Form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +156,15 @@ class Pausing:
     Without `respond` an answer comes with the request to go on.
 
     `suspended(options, last)` returns the events that end a stream which waits for a human and
-    whose last event was `last`.
+    whose last event was `last`. For code of others, which asks and is answered in JSON, `form`
+    makes a form of what it asks, and `value` what it gets of an answer.
     """
 
     respond: AnswerEndpoint | None
     resume: ContinueEndpoint
     suspended: Callable[[Any, Event | None], Sequence[Event]]
+    form: Callable[[Any], Form] = _form
+    value: Callable[[HumanAnswer], Any] = msgspec.to_builtins
 
 
 class PassedEvent(Event, frozen=True):
@@ -245,8 +255,27 @@ class FlowSpec:
         stated = msgspec.json.decode(record.options, type=dict[str, Any])
         return msgspec.convert({**self.earlier_defaults, **stated}, self.options)
 
+    def event_of(self, made: object) -> Event:
+        """Return an event as code of others makes it: its struct, or the JSON of one.
+
+        In a declared flow what is made is a payload, JSON or text, or a pair of an SSE name and a
+        payload. Raises `msgspec.ValidationError` where it is no event of the flow.
+        """
+        if isinstance(made, Event):
+            return made
+        if not self.declared:
+            event: Event = msgspec.convert(made, self.events)
+            return event
+        name, payload = made if isinstance(made, tuple) else ("", made)
+        text = payload if isinstance(payload, str) else msgspec.json.encode(payload).decode()
+        read = self.decoder.event(name, text.encode())
+        frame = frame_of(self.dialect.framing, text, name)
+        return PassedEvent(read.notable or read.name, frame)
+
     def name_of(self, event: Event) -> str:
-        """Name of an event: its struct's tag."""
+        """Name of an event: its struct's tag, or the name under which it is passed on."""
+        if isinstance(event, PassedEvent):
+            return event.name
         return str(type(event).__struct_config__.tag)
 
     def text_of(self, event: Event) -> str | None:

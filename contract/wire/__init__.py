@@ -31,6 +31,7 @@ from contract.wire.frames import (
     FrameReader,
     FrameSplitter,
     FrameTooLarge,
+    frame_of,
 )
 from contract.wire.reader import (
     NO_JSON,
@@ -73,5 +74,6 @@ __all__ = [
     "choices_of",
     "dialect_in",
     "dialect_of",
+    "frame_of",
     "value_at",
 ]

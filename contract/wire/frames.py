@@ -15,7 +15,7 @@ from itertools import accumulate, groupby, pairwise, takewhile
 import msgspec
 
 from contract.errors import CutoverError
-from contract.wire.dialect import Dialect
+from contract.wire.dialect import Dialect, Framing
 from contract.wire.reader import EventDecoder, WireEvent
 from contract.wire.sse import SseDecoder
 from contract.wire.text import torn
@@ -40,6 +40,15 @@ class FrameTooLarge(CutoverError):
     def __init__(self, size: int) -> None:
         super().__init__(f"{size} bytes without the end of a frame; the limit is {MAX_FRAME_BYTES}")
         self.size = size
+
+
+def frame_of(framing: Framing, data: str, event: str = "") -> bytes:
+    """Return the frame of a payload; `event` is its SSE name, "" where it has none."""
+    if framing != "sse":
+        return data.encode() + b"\n" * (framing == "ndjson")
+    head = f"event: {event}\n" if event else ""
+    lines = "".join(f"data: {line}\n" for line in data.split("\n"))
+    return f"{head}{lines}\n".encode()
 
 
 class FrameSplitter:

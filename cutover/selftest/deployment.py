@@ -15,7 +15,7 @@ import msgspec
 from compare.captures import Question, compare_captures
 from compare.tally import Tally
 from contract.errors import Refused
-from contract.flow import Body, Event, Flow, FlowSpec, PassedEvent
+from contract.flow import Body, Event, Flow
 from contract.ports import Effects
 from cutover.selftest.cases import FOREVER, Scene
 from cutover.wiring.router import assemble_router
@@ -49,37 +49,18 @@ def as_it_is(encode: Encode) -> Encode:
     return encode
 
 
-class _NamedFlow(FlowSpec):
-    """A declared flow whose events say their own names, so that a flow in this process has it."""
-
-    def name_of(self, event: Event) -> str:
-        return event.name if isinstance(event, PassedEvent) else super().name_of(event)
-
-
-def _named(spec: FlowSpec, encode: Encode) -> FlowSpec:
-    if not spec.declared:
-        return replace(spec, encode=encode)
-    names = ("name", "path", "request", "options", "events", "grammar", "dialect", "failure")
-    parts: dict[str, Any] = {name: getattr(spec, name) for name in names}
-    return _NamedFlow(**parts, route_keys=spec.route_keys, encode=encode)
-
-
 @dataclass(frozen=True, slots=True)
 class _Stack(LocalStack):
-    """A stack in this process; its wire may be wrapped, and it has declared flows, too."""
+    """A stack in this process; its wire may be wrapped."""
 
     wire: WireOf = as_it_is
-
-    def serves(self, flow: FlowSpec) -> bool:
-        return flow.name in self.flows
 
     def new_run(
         self, request: RunRequest, session: TapeSession, *, strict: bool = True
     ) -> LocalRun:
-        spec = _named(request.spec, self.wire(request.spec.encode))
+        spec = replace(request.spec, encode=self.wire(request.spec.encode))
         asked = msgspec.structs.replace(request, spec=spec)
-        checked = strict and not spec.declared  # frames of declared flows are passed on
-        return LocalRun(asked, session, self.flows[spec.name], strict=checked)
+        return LocalRun(asked, session, self.flows[spec.name], strict=strict)
 
 
 def compared(

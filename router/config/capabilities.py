@@ -139,7 +139,8 @@ def capabilities_of(
             fallback, takeover = (one if one.answer == "off" else no for one in kinds)
             if shadow.answer == "yes":
                 shadow = Capability("yes", f"{shadow.why}; {_IN_COMMON}")
-        if takeover.answer == "yes" and declared and not declared.dialect.locates_text:
+        frames = powers[other].taped
+        if takeover.answer == "yes" and declared and not (declared.dialect.locates_text or frames):
             takeover = Capability("no", "the flow's dialect does not say where its text is")
         if takeover.answer == "yes" and declared and declared.dialect.tools is not None:
             why = f"{takeover.why}; until the client has a piece of a tool call"
@@ -193,11 +194,11 @@ def _why_without(stack: StackName, name: str, settings: Settings) -> str:
     place = settings.stacks.place(stack)
     if isinstance(place, RemoteStackSettings):
         return "" if place.serves(name) else f"stacks.{stack}.flows does not name it"
-    if settings.flows[name].declared is None:
+    if settings.flows[name].declared is None or place:
         return ""
     return (
-        f"{stack} is in this process, and a declared flow is on the wire alone: "
-        f"[stacks.{stack}] needs a url"
+        f"{stack} is the built-in one, which has no declared flow: "
+        f"[stacks] {stack} needs an address, or code of your own that has it"
     )
 
 

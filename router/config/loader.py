@@ -16,9 +16,15 @@ from msgspec.structs import replace
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from contract.declarations import MOST_BYTES, DeclarationRefused, decode_text, not_a_file
+from contract.declarations import (
+    MOST_BYTES,
+    DeclarationRefused,
+    convert_to_struct,
+    decode_text,
+    not_a_file,
+)
 from contract.flow import SESSION, FlowSpec
-from contract.flows.declared import DeclaredFlow, declared_spec
+from contract.flows.declared import DeclaredFlow, DeclaredPause, declared_spec
 from contract.operations import TOOLS_RUN, WRITES
 from contract.wire import Dialect, built_in, dialect_in
 from router.config.addresses import USERS, on_loopback
@@ -29,6 +35,7 @@ from router.config.schema import (
     UNKNOWN_KEY,
     FlowDeclaration,
     FlowSettings,
+    PauseDeclaration,
     PromptSettings,
     RampSettings,
     RemoteStackSettings,
@@ -198,9 +205,10 @@ def _flows(
             why = f"{refused.why}; one of your own needs a path and a dialect"
             raise ConfigRefused(where, refused.key, why)
         flow = _declared(name, declaration, where, specs)
-        if flow.path in paths:
-            raise _path_taken(where, name, flow.path, paths[flow.path])
-        paths[flow.path] = name
+        for path in (flow.path, *([flow.pause.path] if flow.pause else [])):
+            if path in paths:
+                raise _path_taken(where, name, path, paths[path])
+            paths[path] = name
         settings = _flow(rollout, declared_spec(name, flow), where)
         if settings.prompts:
             why = "a flow of your own services has its prompts there"
@@ -301,7 +309,17 @@ def _declared(
         graph_dialect=other,
         route_keys=declaration.route_keys,
         example=declaration.example,
+        pause=_pause(declaration.pause, where, key),
     )
+
+
+def _pause(pause: PauseDeclaration | None, where: str, key: str) -> DeclaredPause | None:
+    if pause is None:
+        return None
+    try:
+        return convert_to_struct(pause.model_dump(), DeclaredPause, where, f"{key}pause")
+    except DeclarationRefused as refused:
+        raise ConfigRefused(where, refused.key, refused.why) from refused
 
 
 def _dialect(
@@ -357,8 +375,10 @@ def _check_paths(settings: Settings, where: str, specs: Mapping[str, FlowSpec]) 
     """
     for name, flow in settings.flows.items():
         for other, spec in specs.items():
-            clash = flow.declared is not None and flow.declared.path == spec.path
-            if clash and has_stack(other, settings):
+            declared = flow.declared
+            pause = declared.pause if declared else None
+            taken = {declared.path if declared else "", pause.path if pause else ""}
+            if spec.path in taken and has_stack(other, settings):
                 refused = _path_taken(where, name, spec.path, other)
                 why = f"{refused.why}; flows = [{name!r}] in [stacks.…] says that they lack it"
                 raise ConfigRefused(where, refused.key, why, refused.shown)

@@ -327,8 +327,17 @@ class FlowSettings(Section):
         )
 
 
+class PauseDeclaration(Section):
+    """How a declared flow of code in this process goes on that waits for a person's answer."""
+
+    path: FlowPath
+    id: BodyField = "id"
+    answer: BodyField = "answer"
+    frames: Any = ()
+
+
 class FlowDeclaration(Section):
-    """What declares a flow: where it is served, and what its stream looks like."""
+    """What declares a flow: where it is served, what its stream looks like, and how it pauses."""
 
     path: FlowPath
     dialect: Any
@@ -337,6 +346,7 @@ class FlowDeclaration(Section):
     example: ExampleBody = ""
     grammar: Any = None
     failure: Any = None
+    pause: PauseDeclaration | None = None
 
 
 class ServerSettings(Section):

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from contract.flow import Event, Flow, FlowSpec
+from contract.flow import Flow, FlowSpec
 from contract.grammar import GrammarCheck
 from contract.wire import WireReader
 from effects.tape import TapeSession
@@ -68,8 +68,8 @@ class LocalStack:
     """Lets code of a run know its exchange."""
 
     def serves(self, flow: FlowSpec) -> bool:
-        """Whether there is code for a flow; for one that is only declared there is none."""
-        return flow.events is not None and flow.name in self.flows
+        """Whether there is code for a flow."""
+        return flow.name in self.flows
 
     def new_run(
         self, request: RunRequest, session: TapeSession, *, strict: bool = True
@@ -100,15 +100,23 @@ class LocalRun(Run):
         self._flow = flow
         self._bind = bind
         session.frames = 0  # its calls and its frames come in one order
-        self._check = GrammarCheck(request.spec.grammar) if strict else None
+        # The frames of a declared flow are passed on, as those of a service are.
+        checked = strict and not request.spec.declared
+        self._check = GrammarCheck(request.spec.grammar) if checked else None
 
     async def _produce(self) -> None:
+        await self._drive()
+        if self.spec.declared and self.frames and not self.complete:
+            self.complete = self.reported or not self.spec.grammar.terminal
+
+    async def _drive(self) -> None:
         spec, session, check = self.spec, self.session, self._check
         with contained(self._exit_requested), self._bind(self.request, session):
             flow = self._flow(self.request.request, session.effects())
-            events = cast("AsyncGenerator[Event, None]", flow)
+            events = cast("AsyncGenerator[object, None]", flow)
             try:
-                async for event in events:
+                async for made in events:
+                    event = spec.event_of(made)
                     name = spec.name_of(event)
                     if check is not None:
                         check.event(name, spec.text_of(event))

@@ -22,7 +22,13 @@ from router.config.schema import LimitSettings
 from router.context import ExchangeContext
 from router.routing.histories import ConversationTurn
 from router.serving.frames import Frame
-from router.serving.prefix import FramePrefix, PrefixMismatch, TextPrefix, text_prefix
+from router.serving.prefix import (
+    FramePrefix,
+    PrefixMismatch,
+    TextFrames,
+    TextPrefix,
+    text_prefix,
+)
 from router.serving.run import RUNAWAY, Run, RunRequest
 from router.serving.stack import Stack
 from router.stack import FIELDS, RunOutcome
@@ -364,6 +370,9 @@ class ServedStream:
             sent = failed.flood.without_repeated(sent)
         match fallback.powers.repeats(self.primary.powers):
             case "frames":
+                dialect = self.context.spec.dialect
+                if self.context.spec.declared and dialect.locates_text:
+                    return TextPrefix(TextFrames(dialect), sent)  # code of others cuts otherwise
                 return FramePrefix(sent)
             case "text":
                 return text_prefix(self.context.spec.dialect, sent, self.exchange.tape)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.flow import FlowSpec, PassedEvent
-from contract.flows.declared import DeclaredFlow, declared_spec
+from contract.flows.declared import DeclaredFlow, DeclaredPause, declared_spec
+from contract.human import check_answer
 from contract.wire import Dialect, FailureFrame, built_in
 
 
@@ -74,3 +75,44 @@ def test_failure_frames_may_be_named_or_lines() -> None:
     (event,) = flow(plain).failure(None, "stall", None)
     assert flow(plain).encode(event) == b"\n(broken off: stall)\n"
     assert flow(Dialect()).failure(None, "stall", None) == ()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "made", "name", "frame"),
+    [
+        ("openai", {"error": {"code": "x"}}, "error", b'data: {"error":{"code":"x"}}\n\n'),
+        ("openai", "[DONE]", "[DONE]", b"data: [DONE]\n\n"),
+        ("anthropic-messages", ("message_stop", {}), "message_stop", b"event: message_stop\n"),
+        ("ndjson", {"done": True}, "done", b'{"done":true}\n'),
+        ("text", "as it is\n", "message", b"as it is\n"),
+    ],
+)
+def test_code_in_this_process_makes_events_of_json_or_text(
+    dialect: str, made: Any, name: str, frame: bytes
+) -> None:
+    """The dialect names and frames them; a pair has the name of its `event:` line."""
+    spec = flow(built_in()[dialect])
+    event = spec.event_of(made)
+    assert spec.name_of(event) == name
+    assert spec.encode(event).startswith(frame)
+    assert spec.event_of(event) is event
+
+
+@pytest.mark.parametrize("answer", [None, True, 0, "", [], {"a": 1}])
+def test_a_pause_takes_any_json_at_its_paths(answer: Any) -> None:
+    """What waits for it gets it as it was posted."""
+    pause = DeclaredPause(path="/y", id="q.id", answer="q.answer", frames=("[DONE]",))
+    spec = declared_spec("x", DeclaredFlow(path="/x", dialect=built_in()["openai"], pause=pause))
+    assert spec.pausing is not None
+    resume = spec.pausing.resume
+    body = {"q": {"id": "h1", "answer": answer}}
+    assert (resume.path, resume.hitl_id(body), resume.hitl_id({})) == ("/y", "h1", "")
+    assert resume.answer is not None
+    given = resume.answer(body)
+    assert check_answer(spec.pausing.form({"which": 1}), given) == ()
+    assert spec.pausing.value(given) == answer
+    waiting, done = PassedEvent("message"), PassedEvent("[DONE]")
+    assert [spec.encode(one) for one in spec.pausing.suspended(None, waiting)] == [
+        b"data: [DONE]\n\n"
+    ]
+    assert spec.pausing.suspended(None, done) == ()

@@ -48,13 +48,14 @@ def test_what_is_declared_is_part_of_the_version() -> None:
 @pytest.mark.parametrize(
     ("stacks", "more", "said"),
     [
-        ("", "", "legacy is in this process, and a declared flow is on the wire alone"),
+        ("", "", "legacy is the built-in one, which has no declared flow"),
+        ('[stacks]\nlegacy = "own_services:FLOWS"\n', "", ""),
         ('[stacks]\nlegacy = "http://old:1/"\n', "", ""),
         ('[stacks]\nlegacy = "http://old:1/"\n', "enable_langgraph = true\n", ""),
         (
             '[stacks]\nlegacy = "http://old:1/"\n',
             "enable_langgraph = true\nlanggraph_percent = 1\n",
-            "graph is in this process",
+            "graph is the built-in one",
         ),
         (
             '[stacks]\nlegacy = "http://old:1/"\n',
@@ -74,7 +75,7 @@ def test_what_is_declared_is_part_of_the_version() -> None:
     ],
 )
 def test_a_serving_stack_must_have_the_flow(stacks: str, more: str, said: str) -> None:
-    """A stack in this process has no declared flow; a fallback may lack it."""
+    """A built-in stack has no declared flow; a fallback may lack it."""
     if not said:
         assert "support" in read(stacks + FLOW + more).flows
         return
@@ -145,3 +146,20 @@ def test_an_example_is_a_request() -> None:
     for wrong in ("[1]", "{", "x"):
         with pytest.raises(ConfigRefused, match="must be a JSON object in quotes"):
             read(STACKS + FLOW + f"example = '{wrong}'\n")
+
+
+def test_a_pause_is_declared_beside_the_flow() -> None:
+    """At a path of its own; its frames are written like those of a failure."""
+    pause = '[flows.support.pause]\npath = "{}"\nframes = {}\n'
+    text = STACKS + FLOW + pause.format("/api/answer", '["[DONE]", { event = "e", data = "x" }]')
+    spec = flows_of(read(text))["support"]
+    assert spec.pausing is not None
+    assert spec.pausing.resume.path == "/api/answer"
+    frames = [spec.encode(one) for one in spec.pausing.suspended(None, None)]
+    assert frames == [b"data: [DONE]\n\n", b"event: e\ndata: x\n\n"]
+    with pytest.raises(ConfigRefused, match="already the path of flow 'support'"):
+        read(STACKS + FLOW + pause.format("/api/support", "[]"))
+    with pytest.raises(ConfigRefused, match="already the path of flow 'chat'"):
+        read(STACKS + FLOW + pause.format("/chat/sse", "[]"))
+    with pytest.raises(ConfigRefused, match=r"pause\.frames"):
+        read(STACKS + FLOW + pause.format("/api/answer", "[7]"))
