@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from contract.external import STATE_SITE
 from contract.model import GATEWAY_SITE
 from contract.normalisation import Fold, NormalCall, folds_between, normal_call, number_of
 from contract.operations import (
@@ -74,7 +75,7 @@ class EffectCall(msgspec.Struct, frozen=True):
 
 
 def calls_of(run: RunRecord, tape: tuple[EntryRecord, ...]) -> list[EffectCall]:
-    """List a run's calls in the order it made them."""
+    """List a run's calls in the order it made them, but for those of a store of its own."""
     counts: dict[tuple[str, str], int] = {}
 
     def call(
@@ -85,7 +86,11 @@ def calls_of(run: RunRecord, tape: tuple[EntryRecord, ...]) -> list[EffectCall]:
         return EffectCall(port, label, site, n, args, how, entry, frames)
 
     if not run.plays and run.tape:
-        return [call(e.port, e.op, e.site, bytes(e.args), "live", e.seq) for e in run.tape]
+        return [
+            call(e.port, e.op, e.site, bytes(e.args), "live", e.seq)
+            for e in run.tape
+            if e.site != STATE_SITE
+        ]
     recorded: dict[int | None, msgspec.Raw | bytes] = {e.seq: e.args for e in run.tape or tape}
     return [
         call(
@@ -98,6 +103,7 @@ def calls_of(run: RunRecord, tape: tuple[EntryRecord, ...]) -> list[EffectCall]:
             play.frames,
         )
         for play in run.plays
+        if play.site != STATE_SITE
     ]
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from contract.calls import CallMatch, EffectCall, one_tape, same_calls
 from contract.errors import GrammarViolated
+from contract.external import STATE_SITE
 from contract.grammar import Grammar, GrammarCheck
 from contract.operations import MODEL_STREAM
 from contract.records import EntryRecord, RunRecord
@@ -261,7 +262,7 @@ def called_alike(pair: RunPair) -> bool:
 def unplayed(pair: RunPair, calls: CallMatch) -> list[EntryRecord]:
     """List the recorded calls that neither run asked for."""
     played = {call.entry for call in (*calls.legacy, *calls.graph)}
-    return [entry for entry in pair.tape if entry.seq not in played]
+    return [entry for entry in pair.tape if entry.seq not in played and entry.site != STATE_SITE]
 
 
 OtherEnding = Literal["outcome", "code", "status", "detail"]

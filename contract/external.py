@@ -73,5 +73,7 @@ class ExternalUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
     at: int = 0
 
 
+STATE_SITE: Final = "cutover.state"
+"""The effect by which a stack reads, and writes, what it alone stores: it is not compared."""
 IN_DOUBT: Final = "effect_in_doubt"
 """Of an effect that has begun and was never reported: it may have happened."""

@@ -10,6 +10,9 @@ A request that cutover sent is an exchange: the function runs in the run that se
 shadow or a successor it returns what it returned before. Outside of any it is the function alone.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from cutover_client.calls import (
     EffectFailed,
     EffectInDoubt,
@@ -23,6 +26,9 @@ from cutover_client.exchange import Exchange, correlation_headers, current_excha
 from cutover_client.gateway import Gateway
 from cutover_client.middleware import ExchangeMiddleware
 from cutover_client.transports import CutoverTransport
+
+if TYPE_CHECKING:
+    from cutover_client.graph import wrap_graph
 
 __all__ = [
     "CutoverTransport",
@@ -38,4 +44,12 @@ __all__ = [
     "correlation_headers",
     "current_exchange",
     "effect",
+    "wrap_graph",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs more than httpx where it is used."""
+    if name == "wrap_graph":
+        return import_module("cutover_client.graph").wrap_graph
+    raise AttributeError(name)

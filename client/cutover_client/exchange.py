@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol
 
-from cutover_client.calls import Call, Perform, Played, Report
+from cutover_client.calls import Call, GatewayError, Perform, Played, Report
 from cutover_client.requests import Answer, Head, HttpRequest, Send
 
 
@@ -60,6 +60,37 @@ class Exchange(Protocol):
         self, request: HttpRequest, send: Send
     ) -> Generator[Head | bytes, None, None] | None:
         """Answer as `answer` does."""
+        ...
+
+
+class RunExchange(Exchange, Protocol):
+    """The exchange of a flow in the router's process."""
+
+    def answer(self, request: HttpRequest, send: Send) -> Answer:
+        """Answer a call of the model from the tape."""
+        ...
+
+    def answer_blocking(
+        self, request: HttpRequest, send: Send
+    ) -> Generator[Head | bytes, None, None]:
+        """Answer as `answer` does."""
+        ...
+
+    @property
+    def conversation(self) -> str | None:
+        """The conversation that the request belongs to."""
+        ...
+
+    async def ask(self, question: Any) -> str:
+        """Ask a person, in JSON; returns the id of the question, stored with the tape so far."""
+        ...
+
+    async def answered(self, question_id: str) -> Any:
+        """Return the answer; without one the run ends here, and is run again once there is one."""
+        ...
+
+    def mismatch(self, effect: str) -> GatewayError:
+        """Return the error of a call that a resumed run makes, and did not make before."""
         ...
 
 

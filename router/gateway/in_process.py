@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from contract.errors import CutoverError, EffectFailed, Fenced, TapeCut, TapeMiss
 from contract.external import IN_DOUBT, ExternalError, ExternalResult, ExternalUpdate
+from contract.human import OpenQuestion
 from cutover_client.calls import ERRORS, Call, GatewayError, Perform, Played, Report
 from cutover_client.exchange import bound
 from cutover_client.requests import Answer, Head, HttpRequest, Send
@@ -24,6 +25,8 @@ _Result = TypeVar("_Result")
 
 _MOST_CAUSES: Final = 32
 """Links of a chain of errors that are followed."""
+_SITE: Final = "interrupt"
+"""Where a run asks a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +43,12 @@ class RunExchange:
     they are refused, as they would wait for ever.
     """
 
-    def __init__(self, session: TapeSession, headers: Mapping[str, str]) -> None:
-        self.headers = headers
+    def __init__(self, request: RunRequest, session: TapeSession) -> None:
+        self.headers: Mapping[str, str] = {
+            EXCHANGE_HEADER.decode(): request.exchange,
+            ROLE_HEADER.decode(): request.role,
+        }
+        self._request = request
         self._session = session
         self._loop = asyncio.get_running_loop()
 
@@ -108,6 +115,35 @@ class RunExchange:
                 yield piece
         finally:
             await self._from_loop(answer.aclose())
+
+    @property
+    def conversation(self) -> str | None:
+        """The conversation that the request belongs to."""
+        request = self._request.request
+        return self._request.spec.conversation(request.body, request.session)
+
+    async def ask(self, question: Any) -> str:
+        """Ask a person, in JSON; returns the id of the question."""
+        pausing = self._request.spec.pausing
+        if pausing is None:
+            code = "no_pause"
+            why = f"flow {self._request.spec.name!r} declares no pause"
+            raise GatewayError(code, why)
+        asked = OpenQuestion(pausing.form(question), "interrupt", self.conversation)
+        return await self._session.effects().human.open(_SITE, asked)
+
+    async def answered(self, question_id: str) -> Any:
+        """Return the answer; raises `Paused` while there is none."""
+        answer = await self._session.effects().human.answer(_SITE, question_id)
+        pausing = self._request.spec.pausing
+        return None if pausing is None else pausing.value(answer)
+
+    def mismatch(self, effect: str) -> GatewayError:
+        """Return the error of a call that a resumed run makes, and did not make before."""
+        missed = TapeMiss(f"external {effect!r}", None, code="resume_mismatch")
+        error = _refusal(effect, missed)
+        error.__cause__ = missed
+        return error
 
     async def _from_loop(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
@@ -220,11 +256,7 @@ def client_bound(request: RunRequest, session: TapeSession) -> Iterator[None]:
     Where an error of the client, or of an SDK that uses its transport, ends the run, the tape's own
     error behind it does.
     """
-    headers = {
-        EXCHANGE_HEADER.decode(): request.exchange,
-        ROLE_HEADER.decode(): request.role,
-    }
-    with bound(RunExchange(session, headers)):
+    with bound(RunExchange(request, session)):
         try:
             yield
         except Exception as error:
