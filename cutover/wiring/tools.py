@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -63,7 +63,11 @@ def configured_tools(settings: Settings, environ: Mapping[str, str]) -> Configur
     reserved = reserved_names(own)
     refuse_unknown_tools(settings, reserved)
     servers = settings.tools.mcp.items()
-    return ConfiguredTools(own, [tool_server(*one, environ, reserved) for one in servers])
+    reached = settings.gateway.tool_servers
+    return ConfiguredTools(
+        own,
+        [replace(tool_server(*one, environ, reserved), asks=one[0] in reached) for one in servers],
+    )
 
 
 def open_tool_servers(

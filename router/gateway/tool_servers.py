@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, NoReturn, TypeAlias, cast
 
@@ -28,11 +29,32 @@ from mcp_types import (
     REQUEST_TIMEOUT,
     CallToolRequestParams,
     CallToolResult,
+    CompleteRequest,
+    CompleteRequestParams,
+    CompleteResult,
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    ElicitResult,
+    GetPromptRequest,
+    GetPromptRequestParams,
+    GetPromptResult,
+    InputRequiredResult,
+    ListPromptsRequest,
+    ListPromptsResult,
+    ListResourcesRequest,
+    ListResourcesResult,
+    ListResourceTemplatesRequest,
+    ListResourceTemplatesResult,
     ListToolsResult,
     PaginatedRequestParams,
+    ReadResourceRequest,
+    ReadResourceRequestParams,
+    ReadResourceResult,
     RequestParamsMeta,
+    ServerCapabilities,
 )
-from pydantic import BaseModel, ValidationError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
@@ -48,12 +70,14 @@ from contract.operations import EXTERNAL_READ, EXTERNAL_RUN, Operation
 from effects.loop_time import limit
 from effects.tape import TapeSession
 from effects.tools.mcp import McpConnection, McpSession
+from router.gateway.back_channel import AnswerStream, BackChannel
 from router.gateway.correlation import calling_exchange, calling_session, named_exchange
 from router.gateway.effects import unperformed
 from router.gateway.entrance import Entrance
 from router.gateway.openapi import tool_servers_document
 from router.gateway.refusals import GatewayRefused, refusal_of
 from router.http.connection import SlowClient, abort_connection, timed_send
+from router.http.endpoints import send_whole
 from router.serving.performed import was_left_in_doubt
 
 log = logging.getLogger(__name__)
@@ -68,6 +92,25 @@ _REPEATABLE: Final = "arguments"
 """Key of a repeatable call on the tape: its arguments alone tell it from others."""
 _LOST: Final = frozenset({CONNECTION_CLOSED, REQUEST_TIMEOUT})
 _SESSION: Final = "cutover.session"
+_STREAM: Final = "cutover.stream"
+MAX_ROUNDS: Final = 10
+"""Rounds of questions in one call."""
+_INPUT_REQUIRED: Final = "input_required"
+_ROUND: Final = {"input_responses", "request_state"}
+_OFFERED: Final = ("resources", "prompts", "completions")
+"""Capabilities that a server may lack."""
+_READS: Final[tuple[tuple[type[Any], type[BaseModel], type[BaseModel]], ...]] = (
+    (ListResourcesRequest, PaginatedRequestParams, ListResourcesResult),
+    (ListResourceTemplatesRequest, PaginatedRequestParams, ListResourceTemplatesResult),
+    (ReadResourceRequest, ReadResourceRequestParams, ReadResourceResult),
+    (ListPromptsRequest, PaginatedRequestParams, ListPromptsResult),
+    (GetPromptRequest, GetPromptRequestParams, GetPromptResult),
+    (CompleteRequest, CompleteRequestParams, CompleteResult),
+)
+_ANSWERS: Final[Mapping[str, TypeAdapter[Any]]] = {
+    "elicitation/create": TypeAdapter(ElicitResult),
+    "sampling/createMessage": TypeAdapter(CreateMessageResult | CreateMessageResultWithTools),
+}
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 Updates: TypeAlias = Callable[[], AsyncGenerator[ExternalUpdate, None]]
@@ -80,21 +123,22 @@ class ToolServers:
     def __init__(self, entrance: Entrance, connections: Mapping[str, McpConnection]) -> None:
         self._entrance = entrance
         self._connections = connections
-        server: Server[Any] = Server(
-            "cutover",
-            # The server itself checks what a client repeats in headers.
-            get_tool_input_schema=lambda _: None,
-            on_list_tools=self._list,
-            on_call_tool=self._call,
-        )
-        self._manager = StreamableHTTPSessionManager(
-            server, stateless=True, max_request_body_size=entrance.max_body_bytes
-        )
+        self._questions = BackChannel()
+        self._managers = {
+            name: StreamableHTTPSessionManager(
+                self._server(connection),
+                stateless=True,
+                max_request_body_size=entrance.max_body_bytes,
+            )
+            for name, connection in connections.items()
+        }
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
         """Serve for as long as the block lasts."""
-        async with self._manager.run():
+        async with AsyncExitStack() as stack:
+            for manager in self._managers.values():
+                await stack.enter_async_context(manager.run())
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -102,26 +146,52 @@ class ToolServers:
         await self._entrance.serve(scope, receive, send, self._answer)
 
     async def _answer(self, scope: Scope, body: bytes, send: Send) -> None:
-        if scope["path_params"]["server"] not in self._connections:
+        manager = self._managers.get(scope["path_params"]["server"])
+        if manager is None:
             why = "[gateway] tool_servers names no such server"
             raise GatewayRefused(404, "unknown_server", why, param="server")
         session = calling_session(self._entrance.router, scope)
         if session is None and named_exchange(scope) is not None:
             # Never passed on: it may be a shadow's, later than its exchange.
             raise GatewayRefused(404, "unknown_exchange", "no such exchange is open here")
+        if self._questions.take(body):
+            await send_whole(send, 202, (), b"")
+            return
         scope[_SESSION] = session
         seconds = self._entrance.router.settings().limits.send_seconds
         try:
             async with timed_send(send, seconds) as timed:
-                await self._manager.handle_request(scope, _received(body), timed)
+                scope[_STREAM] = stream = AnswerStream(timed)
+                await manager.handle_request(scope, _received(body), stream)
         except SlowClient as unread:
             log.warning("tool call aborted: %s", unread)
             abort_connection(scope)
 
+    def _server(self, connection: McpConnection) -> _Server:
+        async def list_tools(
+            context: Context, params: PaginatedRequestParams | None
+        ) -> ListToolsResult:
+            return await self._list(connection, context, params)
+
+        async def call_tool(
+            context: Context, params: CallToolRequestParams
+        ) -> CallToolResult | InputRequiredResult:
+            call = partial(self._call, connection, context)
+            return cast(
+                "CallToolResult | InputRequiredResult",
+                await self._rounds(connection, context, params, call),
+            )
+
+        server = _Server(connection, on_list_tools=list_tools, on_call_tool=call_tool)
+        for request, params_type, result in _READS:
+            reading = partial(self._read, connection, request, result)
+            method = str(request.model_fields["method"].default)
+            server.add_request_handler(method, params_type, reading)
+        return server
+
     async def _list(
-        self, context: Context, params: PaginatedRequestParams | None
+        self, connection: McpConnection, context: Context, params: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        connection = self._connection(context)
         cursor = None if params is None else params.cursor
         site = f"mcp.{connection.name}"
         updates = _updates(connection, lambda session, _: session.list_page(cursor), EXTERNAL_READ)
@@ -130,11 +200,13 @@ class ToolServers:
         page.tools = [tool for tool in page.tools if connection.allows(tool.name)]
         return page
 
-    async def _call(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
-        connection = self._connection(context)
-        name, arguments = params.name, params.arguments or {}
+    async def _call(
+        self, connection: McpConnection, context: Context, params: CallToolRequestParams
+    ) -> BaseModel:
+        name = params.name
         if len(name) > MAX_NAME or not connection.allows(name):
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {name[:MAX_NAME]}")
+        arguments = _with_answers(params.arguments or {}, params)
         operation = EXTERNAL_READ if connection.is_read_only(name) else EXTERNAL_RUN
         site = f"mcp.{connection.name}.{name}"
         key = ""
@@ -144,19 +216,116 @@ class ToolServers:
             if exchange:
                 named = {IDEMPOTENCY_KEY: _call_id(exchange, site, arguments)}
                 key, meta = _REPEATABLE, cast("RequestParamsMeta", named)
+        passed = params.model_copy(update={"meta": meta, "arguments": params.arguments or {}})
         updates = _updates(
             connection,
-            lambda session, progress: session.pass_call(name, arguments, progress, meta),
+            lambda session, progress: session.pass_call(passed, progress),
             operation,
         )
         shadowed = operation is EXTERNAL_READ and connection.shadow_reads
         value = await _outcome(
             context, operation, site, arguments, updates, key=key, shadowed=shadowed
         )
-        return CallToolResult.model_validate(value)
+        return _result(value, CallToolResult)
 
-    def _connection(self, context: Context) -> McpConnection:
-        return self._connections[_scope(context)["path_params"]["server"]]
+    async def _read(
+        self,
+        connection: McpConnection,
+        request: type[Any],
+        result: type[BaseModel],
+        context: Context,
+        params: Any,
+    ) -> BaseModel:
+        """Answer a request that changes nothing: it is on the tape by its method."""
+
+        async def read(params: Any) -> BaseModel:
+            plain = None if params is None else params.model_copy(update={"meta": None})
+            asking = request(params=plain)
+            site = f"mcp.{connection.name}/{asking.method}"
+            own = (
+                plain.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=_ROUND)
+                if plain is not None
+                else {}
+            )
+            updates = _updates(
+                connection,
+                lambda session, progress: session.pass_read(asking, progress),
+                EXTERNAL_READ,
+            )
+            value = await _outcome(
+                context,
+                EXTERNAL_READ,
+                site,
+                _with_answers(own, plain),
+                updates,
+                shadowed=connection.shadow_reads,
+            )
+            return _result(value, result)
+
+        return await self._rounds(connection, context, params, read)
+
+    async def _rounds(
+        self,
+        connection: McpConnection,
+        context: Context,
+        params: Any,
+        call: Callable[[Any], Awaitable[BaseModel]],
+    ) -> BaseModel:
+        """Make a call; where it asks back, and the client expects requests, ask it and go on.
+
+        Newer clients make the next round themselves.
+        """
+        result = await call(params)
+        for _ in range(MAX_ROUNDS):
+            if not isinstance(result, InputRequiredResult) or _is_modern(context):
+                return result
+            state = result.request_state
+            try:
+                answers = await self._ask(context, result)
+            except BaseException:
+                if connection.session is not None:
+                    connection.session.drop(state)
+                raise
+            update = {"request_state": state, "input_responses": answers}
+            result = await call(params.model_copy(update=update))
+        raise MCPError(INTERNAL_ERROR, f"the server has asked more than {MAX_ROUNDS} times")
+
+    async def _ask(self, context: Context, asked: InputRequiredResult) -> dict[str, Any]:
+        stream: AnswerStream = _scope(context)[_STREAM]
+        answers: dict[str, Any] = {}
+        for key, request in (asked.input_requests or {}).items():
+            message = request.model_dump(mode="json", by_alias=True, exclude_none=True)
+            method, params = message["method"], message.get("params", {})
+            answer = await self._questions.ask(stream, method, params)
+            try:
+                answers[key] = _ANSWERS[method].validate_python(answer)
+            except (KeyError, ValidationError):
+                raise MCPError(INVALID_PARAMS, "the answer is not as its schema says") from None
+        return answers
+
+
+class _Server(Server[Any]):
+    """What clients of one server meet: its instructions, and the kinds of requests it takes."""
+
+    def __init__(self, connection: McpConnection, **handlers: Any) -> None:
+        # The server itself checks what a client repeats in headers.
+        super().__init__("cutover", get_tool_input_schema=lambda _: None, **handlers)
+        self._connection = connection
+
+    @property
+    def instructions(self) -> str | None:
+        """The server's own instructions."""
+        return self._connection.instructions
+
+    @instructions.setter
+    def instructions(self, _: str | None) -> None:
+        """Ignore what the SDK sets at first."""
+
+    def get_capabilities(self, *args: Any, **named: Any) -> ServerCapabilities:
+        """Return what both can do."""
+        ours, theirs = super().get_capabilities(*args, **named), self._connection.capabilities
+        lacking = {name: None for name in _OFFERED if getattr(theirs, name) is None}
+        return ours.model_copy(update=lacking)
 
 
 def add_tool_servers(app: FastAPI, servers: ToolServers) -> None:
@@ -164,6 +333,27 @@ def add_tool_servers(app: FastAPI, servers: ToolServers) -> None:
     for below in ("", "/exchanges/{exchange}"):
         app.router.routes.append(Route(f"{below}/mcp/{{server}}", servers, methods=["POST"]))
     deep_dict_update(app.state.document, tool_servers_document())
+
+
+def _is_modern(context: Context) -> bool:
+    return context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def _with_answers(arguments: dict[str, Any], params: Any) -> dict[str, Any]:
+    """Return what tells a call from others: in a further round the answers, too."""
+    answers = getattr(params, "input_responses", None)
+    if answers is None:
+        return arguments
+    given = {
+        key: one.model_dump(mode="json", by_alias=True, exclude_none=True)
+        for key, one in answers.items()
+    }
+    return {"arguments": arguments, "answers": given}
+
+
+def _result(value: Any, kind: type[BaseModel]) -> BaseModel:
+    asks = isinstance(value, dict) and value.get("resultType") == _INPUT_REQUIRED
+    return (InputRequiredResult if asks else kind).model_validate(value)
 
 
 def _updates(connection: McpConnection, request: Request, operation: Operation) -> Updates:

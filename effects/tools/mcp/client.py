@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final, Literal, Protocol, TextIO, assert_never
+from functools import partial
+from typing import Any, Final, Literal, Protocol, TextIO, TypeAlias, assert_never, cast
 
 import anyio
 import httpx2
@@ -23,24 +24,42 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     CONNECTION_CLOSED,
+    HEADER_MISMATCH,
     INVALID_PARAMS,
     REQUEST_TIMEOUT,
     AudioContent,
+    CallToolRequestParams,
     CallToolResult,
+    CompleteRequest,
+    CompleteResult,
     ContentBlock,
     EmbeddedResource,
+    GetPromptRequest,
+    GetPromptResult,
     ImageContent,
     Implementation,
+    InputRequiredResult,
+    InputResponseRequestParams,
+    ListPromptsRequest,
+    ListPromptsResult,
+    ListResourcesRequest,
+    ListResourcesResult,
+    ListResourceTemplatesRequest,
+    ListResourceTemplatesResult,
     ListToolsResult,
-    RequestParamsMeta,
+    ReadResourceRequest,
+    ReadResourceResult,
     ResourceLink,
+    ServerCapabilities,
     TextContent,
     TextResourceContents,
     ToolListChangedNotification,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, TypeAdapter
 
 from contract.errors import CutoverError
+from effects.tools.mcp.questions import Perform, Questions
 from effects.tools.mcp.server import ListedTool, McpServer
 from effects.tools.tool import BadArguments
 
@@ -63,6 +82,23 @@ _ERRORS: Final[tuple[tuple[tuple[type[BaseException], ...], str], ...]] = (
 _ERROR_CODES: Final = {
     CONNECTION_CLOSED: "the connection ended",
     REQUEST_TIMEOUT: "no answer in time",
+}
+
+ReadRequest: TypeAlias = (
+    ListResourcesRequest
+    | ListResourceTemplatesRequest
+    | ReadResourceRequest
+    | ListPromptsRequest
+    | GetPromptRequest
+    | CompleteRequest
+)
+_READ_RESULTS: Final[Mapping[type[ReadRequest], TypeAdapter[Any]]] = {
+    ListResourcesRequest: TypeAdapter(ListResourcesResult),
+    ListResourceTemplatesRequest: TypeAdapter(ListResourceTemplatesResult),
+    ReadResourceRequest: TypeAdapter(ReadResourceResult | InputRequiredResult),
+    ListPromptsRequest: TypeAdapter(ListPromptsResult),
+    GetPromptRequest: TypeAdapter(GetPromptResult | InputRequiredResult),
+    CompleteRequest: TypeAdapter(CompleteResult),
 }
 
 Notify = Callable[[], None]
@@ -107,16 +143,31 @@ class McpSession(Protocol):
         ...
 
     async def pass_call(
-        self,
-        name: str,
-        arguments: dict[str, Any],
-        report: ProgressFnT,
-        meta: RequestParamsMeta | None = None,
-    ) -> CallToolResult:
+        self, params: CallToolRequestParams, report: ProgressFnT
+    ) -> CallToolResult | InputRequiredResult:
         """Call a tool, and return the server's answer as it is; `report` is told of progress.
 
-        `meta` goes with the call, beside its arguments. Cancelling the call tells the server.
+        Cancelling the call tells the server. A call that is asked back for has another round, with
+        `request_state` and `input_responses`.
         """
+        ...
+
+    async def pass_read(self, request: ReadRequest, report: ProgressFnT) -> BaseModel:
+        """Make a request that changes nothing, and return the answer as it is."""
+        ...
+
+    def drop(self, state: str | None) -> None:
+        """Cancel a call that was asked back for, and gets no answer."""
+        ...
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """What the server can do."""
+        ...
+
+    @property
+    def instructions(self) -> str | None:
+        """What the server tells models of itself."""
         ...
 
 
@@ -293,15 +344,24 @@ async def open_session(server: McpServer, check: Notify) -> AsyncIterator[SdkSes
     `check` is called whenever its tools may have changed, or it may have gone.
     """
     async with AsyncExitStack() as stack:
-        transport = await _transport(server, stack)
-        yield await stack.enter_async_context(connect_session(watch_end(transport, check), check))
+        transport = watch_end(await _transport(server, stack), check)
+        questions = Questions(attributed=bool(server.url)) if server.asks else None
+        yield await stack.enter_async_context(
+            connect_session(transport, check, questions=questions)
+        )
 
 
 @asynccontextmanager
 async def connect_session(
-    target: Transport | MCPServer, check: Notify, mode: Literal["auto", "legacy"] = "auto"
+    target: Transport | MCPServer,
+    check: Notify,
+    mode: Literal["auto", "legacy"] = "auto",
+    questions: Questions | None = None,
 ) -> AsyncIterator[SdkSession]:
-    """Shake hands over a transport, or with a server in this process."""
+    """Shake hands over a transport, or with a server in this process.
+
+    Without `questions` the server is told that nobody can be asked.
+    """
 
     async def heard(message: object) -> None:
         if isinstance(message, ToolListChangedNotification | Exception):
@@ -313,22 +373,28 @@ async def connect_session(
         message_handler=heard,
         client_info=Implementation(name="cutover", version="0"),
         cache=None,
+        elicitation_callback=questions.elicit if questions else None,
+        sampling_callback=questions.sample if questions else None,
     )
     async with client, anyio.create_task_group() as group:
         if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
             group.start_soon(_listen, client, check)
+        calls = questions or Questions(attributed=True)
         try:
-            yield SdkSession(client, check)
+            yield SdkSession(client, check, calls)
         finally:
+            calls.close()
             group.cancel_scope.cancel()
 
 
 class SdkSession:
     """A session of the SDK's client."""
 
-    def __init__(self, client: Client, check: Notify) -> None:
+    def __init__(self, client: Client, check: Notify, questions: Questions) -> None:
         self._client = client
         self._check = check
+        self._questions = questions
+        self._modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def list(self) -> tuple[ListedTool, ...]:
         """List the tools, page by page."""
@@ -355,6 +421,7 @@ class SdkSession:
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
         """Call a tool; an error of the protocol may mean that the server has gone."""
+        self._questions.others += 1
         try:
             result = await self._client.call_tool(name, arguments)
         except MCPError as error:
@@ -362,6 +429,8 @@ class SdkSession:
                 raise BadArguments(argument="*", reason="not as the server has it") from error
             self._check()
             raise
+        finally:
+            self._questions.others -= 1
         if result.is_error:
             raise ToolFailed(name)
         return answer_text(result)
@@ -371,21 +440,69 @@ class SdkSession:
         return await self._client.list_tools(cursor=cursor)
 
     async def pass_call(
-        self,
-        name: str,
-        arguments: dict[str, Any],
-        report: ProgressFnT,
-        meta: RequestParamsMeta | None = None,
-    ) -> CallToolResult:
+        self, params: CallToolRequestParams, report: ProgressFnT
+    ) -> CallToolResult | InputRequiredResult:
         """Call a tool; an error of the protocol may mean that the server has gone."""
         try:
-            return await self._client.call_tool(
-                name, arguments, progress_callback=report, meta=meta
+            return cast(
+                "CallToolResult | InputRequiredResult",
+                await self._round(partial(self._call_tool, params), params, report),
             )
         except MCPError as error:
             if error.code != INVALID_PARAMS:
                 self._check()
             raise
+
+    async def _call_tool(self, params: CallToolRequestParams, report: ProgressFnT) -> BaseModel:
+        call = partial(
+            self._client.session.call_tool,
+            params.name,
+            params.arguments,
+            progress_callback=report,
+            input_responses=params.input_responses if self._modern else None,
+            request_state=params.request_state if self._modern else None,
+            meta=params.meta,
+            allow_input_required=True,
+        )
+        try:
+            return await call()
+        except MCPError as error:
+            if error.code != HEADER_MISMATCH:
+                raise
+            await self._client.list_tools()  # its schema has changed since it was listed
+            return await call()
+
+    async def pass_read(self, request: ReadRequest, report: ProgressFnT) -> BaseModel:
+        """Make a request that changes nothing, and return the answer as it is."""
+
+        async def perform(report: ProgressFnT) -> BaseModel:
+            return await self._client.session.send_request(
+                request, _READ_RESULTS[type(request)], progress_callback=report
+            )
+
+        return await self._round(perform, request.params, report)
+
+    async def _round(self, perform: Perform, params: object, report: ProgressFnT) -> BaseModel:
+        if self._modern:  # its questions are results
+            return await perform(report)
+        asked = params if isinstance(params, InputResponseRequestParams) else None
+        state = asked.request_state if asked else None
+        answers = asked.input_responses if asked else None
+        return await self._questions.round(perform, report, state, answers)
+
+    def drop(self, state: str | None) -> None:
+        """Cancel a call that was asked back for, and gets no answer."""
+        self._questions.drop(state)
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """What the server can do."""
+        return self._client.server_capabilities
+
+    @property
+    def instructions(self) -> str | None:
+        """What the server tells models of itself."""
+        return self._client.instructions
 
 
 async def _listen(client: Client, check: Notify) -> None:

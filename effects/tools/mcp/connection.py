@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from mcp_types import ServerCapabilities
 
 from contract.model import ToolSpec
 from effects.tools.mcp.client import McpSession, ServerAway, describe_error, open_session
@@ -64,6 +65,8 @@ class McpConnection:
         self._offering = Offering(())
         self._tools: dict[str, Tool] = {}
         self._listed: dict[str, ListedTool] = {}
+        self._capabilities = ServerCapabilities()
+        self._instructions: str | None = None
         self._failures = 0
         self._closing = False
         self._owner: asyncio.Task[None] | None = None
@@ -86,6 +89,16 @@ class McpConnection:
     def session(self) -> McpSession | None:
         """The open session; None while the server is away."""
         return self._session
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """What the server can do, as it said last."""
+        return self._capabilities
+
+    @property
+    def instructions(self) -> str | None:
+        """What the server tells models of itself, as it said last."""
+        return self._instructions
 
     def allows(self, name: str) -> bool:
         """Whether the configuration lets a tool through, by the server's own name for it."""
@@ -160,6 +173,7 @@ class McpConnection:
             # Withdrawn before the connection is closed, which takes its time.
             stack.callback(self._withdraw)
             self._session = session
+            self._capabilities, self._instructions = session.capabilities, session.instructions
             self._failures = 0
             self._notify()
             log.info("MCP server %r offers %d tools", self._server.name, len(self._tools))

@@ -28,6 +28,7 @@ class McpServer:
     let through is offered with `prefix` in front. `read_only` says which change nothing: all, none,
     those named, or (None) those the server itself declares so; `idempotent` likewise which may be
     called again where a result was lost. `shadow_reads`: a shadow may call read-only ones.
+    `asks`: it is told that its tools may ask back.
     `timeout` is what one call may take, `connect` what the server may take to start and to list its
     tools; seconds. `reserved` are the names of tools from elsewhere, and where each is from.
     """
@@ -45,6 +46,7 @@ class McpServer:
     read_only: bool | frozenset[str] | None = None
     idempotent: bool | frozenset[str] | None = None
     shadow_reads: bool = False
+    asks: bool = False
     reserved: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -30,20 +30,14 @@ from tests.support.asgi import served as serving_app
 from tests.support.deployment import Deployment, Setup, deployed, until
 from tests.support.effects import KEY, Stack, ask, house, served
 
-pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.sockets,
+    pytest.mark.slow,
+    pytest.mark.usefixtures("no_event_watcher"),
+]
 
 Mode = Literal["auto", "legacy"]
 BOTH = pytest.mark.parametrize("mode", ["auto", "legacy"])
-
-
-@pytest.fixture(autouse=True)
-async def no_watcher() -> AsyncIterator[None]:
-    """End the task with which the SDK's library of events watches each loop for good."""
-    yield
-    left = [task for task in asyncio.all_tasks() if "_shutdown_watcher" in repr(task)]
-    for task in left:
-        task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
 
 
 @dataclass

@@ -7,9 +7,18 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
+from mcp import MCPError
 from mcp.shared.dispatcher import ProgressFnT
-from mcp_types import CallToolResult, ListToolsResult, RequestParamsMeta, TextContent
+from mcp_types import (
+    METHOD_NOT_FOUND,
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    ServerCapabilities,
+    TextContent,
+)
 from mcp_types import Tool as MCPTool
+from pydantic import BaseModel
 
 from contract.model import ToolCall, ToolResult
 from effects.tools import Tool, ToolRegistry
@@ -21,7 +30,7 @@ from effects.tools.mcp import (
     describe_error,
     open_session,
 )
-from effects.tools.mcp.client import connect_session
+from effects.tools.mcp.client import ReadRequest, connect_session
 from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -136,17 +145,21 @@ class FakeServer:
             ]
         )
 
-    async def pass_call(
-        self,
-        name: str,
-        arguments: dict[str, Any],
-        report: ProgressFnT,
-        meta: RequestParamsMeta | None = None,
-    ) -> CallToolResult:
+    capabilities = ServerCapabilities()
+    instructions: str | None = None
+
+    async def pass_call(self, params: CallToolRequestParams, report: ProgressFnT) -> CallToolResult:
         """Call a tool, which reports once."""
-        assert meta is None
-        await report(1.0, 1.0, name)
-        return CallToolResult(content=[TextContent(text=await self.call(name, arguments))])
+        await report(1.0, 1.0, params.name)
+        text = await self.call(params.name, params.arguments or {})
+        return CallToolResult(content=[TextContent(text=text)])
+
+    async def pass_read(self, request: ReadRequest, report: ProgressFnT) -> BaseModel:
+        """Refuse: it has nothing but tools."""
+        raise MCPError(METHOD_NOT_FOUND, str(request.method), report)
+
+    def drop(self, state: str | None) -> None:
+        """Ignore it: nothing asks back."""
 
     async def _there(self) -> None:
         if self.hangs:
