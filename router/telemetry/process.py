@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+
 
 class ProcessUsage(NamedTuple):
     """Processor seconds since the start, resident bytes, open descriptors and their limit."""
@@ -35,7 +37,7 @@ def memory_limit() -> int:
     limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):
         group = Path("/proc/self/cgroup").read_text("ascii").rpartition("::")[2].strip()
-        for folder in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup" + group)):
+        for folder in (CONTROL_GROUPS, Path(f"{CONTROL_GROUPS}{group}")):
             with suppress(OSError, ValueError):  # "max": no limit
                 limit = min(limit, int((folder / "memory.max").read_text("ascii")))
     return limit

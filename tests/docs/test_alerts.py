@@ -1,6 +1,9 @@
 """The alerting rules: each is tested in Prometheus' engine, and has its runbook."""
 
+import ast
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,18 @@ RUNBOOKS = (ROOT / "docs" / "runbooks.md").read_text("utf-8")
 ALERTS = dict(re.findall(r"- alert: (\w+)\n(.*?)(?=\n\n|\Z)", RULES, re.DOTALL))
 KNOWN = {one.name: one for one in INSTRUMENTS}
 SERIES = re.compile(r"(cutover_[a-z_]+)(?:{([^}]*)})?")
+NOTHING_RAISED = '''
+async def test_it():
+    """CutoverA."""
+    # CutoverB
+    found = {"CutoverC"}
+    assert "CutoverD" not in found
+    assert found != {"CutoverD"}
+    assert found == {"CutoverE"}
+
+async def helper(found):
+    assert found == {"CutoverF"}
+'''
 OF_PROMETHEUS = {"le", "instance", "job"}
 """Labels that a scrape adds, and that of buckets."""
 
@@ -41,6 +56,32 @@ def test_each_alert_is_tested_firing_and_silent(alert: str) -> None:
     found = re.findall(rf"alertname: {alert}\b(.*?)(?=alertname:|\Z)", TESTS, re.DOTALL)
     assert any("exp_labels" in one for one in found)
     assert any("exp_alerts: []" in one for one in found)
+
+
+def expected_alerts(path: Path) -> Iterator[str]:
+    """Yield the alerts that the assertions of a file's tests expect to fire."""
+    for test in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if not (isinstance(test, ast.AsyncFunctionDef) and test.name.startswith("test_")):
+            continue
+        for one in (it.test for it in ast.walk(test) if isinstance(it, ast.Assert)):
+            if isinstance(one, ast.Compare) and isinstance(one.ops[0], ast.Eq | ast.LtE | ast.In):
+                constants = (it for it in ast.walk(one) if isinstance(it, ast.Constant))
+                yield from (it.value for it in constants if isinstance(it.value, str))
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_each_alert_is_raised_by_a_fault_that_is_made(alert: str) -> None:
+    """In a test that runs a router to its fault, and scrapes it."""
+    folder = ROOT / "tests" / "e2e"
+    raised = {one for path in folder.glob("test_alerts*.py") for one in expected_alerts(path)}
+    assert alert in raised
+
+
+def test_an_alert_that_no_assertion_expects_is_not_raised(tmp_path: Path) -> None:
+    """A name in a comment, a docstring, or an assertion that it does not fire, is no fault made."""
+    path = tmp_path / "test_alerts_of_nothing.py"
+    path.write_text(NOTHING_RAISED, "utf-8")
+    assert set(expected_alerts(path)) == {"CutoverE"}
 
 
 @pytest.mark.parametrize("alert", ALERTS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -23,13 +24,41 @@ import aiohttp
 import msgspec
 
 from cutover.cli import main
+from router.telemetry import process
 from tests.support.deployment import KEY, PLANTED_KEY, Answer, Setup, configuration, moment
 from tests.support.patience import PATIENCE_S, be_patient
 
 
-def serve(folder: Path, arguments: tuple[str, ...], environ: Mapping[str, str]) -> None:
-    """Be `cutover serve`: standard output goes to `out` in a folder, errors to `log`."""
+@dataclass(frozen=True, slots=True)
+class ProcessLimits:
+    """What a process may use: bytes of memory, by its control group, and descriptors; 0: as it is.
+
+    The control group is a folder with the file that Linux would have there: a test may not move
+    its processes between groups. Descriptors are limited by the system.
+    """
+
+    memory: int = 0
+    descriptors: int = 0
+
+    def apply(self, folder: Path) -> None:
+        """Limit this process."""
+        if self.memory:
+            (folder / "memory.max").write_text(f"{self.memory}\n", "ascii")
+            process.CONTROL_GROUPS = folder
+        if self.descriptors:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (self.descriptors, self.descriptors))
+
+
+def serve(
+    folder: Path, arguments: tuple[str, ...], environ: Mapping[str, str], limits: ProcessLimits
+) -> None:
+    """Be `cutover serve`: standard output goes to `out` in a folder, errors to `log`.
+
+    Modules beside the configuration can be imported.
+    """
     be_patient(setattr, importing=True)
+    limits.apply(folder)
+    sys.path.append(str(folder))
     os.environ.update(environ)
     for descriptor, name in ((1, "out"), (2, "log")):
         opened = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -98,32 +127,40 @@ class RouterProcess:
 
 @asynccontextmanager
 async def router_process(
-    folder: Path, provider: str, setup: Setup, *arguments: str
+    folder: Path,
+    provider: str,
+    setup: Setup,
+    *arguments: str,
+    limits: ProcessLimits | None = None,
 ) -> AsyncIterator[RouterProcess]:
     """Start `cutover serve`; whatever happens, its process ends."""
     (folder / "cutover.toml").write_text(configuration(folder, provider, setup), "utf-8")
     environ = {KEY: PLANTED_KEY, **setup.environ}
-    async with configured_router(folder, environ, *arguments) as router:
+    async with configured_router(folder, environ, *arguments, limits=limits) as router:
         yield router
 
 
 @asynccontextmanager
 async def configured_router(
-    folder: Path, environ: Mapping[str, str], *arguments: str
+    folder: Path,
+    environ: Mapping[str, str],
+    *arguments: str,
+    limits: ProcessLimits | None = None,
 ) -> AsyncIterator[RouterProcess]:
     """Start `cutover serve` on the configuration in a folder; whatever happens, it ends."""
     out = folder / "out"
     out.unlink(missing_ok=True)
     context = multiprocessing.get_context("forkserver")
-    process = context.Process(target=serve, args=(folder, ("--port", "0", *arguments), environ))
-    process.start()
-    child = RouterChild(process)
+    given = (folder, ("--port", "0", *arguments), environ, limits or ProcessLimits())
+    started = context.Process(target=serve, args=given)
+    started.start()
+    child = RouterChild(started)
     try:
         while not (out.exists() and b"\n" in out.read_bytes()):
-            assert process.is_alive(), (folder / "log").read_text("utf-8")
+            assert started.is_alive(), (folder / "log").read_text("utf-8")
             await moment()
         said = out.read_text("utf-8").splitlines()[0]
         yield RouterProcess(said.rpartition(" ")[2], child)
     finally:
-        process.kill()
+        started.kill()
         await child.wait()

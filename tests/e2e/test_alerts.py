@@ -5,28 +5,23 @@ A minute passes between two scrapes by the stamps the samples get, not on the cl
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from contract.flow import Event, Request
 from contract.ports import Effects
 from cutover.wiring.stacks import load_stacks
 from router.serving.stack import LocalStack
-from tests.conftest import ROOT
 from tests.support.deployment import Deployment, Setup, deployed, first_turn
 from tests.support.faulty_stacks import after, crash
-from tests.support.promtool import promtool
+from tests.support.scrapes import LATE, METRICS, Scrapes
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
-METRICS = "[metrics]\nenabled = true\n"
 BROKEN = (
     METRICS
     + '[rescue]\nfirst_wait_seconds = 0.001\n[models.broken]\nprovider = "simulated"\n'
@@ -34,62 +29,6 @@ BROKEN = (
 )
 QUIET, FAULTY = 3, 9
 """Minutes before the fault, and with it."""
-
-LATE = frozenset({"CutoverEventLoopLate"})
-"""Left out: its gauge is the longest delay of the last fifteen real seconds, in which many of these
-minutes pass. One delay of a busy machine would look like minutes of them."""
-
-
-class Scrapes:
-    """What was scraped of a router, by series; `up` as Prometheus would have it."""
-
-    def __init__(self) -> None:
-        self.minute = 0
-        self.series: dict[str, dict[int, float]] = {}
-
-    async def take(self, place: Deployment) -> None:
-        """Scrape once, a minute after the last."""
-        async with place.session.get(f"{place.url}/metrics") as response:
-            page = await response.text()
-        for family in text_string_to_metric_families(page):
-            for sample in family.samples:
-                labels = {**sample.labels, "job": "cutover", "instance": "a"}
-                shown = ",".join(f"{key}={json.dumps(one)}" for key, one in labels.items())
-                self._add(f"{sample.name}{{{shown}}}", sample.value)
-        self.missed(1)
-
-    def missed(self, up: int = 0) -> None:
-        """Note whether a scrape was answered."""
-        self._add('up{job="cutover",instance="a"}', up)
-        self.minute += 1
-
-    def _add(self, series: str, value: float) -> None:
-        self.series.setdefault(series, {})[self.minute] = value
-
-    def firing(self, folder: Path, minute: int) -> set[str]:
-        """Return the alerts that fire at a minute, as Prometheus evaluates the rules."""
-        known = (ROOT / "deploy" / "alerts.yml").read_text("utf-8")
-        test = {
-            "interval": "1m",
-            "input_series": [
-                {
-                    "series": name,
-                    "values": " ".join(str(values.get(at, "_")) for at in range(self.minute)),
-                }
-                for name, values in self.series.items()
-            ],
-            "alert_rule_test": [
-                {"alertname": name, "eval_time": f"{minute}m", "exp_alerts": []}
-                for name in re.findall(r"- alert: (\w+)", known)
-            ],
-        }
-        (folder / "alerts.yml").write_text(known, "utf-8")
-        whole = {"rule_files": ["alerts.yml"], "evaluation_interval": "1m", "tests": [test]}
-        (folder / "scraped.yml").write_text(json.dumps(whole), "utf-8")
-        ran = promtool("test", "rules", "scraped.yml", folder=folder)
-        fired = set(re.findall(r"alertname=\"(\w+)\"", ran.stdout + ran.stderr))
-        assert bool(fired) == bool(ran.returncode), ran.stdout + ran.stderr
-        return fired
 
 
 async def watched(

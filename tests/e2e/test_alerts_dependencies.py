@@ -20,11 +20,12 @@ from contract.ports import Effects
 from cutover.wiring.stacks import load_stacks
 from router.serving.stack import LocalStack
 from tests.e2e.redis_server import own_redis
-from tests.e2e.test_alerts import LATE, METRICS, QUIET, Scrapes
+from tests.e2e.test_alerts import QUIET
 from tests.support.commands import run_command
 from tests.support.deployment import Deployment, Setup, deployed, first_turn, until
 from tests.support.faulty_stacks import Boom
 from tests.support.patience import PATIENCE_S
+from tests.support.scrapes import METRICS, Scrapes, counted, firing
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow, pytest.mark.untraced]
 
@@ -44,19 +45,6 @@ async def minutes(scrapes: Scrapes, place: Deployment, many: int, turn: Turn | N
                 await turn(f"{scrapes.minute}-{each}")
         await place.settled()
         await scrapes.take(place)
-
-
-def firing(scrapes: Scrapes, folder: Path) -> set[str]:
-    """Return the alerts that fire at the last scrape, `LATE` left out."""
-    return scrapes.firing(folder, scrapes.minute - 1) - LATE
-
-
-def counted(scrapes: Scrapes, *words: str) -> float:
-    """Return the last value of the one series whose text has all of some words."""
-    (values,) = (
-        values for series, values in scrapes.series.items() if all(word in series for word in words)
-    )
-    return values[scrapes.minute - 1]
 
 
 ORDERS = '''
