@@ -151,6 +151,38 @@ class WholePassedCall(PassedCall, frozen=True, kw_only=True, omit_defaults=True)
     whole: ClassVar[bool] = True
 
 
+def passed_on(call: ModelCall) -> PassedCall:
+    """Return a call as a client of the provider writes it: a chat completion."""
+    more: dict[str, Any] = {}
+    if call.temperature is not None:
+        more["temperature"] = call.temperature
+    if call.max_tokens is not None:
+        more["max_tokens"] = call.max_tokens
+    if call.tools:
+        more["tools"] = [{"type": "function", "function": tool} for tool in call.tools]
+    if call.tool_choice is not None:
+        more["tool_choice"] = call.tool_choice
+    if call.json_object:
+        more["response_format"] = {"type": "json_object"}
+    messages = list(map(_message, call.messages))
+    return PassedCall(model_id=call.model_id, messages=messages, more=more)
+
+
+def _message(message: Message) -> object:
+    """Return a message as providers have it: ours encode so, but for an assistant's calls."""
+    if not isinstance(message, AssistantMessage) or not message.tool_calls:
+        return message
+    calls = [
+        {
+            "type": "function",
+            "id": call.id,
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for call in message.tool_calls
+    ]
+    return {"role": "assistant", "content": message.content, "tool_calls": calls}
+
+
 class SentCall(PassedCall, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """A passed call that its client can send itself; on the tape it is the plain call.
 

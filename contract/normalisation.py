@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
+from contract.model import GATEWAY_SITE, ModelCall, passed_on
 from contract.wire import NO_JSON
 
 Fold: TypeAlias = Literal[
@@ -84,6 +85,14 @@ def normal_call(args: bytes) -> NormalCall:
 def normal_args(args: bytes) -> bytes:
     """Return the arguments alone."""
     return normal_call(args).args
+
+
+def normal_args_of(site: str, args: bytes) -> bytes:
+    """Return the arguments of a call at a site: a stack's own as the chat completion that it is."""
+    if site != GATEWAY_SITE:
+        with suppress(*NO_JSON):
+            args = msgspec.json.encode(passed_on(msgspec.json.decode(args, type=ModelCall)))
+    return normal_args(args)
 
 
 def folds_between(one: NormalCall, other: NormalCall) -> set[Fold]:

@@ -77,12 +77,14 @@ class Powers:
     `taped`: its effects are on the exchange's tape, where others can play them; in the shadow it
     plays those of others. `shadows`: it may run beside the serving stack without side effects.
     `takes_over`: it can finish a stream that another stack began; a remote stack receives the
-    model's answers that the other one received through the gateway.
+    model's answers that the other one received through the gateway. `exact`: where it plays a tape,
+    its frames are always the same.
     """
 
     taped: bool
     shadows: bool
     takes_over: bool
+    exact: bool = True
 
     def shadows_beside(self, served: Powers) -> bool:
         """Whether it can shadow another stack: one that plays a tape needs that tape."""
@@ -95,7 +97,7 @@ class Powers:
         """
         if not self.takes_over or self.taped != failed.taped:
             return None
-        return "frames" if self.taped else "text"
+        return "frames" if self.taped and self.exact and failed.exact else "text"
 
 
 IN_PROCESS = Powers(taped=True, shadows=True, takes_over=True)

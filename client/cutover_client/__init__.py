@@ -13,6 +13,7 @@ shadow or a successor it returns what it returned before. Outside of any it is t
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from cutover_client.application import wrap_app
 from cutover_client.calls import (
     EffectFailed,
     EffectInDoubt,
@@ -44,6 +45,7 @@ __all__ = [
     "correlation_headers",
     "current_exchange",
     "effect",
+    "wrap_app",
     "wrap_graph",
 ]
 

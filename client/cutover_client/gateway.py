@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import httpx
 
 from cutover_client.calls import ERRORS, Call, GatewayError, Perform, Played, Report
-from cutover_client.exchange import Exchange, bound
+from cutover_client.exchange import Exchange, bound, current_exchange
 from cutover_client.requests import HttpRequest, Send
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,10 @@ class Gateway:
         `headers` finds names in lower case, as those of Starlette, httpx, aiohttp and Django do.
         """
         found = {name: headers[name] for name in _HEADERS if name in headers}
-        exchange = _HttpExchange(self, found) if _HEADERS[0] in found else None
+        exchange: Exchange | None = _HttpExchange(self, found) if _HEADERS[0] in found else None
+        known = current_exchange()
+        if known is not None and dict(known.headers) == found:
+            exchange = known  # in the router's process
         with bound(exchange):
             yield exchange
 

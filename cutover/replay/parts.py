@@ -197,11 +197,11 @@ class Skipped:
 
 
 def recording_of(
-    exchange: Exchange, specs: Mapping[str, FlowSpec], fetch: Fetch, declared: Collection[str] = ()
+    exchange: Exchange, specs: Mapping[str, FlowSpec], fetch: Fetch, absent: Collection[str] = ()
 ) -> Recording | Skipped:
     """Load an exchange, or return why it cannot be replayed; replays among its runs are ignored.
 
-    Flows in `declared` have no code here.
+    Flows that are `absent` are declared, and have no code here.
     """
     try:
         runs = tuple(with_blobs(run, fetch) for run in exchange if run.role != "replay")
@@ -210,7 +210,7 @@ def recording_of(
     serving = next((run for run in runs if run.role == "serving"), None)
     if serving is None:
         return Skipped("it has no serving run", unread=True)
-    if serving.flow in declared:
+    if serving.flow in absent:
         return Skipped(f"flow {serving.flow!r} is declared: its services are not here to run")
     if serving.flow not in specs:
         return Skipped(f"unknown flow {serving.flow!r}", unread=True)

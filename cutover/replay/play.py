@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
 from contract.errors import CutoverError
+from contract.flows.declared import DeclaredFlow
 from contract.operations import OPERATIONS, Operation
 from contract.ports import Effects
 from contract.records import VERSION, ErrorRecord, RunRecord
@@ -162,12 +163,13 @@ NOTHING = Effects(
 class PlayOptions:
     """The pace, and the seconds that a run may take beyond its tape.
 
-    `declared` are flows of services behind an address: there is nothing here to run.
+    `declared` are flows of a configuration, beside the built-in ones: code of a team's own may have
+    them.
     """
 
     pace: Pace = "full"
     seconds: float = 10.0
-    declared: frozenset[str] = frozenset()
+    declared: Mapping[str, DeclaredFlow] = field(default_factory=dict)
 
     @property
     def at_once(self) -> int:

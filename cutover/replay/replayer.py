@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
-from compare.comparison import Comparer
+from compare.comparison import FlowComparers
 from compare.input.blobs import BlobFolder
 from compare.input.captures import Exchange, exchanges
 from compare.input.damage import Damage
 from compare.input.pairing import Pair, Unpaired, counterpart, pair_of
+from compare.streams.two_formats import DialectNotConfigured
 from contract.blobs import Fetch
 from contract.flow import FlowSpec
+from contract.flows.declared import declared_spec
 from contract.records import ErrorRecord, RunRecord, encode_run
 from cutover.replay.journal import Counts
 from cutover.replay.parts import Part, Recording, Skipped, recording_of
@@ -57,18 +60,30 @@ class Replayer:
 
     def __init__(self, sides: Sides, options: PlayOptions, specs: Mapping[str, FlowSpec]) -> None:
         """Load the stacks; raises `StackNotLoaded` for the requested one."""
+        declared = {name: declared_spec(name, flow) for name, flow in options.declared.items()}
         self._options = options
-        self._specs = specs
+        self._specs = {**specs, **declared}
         self._requested = load_side(sides.requested)
         self._other = _load_other(sides.other)
-        self._comparers = {name: Comparer(spec) for name, spec in specs.items()}
+        self._absent = declared.keys() - self._requested.flows.keys()
+        self._comparers = FlowComparers(self._specs)
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Return a block in which the stacks can be run."""
+        async with AsyncExitStack() as opened:
+            opened.enter_context(counted_loop_time())  # a suspended machine is no stack that hangs
+            for stack in (self._requested, self._other):
+                if isinstance(stack, LocalStack):
+                    await opened.enter_async_context(stack.opened())
+            yield
 
     async def replay(
         self, exchange: Exchange, fetch: Fetch, lost: Losses, on_run: OnRun
     ) -> Replayed | Skipped:
         """Replay one exchange; an error in it does not reach the next one."""
         try:
-            recording = recording_of(exchange, self._specs, fetch, self._options.declared)
+            recording = recording_of(exchange, self._specs, fetch, self._absent)
             if isinstance(recording, Skipped):
                 return recording
             return await self._replay(recording, lost, on_run)
@@ -114,8 +129,12 @@ class Replayer:
         pair = pair_of((*recording.runs, *replays))
         if isinstance(pair, Unpaired):
             return Skipped(f"not comparable: {pair.reason}")
-        findings = self._comparers[pair.flow].compare(pair)
         runs = _runs_to_write(recording, pair)
+        try:
+            pair, comparer = self._comparers.of(pair)
+        except DialectNotConfigured as trouble:
+            return Skipped(str(trouble))
+        findings = comparer.compare(pair)
         return Replayed(runs, pair.basis, replays[0].outcome, not findings, lingers)
 
 
@@ -155,7 +174,7 @@ async def replay_part(job: PartJob, replayer: Replayer, on_run: OnRun) -> PartRe
     """Replay the exchanges of a part in order."""
     result = PartResult()
     fetch = BlobFolder(job.part.place).fetch
-    with counted_loop_time():  # a machine that was suspended is no stack that hangs
+    async with replayer.opened():
         for group in _groups(job, result):
             replays = (replayer.replay(one, fetch, job.lost, on_run) for one in group)
             for exchange, replay in zip(group, await asyncio.gather(*replays), strict=True):

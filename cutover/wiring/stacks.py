@@ -19,7 +19,7 @@ from effects.circuit_breaker import CircuitBreaker, after_each_failure
 from router.config.capabilities import serving_stacks
 from router.config.schema import RemoteStackSettings, Settings, StackSettings
 from router.remote import RemoteStack
-from router.serving.stack import Bind, LocalStack, Stack, unbound
+from router.serving.stack import Bind, LocalStack, Stack
 from router.stack import StackName
 from rules.prompts import PromptRefused
 
@@ -98,7 +98,10 @@ async def open_stacks(
             refuse_hidden(place)
         stack = load_stack(name, place, prompts)
         flows = await _open_flows(place, checkpoints, opened, prompts)
-        found[name] = replace(stack, flows=flows.flows, forget=flows.forget) if flows else stack
+        if flows:
+            stack = replace(stack, flows=flows.flows, forget=flows.forget)
+        await opened.enter_async_context(stack.opened())
+        found[name] = stack
     return found
 
 
@@ -201,16 +204,18 @@ def load_stack(name: StackName, where: str, prompts: Mapping[str, Path] = NO_PRO
             flows = {**flows, **module.with_prompts(prompts)}
         except PromptRefused as refused:
             raise StackNotLoaded(name, where, str(refused)) from refused
-    bind = unbound if where in DEFAULTS.values() else _client_bound()
-    return LocalStack(name, flows, fingerprint(module_name, prompts), bind=bind)
+    stack = LocalStack(name, flows, fingerprint(module_name, prompts))
+    return stack if where in DEFAULTS.values() else _with_client(stack)
 
 
-def _client_bound() -> Bind:
-    """Return what binds the client to a run; nothing where it is not installed, and so not used."""
+def _with_client(stack: LocalStack) -> LocalStack:
+    """Bind the client to the runs of a stack; where it is not installed, it is not used."""
     if find_spec("cutover_client") is None:
-        return unbound
+        return stack
     bind: Bind = import_module("router.gateway.in_process").client_bound
-    return bind
+    stack = replace(stack, bind=bind)
+    bound: LocalStack = import_module("router.remote.applications").with_applications(stack)
+    return bound
 
 
 def fingerprint(module_name: str, prompts: Mapping[str, Path] = NO_PROMPTS) -> str:

@@ -21,15 +21,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from contract.model import (
-    AssistantMessage,
-    Chunk,
-    Message,
-    ModelCall,
-    PassedCall,
-    ToolCallDelta,
-    Usage,
-)
+from contract.model import Chunk, ModelCall, PassedCall, ToolCallDelta, Usage, passed_on
 from effects.model.shapes import NO_SPEECH, SPEECH, UNFINISHED
 
 REPLACEMENT: Final = "\ufffd"
@@ -47,51 +39,19 @@ _encode: Final = msgspec.json.Encoder().encode
 
 def encode_call(call: ModelCall | PassedCall, model: str) -> bytes:
     """Encode the body of a streamed chat completion; `model` is the provider's name for it."""
-    if isinstance(call, PassedCall):
-        options = call.more.get("stream_options") or {}
-        if isinstance(options, msgspec.Raw):
-            options = msgspec.json.decode(options)
-        return _encode(
-            {
-                "model": model,
-                "messages": call.messages,
-                **call.more,
-                "stream": True,
-                "stream_options": {**options, "include_usage": True},
-            }
-        )
-    body = {
-        "model": model,
-        "messages": list(map(_message, call.messages)),
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    if call.temperature is not None:
-        body["temperature"] = call.temperature
-    if call.max_tokens is not None:
-        body["max_tokens"] = call.max_tokens
-    if call.tools:
-        body["tools"] = [{"type": "function", "function": tool} for tool in call.tools]
-    if call.tool_choice is not None:
-        body["tool_choice"] = call.tool_choice
-    if call.json_object:
-        body["response_format"] = {"type": "json_object"}
-    return _encode(body)
-
-
-def _message(message: Message) -> object:
-    """Return a message as providers have it: ours encode so, but for an assistant's calls."""
-    if not isinstance(message, AssistantMessage) or not message.tool_calls:
-        return message
-    calls = [
+    passed = call if isinstance(call, PassedCall) else passed_on(call)
+    options = passed.more.get("stream_options") or {}
+    if isinstance(options, msgspec.Raw):
+        options = msgspec.json.decode(options)
+    return _encode(
         {
-            "type": "function",
-            "id": call.id,
-            "function": {"name": call.name, "arguments": call.arguments},
+            "model": model,
+            "messages": passed.messages,
+            **passed.more,
+            "stream": True,
+            "stream_options": {**options, "include_usage": True},
         }
-        for call in message.tool_calls
-    ]
-    return {"role": "assistant", "content": message.content, "tool_calls": calls}
+    )
 
 
 class WireDelta(msgspec.Struct):

@@ -13,7 +13,9 @@ import msgspec
 
 from contract.errors import CutoverError, EffectFailed, Fault, Fenced, Paused, TapeCut, TapeMiss
 from contract.human import AwaitAnswer
-from contract.operations import OPERATIONS, Operation
+from contract.model import GATEWAY_SITE
+from contract.normalisation import normal_args_of
+from contract.operations import MODEL_STREAM, OPERATIONS, Operation
 from contract.ports import Effects
 from contract.records import How, OwnHistory, PlayRecord
 from effects.tape.exchange import Exchange
@@ -395,12 +397,33 @@ class TapeSession:
     def _find(self, play: Play) -> Entry | None:
         """Find the entry of a call on the tape: by its arguments as they are, or in normal form."""
         entry = self._tape.find(play.operation, play.site, play.args, play.n)
-        if play.normal is None or (entry is not None and entry.seq not in self._played):
+        if entry is not None and entry.seq not in self._played:
             return entry
-        normal, there = play.normal, self._tape.at_site(play.operation, play.site)
-        args = normal(play.args) if there else b""
-        unplayed = (one for one in there if one.seq not in self._played)
-        return next((one for one in unplayed if normal(one.args) == args), entry)
+        if play.normal is not None and (there := self._unplayed(play.operation, play.site)):
+            normal, args = play.normal, play.normal(play.args)
+            entry = next((one for one in there if normal(one.args) == args), entry)
+        if entry is None and play.operation is MODEL_STREAM:
+            return self._find_elsewhere(play)
+        return entry
+
+    def _find_elsewhere(self, play: Play) -> Entry | None:
+        """Find a call of the model at another site.
+
+        A stack's own sites are not those of one that is passed on, as through the gateway.
+        """
+        if play.site != GATEWAY_SITE:
+            there = self._unplayed(MODEL_STREAM, GATEWAY_SITE)
+        else:
+            calls = [one for one in self._tape.entries if one.operation is MODEL_STREAM]
+            there = [
+                one for one in calls if one.site != GATEWAY_SITE and one.seq not in self._played
+            ]
+        args = normal_args_of(play.site, play.args) if there else b""
+        return next((one for one in there if normal_args_of(one.site, one.args) == args), None)
+
+    def _unplayed(self, operation: Operation, site: str) -> list[Entry]:
+        there = self._tape.at_site(operation, site)
+        return [entry for entry in there if entry.seq not in self._played]
 
     def _stand_in(self, play: Play, arguments: msgspec.Struct) -> Entry:
         """Return the entry that is played instead of a missing one; raises `TapeMiss`."""

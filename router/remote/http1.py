@@ -17,6 +17,7 @@ from yarl import URL
 from contract.errors import CutoverError
 from effects.loop_time import limit
 from effects.tape import Signal
+from router.remote.body import StreamedResponse, ignore_body
 
 MOST_BESIDE_BODY = 65_536
 """Bytes in a row that are no body: heads, trailers, chunk extensions."""
@@ -153,21 +154,13 @@ class ResponseParser:
             self._body_end = len(self._pieces)
 
 
-class Response:
-    """The response to one request; `ended` when nothing more will arrive.
-
-    The body goes to the listener in the turn of the loop in which its bytes arrived. `changed`
-    wakes tasks that wait for the head or for the end.
-    """
+class Response(StreamedResponse):
+    """The response to one request over a connection."""
 
     def __init__(self, connection: Connection) -> None:
-        self.changed = Signal()
-        self.ended = False
+        super().__init__()
         self._connection = connection
         self._parser = ResponseParser()
-        self._held = b""
-        self._listener: Callable[[bytes], None] | None = None
-        self._error: Exception | None = None
         self._draining: asyncio.TimerHandle | None = None
 
     @property
@@ -190,27 +183,6 @@ class Response:
             self.close()
             raise
 
-    def listen(self, listener: Callable[[bytes], None]) -> None:
-        """Pass the body on to `listener`, also what has arrived; `check` raises what it raised."""
-        self._listener = listener
-        if self._held:
-            held, self._held = self._held, b""
-            self._pass_on(listener, held)
-
-    async def read(self, most: int) -> bytes:
-        """Read the body to its end, or beyond `most` bytes; raises `ResponseLost`."""
-        body = bytearray()
-        self.listen(body.extend)
-        while not self.ended and len(body) <= most:
-            await self.changed.wait()
-        self.check()
-        return bytes(body)
-
-    def check(self) -> None:
-        """Raise the error of the response, if there is one."""
-        if self._error is not None:
-            raise self._error
-
     def pause(self) -> None:
         """Pause reading."""
         if not self.ended:
@@ -223,14 +195,14 @@ class Response:
 
     def close(self) -> None:
         """Release the response; where it has not ended, drop its connection."""
-        self._listener = _ignore_body
+        self._listener = ignore_body
         if not self.ended:
             self._finish()
             self._connection.drop()
 
     def drain(self) -> None:
         """Let it end within `DRAIN_SECONDS`, so that its connection can be used again."""
-        self._listener = _ignore_body
+        self._listener = ignore_body
         if not self.ended:
             self._connection.resume()
             self._draining = asyncio.get_running_loop().call_later(DRAIN_SECONDS, self.close)
@@ -256,13 +228,6 @@ class Response:
             self._parser.end()
             self._check_end(why)
 
-    def _pass_on(self, listener: Callable[[bytes], None], body: bytes) -> None:
-        try:
-            listener(body)
-        except Exception as error:  # noqa: BLE001 - for the task that waits, not for the loop
-            self._error = error
-            self.close()
-
     def _check_end(self, why: str = "") -> None:
         if self._parser.fault and self._error is None:
             self._error = ResponseLost(why or self._parser.fault)
@@ -273,10 +238,6 @@ class Response:
         if self._draining is not None:
             self._draining.cancel()
         self.changed.wake()
-
-
-def _ignore_body(_: bytes) -> None:
-    return
 
 
 class Connection(asyncio.Protocol):

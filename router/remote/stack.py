@@ -6,22 +6,23 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from hashlib import blake2b
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from yarl import URL
 
 from contract.errors import Refused
 from contract.flow import Event, FlowSpec
-from contract.records import ErrorRecord, Outcome
+from contract.records import ErrorRecord, Outcome, Role
 from contract.wire import MAX_FRAME_BYTES, FrameReader, FrameSplitter, FrameTooLarge, Framing
 from effects.loop_time import loop_now
 from effects.tape import Signal, TapeSession
 from router.config.capabilities import powers_at
 from router.config.schema import RemoteStackSettings
 from router.problems import word
+from router.remote.body import StreamedResponse
 from router.remote.endpoint import Endpoint, endpoint_url, returned
-from router.remote.http1 import Client, ConnectTimedOut, Response, ResponseLost, Unreachable
+from router.remote.http1 import Client, ConnectTimedOut, ResponseLost, Unreachable
 from router.serving.frames import Frame
 from router.serving.run import Run, RunRequest
 from router.stack import Headers, IncomingRequest, Powers, RunOutcome, StackName, header_of
@@ -87,6 +88,47 @@ class RemoteStack:
         return RemoteRun(request, session, *self._flows[path])
 
 
+class StreamLimits(Protocol):
+    """How long streams may be silent, in seconds, and which further media types they may have."""
+
+    @property
+    def media_types(self) -> frozenset[str]:
+        """In lower case."""
+        ...
+
+    @property
+    def first_event_seconds(self) -> float:
+        """From the request on."""
+        ...
+
+    @property
+    def idle_seconds(self) -> float:
+        """The longest silence."""
+        ...
+
+    @property
+    def total_seconds(self) -> float:
+        """For the whole stream."""
+        ...
+
+
+class FlowEndpoint(Protocol):
+    """One flow of a stack: behind an address, or of an application in this process."""
+
+    path: str
+
+    @property
+    def limits(self) -> StreamLimits:
+        """Limits of its streams."""
+        ...
+
+    async def request(
+        self, incoming: IncomingRequest, exchange: str, role: Role, /
+    ) -> StreamedResponse:
+        """Send a request on; return when the head of the response is there."""
+        ...
+
+
 class RemoteRun(Run):
     """One flow of a remote stack, handling one request within the stack's own time limits."""
 
@@ -94,7 +136,7 @@ class RemoteRun(Run):
         self,
         request: RunRequest,
         session: TapeSession,
-        endpoint: Endpoint,
+        endpoint: FlowEndpoint,
         reader: FrameReader,
     ) -> None:
         super().__init__(request, session)
@@ -173,7 +215,7 @@ class RemoteRun(Run):
                 # A response read to its end has returned its connection; others are aborted.
                 response.close()
 
-    async def _read(self, response: Response) -> None:
+    async def _read(self, response: StreamedResponse) -> None:
         """Wait while frames arrive; hold them for a client that reads slowly."""
         self._arrived = response.changed
         response.listen(self._receive)
@@ -202,7 +244,7 @@ class RemoteRun(Run):
         if self.backpressure.exceeded:
             self._arrived.wake()
 
-    async def _await_client(self, response: Response) -> None:
+    async def _await_client(self, response: StreamedResponse) -> None:
         """Pause reading until the client has caught up: that time does not count for the stack."""
         before = loop_now()
         response.pause()
@@ -329,7 +371,7 @@ _problem = msgspec.json.Decoder(_ProblemBody)
 _plain_problem = msgspec.json.Decoder(_PlainProblem)
 
 
-async def _refusal(response: Response, headers: Headers) -> RemoteRefused:
+async def _refusal(response: StreamedResponse, headers: Headers) -> RemoteRefused:
     """Return the refusal: a JSON body is passed on, any other is not for clients of an API."""
     status = response.status
     body = await response.read(_MOST_BYTES)

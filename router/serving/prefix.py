@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
 from contract.errors import CutoverError
-from contract.operations import MODEL_STREAM
+from contract.operations import EXTERNAL_READ, MODEL_STREAM
 from contract.wire import Dialect, FrameReader, Growth, Place, WireEvent, value_at
 from effects.tape import Tape
 
@@ -321,13 +321,17 @@ class TextPrefix:
         return rest != self._sent.get(text.track, b"")
 
 
-def text_prefix(dialect: Dialect, sent: Iterable[bytes], tape: Tape) -> TextPrefix | None:
+def text_prefix(
+    dialect: Dialect, sent: Iterable[bytes], tape: Tape, *, taped: bool = False
+) -> TextPrefix | None:
     """Return the prefix of frames a client has; None where no other run could repeat them.
 
-    Text without a model's answer on the tape would differ: the model would be called anew.
+    Text without a model's answer on the tape would differ: the model would be called anew. The
+    model of a `taped` stack may have answered by another port.
     """
     if not dialect.locates_text:
         return None
     prefix = TextPrefix(TextFrames(dialect), sent)
-    answered = any(entry.operation is MODEL_STREAM for entry in tape.entries)
+    models = {MODEL_STREAM, EXTERNAL_READ} if taped else {MODEL_STREAM}
+    answered = any(entry.operation in models for entry in tape.entries)
     return prefix if answered or not prefix.has_text else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -71,9 +71,11 @@ class LocalStack:
         """Whether there is code for a flow."""
         return flow.name in self.flows
 
-    def new_run(
-        self, request: RunRequest, session: TapeSession, *, strict: bool = True
-    ) -> LocalRun:
+    def opened(self) -> AbstractAsyncContextManager[None]:
+        """Return a block in which it can be run."""
+        return nullcontext()
+
+    def new_run(self, request: RunRequest, session: TapeSession, *, strict: bool = True) -> Run:
         """Make a run of one flow for one request."""
         return LocalRun(request, session, self.flows[request.spec.name], self.bind, strict=strict)
 

@@ -375,7 +375,8 @@ class ServedStream:
                     return TextPrefix(TextFrames(dialect), sent)  # code of others cuts otherwise
                 return FramePrefix(sent)
             case "text":
-                return text_prefix(self.context.spec.dialect, sent, self.exchange.tape)
+                taped = fallback.powers.taped
+                return text_prefix(self.context.spec.dialect, sent, self.exchange.tape, taped=taped)
             case None:
                 return None
             case unknown:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +24,7 @@ from compare.rules import Rules
 from compare.verdict import NOT_ENOUGH, Label
 from compare.waivers import Waivers
 from contract.errors import visible
+from contract.flow import FlowSpec
 from cutover.cli.compare.diff import (
     CLUSTERS_PRINTED,
     COLOURS,
@@ -34,7 +36,7 @@ from cutover.cli.compare.diff import (
     tallied,
 )
 from cutover.cli.terminal import bar, print_outcome, print_written, refusals, tables
-from cutover.flows import rules_at, settings_at
+from cutover.flows import flows_of, rules_at, settings_at
 from cutover.replay import (
     Counts,
     PlayOptions,
@@ -123,7 +125,8 @@ def replay_captures(
     try:
         with refusals(UNREADABLE):
             settings = settings_at(config)
-            declared = frozenset(name for name, one in settings.flows.items() if one.declared)
+            flows = settings.flows.items()
+            declared = {name: one.declared for name, one in flows if one.declared is not None}
             plan = ReplayPlan(
                 captures,
                 out,
@@ -140,7 +143,7 @@ def replay_captures(
             counts = _replayed(plan, console)
             accepted = rules_at(None, settings), waivers_at(None)
             wanted = counts.replayed and not no_report
-            report = _compared(plan, *accepted, console) if wanted else None
+            report = _compared(plan, flows_of(settings), *accepted, console) if wanted else None
     except KeyboardInterrupt:
         console.print("interrupted: the same command goes on where it stopped")
         raise typer.Exit(INTERRUPTED) from None
@@ -165,9 +168,15 @@ def _replayed(plan: ReplayPlan, console: Console) -> Counts:
         return replay(plan, show)
 
 
-def _compared(plan: ReplayPlan, rules: Rules, waivers: Waivers, console: Console) -> Report:
+def _compared(
+    plan: ReplayPlan,
+    known: Mapping[str, FlowSpec],
+    rules: Rules,
+    waivers: Waivers,
+    console: Console,
+) -> Report:
     processes = max(1, plan.processes)
-    comparison = CaptureComparison(str(plan.out), "ignore", rules, waivers, processes)
+    comparison = CaptureComparison(str(plan.out), "ignore", rules, waivers, processes, known=known)
     report = report_on(comparison, tallied(comparison, console, *_columns()))
     write_report(report, plan.out / REPORT, list(Format))
     return report

@@ -22,7 +22,16 @@ from pydantic import SecretStr
 
 from contract.flow import Event, Request
 from contract.flows.chat import CHAT
-from contract.model import GATEWAY_SITE
+from contract.model import (
+    GATEWAY_SITE,
+    AssistantMessage,
+    ModelCall,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+)
 from contract.normalisation import normal_args
 from contract.operations import MODEL_STREAM
 from contract.ports import Effects
@@ -750,3 +759,53 @@ async def test_a_run_that_was_replaced_is_told_to_stop() -> None:
         await run.wait_stopped(5.0)
         assert (run.outcome and run.outcome.kind) == "cancelled"
         assert (statuses, provider.requests) == ([410], [])
+
+
+async def test_it_shares_calls_with_built_in_stacks() -> None:
+    """What a stack asks at a site of its own is the call that a client sends in other words."""
+    called = {"id": "a", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    messages: Any = [
+        {"role": "system", "content": "Be kind"},
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": None, "tool_calls": [called]},
+        {"role": "tool", "tool_call_id": "a", "content": "25 degrees"},
+    ]
+    own = ModelCall(
+        model_id="m",
+        messages=(
+            SystemMessage("Be kind"),
+            UserMessage("Hello"),
+            AssistantMessage(None, (ToolCall("b", "weather", "{ }"),)),
+            ToolMessage("b", "25 degrees"),
+        ),
+        temperature=0.5,
+        tools=(ToolSpec("weather", "", msgspec.Raw(b"{}")),),
+    )
+    tool = {
+        "type": "function",
+        "function": {"name": "weather", "description": "", "parameters": {}},
+    }
+
+    async def built_in(exchange: Exchange, role: Role) -> str:
+        model = TapeSession(exchange, role).effects().model
+        return "".join([chunk.text async for chunk in model.stream("reply", own)])
+
+    async with speaking() as provider, asynchronous(provider) as client:
+
+        async def ask() -> str:
+            tools: Any = [tool]
+            chunks = await client.chat.completions.create(
+                model="m", messages=messages, temperature=0.5, tools=tools, stream=True
+            )
+            return "".join([chunk.choices[0].delta.content or "" async for chunk in chunks])
+
+        world = World(model=says("Hello"))
+        first = world.exchange()
+        assert await worked(first, SERVING, ask) == "Hi there"
+        assert await built_in(first, "fallback") == "Hi there"
+        second = world.exchange()
+        assert await built_in(second, "serving") == "Hello"
+        assert await worked(second, ("fallback", "live"), ask) == "Hello"
+        assert (len(provider.requests), world.count("model.stream")) == (1, 1)
+        for exchange in (first, second):
+            await exchange.close()
