@@ -14,13 +14,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from contract.errors import CutoverError
+from contract.errors import CutoverError, visible
 from contract.flow import SESSION
 from cutover.cli.setup.findings import COLOURS, headline, lines_of, rung_lines
 from cutover.cli.terminal import refusals, tables
 from cutover.doctor import PartCheck, describe_declared, examine, stacks_without
 from cutover.flow_probe import probed_flows, promises_of, requests_for, see
 from cutover.flows import DEFAULT_CONFIG, flows_of, settings_at
+from cutover.ladder import observe
 from cutover.probe import SECONDS, ProbeRequest, body_of, headers_of, text_in
 from cutover.recognition import Recognised
 from cutover.wiring.stacks import DEFAULTS
@@ -166,6 +167,15 @@ def _print_flow(name: str, settings: Settings, console: Console) -> None:
     if flow.declared is not None:
         line = f" {escape(describe_declared(flow.declared))}"
         console.print(line, highlight=False, soft_wrap=True)
+    for number, one in enumerate(observe(name, settings)):
+        if not number:
+            console.print(" what the newest captures show", highlight=False)
+        console.print(
+            f"  {one.stack:<8} {escape(visible(one.seen))}", highlight=False, soft_wrap=True
+        )
+        if one.lift:
+            line = f"  {'':<8} [dim]one rung up: {escape(one.lift)}[/]"
+            console.print(line, highlight=False, soft_wrap=True)
     if rungs := rungs_of(name, settings):
         for line in (" what each step gives, and what it takes", *rung_lines(rungs)):
             console.print(line, highlight=False, soft_wrap=True)
