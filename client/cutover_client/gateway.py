@@ -55,6 +55,10 @@ class Gateway:
         with bound(exchange):
             yield exchange
 
+    def named(self, headers: Mapping[str, str]) -> Exchange:
+        """Return the exchange that headers name, or are traced to, for calls made by hand."""
+        return _HttpExchange(self, dict(headers))
+
     def client(self) -> httpx.AsyncClient:
         """Return the client of the running loop."""
         loop = asyncio.get_running_loop()

@@ -113,6 +113,10 @@ COMMANDS: Mapping[str, _Place] = {
         "operate.ops_audit:audit",
         "Show what was requested of workers, decided and done, newest first.",
     ),
+    "mcp": _Place(
+        "operate.mcp:mcp",
+        "Start an MCP server and pass messages; calls that name an exchange happen once in it.",
+    ),
     "rollback": _Place(
         "operate.rollback:rollback",
         "Send everything of a flow to legacy: enable_langgraph = false, in force within a second.",
