@@ -93,6 +93,10 @@ class CorkedTransport(asyncio.Transport):
         self._held.clear()
         self._transport.abort()
 
+    def release(self) -> None:
+        """Forget the connection, which is lost."""
+        self._linger = lambda: False
+
 
 class _TooMuch(CutoverError):
     """A client sends more than a request consists of."""
@@ -181,12 +185,19 @@ class ServerConnection(HttpToolsProtocol):
         self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_timed_out)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Call back the application, if it asked for that."""
+        """Call back the application, if it asked for that; drop what would form a cycle."""
         super().connection_lost(exc)
         self._lost = True
         if self._lingering is not None:
             self._lingering.cancel()
         self._head_ended()
+        self._unset_keepalive_if_required()
+        # What refers to this in turn would keep it until a collection of the oldest generation,
+        # and these are thousands of requests apart.
+        self.transport.release()
+        self.pipeline.clear()
+        self._extensions = {}
+        self.cycle = self.scope = None  # type: ignore[assignment] # as before the first request
         callback, self._on_disconnect = self._on_disconnect, None
         if callback is not None:
             callback()
@@ -216,7 +227,7 @@ class ServerConnection(HttpToolsProtocol):
         That is where the client is behind, or has sent its next request already.
         """
         cycle = self.cycle
-        if cycle.response_complete or cycle.disconnected or self.flow.write_paused:
+        if self._lost or cycle.response_complete or cycle.disconnected or self.flow.write_paused:
             return False
         if not cycle.chunked_encoding:
             return False  # its head has not gone out

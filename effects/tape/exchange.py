@@ -292,8 +292,10 @@ class Exchange:
                     leave_behind = partial(self._leave_behind, entry, seconds)
                     call = self._within_deadline(call, seconds, leave_behind)
                 await call
-        except CANCELLED:
+        except CANCELLED as error:
             entry.close("cut", self.stamp())
+            # A cycle otherwise: the task holds its error, that its frames, a time limit the task.
+            error.__traceback__ = None
             raise
         except ANYTHING as error:  # whatever an adapter raises ends on the tape
             if entry.withheld:

@@ -159,37 +159,49 @@ class DisconnectWatch:
 
 @asynccontextmanager
 async def timed_send(send: Send, seconds: float) -> AsyncIterator[Send]:
-    """Yield a `send` for one block, which raises `SlowClient` once a message is stuck so long.
-
-    One timer for the whole response: a time limit for every frame would cost more than sending it.
-    """
-    loop = asyncio.get_running_loop()
-    deadline = asyncio.timeout(None)
-    since: float | None = None
-    timer: asyncio.TimerHandle
-
-    async def timed(message: Message) -> None:
-        nonlocal since
-        since = loop_now()
-        await send(message)
-        since = None
-
-    def check() -> None:
-        nonlocal timer
-        now = loop_now()
-        due = (now if since is None else since) + seconds
-        if now >= due:
-            deadline.reschedule(loop.time())
-        else:
-            timer = loop.call_later(due - now, check)
-
-    timer = loop.call_later(seconds, check)
+    """Yield a `send` for one block, which raises `SlowClient` once a message is stuck so long."""
+    timed = _TimedSend(send, seconds)
     try:
-        async with deadline:
-            yield timed
+        async with timed.deadline:
+            yield timed.send
     except TimeoutError:
-        if not deadline.expired():
+        if not timed.deadline.expired():
             raise
         raise SlowClient(seconds) from None
     finally:
-        timer.cancel()
+        timed.stop()
+
+
+class _TimedSend:
+    """A `send` with one timer for the whole response: one a frame would cost more than sending it.
+
+    Stopped, it is in no cycle: its time limit holds the task of its request.
+    """
+
+    __slots__ = ("_loop", "_seconds", "_send", "_since", "_timer", "deadline")
+
+    def __init__(self, send: Send, seconds: float) -> None:
+        self.deadline = asyncio.timeout(None)
+        self._send = send
+        self._seconds = seconds
+        self._since: float | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(seconds, self._check)
+
+    async def send(self, message: Message) -> None:
+        """Send a message."""
+        self._since = loop_now()
+        await self._send(message)
+        self._since = None
+
+    def stop(self) -> None:
+        """Stop watching."""
+        self._timer.cancel()
+
+    def _check(self) -> None:
+        now = loop_now()
+        due = (now if self._since is None else self._since) + self._seconds
+        if now >= due:
+            self.deadline.reschedule(self._loop.time())
+        else:
+            self._timer = self._loop.call_later(due - now, self._check)

@@ -106,6 +106,11 @@ class Run(ABC):
             name=f"{self.role} {self.stack}",
             context=self.session.context(),
         )
+        self._task.add_done_callback(self._drop_task)
+
+    def _drop_task(self, _: asyncio.Task[None]) -> None:
+        # A cycle otherwise: a cancelled task holds its error, that the frames, and they this run.
+        self._task = None
 
     def finish(self, outcome: RunOutcome) -> None:
         """Set the outcome, unless there is one already."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import weakref
 from collections import Counter
 from collections.abc import AsyncGenerator
@@ -23,6 +22,7 @@ from effects.model.fake import says
 from effects.testing import World
 from graph_impl.engine import HUMAN, Node, RunContext, add_nodes, ask_human, run
 from tests.support.clocks import counted_turns
+from tests.support.collector import without_collector
 
 PIECES = [CompanionText(str(number)) for number in range(100)]
 AHEAD = 32
@@ -128,9 +128,7 @@ async def _wait(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG
 @pytest.mark.parametrize(("name", "node"), [("say", _pause), ("say", _lose), (HUMAN, _wait)])
 async def test_a_run_that_broke_off_holds_nothing(name: str, node: Node) -> None:
     """Nor does its request wait for the collector, which comes after hours."""
-    gc.collect()
-    gc.disable()
-    try:
+    with without_collector():
         talk = Talk(answers={1: _paused})
         gone = weakref.ref(talk)
         with pytest.raises((Paused, asyncio.CancelledError)):
@@ -139,8 +137,6 @@ async def test_a_run_that_broke_off_holds_nothing(name: str, node: Node) -> None
         del talk
         await settled()
         assert gone() is None
-    finally:
-        gc.enable()
 
 
 async def _raise_a_ring(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it

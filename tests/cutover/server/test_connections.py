@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -22,6 +23,7 @@ from cutover.server.connections import (
     ServerConnection,
 )
 from router.http.connection import ON_DISCONNECT, WRITE_NOW
+from tests.support.collector import without_collector
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
@@ -40,13 +42,15 @@ async def reading(_scope: object, receive: Any, send: Any) -> None:
 
 
 @asynccontextmanager
-async def listening(app: Any = reading) -> AsyncIterator[int]:
+async def listening(
+    app: Any = reading, protocol: type[ServerConnection] = ServerConnection
+) -> AsyncIterator[int]:
     """Serve `reading`, or another application, on loopback; gives the port."""
     config = uvicorn.Config(app, log_config=None, lifespan="off", proxy_headers=False)
     config.load()
     state = ServerState()
     loop = asyncio.get_running_loop()
-    served = await loop.create_server(lambda: ServerConnection(config, state, {}), "127.0.0.1", 0)
+    served = await loop.create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0)
     try:
         yield served.sockets[0].getsockname()[1]
     finally:
@@ -454,3 +458,48 @@ async def test_closing_writes_first_and_dropping_does_not() -> None:
         getattr(corked, end)()
         await asyncio.sleep(0)
         assert (wire.calls, wire.ends, corked.is_closing()) == (calls, [end], True)
+
+
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize(
+    ("sent", "answered"),
+    [
+        pytest.param(GET + LAST, True, id="answered"),
+        pytest.param(GET + b"\r\n", True, id="kept open"),
+        pytest.param((GET + b"\r\n") * 3, False, id="several"),
+        pytest.param(CHUNKED + b"1\r\n", False, id="left in its body"),
+        pytest.param(b"no request\r\n\r\n", False, id="refused"),
+        pytest.param(GET, False, id="left in its head"),
+    ],
+)
+def test_a_lost_connection_is_freed_at_once(
+    sent: bytes,
+    *,
+    answered: bool,
+    factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """It is freed at once, with its requests: the next collection is thousands of them away."""
+    gone: list[weakref.ref[ServerConnection]] = []
+    lost = asyncio.Event()
+
+    class Observed(ServerConnection):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn declares it
+            super().connection_made(transport)
+            gone.append(weakref.ref(self))
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            lost.set()
+
+    async def served() -> None:
+        async with asyncio.timeout(PATIENCE_S), listening(protocol=Observed) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(sent)
+            if answered:
+                await reader.readuntil(b"read")
+            writer.close()
+            await lost.wait()
+
+    with without_collector(), asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(served())
+        assert [one() for one in gone] == [None]

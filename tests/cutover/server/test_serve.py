@@ -174,3 +174,28 @@ def test_who_has_decided_otherwise_is_left_alone(
     """Variables of glibc go before what suits a router."""
     monkeypatch.setenv(variable, "33554432")
     assert not map_large_allocations()
+
+
+FROZEN = """
+import gc
+from cutover.server.serve import freeze_garbage_collector
+lived = [[] for _ in range(200_000)]
+freeze_garbage_collector()
+gc.set_threshold(10, 2, 2)
+before = gc.get_stats()[2]["collections"]
+new = [[] for _ in range(1_000)]
+print(gc.get_stats()[2]["collections"] - before)
+"""
+
+
+@pytest.mark.slow
+def test_what_was_frozen_puts_off_no_full_collection() -> None:
+    """A full collection waits for a quarter as many objects as can be garbage, frozen ones not."""
+    done = subprocess.run(
+        [sys.executable, "-c", FROZEN],
+        env=child_environment(),
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert int(done.stdout) > 0

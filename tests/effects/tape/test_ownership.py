@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, NoReturn
 
 import pytest
@@ -13,11 +14,12 @@ from contract.model import Chunk, ToolResult
 from contract.operations import WriteLimits
 from contract.stores import StoredTurn
 from contract.workers import WorkerCall
-from effects.model import Fail, Hang, Wait, says
+from effects.model import Fail, Hang, ScriptedModel, Wait, says
 from effects.tape import Entry
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
 from effects.workers import ScriptedWorkers
+from tests.support.collector import without_collector
 from tests.support.tape_calls import (
     CONTEXT,
     TURN,
@@ -115,6 +117,31 @@ async def test_model_and_read_only_calls_die_with_the_exchange_at_once() -> None
         assert it.world.model.cancelled == 1
         ends = await asyncio.gather(*readers, return_exceptions=True)
         assert [type(end) for end in ends] == [TapeCut, TapeCut]
+
+
+class Limited(ScriptedModel):
+    """A model that waits within a time limit of its own, as the real ones do."""
+
+    async def stream(self, *_: object) -> AsyncIterator[Chunk]:
+        """Wait."""
+        limit = asyncio.timeout(60.0)
+        async with limit:
+            await asyncio.Event().wait()
+        yield Chunk()
+
+
+async def test_a_call_that_was_cancelled_is_freed_with_its_exchange() -> None:
+    """A cancelled call is freed with its exchange, and its tape: no collection is waited for."""
+    with without_collector():
+        async with live(World(Limited([]))) as it:
+            gone = weakref.ref(it.exchange.tape)
+            reader = asyncio.create_task(said(it.effects))
+            await turns()
+            await it.exchange.cancel_reads()
+            assert isinstance((await asyncio.gather(reader, return_exceptions=True))[0], TapeCut)
+        del it, reader
+        await turns()
+        assert gone() is None
 
 
 @pytest.mark.parametrize("port", ["tools", "conversations"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,9 @@ import pytest
 from contract.flows.chat import Accept, StartReply
 from cutover.wiring.stacks import load_stacks
 from router.http.app import create_app
+from router.http.connection import timed_send
 from router.serving.stack import LocalStack
+from tests.support.collector import without_collector
 from tests.support.deployment import Setup, deployed, tasks, until
 
 if TYPE_CHECKING:
@@ -170,3 +173,22 @@ async def test_many_at_once_are_all_served(tmp_path: Path) -> None:
         }
         await place.settled()
         assert place.books() == {"compared(equal)": 40}
+
+
+async def test_the_task_of_a_request_is_freed_at_once() -> None:
+    """The time limit of its sending, which refers to the task, is freed when it is over."""
+
+    async def send(_: object) -> None:
+        pass
+
+    async def answer() -> None:
+        async with timed_send(send, 60.0) as timed:
+            await timed({"type": "http.response.body"})
+
+    with without_collector():
+        task = asyncio.create_task(answer())
+        gone = weakref.ref(task)
+        await task
+        del task
+        await asyncio.sleep(0)
+        assert gone() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from typing import Any
@@ -28,6 +29,7 @@ from effects.testing import World
 from router.serving.run import Run, RunRequest
 from router.serving.stack import LocalStack
 from router.stack import RunOutcome
+from tests.support.collector import without_collector
 from tests.support.flow_runs import FOREVER
 
 pytestmark = pytest.mark.virtual
@@ -191,3 +193,23 @@ async def test_frames_are_stamped_when_they_are_made() -> None:
     run, _ = await ended(flow)
     assert [frame.at for frame in run.frames] == [250_000 * n for n in range(1, 6)]
     assert [frame.data for frame in run.frames] == [CHAT.encode(event) for event in WELL]
+
+
+async def hanging(_request: object, _effects: object) -> AsyncIterator[Event]:
+    """Never get further."""
+    yield Accept()
+    await asyncio.Event().wait()
+
+
+async def test_a_run_that_was_cancelled_is_freed_at_once() -> None:
+    """A run that was cancelled is freed with its last reference, and with it what it has read."""
+    with without_collector():
+        run = started(hanging)
+        gone = weakref.ref(run)
+        await run.changed.wait()
+        run.fence(RunOutcome("cancelled"))
+        assert await run.wait_stopped(FOREVER)
+        await asyncio.sleep(0)
+        del run
+        await asyncio.sleep(0)
+        assert gone() is None

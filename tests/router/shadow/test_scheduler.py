@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import weakref
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -19,6 +18,7 @@ from contract.ports import Effects
 from contract.records import RunRecord, decode_run, encode_run
 from cutover.selftest.cases import case
 from router.stack import StackName
+from tests.support.collector import without_collector
 from tests.support.faulty_stacks import (
     Act,
     Sleeper,
@@ -385,8 +385,7 @@ def test_shouting_is_a_change() -> None:
 async def test_a_settled_exchange_is_let_go_of_at_once(assigned: StackName, mode: Mode) -> None:
     """Its tape is large: waiting for the garbage collector it would cost memory and pauses."""
     house = both(assigned, FLOWS[assigned], FLOWS[other(assigned)], shadow=100, mode=mode)
-    gc.disable()
-    try:
+    with without_collector():
         async with house as made:
             served = await made.ask()
             gone = weakref.ref(served.stream)
@@ -394,5 +393,3 @@ async def test_a_settled_exchange_is_let_go_of_at_once(assigned: StackName, mode
             await asyncio.sleep(1)
             assert made.states == {"compared(equal)": 1}
             assert gone() is None
-    finally:
-        gc.enable()
