@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -46,7 +47,7 @@ from compare.noise.control import ControlChecker, control_pairs, owning_tape
 from compare.rules import NO_RULES, Rules
 from compare.streams.soundness import RunTimes, times_of
 from compare.streams.two_formats import DialectNotConfigured
-from compare.tally import Tally, count_pair
+from compare.tally import Tally, count_pair, row_of
 from contract.equality import Chunking
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
@@ -58,6 +59,7 @@ WORTH_SHARING = 1 << 23
 AHEAD = 2
 """Parts under way for each process: what waits for an earlier one stays bounded."""
 
+_FLOW_FOLDER: Final = re.compile(r"/flow=([^/]+)/date=[^/]+/[^/]+$")
 _PASSING: Final = frozenset({"unreadable", "missing"})
 """Damage that may be gone when captures are read again."""
 
@@ -69,7 +71,8 @@ class Question:
     """What is asked of captures: of which flows and exchanges, and what counts as a difference.
 
     `scores` are what users thought, by exchange. With `served`, what clients were served is noted
-    exchange by exchange, of those that it holds, whether or not the `selection` does.
+    exchange by exchange, of those that it holds, whether or not the `selection` does, and so is
+    each pair that is compared.
     """
 
     flows: Mapping[str, FlowSpec]
@@ -115,7 +118,8 @@ def compare_captures(
     """
     scores, damaged = read_scores(place)
     question = replace(question, scores=scores)
-    parts = [part for segment in find_segments(place) for part in stretches(segment)]
+    segments = (one for one in find_segments(place) if _may_hold(one, question.selection.flow))
+    parts = [part for segment in segments for part in stretches(segment)]
     unread = parts if known is None else known.begin(question, parts)
     total = Tally(selection=question.selection)
     for damage in damaged:
@@ -133,6 +137,12 @@ def compare_captures(
             merger.merge(part, tally)
     merger.finish()
     return total
+
+
+def _may_hold(segment: CaptureSegment, flow: str) -> bool:
+    """Whether exchanges of a flow may stand in a segment; the recorder has a folder for each."""
+    of = _FLOW_FOLDER.search(segment.url)
+    return not flow or of is None or of[1] == flow
 
 
 def _compared(
@@ -389,6 +399,7 @@ class _SegmentComparison:
     ) -> None:
         self.tally = Tally(selection=question.selection)
         self._flows, self._scores = question.flows, question.scores
+        self._notes_pairs = question.served is not None
         self._blobs = blobs
         self._place = place
         self._counted = set(counted)
@@ -443,7 +454,9 @@ class _SegmentComparison:
             for run in (pair.control, pair.candidate):
                 tally.timed(run, times_of(run.frames, comparer.reader))
         tally.untaped += is_untaped(pair)
-        count_pair(tally, pair, comparer, self._restored)
+        findings = count_pair(tally, pair, comparer, self._restored)
+        if self._notes_pairs:
+            tally.compared.append(row_of(pair, findings))
 
     def _outcome(self, runs: Exchange, first_text: int | None) -> None:
         """Count what became of an exchange for its client."""

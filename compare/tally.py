@@ -13,16 +13,17 @@ import msgspec
 from compare.causes.live_answers import own_answers, own_history
 from compare.clusters import OTHERS, Clusters, Kinds, exemplar_of
 from compare.comparison import Comparer
-from compare.findings import Finding, RefusalAsText, TextChanged, tells_apart
+from compare.findings import Finding, RefusalAsText, TextChanged, signature_of, tells_apart
 from compare.input.captures import CapturedExchange, Exchange, new_series
 from compare.input.damage import NAMED_AT_MOST, UNBOUNDED, DamageTally
 from compare.input.outcomes import ServedTally
-from compare.input.pairing import STACKS, Pair, Sides, sides_of
+from compare.input.pairing import REPLAY, STACKS, Pair, Sides, sides_of
 from compare.input.selection import EVERYTHING, Selection
 from compare.noise.control import NO_CHECK, ControlCheck
 from compare.streams.soundness import StreamTimes
 from contract.normalisation import Fold
 from contract.records import RunRecord
+from evidence.in_force import PairRow, RunCode
 from evidence.outcomes import OutcomeTotals
 
 SERIES_AT_MOST = 300
@@ -92,7 +93,8 @@ class Tally(DamageTally):
     `outcomes` are those of all selected exchanges of known flows, whatever became of their pairs.
     `identities` are those of the exchanges of one part, to count each once, and `halves` those of
     which a run may stand in another part; a merged tally has none. `left_out` are the exchanges
-    that are not in the `selection`. `served` is what clients were served, where that is asked for.
+    that are not in the `selection`. Where it is asked for, `served` is what clients were served and
+    `compared` has the pairs one by one.
     """
 
     exchanges: int = 0
@@ -121,6 +123,7 @@ class Tally(DamageTally):
     left_out: UnselectedExchanges = field(default_factory=UnselectedExchanges)
     outcomes: OutcomeTotals = field(default_factory=OutcomeTotals)
     served: ServedTally = field(default_factory=ServedTally)
+    compared: list[PairRow] = field(default_factory=list)
     control: ControlCheck = NO_CHECK
     first_seen: int = 0
     last_seen: int = 0
@@ -190,6 +193,7 @@ class Tally(DamageTally):
         self.clusters.merge(other.clusters)
         self.outcomes.merge(other.outcomes)
         self.served.merge(other.served)
+        self.compared += other.compared
         self.control = self.control.merged(other.control)
         for series, values in other.times.items():
             self._series(series).extend(values)
@@ -203,8 +207,11 @@ def count_pair(
     pair: Pair,
     comparer: Comparer,
     restored: Callable[[Pair], Pair] | None = None,
-) -> None:
-    """Compare a pair and count it as equal, by rules or unsound perhaps, or as different."""
+) -> tuple[Finding, ...]:
+    """Compare a pair and count it as equal, by rules or unsound perhaps, or as different.
+
+    Returns what was found in it.
+    """
     tally.pairs += 1
     tally.by_flow[pair.flow] += 1
     if pair.basis:
@@ -222,7 +229,7 @@ def count_pair(
     tally.equal += not different
     tally.equal_by_rules += not findings and ruled < comparer.ruled
     if not causes:
-        return
+        return findings
     tally.unsound += not different
     tally.clusters.add(
         pair.flow,
@@ -230,6 +237,16 @@ def count_pair(
         findings,
         lambda: exemplar_of(pair, findings, comparer.reader, comparer.ruling),
     )
+    return findings
+
+
+def row_of(pair: Pair, findings: Iterable[Finding]) -> PairRow:
+    """Return a pair as evidence: whose code ran, and the causes in it."""
+    control, candidate = (
+        RunCode(run.stack, run.code, run.role == REPLAY) for run in (pair.control, pair.candidate)
+    )
+    causes = dict.fromkeys(signature_of(one) for one in findings if one.after is None)
+    return PairRow(pair.exchange, pair.began, (control, candidate), (*causes,))
 
 
 def count_drift(depths: Counter[tuple[int, bool]], pair: Pair, findings: Iterable[Finding]) -> None:

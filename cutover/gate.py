@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -29,7 +30,7 @@ from cutover.judge.judgements import (
     read_judged,
     read_judged_beside,
 )
-from cutover.load_checks import LoadRuns, code_in_force
+from cutover.load_checks import LoadRuns
 from cutover.reports import CaptureComparison, report_on, waivers_at
 from cutover.selftest.trials import self_test
 from evidence.decision import Check, Decision, Verdict
@@ -39,6 +40,7 @@ from evidence.gate import (
     PairFindings,
     decision_of,
 )
+from evidence.in_force import PairRow, code_in_force
 from evidence.outcomes import ExchangeOutcome
 from evidence.preferences import quality_check
 from loadtests.requests import FlowUnknown
@@ -125,7 +127,7 @@ def evaluate(
     if flow not in specs:
         raise FlowUnknown(flow)
     known, needs, configured = {flow: specs[flow]}, settings.gate_of(flow), settings.flows[flow]
-    selection = Selection(since=since)
+    selection = Selection(since=since, flow=flow)
     comparison = CaptureComparison(
         captures,
         rules=rules_at(None, settings) if rules is None else rules,
@@ -133,16 +135,23 @@ def evaluate(
         processes=processes,
         known=known,
         # Why a stack failed that another one saved is no difference on equal terms: it is counted.
-        selection=Selection(since=since, fallbacks=False),
+        selection=msgspec.structs.replace(selection, fallbacks=False),
         served=selection,
     )
     # What it is asked with is read first: it may be refused, and captures take long.
     loaded = None if load is None else LoadRuns.read(load, flow)
     tally = comparison.tally(on_bytes, known_parts)
     outcomes = [*tally.served.outcomes.values()]
-    checks = [] if loaded is None else [*loaded.checks(needs, code_in_force(outcomes), time.time())]
+    pairs = [row for row in tally.compared if not row.of_one_stack]
+    code = code_in_force(outcomes, tally.compared)
+    counted = [row for row in pairs if code.counts_pair(row)]
+    checks = [] if loaded is None else [*loaded.checks(needs, code.codes, time.time())]
     checks += [*_noise_checks(captures, noise, known, selection, tally, settings)]
-    checks += [*_quality_checks(captures, quality, flow, since, needs)]
+    compared = frozenset(row.exchange for row in counted)
+    captured = compared.union(
+        (row.exchange for row in outcomes), (row.exchange for row in tally.compared)
+    )
+    checks += [*_quality_checks(captures, quality, flow, (captured, compared), needs)]
     if needs.selftest:
         checks.append(_self_test())
     evidence = GateEvidence(
@@ -150,8 +159,11 @@ def evaluate(
         percent=configured.configured_share,
         to=EVERYTHING if to is None else to,
         in_force=in_force,
+        code=code,
         outcomes=outcomes,
-        findings=pair_findings(tally, comparison.waivers, flow, configured, settings),
+        findings=pair_findings(
+            tally, (pairs, counted), comparison.waivers, flow, configured, settings
+        ),
         checks=checks,
         lasting=tally.served.lasting(),
         live=configured.stage != "shadow",
@@ -174,30 +186,40 @@ def gate_rules(needs: GateSettings) -> GateRules:
 
 
 def pair_findings(
-    tally: Tally, waivers: Waivers, flow: str, configured: FlowSettings, settings: Settings
+    tally: Tally,
+    pairs: tuple[Sequence[PairRow], Sequence[PairRow]],
+    waivers: Waivers,
+    flow: str,
+    configured: FlowSettings,
+    settings: Settings,
 ) -> PairFindings:
-    """Sum up what the comparison of pairs found in one flow."""
-    pairs = tally.by_flow[flow]
-    clusters = [one for one in tally.clusters.by_key.values() if one.flow == flow]
-    unwaived = {
-        one.id: one.exchanges / pairs for one in clusters if not waivers.accepts(one, pairs)
-    }
-    if tally.clusters.overflow:
-        unwaived["others"] = 1.0
+    """Sum up what comparing all pairs of a flow found, and those of them that count.
+
+    The others have runs of other code.
+    """
+    every, counted = pairs
+    unwaived: dict[str, float] = {}
+    for cause, found in Counter(cause for row in counted for cause in row.causes).items():
+        cluster = tally.clusters.by_key.get((flow, cause))
+        if cluster is None:
+            unwaived["others"] = 1.0  # beyond the most that are told apart
+        elif not waivers.accepts(replace(cluster, exchanges=found), len(counted)):
+            unwaived[cause] = found / len(counted)
     control = tally.control
     dropped = sum(n for state, n in tally.unshadowed.items() if state.startswith("dropped"))
     # A torn batch holds any number of exchanges up to that of a whole one; a file, all there are.
     damaged = tally.runs_damaged + tally.damage["torn"] * (settings.captures.batch - 1)
     lost = tally.missing + dropped + damaged
-    due = pairs + lost
+    due = len(every) + lost
     return PairFindings(
-        pairs=pairs,
+        pairs=len(counted),
+        other_code=len(every) - len(counted),
         unwaived=unwaived,
         noise=control.differing / control.checked if control.checked else 0.0,
-        replayed=sum(tally.bases.values()),
+        replayed=sum(row.replayed for row in counted),
         due=due,
         lost=due if tally.damage["unreadable"] else lost,
-        expected=configured.shadow_percent > 0 or pairs > 0,
+        expected=configured.shadow_percent > 0 or bool(counted),
     )
 
 
@@ -226,16 +248,29 @@ def _noise_checks(
 
 
 def _quality_checks(
-    captures: str, file: Path | None, flow: str, since: int | None, needs: GateSettings
+    captures: str,
+    file: Path | None,
+    flow: str,
+    exchanges: tuple[frozenset[str], frozenset[str]],
+    needs: GateSettings,
 ) -> Iterator[Check]:
-    """Ask which answers people or a judge model prefer, where that was asked or is critical."""
+    """Ask which answers people or a judge model prefer, where that was asked or is critical.
+
+    `exchanges` are those in the captures, and those of pairs that count: judgements of others are
+    counted alone. What a judge makes of legacy against itself is of any exchange in the captures.
+    """
     if file is not None and not file.is_file():
         raise JudgementsUnreadable(str(file), "there is no such file")
     stored = read_judged_beside(captures) if file is None else read_judged(file)
-    judged = (one for one in stored if since is None or one.began >= since)
+    captured, compared = exchanges
+    of_flow = [one for one in stored if one.flow == flow]
+    judged = [one for one in of_flow if one.exchange in (captured if one.itself else compared)]
+    left_out = sum(one.exchange not in compared for one in of_flow if not one.itself)
     critical = "quality" in needs.critical
     rows = f"{captures.rstrip('/')}/{QUALITY_FILE}" if file is None else str(file)
-    check = quality_check(judged, flow, needs.quality, critical=critical, rows=rows)
+    check = quality_check(
+        judged, flow, needs.quality, critical=critical, rows=rows, left_out=left_out
+    )
     if check is not None:
         yield check
 

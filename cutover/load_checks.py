@@ -7,7 +7,7 @@ is too old or of other code is no reason to promote.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -18,7 +18,6 @@ import msgspec
 from contract.errors import CutoverError
 from evidence.decision import Check
 from evidence.gate import RATIO, SHARE, STACKS
-from evidence.outcomes import ExchangeOutcome
 from evidence.tests import holm
 from loadtests.report import FAILURE_RATE, GOODPUT, VERSION
 from router.config.schema import GateSettings
@@ -114,12 +113,6 @@ def _figures() -> Iterator[_Figure]:
 
 
 FIGURES: Final = {(one.metric, one.figure): one for one in _figures()}
-
-
-def code_in_force(outcomes: Iterable[ExchangeOutcome]) -> dict[str, str]:
-    """Return the fingerprint of each stack's code that served last."""
-    known = (row for row in outcomes if row.fingerprint)
-    return {row.assigned: row.fingerprint for row in sorted(known, key=lambda row: row.began)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evidence.decision import NAMED, Check, Decision, LastingWrites, StackFigure, Verdict
+from evidence.in_force import CodeInForce, code_in_force
 from evidence.intervals import (
     RatioEstimate,
     Sample,
@@ -196,14 +197,16 @@ class GateRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """What comparing pairs of runs found.
+    """What comparing pairs of runs of the code in force found.
 
-    `unwaived` are the causes that are not waived, with the share of pairs they are in; `noise` is
-    the share in which the control differs from itself. `due` pairs should be there, `lost` of them
-    are missing, dropped or unreadable. `expected`: a promotion needs pairs.
+    `other_code` pairs more have runs of other code. `unwaived` are the causes that are not waived,
+    with the share of pairs they are in; `noise` is the share in which the control differs from
+    itself. `due` pairs should be there, of whatever code, `lost` of them are missing, dropped or
+    unreadable. `expected`: a promotion needs pairs.
     """
 
     pairs: int = 0
+    other_code: int = 0
     unwaived: Mapping[str, float] = {}
     noise: float = 0.0
     replayed: int = 0
@@ -216,6 +219,7 @@ class GateEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """Everything measured of a flow whose candidate is configured to serve `percent`.
 
     `in_force`: routers read this percentage, and assignments under another one are no evidence.
+    `code` is the code in force; None where outcomes alone show it.
     `outcomes` are in any order. `live` is false where the candidate is to serve nobody yet: only
     pairs and what else was checked count. `checks` were made elsewhere: load, self-test, noise.
     """
@@ -224,6 +228,7 @@ class GateEvidence(msgspec.Struct, frozen=True, kw_only=True):
     percent: float
     to: float
     in_force: bool = False
+    code: CodeInForce | None = None
     outcomes: Sequence[ExchangeOutcome] = ()
     findings: PairFindings = PairFindings()
     checks: Sequence[Check] = ()
@@ -237,7 +242,7 @@ def decision_of(evidence: GateEvidence, rules: GateRules) -> Decision:
     rows = sorted(evidence.outcomes, key=lambda row: (row.began, row.exchange))
     sound = [row for row in rows if not _unsound(row)]
     share = share_in_force(sound, evidence.percent)
-    window, left_out = comparable(sound, share)
+    window, left_out = comparable(sound, share, evidence.code or code_in_force(sound))
     checks: list[Check] = [_rows_check(len(rows) - len(sound), len(rows))]
     if evidence.live:
         checks.append(_sample_ratio(window, share, evidence.percent if evidence.in_force else None))
@@ -314,7 +319,7 @@ def share_in_force(rows: Sequence[ExchangeOutcome], configured: float) -> float 
 
 
 def comparable(
-    rows: Sequence[ExchangeOutcome], share: float | None
+    rows: Sequence[ExchangeOutcome], share: float | None, code: CodeInForce
 ) -> tuple[list[ExchangeOutcome], Counter[str]]:
     """Return the rows, in order of time, drawn under one percentage and served by the same code.
 
@@ -324,7 +329,6 @@ def comparable(
     """
     left: Counter[str] = Counter()
     drawn: list[ExchangeOutcome] = []
-    code = {row.assigned: row.fingerprint for row in rows if row.fingerprint}
     for row in rows:
         if row.assigned_by in _FIXED:
             left["forced or switched off"] += 1
@@ -333,9 +337,8 @@ def comparable(
             left["under another percentage"] += len(drawn) + 1
             drawn = []
             continue
-        if row.fingerprint and row.fingerprint != code[row.assigned]:
-            left["served by other code"] += len(drawn) + 1
-            drawn = []
+        if not code.counts(row):
+            left["served by other code"] += 1
             continue
         drawn.append(row)
     kept: list[ExchangeOutcome] = []
@@ -726,10 +729,11 @@ def _findings(found: PairFindings, rules: GateRules) -> list[Check]:
     above = found.unwaived if total > found.noise else {}
     worst = max(above.values(), default=0.0)
     replayed = f", {found.replayed:,} of them replays" if found.replayed else ""
+    others = f"; {found.other_code:,} of other code are left out" if found.other_code else ""
     check = Check(
         name="findings",
         verdict="promote",
-        reason=f"no unwaived difference in {found.pairs:,} pairs of runs{replayed}",
+        reason=f"no unwaived difference in {found.pairs:,} pairs of runs{replayed}{others}",
         value=total if above else 0.0,
         bound=found.noise,
         unit="share",
@@ -742,11 +746,11 @@ def _findings(found: PairFindings, rules: GateRules) -> list[Check]:
         named = ", ".join(list(above)[:_CAUSES])
         reason = (
             f"{causes} of differences not waived, in up to {100 * worst:.2f} % of "
-            f"{found.pairs:,} pairs{replayed}: {named}"
+            f"{found.pairs:,} pairs{replayed}: {named}{others}"
         )
         check = msgspec.structs.replace(check, verdict="hold", reason=reason)
     elif found.pairs < rules.pairs:
-        reason = f"{found.pairs:,} pairs of runs were compared, {rules.pairs:,} are due"
+        reason = f"{found.pairs:,} pairs of runs were compared, {rules.pairs:,} are due{others}"
         check = msgspec.structs.replace(check, verdict="cannot_tell", reason=reason)
     share = found.lost / found.due if found.due else 0.0
     lost = Check(

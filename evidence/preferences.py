@@ -8,7 +8,7 @@ captures are read, and can be drawn again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from heapq import heappush, heapreplace
 from typing import Final, Literal, NamedTuple
@@ -264,13 +264,20 @@ def self_check_text(check: SelfCheck) -> str:
 
 
 def quality_check(
-    judged: Iterable[JudgedPair], flow: str, margin: float, *, critical: bool, rows: str
+    judged: Iterable[JudgedPair],
+    flow: str,
+    margin: float,
+    *,
+    critical: bool,
+    rows: str,
+    left_out: int = 0,
 ) -> Check | None:
     """Ask whether the candidate's answers are liked less; None where nobody was asked.
 
     People count before models. It holds where the candidate is preferred less than half the time,
     by a sign test, and by more than `margin`, a share; a critical check also where that is not
-    ruled out by the interval. A critical check that nobody judged cannot tell.
+    ruled out by the interval. A critical check that nobody judged cannot tell. `left_out` further
+    judgements are of pairs that were not compared; the reason says so.
     """
     found = [one for one in tally(judged) if one.flow == flow]
     check = Check(
@@ -282,8 +289,20 @@ def quality_check(
         critical=critical,
         rows=rows,
     )
-    if not found:
-        return check if critical else None
+    if not found and not critical and not left_out:
+        return None
+    if found:
+        check = _judged_check(check, found, 0.5 - margin)
+    if left_out:
+        reason = (
+            f"{check.reason}; judgements left out, of pairs that were not compared: {left_out:,}"
+        )
+        check = msgspec.structs.replace(check, reason=reason)
+    return check
+
+
+def _judged_check(check: Check, found: Sequence[Preferences], least: float) -> Check:
+    """Return a check with the preferences of people, else of a judge that may be relied on."""
     best = next((one for one in found if one.counts and one.decided), found[0])
     replace = msgspec.structs.replace
     check = replace(check, n=best.decided, reason=preferences_text(best))
@@ -292,10 +311,9 @@ def quality_check(
     if best.share is None or best.p is None or best.low is None:
         return check
     check = replace(check, value=best.share, low=best.low, high=best.high)
-    least = 0.5 - margin
     if best.share < least and best.p < SIGNIFICANT:
         return replace(check, verdict="hold")
-    if critical and best.low < least:
+    if check.critical and best.low < least:
         reason = f"{check.reason}: more pairs are due to rule out less than {100 * least:g} %"
         return replace(check, verdict="cannot_tell", reason=reason)
     return replace(check, verdict="promote")

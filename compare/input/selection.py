@@ -35,7 +35,7 @@ class SpanRefused(CutoverError):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """The exchanges that began from `since` to before `until`, under one configuration.
+    """The exchanges of a flow that began from `since` to before `until`, under one configuration.
 
     Both are microseconds since the Unix epoch; None and "" select everything. Without `fallbacks`,
     those that two stacks served are left out.
@@ -45,6 +45,7 @@ class Selection(msgspec.Struct, frozen=True):
     until: int | None = None
     configuration: str = ""
     fallbacks: bool = True
+    flow: str = ""
 
     def holds(self, runs: Exchange) -> bool:
         """Whether an exchange is selected, by its first run."""
@@ -53,6 +54,7 @@ class Selection(msgspec.Struct, frozen=True):
             (self.since is None or began >= self.since)
             and (self.until is None or began < self.until)
             and self.configuration in {"", runs[0].config}
+            and self.flow in {"", runs[0].flow}
             and (self.fallbacks or all(run.role != "fallback" for run in runs))
         )
 
@@ -64,6 +66,7 @@ class Selection(msgspec.Struct, frozen=True):
             "" if self.until is None else f"until {moment(self.until)}",
             f"under configuration {self.configuration}" if self.configuration else "",
             "" if self.fallbacks else "without a fallback",
+            f"of the flow {self.flow}" if self.flow else "",
         ]
         return " ".join(filter(None, parts))
 

@@ -12,10 +12,12 @@ import msgspec
 import pytest
 
 from contract.flows import SPECS
+from contract.records import RunRecord
 from cutover.flows import settings_at
 from cutover.gate import decide, evaluate
 from cutover.load_checks import FIGURES, LoadRuns, LoadUnreadable
-from cutover.selftest.exchanges import batch, exchange, store
+from cutover.selftest.exchanges import Script, batch, exchange, store
+from evidence.decision import Decision
 from loadtests.requests import FlowUnknown
 from router.config.loader import parse_settings
 from router.config.schema import GateSettings
@@ -154,6 +156,87 @@ def test_the_code_in_force_is_that_which_served_last(tmp_path: Path) -> None:
     reasons = [one.reason for one in decision.checks if one.name == "load"]
     assert len(reasons) == 1
     assert "had other code than it serves with now: of-yesterday" in reasons[0]
+
+
+def mirrored(
+    number: int, script: Script | None = None, /, flow: str = "chat", **codes: str
+) -> tuple[RunRecord, ...]:
+    """Return an exchange that legacy served and graph mirrored, each with the code named."""
+    runs = exchange(graph=script, number=number)
+    return tuple(
+        msgspec.structs.replace(run, flow=flow, code=codes.get(run.stack, "")) for run in runs
+    )
+
+
+MIRRORED = """
+[gate]
+selftest = false
+[flows.chat]
+enable_langgraph = true
+shadow_percent = 100.0
+"""
+
+
+def mirroring(captures: Path) -> Decision:
+    """Decide on the first step of a flow that only mirrors: pairs alone count."""
+    return decide(captures, parse_settings(MIRRORED, "here", SPECS), "chat", to=1)
+
+
+OTHER = Script(system="冷")
+"""What graph says with a fault."""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict", "pairs"),
+    [(OTHER, None, "promote", 120), (None, OTHER, "hold", 120), (None, None, "promote", 120)],
+    ids=["mended", "broken", "equal"],
+)
+def test_pairs_of_the_code_before_are_left_out(
+    tmp_path: Path, before: Script | None, after: Script | None, verdict: str, pairs: int
+) -> None:
+    """Graph was deployed anew after 500 pairs: neither its fault nor its soundness then counts."""
+    old = [mirrored(n, before, legacy="L", graph="G1") for n in range(500)]
+    new = [mirrored(500 + n, after, legacy="L", graph="G2") for n in range(pairs)]
+    decision = mirroring(store(tmp_path, batch(*old), batch(*new)))
+    [findings] = [one for one in decision.checks if one.name == "findings"]
+    assert (decision.verdict, findings.n) == (verdict, pairs)
+    assert findings.reason.endswith("; 500 of other code are left out")
+
+
+def test_too_few_pairs_of_the_new_code_cannot_tell(tmp_path: Path) -> None:
+    """Also where legacy is what was deployed, and while two hosts have different code."""
+    for name, runs in {
+        "graph": [mirrored(n, legacy="L", graph=f"G{n > 400}") for n in range(450)],
+        "legacy": [mirrored(n, legacy=f"L{n > 400}", graph="G") for n in range(450)],
+        "hosts": [mirrored(n, legacy="L", graph=f"G{n % 2}") for n in range(450)],
+    }.items():
+        decision = mirroring(store(tmp_path / name, batch(*runs)))
+        assert decision.verdict == "cannot_tell"
+        assert "of other code are left out" in decision.reasons[0]
+
+
+def test_pairs_of_other_flows_are_no_losses(tmp_path: Path) -> None:
+    """A router that mirrors several flows has them in one place, whole or damaged."""
+    chat = [mirrored(n) for n in range(120)]
+    others = [mirrored(n, flow="ops") for n in range(120)]
+    store(tmp_path, batch(*chat), batch(*others))
+    damaged = tmp_path / "flow=ops" / "date=2026-11-20" / "segment-0.jsonl.zst"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(b"no zstd at all")
+    decision = mirroring(tmp_path)
+    [losses] = [one for one in decision.checks if one.name == "losses"]
+    assert (decision.verdict, losses.n, losses.value) == ("promote", 120, 0.0)
+
+
+def test_a_stack_compared_with_itself_is_no_pair(tmp_path: Path) -> None:
+    """Replays of legacy on its own recordings say nothing of graph."""
+    runs = []
+    for number in range(120):
+        first, second = exchange(number=number, second="replay")
+        runs.append((first, msgspec.structs.replace(second, stack="legacy")))
+    decision = mirroring(store(tmp_path, batch(*runs)))
+    assert decision.verdict == "cannot_tell"
+    assert decision.reasons == ("0 pairs of runs were compared, 100 are due",)
 
 
 def test_a_folder_without_load_runs_is_refused(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from evidence.gate import (
     decision_of,
     share_in_force,
 )
+from evidence.in_force import code_in_force
 from evidence.outcomes import ExchangeOutcome, Fallback, ToolUse, outcome_of
 from router.config.schema import GateMargins, GateMeasureName, GateSettings
 from router.context import AssignedBy
@@ -282,7 +283,7 @@ def test_forced_and_pinned_requests_are_not_compared() -> None:
         rows[place] = msgspec.structs.replace(
             rows[place], assigned_by="pinned", conversation=rows[3].conversation
         )
-    kept, left = comparable(rows, 50.0)
+    kept, left = comparable(rows, 50.0, code_in_force(rows))
     assert dict(left) == {"forced or switched off": 1, "of a conversation that began before": 4}
     assert [one.exchange for one in kept] == [one.exchange for one in rows[5:]]
 
@@ -325,7 +326,10 @@ def test_a_failure_does_not_change_whether_a_request_is_compared(
             found.append(read)
         return found
 
-    whole, failed = (comparable(outcomes(failing=one), 50.0) for one in (False, True))
+    whole, failed = (
+        comparable(rows, 50.0, code_in_force(rows))
+        for rows in (outcomes(failing=one) for one in (False, True))
+    )
     assert [one.exchange for one in failed[0]] == [one.exchange for one in whole[0]]
     assert failed[1] == whole[1]
     assert {one.assigned_by for one in failed[0]} <= {"percent", "pinned"}

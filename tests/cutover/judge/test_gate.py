@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from contract.flows import SPECS
@@ -16,17 +17,17 @@ from tests.support.answer_pairs import answered, captured
 from tests.support.capture_files import BEGAN
 
 
-def judged(folder: Path, control: int, candidate: int) -> None:
-    """Store so many preferences beside captures."""
-    liked: dict[Preferred, int] = {"control": control, "candidate": candidate}
+def judged(folder: Path, control: int, candidate: int, pairs: str = "x") -> None:
+    """Store so many preferences beside captures, of pairs whose names begin so."""
+    liked: list[Preferred] = ["control"] * control
+    liked += ["candidate"] * candidate
     add_judged(
         default_file(str(folder)),
         [
             JudgedPair(
-                exchange=f"{side} {k}", flow="chat", began=BEGAN, judge="person", preferred=side
+                exchange=f"{pairs}-{k}", flow="chat", began=BEGAN, judge="person", preferred=side
             )
-            for side, count in liked.items()
-            for k in range(count)
+            for k, side in enumerate(liked)
         ],
     )
 
@@ -40,8 +41,9 @@ def quality(folder: Path, gate: str = "", since: int | None = None) -> list[Chec
 
 @pytest.fixture
 def captures(tmp_path: Path) -> Path:
-    """Capture one pair."""
-    return captured(tmp_path / "captures", [answered("e", "old", "new")])
+    """Capture fifty pairs."""
+    pairs = [answered(f"x-{number}", "old", "new") for number in range(50)]
+    return captured(tmp_path / "captures", pairs)
 
 
 def test_answers_that_are_liked_less_hold(captures: Path) -> None:
@@ -67,7 +69,33 @@ def test_unjudged_answers_are_a_check_only_where_that_is_critical(captures: Path
     assert [one.verdict for one in quality(captures, critical)] == ["cannot_tell"]
     judged(captures, 10, 40)
     assert [one.verdict for one in quality(captures, critical)] == ["promote"]
-    assert quality(captures, since=BEGAN + 1) == []
+    [check] = quality(captures, since=BEGAN + 1)
+    assert (check.verdict, check.critical, check.n) == ("cannot_tell", False, 0)
+
+
+def test_judgements_of_pairs_outside_the_captures_do_not_count(captures: Path) -> None:
+    """Of captures that were deleted since, or of another service; the reason says how many."""
+    judged(captures, 50, 0, "gone")
+    [check] = quality(captures)
+    assert (check.verdict, check.n) == ("cannot_tell", 0)
+    judged(captures, 10, 40)
+    [check] = quality(captures)
+    assert (check.verdict, check.n) == ("promote", 50)
+    assert check.reason.endswith("; judgements left out, of pairs that were not compared: 50")
+
+
+def test_judgements_of_other_code_do_not_count(captures: Path) -> None:
+    """Answers of graph before it was deployed anew were liked less."""
+    judged(captures, 50, 0)
+    assert [one.verdict for one in quality(captures)] == ["hold"]
+    old = [answered(f"x-{number}", "old", "new", code="1") for number in range(50)]
+    new = [
+        [msgspec.structs.replace(run, began=BEGAN + 1) for run in answered("y", "a", "b", code="2")]
+    ]
+    captured(captures, [*old, *new])
+    [check] = quality(captures)
+    assert (check.verdict, check.n) == ("cannot_tell", 0)
+    assert check.reason.endswith("not compared: 50")
 
 
 def test_a_file_that_is_none_is_an_error(captures: Path) -> None:
