@@ -182,6 +182,17 @@ async def no_leaks() -> AsyncIterator[None]:
         pytest.fail("the test left tasks behind:\n  " + "\n  ".join(names))
 
 
+@pytest.fixture
+async def no_event_watcher(no_leaks: None) -> AsyncIterator[None]:
+    """End the task with which the MCP SDK's library of events watches each loop for good."""
+    assert no_leaks is None
+    yield
+    left = [task for task in asyncio.all_tasks() if "_shutdown_watcher" in repr(task)]
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
 @pytest.fixture(autouse=True)
 def _leaks_are_failures(request: pytest.FixtureRequest) -> None:
     # Synchronous tests are spared the loop that `no_leaks` needs.

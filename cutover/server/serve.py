@@ -22,6 +22,7 @@ from typing import Any
 import uvicorn
 import uvloop
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from contract.errors import CutoverError
 from cutover.application import application, in_force
@@ -132,10 +133,11 @@ class GatewayServer(uvicorn.Server):
 
 def server(app: FastAPI, router: Router, drain_seconds: float) -> Server:
     """Return a configured server; open streams have `drain_seconds` to finish."""
-    return Server(_configuration(app), router, drain_seconds)
+    return Server(server_configuration(app), router, drain_seconds)
 
 
-def _configuration(app: FastAPI) -> uvicorn.Config:
+def server_configuration(app: ASGIApp) -> uvicorn.Config:
+    """Return how uvicorn serves an application of the router."""
     return uvicorn.Config(
         app,
         loop="uvloop",
@@ -261,7 +263,7 @@ async def _serve(
         )
         serving = server(built.app, built.services.router, settings.server.drain_seconds)
         if built.gateway is not None:
-            beside = GatewayServer(_configuration(built.gateway))
+            beside = GatewayServer(server_configuration(built.gateway))
             await stack.enter_async_context(beside.serving(sockets))
             sockets = []
         ready(serving)

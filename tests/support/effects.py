@@ -87,6 +87,7 @@ async def house(
     percent: float = 0,
     gateway: str = "effects = true",
     more: str = "",
+    pseudonym_key_env: str = "",
 ) -> AsyncIterator[Deployment]:
     """Deploy a router with the effect API before two services that use it."""
     async with service_at(legacy) as one, service_at(graph) as other:
@@ -94,7 +95,8 @@ async def house(
             more=_stacks(one, other, gateway) + more,
             shadow=shadow,
             percent=percent,
-            environ={"GATEWAY_KEY": KEY},
+            pseudonym_key_env=pseudonym_key_env,
+            environ={"GATEWAY_KEY": KEY, pseudonym_key_env: "a key"},
         )
         async with deployed(folder, setup) as place:
             text = place.watched.path.read_text("utf-8")

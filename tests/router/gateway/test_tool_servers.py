@@ -161,7 +161,14 @@ def text_of(result: CallToolResult) -> str:
 
 @asynccontextmanager
 async def shop_house(
-    folder: Path, legacy: Stack, graph: Stack, *, shadow: float = 0, more: str = ""
+    folder: Path,
+    legacy: Stack,
+    graph: Stack,
+    *,
+    shadow: float = 0,
+    more: str = "",
+    named: str = 'tool_servers = ["shop"]',
+    pseudonym_key_env: str = "",
 ) -> AsyncIterator[tuple[Deployment, Shop, Callable[[], None]]]:
     """Deploy a router with the shop behind it; the last of the tuple closes the shop."""
     shop = Shop()
@@ -173,7 +180,13 @@ async def shop_house(
         tools = f'[tools.mcp.shop]\nurl = "{url}/mcp"\ndeny = ["purge"]\n{more}'
         place = await stack.enter_async_context(
             house(
-                folder, legacy, graph, shadow=shadow, gateway='tool_servers = ["shop"]', more=tools
+                folder,
+                legacy,
+                graph,
+                shadow=shadow,
+                gateway=named,
+                more=tools,
+                pseudonym_key_env=pseudonym_key_env,
             )
         )
         [connection] = place.services.live.servers

@@ -1,0 +1,236 @@
+"""Measures a tool call through the gateway beside a bare pass-through; rows go to stdout.
+
+    python -m benchmarks.parts.tool_calls CALLS
+
+Both are servers and clients of the official SDK in front of one tool server, on loopback and in
+this process. The gateway's call is of an open exchange: asked of the tape, executed, recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import httpx2
+import msgspec
+import uvloop
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server import MCPServer, ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import (
+    StreamableHTTPASGIApp,
+    StreamableHTTPSessionManager,
+)
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+)
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from benchmarks.rows import BenchRow, at_most, reported
+from contract.flows import SPECS
+from cutover.application import application
+from cutover.server.serve import GatewayServer, server_configuration
+from cutover.server.sockets import address, listen
+from router.config.watcher import SettingsWatcher
+
+MOST_RATIO: Final = 1.3
+ROUNDS: Final = 15
+_KEY: Final = "key-of-the-bench"
+_EXCHANGE: Final = "x-cutover-exchange"
+_CONFIGURATION: Final = """
+[flows.chat]
+enable_langgraph = true
+
+[gateway]
+enabled = true
+key_env = "GATEWAY_KEY"
+tool_servers = ["shop"]
+
+[tools.mcp.shop]
+url = "{shop}/mcp"
+
+[stacks.legacy]
+url = "{service}/chat/sse"
+
+[stacks.graph]
+url = "{service}/chat/sse"
+
+[captures]
+path = "{folder}/captures"
+
+[stores]
+conversations = "sqlite:///{folder}/store.sqlite"
+memory = "memory://"
+pauses = "memory://"
+checkpoints = "memory://"
+"""
+
+
+def shop() -> MCPServer:
+    """Make a tool server that does as little as one can."""
+    server = MCPServer("shop", log_level="CRITICAL")
+
+    @server.tool(structured_output=False)
+    async def order(item: str) -> str:
+        """Order an item."""
+        return f"{item} is ordered"
+
+    return server
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp) -> AsyncIterator[str]:
+    """Serve an application as the router serves its own; gives the address."""
+    listening = listen("127.0.0.1", 0)
+    url = address(listening)
+    async with GatewayServer(server_configuration(app)).serving([listening]):
+        yield url
+
+
+@asynccontextmanager
+async def pass_through(url: str) -> AsyncIterator[str]:
+    """Serve what hands each call on to the tool server, and its answer back."""
+    async with AsyncExitStack() as stack:
+        behind = await stack.enter_async_context(client_at(f"{url}/mcp", {}))
+
+        async def list_tools(
+            _: ServerRequestContext[Any, Any], __: PaginatedRequestParams | None
+        ) -> ListToolsResult:
+            return await behind.list_tools()
+
+        async def call_tool(
+            _: ServerRequestContext[Any, Any], params: CallToolRequestParams
+        ) -> CallToolResult:
+            return await behind.call_tool(params.name, params.arguments)
+
+        # Without the schemas the SDK lists the tools before every call.
+        server: Server[Any] = Server(
+            "bare",
+            on_list_tools=list_tools,
+            on_call_tool=call_tool,
+            get_tool_input_schema=lambda _: None,
+        )
+        manager = StreamableHTTPSessionManager(server, stateless=True)
+        await stack.enter_async_context(manager.run())
+        yield await stack.enter_async_context(serving(StreamableHTTPASGIApp(manager)))
+
+
+class Service:
+    """A stack that keeps its exchange open until it is told to answer."""
+
+    def __init__(self) -> None:
+        self.exchange: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.done = asyncio.Event()
+
+    async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
+        """Answer one request of the router."""
+        self.exchange.set_result(dict(scope["headers"])[_EXCHANGE.encode()].decode())
+        head = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        while not self.done.is_set():  # silent, it would be given up
+            alive = b": still here\n\n"
+            await send({"type": "http.response.body", "body": alive, "more_body": True})
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self.done.wait()
+        await send({"type": "http.response.body", "body": b'data: {"step":"END"}\n\n'})
+
+
+@asynccontextmanager
+async def gateway(url: str) -> AsyncIterator[tuple[str, Mapping[str, str]]]:
+    """Serve a router with an open exchange; gives its tool gateway, and the headers of a call."""
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        service = Service()
+        facts = {"shop": url, "service": await enter(serving(service)), "folder": folder}
+        path = Path(folder, "cutover.toml")
+        await asyncio.to_thread(path.write_text, _CONFIGURATION.format(**facts), "utf-8")
+        built = await enter(application(SettingsWatcher(path, SPECS), {"GATEWAY_KEY": _KEY}))
+        users = await enter(serving(built.app))
+        own = await enter(serving(built.gateway or built.app))
+        http = await enter(httpx2.AsyncClient(trust_env=False, timeout=None))
+        body = {"message_id": "m", "content": "Hello"}
+        asking = asyncio.create_task(http.post(f"{users}/chat/sse", json=body))
+        exchange = await service.exchange
+        [connection] = built.services.live.servers
+        while connection.session is None:
+            await connection.changed()
+        try:
+            yield own, {_EXCHANGE: exchange, "authorization": f"Bearer {_KEY}"}
+        finally:
+            service.done.set()
+            await asking
+
+
+@asynccontextmanager
+async def client_at(url: str, headers: Mapping[str, str]) -> AsyncIterator[Client]:
+    """Open the SDK's client."""
+    async with (
+        httpx2.AsyncClient(headers=dict(headers), trust_env=False) as http,
+        Client(streamable_http_client(url, http_client=http), cache=None) as client,
+    ):
+        await client.list_tools()
+        yield client
+
+
+async def milliseconds(client: Client, calls: range) -> float:
+    """Return the median time of a call."""
+    took: list[float] = []
+    for number in calls:
+        began = time.perf_counter()
+        await client.call_tool("order", {"item": f"tea {number}"})
+        took.append((time.perf_counter() - began) * 1_000)
+    return median(took)
+
+
+async def measure(calls: int) -> list[BenchRow]:
+    """Measure both, in turns."""
+    app = shop()
+    bare: list[float] = []
+    ours: list[float] = []
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        served = app.streamable_http_app()
+        await enter(app.session_manager.run())
+        url = await enter(serving(served))
+        plain = await enter(client_at(await enter(pass_through(url)), {}))
+        own, headers = await enter(gateway(url))
+        through = await enter(client_at(f"{own}/mcp/shop", headers))
+        for number in range(ROUNDS + 1):
+            gc.collect()
+            numbers = range(number * calls, (number + 1) * calls)
+            found = await milliseconds(plain, numbers), await milliseconds(through, numbers)
+            if number:  # the first warms up
+                bare.append(found[0])
+                ours.append(found[1])
+    how = f"median of {ROUNDS} rounds of {calls} calls each, one after the other, in turns"
+    ratios = [one / other for one, other in zip(ours, bare, strict=True)]
+    named = "a call of a tool in an exchange, over one through a bare pass-through of the same SDK"
+    return [
+        at_most("tool_call.ratio", median(ratios), "", MOST_RATIO, f"{named}; {how}"),
+        reported("tool_call.gateway", median(ours), "ms", f"through the gateway; {how}"),
+        reported("tool_call.pass_through", median(bare), "ms", f"through the bare one; {how}"),
+    ]
+
+
+def main() -> None:
+    """Measure and print."""
+    rows = uvloop.run(measure(int(sys.argv[1])))
+    sys.stdout.buffer.write(msgspec.json.encode(rows))
+
+
+if __name__ == "__main__":
+    main()
