@@ -1,6 +1,7 @@
 """The tape of an exchange: every effect is performed once, recorded, and played to other runs."""
 
 from effects.tape.exchange import Exchange, Journal, OutOfReach, port_exchange
+from effects.tape.lease import Lease, LentCall
 from effects.tape.resume import (
     PauseOrigin,
     PausingHuman,
@@ -38,6 +39,8 @@ __all__ = [
     "Entry",
     "Exchange",
     "Journal",
+    "Lease",
+    "LentCall",
     "NodeTimes",
     "OutOfReach",
     "PauseOrigin",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
@@ -16,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from contract.errors import CutoverError, EffectFailed, Fault, Paused
+from contract.external import IN_DOUBT, ExternalUpdate
 from contract.model import SentCall
 from contract.operations import (
     HUMAN_ANSWER,
@@ -26,7 +28,8 @@ from contract.operations import (
 )
 from contract.ports import Effects
 from contract.stores import Acquire, Release, Released
-from effects.loop_time import limit
+from effects.loop_time import limit, loop_now
+from effects.tape.lease import Lease, LentCall
 from effects.tape.tape import Entry, Tape
 from effects.tasks import ANYTHING, CANCELLED, contain, ended, exchange_context
 
@@ -88,8 +91,11 @@ class Exchange:
         # One more, so that no rounding of a float can lead back before it.
         self._began = monotonic() - ((after + 1) / 1_000_000 if after else 0)
         self._context = exchange_context(exchange_id)
-        self._reads: dict[asyncio.Task[None], Entry] = {}
-        self._writes: dict[asyncio.Task[None], Entry] = {}
+        self._reads: dict[asyncio.Future[None], Entry] = {}
+        self._writes: dict[asyncio.Future[None], Entry] = {}
+        self._lent: dict[Lease, asyncio.Future[None]] = {}
+        self._lease_check: asyncio.TimerHandle | None = None
+        self._lease_due = math.inf
         self._locks: list[str] = []
         self._closing = False
 
@@ -132,11 +138,113 @@ class Exchange:
         """
         if operation is HUMAN_ANSWER:
             return await self._read_answer(site, arguments, args)
+        if isinstance(arguments, LentCall):
+            return await self._lend(operation, site, arguments, args)
         if operation.kind != "instant":
             return self.start(operation, site, arguments, args)
         entry = self.tape.add(operation, site, args, self.stamp())
         await self._record(entry, arguments)
         return entry
+
+    async def _lend(self, operation: Operation, site: str, call: LentCall, args: bytes) -> Entry:
+        """Open an entry whose call the caller performs, once the journal has it."""
+        entry = self.tape.add(operation, site, args, self.stamp())
+        if self._closing:
+            entry.close("cut", entry.at)
+            return entry
+        calls = self._reads if operation.kind == "read" else self._writes
+        open_call = asyncio.get_running_loop().create_future()
+        calls[open_call] = entry
+        open_call.add_done_callback(partial(self._pump_done, calls))
+        lease, most = call.lease, math.inf
+        if operation.kind != "read":
+            most = self._limits.of(operation, args)
+            if self._journal is not None:
+                allowed = False
+                try:
+                    allowed = await self._begin(self._journal, entry, call)
+                finally:
+                    if not allowed:
+                        open_call.cancel()
+                        entry.close("cut", self.stamp())
+                if not allowed:
+                    return entry
+        lease.begin(self, entry, most)
+        self._lent[lease] = open_call
+        self._check_leases_at(lease.due)
+        return entry
+
+    def take(self, lease: Lease, updates: Sequence[ExternalUpdate]) -> None:
+        """Put what is reported of a lent call on the tape."""
+        entry = lease.entry
+        if entry is None or entry.end != "open" or entry.fault is not None:
+            return
+        for update in updates:
+            if update.result is not None:
+                self._add_result(entry, update)
+                return
+            entry.append(replace(update, at=self.stamp()))
+            if self.tape.usage.overflowed:
+                entry.drop_unread()
+
+    async def settle(self, lease: Lease) -> None:
+        """End a lent call whose result is on the tape; returns once the journal has it, too."""
+        open_call, entry = self._lent.pop(lease, None), lease.entry
+        if open_call is None or entry is None:
+            return
+        journal = None if entry.operation.kind == "read" else self._journal
+        try:
+            if journal is None:
+                self._end(entry)
+            else:
+                await ended(self._settle(entry, journal))  # also where who reports is cancelled
+        finally:
+            if not open_call.done():
+                open_call.set_result(None)
+
+    def abandon(self, lease: Lease) -> None:
+        """End a lent call that nobody will report: it is in doubt."""
+        self._expire(lease, Fault(IN_DOUBT))
+
+    def _expire(self, lease: Lease, fault: Fault) -> None:
+        entry = lease.entry
+        if entry is None or lease.ended or lease not in self._lent:
+            return
+        entry.fault, entry.ended = fault, self.stamp()
+        if self._journal is None or entry.operation.kind == "read":
+            self._end(entry)
+            open_call = self._lent.pop(lease)
+            if not open_call.done():
+                open_call.set_result(None)
+            return
+        settling = asyncio.get_running_loop().create_task(
+            self.settle(lease), name="settle", context=self.context()
+        )
+        self._writes[settling] = entry  # awaited where the exchange closes
+        settling.add_done_callback(partial(self._pump_done, self._writes))
+
+    def _check_leases_at(self, due: float) -> None:
+        """Let a timer go off when a lease is over: one for all of the exchange."""
+        if due >= self._lease_due:
+            return
+        if self._lease_check is not None:
+            self._lease_check.cancel()
+        self._lease_due = due
+        loop = asyncio.get_running_loop()
+        self._lease_check = loop.call_later(max(due - loop_now(), 0.001), self._check_leases)
+
+    def _check_leases(self) -> None:
+        self._lease_check, self._lease_due, now = None, math.inf, loop_now()
+        for lease in [*self._lent]:
+            if lease.ended:
+                del self._lent[lease]
+            elif now < lease.due:
+                self._check_leases_at(lease.due)
+            elif now >= lease.deadline and lease.entry is not None:
+                seconds = self._limits.of(lease.entry.operation, lease.entry.args)
+                self._expire(lease, Fault("deadline", data={"seconds": seconds}))
+            else:
+                self._expire(lease, Fault(IN_DOUBT, data={"seconds": lease.seconds}))
 
     async def _read_answer(self, site: str, arguments: msgspec.Struct, args: bytes) -> Entry:
         try:
@@ -187,7 +295,7 @@ class Exchange:
         for key in free:
             await self._release(key)
 
-    def cancel(self) -> tuple[asyncio.Task[None], ...]:
+    def cancel(self) -> tuple[asyncio.Future[None], ...]:
         """Start no further call and cancel model and read-only calls; returns their tasks."""
         self._closing = True
         reads = tuple(self._reads)
@@ -206,6 +314,7 @@ class Exchange:
         if self._reads or self._writes or self._locks:
             return False
         self._closing = True
+        self._stop_lease_check()
         self.tape.stop_recording()
         return True
 
@@ -223,8 +332,13 @@ class Exchange:
         while calls := (*self._reads, *self._writes):
             # Not for ever: one that is left behind is no longer among them.
             await asyncio.wait(calls, timeout=CANCEL_SECONDS)
+        self._stop_lease_check()
         while self._locks:
             await self._release(self._locks.pop())
+
+    def _stop_lease_check(self) -> None:
+        if self._lease_check is not None:
+            self._lease_check.cancel()
 
     async def _release(self, key: str) -> None:
         try:
@@ -265,7 +379,9 @@ class Exchange:
             return False
         return bool(declares(".".join(getattr(arguments, name) for name in operation.names)))
 
-    def _pump_done(self, pumps: dict[asyncio.Task[None], Entry], pump: asyncio.Task[None]) -> None:
+    def _pump_done(
+        self, pumps: dict[asyncio.Future[None], Entry], pump: asyncio.Future[None]
+    ) -> None:
         # A pump cancelled before its first step never saw its entry; its readers wait all the same.
         if (entry := pumps.pop(pump, None)) is not None:
             entry.close("cut", self.stamp())
@@ -302,13 +418,19 @@ class Exchange:
                 log.warning("%s failed after its result", operation.label, exc_info=error)
             else:
                 entry.fault = self._fault_of(entry, error)
-        # The entry is still open, so that no run reads what the journal does not have.
+        await self._settle(entry, journal)
+
+    async def _settle(self, entry: Entry, journal: Journal | None) -> None:
+        """End an entry, which is open until the journal has what came of it: no run reads it."""
         try:
             if journal is not None and entry.end == "open":
                 with suppress(EffectFailed):
                     await self._within_deadline(journal.end(entry))
         finally:
-            entry.close("complete" if entry.fault is None else "error", entry.ended, entry.fault)
+            self._end(entry)
+
+    def _end(self, entry: Entry) -> None:
+        entry.close("complete" if entry.fault is None else "error", entry.ended, entry.fault)
 
     async def _append_result(self, entry: Entry, arguments: Any) -> None:
         result = await _call_live(self._live, entry.operation, entry.site, arguments)

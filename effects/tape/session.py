@@ -324,6 +324,11 @@ class TapeSession:
             self._raise_end(entry)
         return [item for item in entry.items if item is not None]
 
+    def performed(self) -> None:
+        """Note that the stack has what came of an effect that it has performed itself."""
+        self.touched = self.stamp()
+        self.unprompted = 0
+
     def steps(self, run: Callable[[], Coroutine[Any, Any, None]]) -> Coroutine[Any, Any, None]:
         """Return what the task of a run is made of; a session may look at each of its steps."""
         return run()

@@ -25,13 +25,13 @@ from contract.external import (
     ExternalUpdate,
 )
 from contract.operations import EXTERNAL_READ, EXTERNAL_RUN
-from effects.tape import TapeSession
+from effects.tape import Lease, TapeSession
 from router.gateway.correlation import calling_session
 from router.gateway.entrance import Entrance
 from router.gateway.openapi import effects_document
 from router.gateway.refusals import GatewayRefused, refusal_of
 from router.http.endpoints import send_whole
-from router.serving.performed import MOST_CHARACTERS, Lease, PlayedEffect, ask
+from router.serving.performed import MOST_CHARACTERS, PlayedEffect, ask
 
 _JSON: Final = (b"content-type", b"application/json")
 _REMEMBERED: Final = 4_096
@@ -140,7 +140,7 @@ class EffectApi:
         if isinstance(told, PlayedEffect):
             return Play(told.items, told.result.value, told.result.error)
         # Awaited to its end also where the caller performs it: as long the run waits for the world.
-        reading = asyncio.get_running_loop().create_task(told.outcome(session), name="effect")
+        reading = asyncio.get_running_loop().create_task(_outcome(session, told), name="effect")
         reading.add_done_callback(_retrieved)
         told.id = secrets.token_hex(16)
         self._remember(told, reading)
@@ -165,6 +165,7 @@ class EffectApi:
             why = "it was not reported in time: the effect is in doubt"
             raise GatewayRefused(410, "lease_over", why)
         if lease.take(report.updates()):
+            await lease.settle()
             await asyncio.wait({reading})
         await send_whole(send, 204, (), b"")
 
@@ -187,6 +188,11 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.serve(scope, receive, send)
+
+
+async def _outcome(session: TapeSession, lease: Lease) -> None:
+    if lease.entry is not None:
+        await session.outcome(lease.entry)
 
 
 def _retrieved(reading: asyncio.Task[Any]) -> None:

@@ -14,10 +14,10 @@ from contract.human import OpenQuestion
 from cutover_client.calls import ERRORS, Call, GatewayError, Perform, Played, Report
 from cutover_client.exchange import bound
 from cutover_client.requests import Answer, Head, HttpRequest, Send
-from effects.tape import TapeSession
+from effects.tape import Lease, TapeSession
 from router.gateway.client_calls import answered, refused
 from router.gateway.refusals import GatewayRefused
-from router.serving.performed import MOST_CHARACTERS, Lease, PlayedEffect, ask
+from router.serving.performed import MOST_CHARACTERS, PlayedEffect, ask
 from router.serving.run import RunRequest
 from router.stack import EXCHANGE_HEADER, ROLE_HEADER
 
@@ -178,8 +178,8 @@ class RunExchange:
         if told.held.ended:
             return  # its time was over: it is in doubt
         told.held.take(_updates(report))
-        with suppress(CutoverError):  # how it ended is on the tape
-            await told.held.outcome(self._session)
+        await told.held.settle()
+        self._session.performed()
 
     def _abandon(self, told: Perform) -> None:
         if isinstance(told, _Performing):
