@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from tests.conftest import ROOT
 from tests.support.faulty_stacks import after, crash
 from tests.support.flow_runs import Case
 from tests.support.log_records import listening
+from tests.support.promtool import promtool
 from tests.support.recorded_spans import Traced, said
 from tests.support.router_world import House, Rules
 from tests.support.tool_replies import CASE, FLOWS, both
@@ -76,6 +78,20 @@ def test_the_dashboard_asks_for_what_there_is() -> None:
             assert {label.strip() for group in by for label in group.split(",")} <= labels
             assert set(re.findall(r"(\w+)(?:=~|!~|=)\"", one["expr"])) <= labels
             assert set(re.findall(r"{{(\w+)}}", one["legendFormat"])) <= labels
+
+
+def test_prometheus_reads_each_query_of_the_dashboard(tmp_path: Path) -> None:
+    """With the variables as Grafana fills them in; a query that is none is refused."""
+    board = json.loads((ROOT / "deploy" / "grafana.json").read_text("utf-8"))
+    asked = [one["expr"] for panel in board["panels"] for one in panel["targets"]]
+    filled = [one.replace("$__rate_interval", "5m").replace("$flow", "chat|ops") for one in asked]
+    assert "$" not in "".join(filled)
+    for queries, status in ((filled, 0), ([*filled, "rate(cutover_faults[5m]"], 1)):
+        rules = [{"record": f"query:{place}", "expr": one} for place, one in enumerate(queries)]
+        file = {"groups": [{"name": "dashboard", "rules": rules}]}
+        (tmp_path / "queries.yml").write_text(json.dumps(file), "utf-8")
+        ran = promtool("check", "rules", "--lint=none", "queries.yml", folder=tmp_path)
+        assert ran.returncode == status, ran.stdout + ran.stderr
 
 
 def test_the_dashboard_shows_exemplars_of_the_times() -> None:

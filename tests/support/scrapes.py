@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import aiohttp
@@ -65,27 +66,44 @@ class Scrapes:
     def firing(self, folder: Path, minute: int) -> set[str]:
         """Return the alerts that fire at a minute, as Prometheus evaluates the rules."""
         known = (ROOT / "deploy" / "alerts.yml").read_text("utf-8")
-        test = {
-            "interval": "1m",
-            "input_series": [
-                {
-                    "series": name,
-                    "values": " ".join(str(values.get(at, "_")) for at in range(self.minute)),
-                }
-                for name, values in self.series.items()
-            ],
-            "alert_rule_test": [
-                {"alertname": name, "eval_time": f"{minute}m", "exp_alerts": []}
-                for name in re.findall(r"- alert: (\w+)", known)
-            ],
-        }
         (folder / "alerts.yml").write_text(known, "utf-8")
-        whole = {"rule_files": ["alerts.yml"], "evaluation_interval": "1m", "tests": [test]}
+        silent = [
+            {"alertname": name, "eval_time": f"{minute}m", "exp_alerts": []}
+            for name in re.findall(r"- alert: (\w+)", known)
+        ]
+        fired = re.findall(r"alertname=\"(\w+)\"", self._evaluate(folder, alert_rule_test=silent))
+        return set(fired)
+
+    def answers(self, folder: Path, queries: Iterable[str]) -> dict[str, list[float]]:
+        """Return the values of queries at the last scrape; a query without any is left out."""
+        empty = [
+            {"expr": query, "eval_time": f"{self.minute - 1}m", "exp_samples": []}
+            for query in queries
+        ]
+        found = self._evaluate(folder, promql_expr_test=empty)
+        answered = re.findall(r"expr: (\".*\"), time: .*\n +exp: nil\n +got: (.*)", found)
+        return {
+            json.loads(query): [float(value) for value in re.findall(r"} (\S+?)(?:,|$)", got)]
+            for query, got in answered
+        }
+
+    def _evaluate(self, folder: Path, **tests: object) -> str:
+        """Let promtool evaluate tests that expect nothing; returns what it found all the same."""
+        series = [
+            {
+                "series": name,
+                "values": " ".join(str(values.get(at, "_")) for at in range(self.minute)),
+            }
+            for name, values in self.series.items()
+        ]
+        test = {"interval": "1m", "input_series": series, **tests}
+        rules = ["alerts.yml"] if "alert_rule_test" in tests else []
+        whole = {"rule_files": rules, "evaluation_interval": "1m", "tests": [test]}
         (folder / "scraped.yml").write_text(json.dumps(whole), "utf-8")
         ran = promtool("test", "rules", "scraped.yml", folder=folder)
-        fired = set(re.findall(r"alertname=\"(\w+)\"", ran.stdout + ran.stderr))
-        assert bool(fired) == bool(ran.returncode), ran.stdout + ran.stderr
-        return fired
+        found = ran.stdout + ran.stderr
+        assert ("got:" in found) == bool(ran.returncode), found
+        return found
 
 
 def firing(scrapes: Scrapes, folder: Path) -> set[str]:
