@@ -32,6 +32,17 @@ class PlanRefused(CutoverError):
         super().__init__(f"cannot load with {setting} {value!r}: {wanted}")
 
 
+class OneStackServes(CutoverError):
+    """A router answers a flow of two formats by one stack alone: there is nothing to compare."""
+
+    def __init__(self, flow: str) -> None:
+        super().__init__(
+            f"cannot load both stacks of {flow!r} through a router: graph streams another format "
+            "(graph_dialect), so legacy answers all requests; load the services themselves, with "
+            "--legacy-url and --graph-url, or by their addresses in the configuration"
+        )
+
+
 class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One comparison under load: control first, then candidate; or a single target.
 
@@ -77,6 +88,9 @@ class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
             raise PlanRefused(self.stacks, "targets", ONE_OR_TWO)
         if len(set(self.stacks)) < len(self.targets):
             raise PlanRefused(self.stacks, "targets", ONE_OR_TWO)
+        forced = any(target.qa_key for target in self.targets)
+        if forced and self.declared is not None and self.declared.graph_dialect is not None:
+            raise OneStackServes(self.flow)
         for setting in ("users", "seconds", "pairs", "workers"):
             if getattr(self, setting) < 1:
                 raise PlanRefused(getattr(self, setting), setting, AT_LEAST_ONE)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from contract.flow import Event, Request
@@ -18,7 +19,7 @@ from cutover.wiring.stacks import load_stacks
 from router.serving.stack import LocalStack
 from tests.support.deployment import Deployment, Setup, deployed, first_turn
 from tests.support.faulty_stacks import after, crash
-from tests.support.scrapes import LATE, METRICS, Scrapes
+from tests.support.scrapes import LATE, METRICS, Scrapes, metrics_page
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
@@ -59,8 +60,11 @@ async def test_a_failing_provider_a_lost_disk_and_a_bad_edit_are_alerted(tmp_pat
             place.edit("nonsense")
 
         scrapes = await watched(place, lambda name: place.ask(first_turn(name, model[0])), fault)
-    for _ in range(3):
-        scrapes.missed()
+    async with aiohttp.ClientSession() as session:
+        for _ in range(3):
+            with pytest.raises(aiohttp.ClientConnectionError):
+                await metrics_page(session, place.url)
+            scrapes.missed()
     assert scrapes.firing(tmp_path, QUIET - 1) - LATE == set()
     assert scrapes.firing(tmp_path, QUIET + FAULTY - 1) - LATE == {
         "CutoverErrorsHigh",

@@ -21,11 +21,11 @@ from contract.qa_header import QA_HEADER, sign
 from contract.wire import EventDecoder, WireReader, built_in
 from cutover.cli.compare.load import configured_urls, load_targets
 from cutover.flows import declared_at, flows_at, settings_at
-from loadtests.plan import LoadPlan
+from loadtests.plan import Engine, LoadPlan
 from loadtests.runner import run_load
 from router.config.errors import ConfigRefused
 from router.config.loader import parse_settings
-from tests.support.deployment import Deployment, Setup, deployed
+from tests.support.deployment import QA_KEY, Deployment, Setup, deployed
 from tests.support.example_processes import invoked
 from tests.support.foreign_services import NODE, Behaviour, Foreign, Wire, running
 from tests.support.patience import PATIENCE_S
@@ -298,24 +298,73 @@ async def test_loaded_where_the_configuration_says(
         config = here.place.watched.path
         urls = configured_urls(settings_at(config), flows_at(config)["assistant"])
         assert urls == tuple(f"{one.url}/api/assistant" for one in (here.legacy, here.graph))
-        messages = tmp_path / "messages.jsonl"
-        messages.write_bytes(json.dumps({"messages": [HELLO]}).encode())
-        plan = LoadPlan(
-            targets=load_targets("", urls, ((), ()), ""),
-            messages=messages,
-            rate=20.0,
-            seconds=1.0,
-            pairs=1,
-            engine="open",
-            flow="assistant",
-            declared=declared_at(config, "assistant"),
-            patience=PATIENCE_S,
-        )
-        report = await run_load(plan, tmp_path / "load")
+        await check_load(here, tmp_path)
+
+
+async def check_load(here: World, folder: Path, engine: Engine = "open") -> None:
+    """Load both services where the configuration says; each stream is whole and has words."""
+    config, locust = here.place.watched.path, engine == "locust"
+    messages = folder / "messages.jsonl"
+    messages.write_bytes(json.dumps({"messages": [HELLO]}).encode())
+    urls = configured_urls(settings_at(config), flows_at(config)["assistant"])
+    plan = LoadPlan(
+        targets=load_targets("", urls, ((), ()), ""),
+        messages=messages,
+        users=4,
+        rate=None if locust else 20.0,
+        seconds=60.0 if locust else 1.0,
+        think=0.1,
+        pairs=1,
+        engine=engine,
+        flow="assistant",
+        declared=declared_at(config, "assistant"),
+        patience=PATIENCE_S,
+    )
+    report = await run_load(plan, folder / "load")
     for stack in report.stacks:
         words = next(metric for metric in stack.metrics if metric.name == "ttft")
-        assert dict(stack.endings) == {"complete": stack.requests}
-        assert words.n == stack.requests > 0
+        endings = dict(stack.endings)
+        # Locust may kill a user between two breaths: such a request is given up, not judged.
+        whole = stack.requests - (endings.pop("cancelled", 0) if locust else 0)
+        assert (endings, dict(stack.codes)) == ({"complete": whole}, {})
+        assert 0 < whole <= words.n <= stack.requests
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "engine"),
+    [
+        ("text", "ndjson", "open"),
+        ("ndjson", "text", "locust"),
+        pytest.param("ai-sdk", "text", "open", marks=needs_node),
+    ],
+)
+async def test_two_formats_are_loaded_each_read_in_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: Wire, new: Wire, engine: Engine
+) -> None:
+    """The services' models are behind the router, and both are asked as often."""
+    monkeypatch.setattr("loadtests.runner.WARM_UP_SECONDS", 0.25)
+    few = Path(__file__).parents[1] / "loadtests" / "few_users.py"
+    monkeypatch.setattr("loadtests.runner.LOCUSTFILE", few)
+    async with world(tmp_path, old, new=new) as here:
+        await here.set_up(every=3)
+        await check_load(here, tmp_path, engine)
+        assert here.place.model_calls > 0
+
+
+async def test_two_formats_are_not_loaded_through_the_router(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Legacy would answer for graph: it is refused before anything is sent, with what to do."""
+    monkeypatch.setenv(QA_KEY, "qa")
+    async with world(tmp_path, "text", new="ndjson") as here:
+        router = ("--url", here.place.url, "--qa-key-env", QA_KEY)
+        flow = ("--flow", "assistant", "--config", str(here.place.watched.path))
+        said = await invoked("load", *router, *flow, "-o", str(tmp_path / "load"))
+        assert said.exit_code == 2, said.output
+        assert "legacy answers all requests; load the services themselves" in " ".join(
+            said.output.split()
+        )
+        assert await here.place.lines() == []
 
 
 @pytest.mark.parametrize(
