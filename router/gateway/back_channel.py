@@ -15,6 +15,8 @@ from mcp import MCPError
 from mcp_types import CONNECTION_CLOSED
 from starlette.types import Message, Send
 
+from router.gateway.cancellations import SESSION_HEADER
+
 ANSWER_SECONDS: Final = 600.0
 """How long a client may take to answer."""
 _PREFIX: Final = "cutover-question-"
@@ -72,19 +74,33 @@ class BackChannel:
 
 
 class AnswerStream:
-    """The answer to one call, as its transport sends it; a stream of events takes more of them."""
+    """The answer to one call, as its transport sends it; a stream of events takes more of them.
 
-    def __init__(self, send: Send) -> None:
+    A `session` that begins with it is told to the client.
+    """
+
+    def __init__(self, send: Send, session: bytes = b"") -> None:
         self._send = send
+        self._session = session
         self._begun = asyncio.Event()
+        self._ended = False
 
     async def __call__(self, message: Message) -> None:
         """Send a message of the transport."""
+        if self._session and message["type"] == "http.response.start":
+            named = (SESSION_HEADER, self._session)
+            message = {**message, "headers": [*message["headers"], named]}
         await self._send(message)
+        self._ended = message["type"] == "http.response.body" and not message.get("more_body")
         if message["type"] == "http.response.start":
             kinds = [value for name, value in message["headers"] if name.lower() == b"content-type"]
             if kinds and kinds[0].startswith(_EVENTS):
                 self._begun.set()
+
+    async def end(self) -> None:
+        """End a stream of events that has no answer."""
+        if self._begun.is_set() and not self._ended:
+            await self._send({"type": "http.response.body", "body": b""})
 
     async def send_event(self, data: bytes) -> None:
         """Send an event between those of the transport, which sends each in one piece."""

@@ -20,6 +20,7 @@ from starlette.types import Scope, Send
 from router.context import trace_of
 from router.exchange_ids import new_exchange_id
 from router.gateway.answers import frame_event
+from router.gateway.cancellations import SESSION_HEADER
 from router.gateway.correlation import EXCHANGE_HEADERS, named_exchange
 from router.gateway.refusals import GatewayRefused
 from router.stack import ROLE_HEADER
@@ -37,13 +38,21 @@ _FORWARDED: Final = frozenset(
         b"mcp-method",
         b"mcp-name",
         b"mcp-protocol-version",
+        SESSION_HEADER,
         b"traceparent",
         ROLE_HEADER,
         *EXCHANGE_HEADERS,
     }
 )
 _RETURNED: Final = frozenset(
-    {b"cache-control", b"content-type", b"retry-after", b"x-accel-buffering", b"x-should-retry"}
+    {
+        b"cache-control",
+        b"content-type",
+        b"retry-after",
+        b"x-accel-buffering",
+        b"x-should-retry",
+        SESSION_HEADER,
+    }
 )
 
 

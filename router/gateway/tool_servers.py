@@ -71,6 +71,7 @@ from effects.loop_time import limit
 from effects.tape import TapeSession
 from effects.tools.mcp import McpConnection, McpSession
 from router.gateway.back_channel import AnswerStream, BackChannel
+from router.gateway.cancellations import Cancellations
 from router.gateway.correlation import calling_exchange, calling_session, named_exchange
 from router.gateway.effects import unperformed
 from router.gateway.entrance import Entrance
@@ -79,6 +80,7 @@ from router.gateway.refusals import GatewayRefused, refusal_of
 from router.http.connection import SlowClient, abort_connection, timed_send
 from router.http.endpoints import send_whole
 from router.serving.performed import was_left_in_doubt
+from router.stack import Headers
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +126,7 @@ class ToolServers:
         self._entrance = entrance
         self._connections = connections
         self._questions = BackChannel()
+        self._cancellations = Cancellations()
         self._managers = {
             name: StreamableHTTPSessionManager(
                 self._server(connection),
@@ -154,15 +157,23 @@ class ToolServers:
         if session is None and named_exchange(scope) is not None:
             # Never passed on: it may be a shadow's, later than its exchange.
             raise GatewayRefused(404, "unknown_exchange", "no such exchange is open here")
-        if self._questions.take(body):
+        headers: Headers = scope["headers"]
+        if self._questions.take(body) or self._cancellations.take(headers, body):
             await send_whole(send, 202, (), b"")
             return
         scope[_SESSION] = session
         seconds = self._entrance.router.settings().limits.send_seconds
         try:
             async with timed_send(send, seconds) as timed:
-                scope[_STREAM] = stream = AnswerStream(timed)
-                await manager.handle_request(scope, _received(body), stream)
+                with self._cancellations.opened(headers, body) as call:
+                    scope[_STREAM] = stream = AnswerStream(timed, call.begins)
+                    try:
+                        await manager.handle_request(scope, _received(body), stream)
+                    except asyncio.CancelledError:
+                        if not call.cancelled:
+                            raise
+                        call.end()
+                        await stream.end()  # MCP wants no answer
         except SlowClient as unread:
             log.warning("tool call aborted: %s", unread)
             abort_connection(scope)

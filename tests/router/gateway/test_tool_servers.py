@@ -438,6 +438,30 @@ async def test_without_an_exchange_a_client_that_leaves_stops_its_call(tmp_path:
             assert response.status == 405
 
 
+async def test_an_older_client_cancels_its_call_by_a_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The one of its own session and id: another client's call of the same id goes on."""
+    async with shop_house(tmp_path, Stack(nothing), Stack(nothing)) as (place, shop, let_go):
+        key = {"authorization": f"Bearer {KEY}"}
+        async with (
+            client_at(place.gateway, mode="legacy", **key) as one,
+            client_at(place.gateway, mode="legacy", **key) as other,
+        ):
+            calls = []
+            for client in (one, other):
+                count = len(shop.done) + 1
+                task = asyncio.get_running_loop().create_task(client.call_tool("deliver", {}))
+                calls.append(task)
+                await until(lambda count=count: len(shop.done) == count)  # type: ignore[misc]
+            calls[0].cancel()
+            await until(lambda: "cancelled" in shop.done)
+            let_go()
+            assert text_of(await calls[1]) == "there"
+    assert shop.done == ["deliver", "deliver", "cancelled", "delivered"]
+    assert "uvicorn.error" not in {one.name for one in caplog.records if one.levelname == "ERROR"}
+
+
 async def test_a_server_that_is_away_executes_nothing(tmp_path: Path) -> None:
     """Its clients get a code that stays, in and outside of exchanges."""
     legacy = Stack(calling("order", item="tea"))
