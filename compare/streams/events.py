@@ -111,12 +111,12 @@ class Template:
         None where their text needs a closer look.
         """
         tail, size = self.tail, -len(self.tail)
-        body, length, count = frames[start - 1][:size], 0, 0
+        body, count = frames[start - 1][:size], 0
         for frame in islice(frames, start, None):
-            longer = len(frame)
-            if longer < length or not frame.startswith(body) or not frame.endswith(tail):
+            rest = frame.removeprefix(body)
+            if rest == frame or rest.removesuffix(tail) == rest:
                 break
-            body, length = frame[:size], longer
+            body = frame[:size]
             count += 1
         more = body[len(frames[start - 1]) + size :]
         if '"' not in more and "\\" not in more and more.isprintable():
@@ -124,21 +124,24 @@ class Template:
         cut = any(frame[size - 1] == "\\" for frame in frames[start : start + count])
         return None if cut or not _ESCAPED(more) else count
 
-    def read(self, frame: str, *, goes_on: bool = False) -> StreamEvent | None:
+    def added(self, frame: str) -> str | None:
+        """Return what a frame adds to the one before it, as it stands there; None of any other."""
+        rest = frame.removeprefix(self.body)
+        more = rest.removesuffix(self.tail)
+        return None if rest in (frame, more) else more
+
+    def read(self, frame: str, added: str | None) -> StreamEvent | None:
         """Read a frame of the template; None when its text needs a closer look.
 
-        What its text shares with that of the frame before is not read again; `goes_on` is whether
-        it is known to begin with that frame's body.
+        Where it is known what it `added` to the frame before, the rest is not read again.
         """
-        start, end, text = len(self.body), len(frame) - len(self.tail), self.text
-        if end < start or not (goes_on or frame.startswith(self.body)):
-            start, text = len(self.head), ""
-        more = frame[start:end]
+        size = -len(self.tail)
+        text, more = ("", frame[len(self.head) : size]) if added is None else (self.text, added)
         if '"' in more or "\\" in more or not more.isprintable():
             if not _ESCAPED(more):
                 return None
             more = _decode(f'"{more}"')
-        self.body = frame[:end]
+        self.body = frame[:size]
         self.text = text + more
         data = frame[self.lead : len(frame) - self.trail]
         return msgspec.structs.replace(self.event, data=data, text=self.text)
@@ -204,9 +207,9 @@ class EventReader:
     def _next(self, frame: str) -> StreamEvent | None:
         """Read the usual frame, as the one before but for more text, in as few steps as can be."""
         last = self._templates[0] if self._templates else None
-        if last and frame.startswith(last.body) and frame.endswith(last.tail):
+        if last is not None and (added := last.added(frame)) is not None:
             self._used += 1
-            event = last.read(frame, goes_on=True)
+            event = last.read(frame, added)
             if event is not None:
                 return event
         return self.read(frame)
@@ -222,7 +225,7 @@ class EventReader:
             if template is not self._templates[0]:
                 self._templates.remove(template)
                 self._templates.insert(0, template)
-            if (event := template.read(frame)) is not None:
+            if (event := template.read(frame, template.added(frame))) is not None:
                 if len(frame) <= LEARNED_FROM:
                     self._remember(frame, event)
                 return event
