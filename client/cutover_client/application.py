@@ -12,6 +12,13 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
+class NotAnApplication(TypeError):
+    """What is wrapped is no ASGI application, or not where it is said to be."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"wrap_app: {why}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrappedApplication:
     """An application, where in it a flow is, and how long its stream may be silent."""
@@ -43,8 +50,18 @@ def wrap_app(
 
     It gets what clients post, at `path` (that of the flow, where there is none), and its stream is
     passed on. The limits are those of a stack behind an address; `media_types` are further ones of
-    its streams.
+    its streams. Raises `NotAnApplication`.
     """
+    given: object = app
+    why = ""
+    if not callable(given):
+        why = f"a {type(given).__name__} is no ASGI application (name the object, not the module)"
+    elif path and not path.startswith("/"):
+        why = f"the path {path!r} does not begin with a slash"
+    elif min(first_event_seconds, idle_seconds, total_seconds) <= 0:
+        why = "limits are seconds above 0"
+    if why:
+        raise NotAnApplication(why)
     return WrappedApplication(
         app=app,
         path=path,

@@ -1,6 +1,7 @@
 """Two services of others: FastAPI with the openai SDK, LangGraph with ChatOpenAI.
 
-Both are wrapped in this process, with a line for each client of the model.
+Both are wrapped in this process, with a line for each client of the model. Beside them is a flow
+that is written for the router's ports.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from typing import Any
 import httpx2
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
-from langchain_core.messages import HumanMessage, SystemMessage
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
 from openai import AsyncOpenAI
 from pydantic import SecretStr
 
+from contract.model import ModelCall, SystemMessage, UserMessage
+from contract.ports import Effects
 from cutover_client import CutoverTransport, effect, wrap_app
 
 SYSTEM = "You are kind."
@@ -63,7 +65,7 @@ def graph_of(model: ChatOpenAI) -> Any:
     """Compile a graph of one node."""
 
     async def reply(state: MessagesState) -> dict[str, Any]:
-        system = SystemMessage(os.environ.get(SAYS, SYSTEM))
+        system = ("system", os.environ.get(SAYS, SYSTEM))
         return {"messages": [await model.ainvoke([system, *state["messages"]])]}
 
     graph = StateGraph(MessagesState)
@@ -105,7 +107,7 @@ async def new(body: dict[str, str]) -> StreamingResponse:
     async def events() -> AsyncIterator[str]:
         number = await insert(body["message"])
         yield event(type="order", number=number)
-        asked = {"messages": [HumanMessage(body["message"])]}
+        asked = {"messages": [("user", body["message"])]}
         pieces = 0
         async for message, _ in app.state.graph.astream(asked, stream_mode="messages"):
             if said := message.content:
@@ -119,5 +121,17 @@ async def new(body: dict[str, str]) -> StreamingResponse:
     return StreamingResponse(events(), media_type="text/event-stream")
 
 
+async def by_ports(asked: Any, effects: Effects) -> AsyncIterator[dict[str, Any]]:
+    """Answer through the router's own port of the model."""
+    message = asked.body["message"]
+    yield {"type": "order", "number": await insert(message)}
+    call = ModelCall(model_id="m", messages=(SystemMessage(SYSTEM), UserMessage(message)))
+    async for chunk in effects.model.stream("reply", call):
+        if chunk.text:
+            yield {"type": "text", "text": chunk.text}
+    yield {"type": "done"}
+
+
+PORTS = {"support": by_ports}
 OLD = {"support": wrap_app(app, path="/old")}
 NEW = {"support": wrap_app(app, path="/new")}

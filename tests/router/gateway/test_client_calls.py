@@ -36,7 +36,7 @@ from contract.normalisation import normal_args
 from contract.operations import MODEL_STREAM
 from contract.ports import Effects
 from contract.records import EntryRecord, Role
-from cutover_client import CutoverTransport
+from cutover_client import CutoverTransport, Gateway
 from effects.model import says
 from effects.tape import Exchange, Tape, TapeSession
 from effects.testing import World
@@ -608,6 +608,7 @@ async def test_keys_are_on_no_tape() -> None:
         await exchange.close()
 
 
+@pytest.mark.slow
 async def test_large_bodies_pass() -> None:
     """10 MB each way: the tape outgrows its bounds, and who is served gets all of it."""
     size = 10_000_000
@@ -809,3 +810,13 @@ async def test_it_shares_calls_with_built_in_stacks() -> None:
         assert (len(provider.requests), world.count("model.stream")) == (1, 1)
         for exchange in (first, second):
             await exchange.close()
+
+
+async def test_over_http_it_leaves_calls_to_the_gateway() -> None:
+    """In a service behind an address they are sent as always, blocking or not."""
+    headers = {"x-cutover-exchange": "e", "x-cutover-role": "serving"}
+    async with speaking() as provider:
+        with Gateway("http://127.0.0.1:1", "none").exchange(headers):
+            assert await openai_async(provider.base_url) == "Hi there"
+            assert await openai_sync(provider.base_url) == "Hi there"
+        assert len(provider.requests) == 2

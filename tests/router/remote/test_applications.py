@@ -469,3 +469,18 @@ async def test_its_middleware_for_http_finds_the_exchange_in_process() -> None:
     assert done == ["tea"]
     assert current_exchange() is None
     await exchange.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"app": json}, "a module is no ASGI application"),
+        ({"path": "chat"}, "'chat' does not begin with a slash"),
+        ({"idle_seconds": 0}, "seconds above 0"),
+    ],
+)
+def test_what_is_wrapped_wrongly_is_refused(wrong: dict[str, Any], said: str) -> None:
+    """Where the module is imported, and not at the first request."""
+    given: dict[str, Any] = {"app": FastAPI(), **wrong}
+    with pytest.raises(TypeError, match=said):
+        wrap_app(given.pop("app"), **given)
