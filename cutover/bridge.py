@@ -1,7 +1,8 @@
 """A bridge on standard input and output between an MCP client and the server it would start.
 
-Messages pass as they are. A call of a tool that names an exchange is performed once per exchange:
-the effect API says whether the server is to be called, or what came of it in another run.
+Messages pass as they are, to that server or to one that the router has. A call of a tool that names
+an exchange is performed once in it: the effect API, or the router's tool gateway, says whether the
+server is to be called, or what came of it in another run.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import sys
 from asyncio.subprocess import PIPE, Process
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, cast
 
+import aiohttp
 import msgspec
 
 from contract.errors import CutoverError
@@ -44,6 +49,8 @@ _VARIABLES: Final = {
     "TRACEPARENT": "traceparent",
 }
 _NAMED: Final = "x-cutover-exchange"
+_PLAIN: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
+_VERSION_META: Final = "io.modelcontextprotocol/protocolVersion"
 _REPEATABLE: Final = "arguments"
 """Key of a repeatable call: its arguments alone tell it from others."""
 
@@ -97,11 +104,7 @@ class Bridge:
     def __init__(self, name: str, gateway: Gateway | None, environ: Mapping[str, str]) -> None:
         self._name = name
         self._gateway = gateway
-        self._exchange = {
-            header: environ[variable]
-            for variable, header in _VARIABLES.items()
-            if environ.get(variable)
-        }
+        self._exchange = exchange_of(environ)
         self._calls: dict[object, _Calling] = {}
         self._lists: set[object] = set()
         self._hints: dict[str, _Hints] = {}
@@ -138,8 +141,8 @@ class Bridge:
         return process.returncode or 0
 
     async def _pass_up(self, reader: asyncio.StreamReader) -> None:
-        while line := await _line(reader):
-            message = _message(line)
+        while line := await read_line(reader):
+            message = read_message(line)
             if message is None:
                 await self._to_server(line)
                 continue
@@ -157,8 +160,8 @@ class Bridge:
                 await self._to_server(line)
 
     async def _pass_down(self, reader: asyncio.StreamReader) -> None:
-        while line := await _line(reader):
-            message = _message(line)
+        while line := await read_line(reader):
+            message = read_message(line)
             if message is not None and "method" not in message:
                 name = _hashable(message.get("id"))
                 if (calling := self._calls.get(name)) is not None:
@@ -174,13 +177,7 @@ class Bridge:
 
     def _headers(self, message: Mapping[str, Any]) -> Mapping[str, str]:
         """Return what names the exchange of a call: its own `_meta`, else the environment."""
-        params = message.get("params")
-        meta = params.get("_meta") if isinstance(params, dict) else None
-        found = meta if isinstance(meta, dict) else {}
-        own = {
-            header: found[key] for key, header in _META.items() if isinstance(found.get(key), str)
-        }
-        return own or self._exchange
+        return named_exchange(message) or self._exchange
 
     def _cancelled(self, message: Mapping[str, Any]) -> bool:
         """Whether a cancellation is of a call for an exchange: that goes on to its end."""
@@ -280,28 +277,190 @@ class Bridge:
             await self._to_client(_encode({"jsonrpc": "2.0", "method": method, "params": played}))
 
     async def _to_server(self, line: bytes) -> None:
-        with suppress(ConnectionError):  # its end is noticed where it is read
-            self._server.write(line.rstrip(b"\r\n") + b"\n")
-            await self._server.drain()
+        await write_line(self._server, line)
 
     async def _to_client(self, line: bytes) -> None:
-        with suppress(ConnectionError):
-            self._client.write(line.rstrip(b"\r\n") + b"\n")
-            await self._client.drain()
+        await write_line(self._client, line)
+
+
+class Relay:
+    """Passes messages between a client and a tool server that the router has, by HTTP.
+
+    The router's answers to older clients need their version and session repeated, to newer ones
+    what their messages say of themselves.
+    """
+
+    def __init__(
+        self, url: str, key: str, environ: Mapping[str, str], writer: asyncio.StreamWriter
+    ) -> None:
+        self._url = url
+        self._key = key
+        self._exchange = exchange_of(environ)
+        self._writer = writer
+        self._version: dict[str, str] = {}
+        self._session: dict[str, str] = {}
+        self._asked: dict[object, Mapping[str, str]] = {}
+        self._requests: dict[object, asyncio.Task[None]] = {}
+
+    async def run(self, reader: asyncio.StreamReader) -> int:
+        """Pass messages until the client leaves; what is open then is left."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=END_SECONDS)
+        tasks: set[asyncio.Task[None]] = set()
+        async with aiohttp.ClientSession(timeout=timeout, read_bufsize=MOST_BYTES) as http:
+            while line := await read_line(reader):
+                message = read_message(line) or {}
+                name = _hashable(message.get("id"))
+                if message.get("method") == "notifications/cancelled":
+                    self._cancel(message)
+                    continue
+                task = asyncio.create_task(self._pass(http, line, message), name="message")
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+                if message.get("method") == "initialize":
+                    await asyncio.wait({task})  # what follows repeats what it is answered
+                elif name is not None and "method" in message:
+                    self._requests[name] = task
+                    task.add_done_callback(partial(self._over, name))
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
+        return 0
+
+    def _over(self, name: object, _: object) -> None:
+        self._requests.pop(name, None)
+
+    def _cancel(self, message: Mapping[str, Any]) -> None:
+        params = message.get("params")
+        name = _hashable(params.get("requestId")) if isinstance(params, dict) else None
+        if (task := self._requests.get(name)) is not None:
+            task.cancel()  # to leave it is to cancel it
+
+    async def _pass(
+        self, http: aiohttp.ClientSession, line: bytes, message: Mapping[str, Any]
+    ) -> None:
+        name = _hashable(message.get("id"))
+        try:
+            headers = self._headers(message)
+            async with http.post(self._url, data=line, headers=headers) as response:
+                await self._take(response, message, headers)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            log.warning("a message was not passed: %s", type(error).__name__)
+            if name is not None and "method" in message:
+                why = f"{type(error).__name__}: the call may have happened"
+                await self._answer(name, _refusal("gateway_unreachable", why))
+
+    def _headers(self, message: Mapping[str, Any]) -> dict[str, str]:
+        answered = self._asked.pop(_hashable(message.get("id")), None)
+        headers = {
+            "authorization": f"Bearer {self._key}",
+            "accept": "application/json, text/event-stream",
+            "content-type": "application/json",
+            **(answered or named_exchange(message) or self._exchange),
+            **self._session,
+            **self._version,
+        }
+        params = message.get("params")
+        meta = params.get("_meta") if isinstance(params, dict) else None
+        version = meta.get(_VERSION_META) if isinstance(meta, dict) else None
+        if isinstance(version, str):
+            headers |= {"mcp-protocol-version": version, "mcp-method": str(message.get("method"))}
+            target = params.get("name", params.get("uri")) if isinstance(params, dict) else None
+            if isinstance(target, str):
+                headers["mcp-name"] = _header_value(target)
+        return headers
+
+    async def _take(
+        self,
+        response: aiohttp.ClientResponse,
+        message: Mapping[str, Any],
+        headers: Mapping[str, str],
+    ) -> None:
+        if session := response.headers.get("mcp-session-id"):
+            self._session = {"mcp-session-id": session}
+        if response.content_type == "text/event-stream":
+            async for line in response.content:
+                if line.startswith(b"data:") and (data := line[5:].strip()):
+                    await self._take_message(data, message, headers)
+        elif body := await response.read():
+            name = _hashable(message.get("id"))
+            found = read_message(body) or {}
+            if "jsonrpc" in found:
+                await self._take_message(body, message, headers)
+            elif name is not None and "method" in message:
+                error = found.get("error") or {}
+                code = str(error.get("code", f"status_{response.status}"))
+                await self._answer(name, _refusal(code, str(error.get("message", ""))))
+
+    async def _take_message(
+        self, data: bytes, message: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> None:
+        found = read_message(data) or {}
+        if "method" in found and (asked := _hashable(found.get("id"))) is not None:
+            known = {name: headers[name] for name in _META.values() if name in headers}
+            self._asked[asked] = known
+        result = found.get("result")
+        if message.get("method") == "initialize" and isinstance(result, dict):
+            self._version = {"mcp-protocol-version": str(result.get("protocolVersion"))}
+        await write_line(self._writer, data)
+
+    async def _answer(self, name: object, answer: Mapping[str, Any]) -> None:
+        await write_line(self._writer, _encode({"jsonrpc": "2.0", "id": name, **answer}))
 
 
 async def run_bridge(
     command: Sequence[str], name: str, gateway: Gateway | None, environ: Mapping[str, str]
 ) -> int:
     """Bridge this process's standard input and output; returns the server's exit status."""
+    reader, writer = await _standard_streams()
+    return await Bridge(name, gateway, environ).run(command, reader, writer)
+
+
+async def run_relay(url: str, key: str, environ: Mapping[str, str]) -> int:
+    """Pass this process's standard input and output on to a tool server of the router."""
+    reader, writer = await _standard_streams()
+    return await Relay(url, key, environ, writer).run(reader)
+
+
+async def _standard_streams() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(MOST_BYTES)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     transport, protocol = await loop.connect_write_pipe(
         asyncio.streams.FlowControlMixin, sys.stdout.buffer
     )
-    writer = asyncio.StreamWriter(transport, protocol, None, loop)
-    return await Bridge(name, gateway, environ).run(command, reader, writer)
+    return reader, asyncio.StreamWriter(transport, protocol, None, loop)
+
+
+def _header_value(text: str) -> str:
+    """Return a name as MCP writes it in a header: in base64 unless it is plain."""
+    if _PLAIN.fullmatch(text) and not text.startswith("=?base64?"):
+        return text
+    return f"=?base64?{b64encode(text.encode()).decode()}?="
+
+
+def exchange_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers that name the exchange of variables."""
+    return {
+        header: environ[variable]
+        for variable, header in _VARIABLES.items()
+        if environ.get(variable)
+    }
+
+
+def named_exchange(message: Mapping[str, Any]) -> dict[str, str]:
+    """Return the headers that name the exchange of a message's `_meta`."""
+    params = message.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    found = meta if isinstance(meta, dict) else {}
+    return {header: found[key] for key, header in _META.items() if isinstance(found.get(key), str)}
+
+
+async def write_line(writer: asyncio.StreamWriter, line: bytes) -> None:
+    """Write a message; that the other side has gone is noticed where it is read."""
+    with suppress(ConnectionError):
+        writer.write(line.rstrip(b"\r\n") + b"\n")
+        await writer.drain()
 
 
 async def _start(command: Sequence[str]) -> Process:
@@ -326,7 +485,7 @@ async def _end(process: Process) -> None:
     await process.wait()
 
 
-async def _line(reader: asyncio.StreamReader) -> bytes:
+async def read_line(reader: asyncio.StreamReader) -> bytes:
     """Read a message; nothing at the end, or where one is too long to be read."""
     try:
         return await reader.readline()
@@ -335,7 +494,7 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-def _message(line: bytes) -> dict[str, Any] | None:
+def read_message(line: bytes) -> dict[str, Any] | None:
     """Read a message; None for what is none, which passes as it is."""
     try:
         message = _decode(line)

@@ -220,6 +220,8 @@ async def test_what_is_no_message_passes_as_it_is() -> None:
     ("arguments", "environ", "said"),
     [
         (["--", "/not/there"], {}, "cannot be started: no such file"),
+        ([], {}, "name one of a command"),
+        (["--server", "shop"], {}, "with CUTOVER_URL set"),
         (["--", "true"], {"CUTOVER_URL": "http://127.0.0.1:9"}, "'GATEWAY_KEY' must hold"),
     ],
 )

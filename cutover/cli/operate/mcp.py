@@ -26,6 +26,16 @@ class ClientNotInstalled(CutoverError):
         super().__init__("`cutover mcp` needs the distribution cutover-client beside cutover")
 
 
+class NothingToBridge(CutoverError):
+    """Neither a command nor a server is named, or both are."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "name one of a command (`cutover mcp -- COMMAND`) and a server of the router "
+            "(`cutover mcp --server NAME`, with CUTOVER_URL set)"
+        )
+
+
 class KeyNotSet(CutoverError):
     """A router is named, and the gateway's key is not set."""
 
@@ -34,7 +44,12 @@ class KeyNotSet(CutoverError):
 
 
 def mcp(
-    command: Annotated[list[str], typer.Argument(help="The server's program, and arguments.")],
+    command: Annotated[
+        list[str] | None, typer.Argument(help="The server's program, and arguments.")
+    ] = None,
+    server: Annotated[
+        str, typer.Option(help="In place of a command: a server of [gateway] tool_servers.")
+    ] = "",
     name: Annotated[
         str, typer.Option(help="What it is called on tapes; its program's name if left out.")
     ] = "",
@@ -42,7 +57,8 @@ def mcp(
 ) -> None:
     """Start an MCP server and pass messages; calls that name an exchange happen once in it.
 
-    Put it before the command of your client: `cutover mcp -- shop-server --db shop.sqlite`.
+    Put it before the command of your client: `cutover mcp -- shop-server --db shop.sqlite`. In
+    place of the command, `--server shop` is a server that the router has.
     CUTOVER_URL is the address of the gateway. An exchange is named by a call's `_meta`
     (`cutover/exchange` and `cutover/role`, or `traceparent`) or by CUTOVER_EXCHANGE, CUTOVER_ROLE,
     TRACEPARENT. Exit: the server's status; 2: refused.
@@ -54,8 +70,14 @@ def mcp(
         url, key = os.environ.get("CUTOVER_URL", ""), os.environ.pop(key_env, "")
         if url and not key:
             raise KeyNotSet(key_env)
+        if bool(command) == bool(server) or (server and not url):
+            raise NothingToBridge
         bridge = import_module("cutover.bridge")
+        if server:
+            at = f"{url.rstrip('/')}/mcp/{server}"
+            raise typer.Exit(asyncio.run(bridge.run_relay(at, key, os.environ)))
         gateway = import_module("cutover_client").Gateway(url, key) if url else None
-        named = name or Path(command[0]).stem
-        status = asyncio.run(bridge.run_bridge(command, named, gateway, os.environ))
+        started = command or []
+        named = name or Path(started[0]).stem
+        status = asyncio.run(bridge.run_bridge(started, named, gateway, os.environ))
     raise typer.Exit(status)
