@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import httpx2
+import msgspec
 import pytest
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolCall
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
@@ -24,15 +28,20 @@ from langgraph.types import interrupt
 from pydantic import SecretStr
 
 from contract.flow import Flow
+from contract.flows import SPECS
 from contract.flows.declared import DeclaredFlow, DeclaredPause, declared_spec
 from contract.wire import Dialect, EventNames
+from cutover.replay.play import PlayOptions
+from cutover.replay.replayer import Replayed, Replayer
+from cutover.replay.sides import sides_of
+from cutover.wiring.stacks import load_stack
 from cutover_client import CutoverTransport, GatewayError, effect, wrap_graph
 from effects.testing import World
 from router.gateway.in_process import client_bound
 from router.serving.stack import LocalStack
-from router.stack import StackName
+from router.stack import STACKS, StackName
 from tests.support.loopback_provider import KEY, Wire, delta, finish, serving
-from tests.support.pausing_flow import Desk, Reply
+from tests.support.pausing_flow import QUESTION, Desk, Reply
 
 DIALECT = Dialect(
     name="support",
@@ -42,15 +51,13 @@ DIALECT = Dialect(
     ids={"question": "id"},
     failure=('{"type":"error","code":"{code}"}', '{"type":"done","status":"failed"}'),
 )
-SPEC = declared_spec(
-    "support",
-    DeclaredFlow(
-        path="/support",
-        dialect=DIALECT,
-        route_keys={"session_id": "chat"},
-        pause=DeclaredPause(path="/support/go-on", frames=('{"type":"done","status":"waiting"}',)),
-    ),
+DECLARED = DeclaredFlow(
+    path="/support",
+    dialect=DIALECT,
+    route_keys={"session_id": "chat"},
+    pause=DeclaredPause(path="/support/go-on", frames=('{"type":"done","status":"waiting"}',)),
 )
+SPEC = declared_spec("support", DECLARED)
 BODY = {"chat": "c1", "message": "tea"}
 Json = dict[str, Any]
 
@@ -774,3 +781,123 @@ async def hello(wire: Wire) -> None:
     await wire.events(delta(role="assistant", content="Hello"), finish())
     await wire.send(b"data: [DONE]\n\n")
     await wire.end()
+
+
+STACK = """
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.config import get_stream_writer
+from langgraph.graph import START, MessagesState, StateGraph
+
+from cutover_client import effect, wrap_graph
+
+
+@effect("say", read_only=True)
+async def say(message: str) -> str:
+    SAID.append(message)
+    return f"You get {message}."
+
+
+async def answer(state: MessagesState):
+    text = await say(state["messages"][-1].text)
+    get_stream_writer()({"type": "text", "text": text})
+    return {"messages": [("ai", text)]}
+
+
+SAID = []
+SAVER = InMemorySaver()
+graph = StateGraph(MessagesState)
+graph.add_sequence([answer])
+graph.add_edge(START, "answer")
+FLOWS = {
+    "support": wrap_graph(
+        graph.compile(checkpointer=SAVER),
+        input=lambda body: {"messages": [("user", body["message"])]},
+        end=lambda state: {"type": "done", "status": str(len(state["messages"]))},
+    )
+}
+"""
+
+
+async def test_a_replay_on_changed_code_finds_the_difference(module_folder: Path) -> None:
+    """From the tape, the thread included: it calls nothing, and the checkpointer is not written."""
+    place = module_folder / "replayed_stack.py"
+    place.write_text(STACK, "utf-8")
+    flow = load_stack("legacy", "replayed_stack:FLOWS").flows["support"]
+    desk = desk_of(flow)
+    await desk.take(BODY)
+    assert texts(await desk.take(BODY)) == ["You get tea.", "4"]
+    batch = tuple(desk.captured.batches[-1])
+    found = []
+    for code in (STACK, STACK.replace("get_stream_writer()({", "get_stream_writer()({'n': 1, ")):
+        place.write_text(code, "utf-8")
+        sys.modules.pop("replayed_stack", None)
+        sides = sides_of("replayed_stack:FLOWS", "graph")
+        replayer = Replayer(sides, PlayOptions(declared={"support": DECLARED}), SPECS)
+        replayed = await replayer.replay(batch, str.encode, {}, lambda *_: None)
+        assert isinstance(replayed, Replayed)
+        found.append((replayed.outcome, replayed.equal))
+        stack = sys.modules["replayed_stack"]
+        assert (stack.SAID, list(stack.SAVER.list(None))) == ([], [])
+    assert found == [("completed", True), ("completed", False)]
+
+
+async def test_a_checkpointer_in_a_file_goes_on_where_the_graph_itself_would(
+    tmp_path: Path,
+) -> None:
+    """Its connection is opened on the router's loop; the graph alone reads what was stored."""
+
+    async def answer(state: MessagesState) -> Any:
+        return {"messages": [AIMessage(f"{len(state['messages'])} so far")]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_sequence([answer])
+    graph.add_edge(START, "answer")
+    async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "own.sqlite")) as saver:
+
+        async def opened() -> Any:
+            return graph.compile(checkpointer=saver)
+
+        flow = wrap_graph(
+            opened,
+            input=lambda body: {"messages": [("user", body["message"])]},
+            text=word,
+            end=ended,
+        )
+        desk = desk_of(flow)
+        for so_far in ("1", "3"):
+            assert texts(await desk.take(BODY)) == [f"{so_far} so far", "completed"]
+        alone = graph.compile(checkpointer=saver)
+        state = await alone.ainvoke({"messages": [HumanMessage("and you?")]}, thread("c1"))
+        assert state["messages"][-1].text == "5 so far"
+        assert texts(await desk.take(BODY)) == ["7 so far", "completed"]
+        history = [one async for one in saver.alist(thread("c1"))]
+    parents = {one.config["configurable"]["checkpoint_id"]: one.parent_config for one in history}
+    assert sum(one is None for one in parents.values()) == 1
+
+
+async def test_in_a_built_in_flow_events_are_its_json() -> None:
+    """And a question is a form, its answer what `human.answer` returns."""
+
+    async def ask(state: State) -> State:
+        writer = get_stream_writer()
+        writer({"type": "said", "content": state["message"]})
+        answer = interrupt(msgspec.to_builtins(QUESTION))
+        writer({"type": "said", "content": f"{answer['action']} {answer['data']['colour']}"})
+        return {}
+
+    flow = wrap_graph(
+        graph_of(ask),
+        input=lambda body: {"message": body.message},
+        question=lambda number, _: {"type": "asked", "hitl_id": number},
+        end=ended,
+    )
+    desk = Desk(World())
+    stacks = {
+        name: LocalStack(name, {"asking": flow}, name, bind=client_bound)
+        for name in STACKS.values()
+    }
+    desk.start(stacks=stacks)
+    paused = await desk.ask()
+    assert paused.said[-1] == "suspended"
+    await desk.answer(paused.hitl_id, colour="blue")
+    assert (await desk.go_on(paused.hitl_id)).said == ["approve blue", "completed"]
