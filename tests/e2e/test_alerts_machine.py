@@ -213,6 +213,7 @@ async def test_a_stack_that_blocks_the_event_loop_is_alerted(tmp_path: Path) -> 
 
 
 OWN_TOOL = """
+import asyncio
 from pathlib import Path
 
 from effects.tools import function_tool
@@ -221,14 +222,24 @@ FOLDER = Path(__file__).parent
 KEPT = []
 
 @function_tool
-def no_such_tool() -> str:
+async def no_such_tool() -> str:
     '''Look the orders up.'''
     {does}
     return "packed"
 """
 """A tool of the team's own, which the simulated model calls if it is told to."""
-SPINS = """while (FOLDER / "busy").exists(): sum(range(1_000))"""
+SPINS = """while (FOLDER / "busy").exists(): await asyncio.sleep(0)"""
 LEAKS = """KEPT.append(b"x" * int((FOLDER / "bytes").read_text()))"""
+
+
+PATIENT_TOOLS = """
+[tools.python]
+modules = ["orders_tools"]
+[limits]
+loop_seconds = 0.0
+tool_seconds = 600.0
+write_seconds = 700.0
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +267,7 @@ async def own_router(
 ) -> AsyncIterator[OwnRouter]:
     """Start a router in a process of its own whose tool does something."""
     (folder / "orders_tools.py").write_text(OWN_TOOL.format(does=does), "utf-8")
-    setup = Setup(more=METRICS + '[tools.python]\nmodules = ["orders_tools"]\n')
+    setup = Setup(more=METRICS + PATIENT_TOOLS)
     async with (
         running(api_key=PLANTED_KEY) as provider,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
@@ -269,7 +280,8 @@ class ProcessorMinutes:
     """Minutes of a process that pass in half a second of its time.
 
     Its processor time grows as much faster. While a thread waits for a core no time passes: how
-    many other processes want one is the machine's affair.
+    many other processes want one is the machine's affair. Where two waited at once, that is too
+    much to leave out; but its time is never shorter than its processor time.
     """
 
     def __init__(self, router: OwnRouter) -> None:
@@ -287,7 +299,8 @@ class ProcessorMinutes:
         await self._router.take()
         now, used = self._now(), counted(scrapes, CPU)
         if self._used is not None:
-            self._shown += 60 * (used - self._used) / (now - self._began)
+            grown = used - self._used
+            self._shown += 60 * grown / max(now - self._began, grown)
         self._began, self._used = now, used
         (series,) = (one for one in scrapes.series if one.startswith(CPU))
         scrapes.series[series][scrapes.minute - 1] = self._shown
@@ -309,7 +322,7 @@ async def test_a_busy_processor_is_alerted(tmp_path: Path) -> None:
         assert firing(router.scrapes, tmp_path) == set()
         busy.touch()
         calling = asyncio.create_task(router.call_tool())
-        for _ in range(FAULTY):
+        for _ in range(FAULTY + 5):
             await passing.one()
         busy.unlink()
         await calling
