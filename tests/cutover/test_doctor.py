@@ -344,6 +344,29 @@ def test_what_the_gateway_makes_possible_is_said(tmp_path: Path) -> None:
     assert "equal model calls of both through the gateway are made once" in by_legacy
 
 
+@pytest.mark.parametrize(
+    ("listen", "said"),
+    [
+        ("127.0.0.1:UNUSED", "note gateway: none runs at http://127.0.0.1:UNUSED"),
+        ("127.0.0.1:TAKEN", "good gateway: http://127.0.0.1:TAKEN: reachable"),
+        ("users", "note gateway: on the address of [server]: users reach it, too"),
+    ],
+)
+def test_where_the_gateway_listens_is_said(
+    tmp_path: Path, unused_port: int, listen: str, said: str
+) -> None:
+    """That no router runs is no fault; that users reach it is worth a note."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+
+        def filled(text: str) -> str:
+            return text.replace("UNUSED", str(unused_port)).replace("TAKEN", str(taken))
+
+        gateway = f'[gateway]\nenabled = true\nlisten = "{filled(listen)}"\n[flows.chat]'
+        _, printed = doctor(tmp_path, BOTH.replace("[flows.chat]", gateway), port=taken)
+    assert filled(said) in " ".join(printed.split())
+
+
 def test_whose_answers_shadows_are_told(tmp_path: Path) -> None:
     """Those that were served, or their own."""
     live = """

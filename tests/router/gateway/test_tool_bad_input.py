@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 
 from tests.router.gateway.test_asking_servers import nothing, store_house, working
-from tests.router.gateway.test_tool_servers import CALL, shop_house
+from tests.router.gateway.test_tool_servers import CALL, calling, replies, shop_house
 from tests.router.gateway.test_tool_servers import nothing as idle
 from tests.support.deployment import Deployment, tasks, until
-from tests.support.effects import KEY, Stack
+from tests.support.effects import KEY, Stack, ask
 
 pytestmark = [
     pytest.mark.sockets,
@@ -110,3 +110,27 @@ async def test_a_message_that_is_too_large_is_refused(tmp_path: Path) -> None:
                     refused = await response.json()
                     assert refused["error"]["code"] == "body_too_large"
     assert shop.done == []
+
+
+async def test_a_call_that_is_too_large_for_the_tape_is_executed_and_has_no_shadow(
+    tmp_path: Path,
+) -> None:
+    """The stack gets its answer whole; the ledger says why there is no comparison."""
+    item = "x" * 3_000_000
+    legacy, graph = (Stack(calling("order", item=item)) for _ in range(2))
+    async with shop_house(tmp_path, legacy, graph, shadow=100) as (place, shop, _):
+        await ask(place)
+        books = place.books()
+    assert shop.done == [f"order {item}"]
+    assert replies(legacy) == [(f"{item} is order 1", False)]
+    assert replies(graph) == []
+    assert books == {"dropped(size)": 1}
+
+
+async def test_a_call_that_its_server_does_not_take_is_an_error_of_both(tmp_path: Path) -> None:
+    """Larger than the server reads: nothing is executed."""
+    legacy = Stack(calling("order", item="x" * 5_000_000))
+    async with shop_house(tmp_path, legacy, Stack(idle)) as (place, shop, _):
+        await ask(place)
+    assert shop.done == []
+    assert replies(legacy) == [(-32603, None)]
