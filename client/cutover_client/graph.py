@@ -23,7 +23,15 @@ from langgraph.config import get_config
 from langgraph.errors import NodeCancelledError
 from langgraph.types import Command
 
-from cutover_client.calls import Call, EffectInDoubt, GatewayError, Perform, Played, Report
+from cutover_client.calls import (
+    Call,
+    EffectInDoubt,
+    ExchangeOver,
+    GatewayError,
+    Perform,
+    Played,
+    Report,
+)
 from cutover_client.exchange import RunExchange, bound, current_exchange
 from cutover_client.graph_thread import GraphThread
 from cutover_client.requests import Answer, Head, HttpFailed, HttpRequest, Send
@@ -32,6 +40,7 @@ _END: Final = object()
 _INTERRUPT: Final = "__interrupt__"
 _MISMATCH: Final = "resume_mismatch"
 _IN_DOUBT: Final = "effect_in_doubt"
+_OVER: Final = "exchange_over"
 _BEGUN: Final = "it was begun before the interrupt, and may have happened"
 _WAIT: Final = 0.01
 _TRIES: Final = 100
@@ -201,11 +210,10 @@ class _Run:
         graph = self._graph.copy(update={"checkpointer": thread.saver})
         config = self._config(thread)
         todo = wrapped.input(self._body)
-        with bound(self._calls):
-            while questions := await self._stream(graph, todo, config):
-                todo = Command(resume=await self._answers(questions))
-                self._calls.begin_again()
-                self._sent, self._repeated = [], self._sent
+        while questions := await self._stream(graph, todo, config):
+            todo = Command(resume=await self._answers(questions))
+            self._calls = self._calls.next()
+            self._sent, self._repeated = [], self._sent
         if self._calls.mismatch is not None:
             raise self._calls.mismatch
         if self._exchange.headers["x-cutover-role"] in {"serving", "fallback"}:
@@ -232,19 +240,20 @@ class _Run:
             subgraphs=True,
             durability="exit",
         )
-        async for source, mode, value in stream:
-            if mode == "custom":
-                self._send(_Sent(source, "", value))
-            elif mode == "messages":
-                self._send_text(source, *value)
-            elif isinstance(value, Mapping) and _INTERRUPT in value:
-                waiting.add(source)
-            elif source not in begun:
-                begun.add(source)
-            elif source not in waiting:
-                # A superstep has ended: none of its nodes is executed again.
-                self._sent = [one for one in self._sent if one.graph != source]
-                self._repeated = [one for one in self._repeated if one.graph != source]
+        with bound(self._calls):  # the nodes of this execution keep it
+            async for source, mode, value in stream:
+                if mode == "custom":
+                    self._send(_Sent(source, "", value))
+                elif mode == "messages":
+                    self._send_text(source, *value)
+                elif isinstance(value, Mapping) and _INTERRUPT in value:
+                    waiting.add(source)
+                elif source not in begun:
+                    begun.add(source)
+                elif source not in waiting:
+                    # A superstep has ended: none of its nodes is executed again.
+                    self._sent = [one for one in self._sent if one.graph != source]
+                    self._repeated = [one for one in self._repeated if one.graph != source]
         snapshot = await graph.aget_state(config)
         if snapshot.next and not snapshot.interrupts:
             raise NotRunnable(_BREAKPOINT)
@@ -291,6 +300,7 @@ class _Made:
 
     call: Call
     came: Any = None
+    refused: bool = False
 
     def same(self, call: Call) -> bool:
         mine = self.call
@@ -327,7 +337,6 @@ class _Task:
 
     made: list[_Made] = field(default_factory=list)
     due: list[_Made] = field(default_factory=list)
-    execution: int = 0
 
 
 class _RepeatedCalls:
@@ -344,12 +353,20 @@ class _RepeatedCalls:
         self._exchange = exchange
         self._tasks: dict[str, _Task] = {}
         self._performing: dict[int, tuple[Perform, _Made]] = {}
-        self._execution = 0
+        self._over = False
         self._lock = threading.Lock()
 
-    def begin_again(self) -> None:
-        """Expect the nodes that were interrupted to be executed again."""
-        self._execution += 1
+    def next(self) -> _RepeatedCalls:
+        """Return the one for the next execution of the nodes that were interrupted.
+
+        What they have left running calls nothing from now on: it would be called twice.
+        """
+        after = _RepeatedCalls(self._exchange)
+        with self._lock:
+            self._over = True
+            for name, task in self._tasks.items():
+                after._tasks[name] = _Task([*task.made], [*task.made])
+        return after
 
     async def begin(self, call: Call) -> Perform | Played | None:
         """Begin a call, or return what came of it in the execution before."""
@@ -360,12 +377,11 @@ class _RepeatedCalls:
         made, again = entry
         if isinstance(again, Played):
             return again
-        execution = self._execution
         try:
             return self._noted(made, await self._exchange.begin(call))
         except GatewayError as error:
             tries = 0
-            while not self._is_refused(made, error, execution, tries):
+            while not self._is_refused(made, error, tries):
                 tries += 1
                 await asyncio.sleep(_WAIT)
             raise
@@ -379,12 +395,11 @@ class _RepeatedCalls:
         made, again = entry
         if isinstance(again, Played):
             return again
-        execution = self._execution
         try:
             return self._noted(made, self._exchange.begin_blocking(call))
         except GatewayError as error:
             tries = 0
-            while not self._is_refused(made, error, execution, tries):
+            while not self._is_refused(made, error, tries):
                 tries += 1
                 time.sleep(_WAIT)
             raise
@@ -400,13 +415,13 @@ class _RepeatedCalls:
             for piece in again.pieces():
                 yield piece
             return
-        execution, came, tries = self._execution, _Answered(), 0
+        came, tries = _Answered(), 0
         try:
             async with aclosing(self._exchange.answer(request, send)) as answer:
                 async for piece in answer:
                     if came.take(piece):
                         error = self._exchange.mismatch(call.effect)
-                        while not self._is_refused(made, error, execution, tries):
+                        while not self._is_refused(made, error, tries):
                             tries += 1
                             await asyncio.sleep(_WAIT)
                     yield piece
@@ -428,13 +443,13 @@ class _RepeatedCalls:
         if again is not None:
             yield from again.pieces()
             return
-        execution, came, tries = self._execution, _Answered(), 0
+        came, tries = _Answered(), 0
         try:
             with closing(self._exchange.answer_blocking(request, send)) as answer:
                 for piece in answer:
                     if came.take(piece):
                         error = self._exchange.mismatch(call.effect)
-                        while not self._is_refused(made, error, execution, tries):
+                        while not self._is_refused(made, error, tries):
                             tries += 1
                             time.sleep(_WAIT)
                     yield piece
@@ -467,10 +482,11 @@ class _RepeatedCalls:
         with self._lock:
             if self.mismatch is not None:
                 raise self.mismatch
-            task = self._tasks.setdefault(name, _Task(execution=self._execution))
-            if task.execution != self._execution:
-                task.execution, task.due = self._execution, list(task.made)
-            again = next((one for one in task.due if one.same(call)), None)
+            if self._over:
+                raise ExchangeOver(_OVER, f"{call.effect!r}: its node is executed again")
+            task = self._tasks.setdefault(name, _Task())
+            due = (one for one in task.due if one.same(call) and not one.refused)
+            again = next(due, None)
             if again is not None and again.came is not None:
                 task.due.remove(again)
                 return again, again.came
@@ -484,17 +500,15 @@ class _RepeatedCalls:
             self.mismatch = self._exchange.mismatch(call.effect)
             raise self.mismatch
 
-    def _is_refused(self, made: _Made, error: GatewayError, execution: int, tries: int) -> bool:
+    def _is_refused(self, made: _Made, error: GatewayError, tries: int) -> bool:
         """Whether a call that the exchange has refused is so for good.
 
         One that is not on the tape is, unless its node is about to interrupt: then nobody waits for
         the call any more, and the next execution makes it.
         """
         with self._lock:
-            for task in self._tasks.values():
-                if made in task.made:
-                    task.made.remove(made)
-            if error.code != _MISMATCH or execution != self._execution:
+            made.refused = True
+            if error.code != _MISMATCH or self._over:
                 return True
             if tries >= _TRIES:
                 self.mismatch = error
@@ -530,7 +544,7 @@ def _before_answer(scratchpad: Any, task: _Task, call: Call) -> bool:
     """
     answered = len(getattr(scratchpad, "resume", ()))
     if not answered:
-        return any(one.call.effect == call.effect for one in task.due)
+        return any(one.call.effect == call.effect and not one.refused for one in task.due)
     counter = getattr(getattr(scratchpad, "interrupt_counter", None), "_counter", None)
     # The count is shown by its text alone.
     shown = re.search(r"count\((\d+)\)", repr(getattr(counter, "__self__", "")))

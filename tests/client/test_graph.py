@@ -452,6 +452,61 @@ async def test_a_node_that_does_otherwise_when_it_is_executed_again_is_refused()
     assert shop.done == ["book number 0"]
 
 
+@pytest.mark.virtual
+async def test_what_an_interrupted_node_left_running_calls_nothing_in_the_next_execution() -> None:
+    """Its call would be made a second time, beside that of the execution that counts."""
+    shop, executions = Shop(), list[int]()
+    booked, woken = asyncio.Event(), asyncio.Event()
+
+    async def beside() -> str:
+        executions.append(len(executions))
+        if executions[-1] == 1:
+            await woken.wait()  # until the node is executed again
+        if executions[-1] == 2:
+            woken.set()
+            await asyncio.sleep(0.05)
+        done = await shop.book("beside")
+        booked.set()
+        return done
+
+    async def asking() -> str:
+        if executions[-1] == 0:
+            await booked.wait()
+        return str(interrupt("?"))
+
+    async def both(_: State) -> State:
+        return {"done": list(await asyncio.gather(beside(), asking()))}
+
+    async def tell(state: State) -> State:
+        get_stream_writer()(word(", ".join(state["done"])))
+        return {}
+
+    desk = desk_of(flow_of(graph_of(both, tell)))
+    paused = await desk.take(BODY)
+    rest = await go_on(desk, paused.hitl_id)
+    assert texts(rest) == ["booked beside, yes", "completed"]
+    assert shop.done == ["book beside"]
+    await asyncio.gather(*others(), return_exceptions=True)
+
+
+@pytest.mark.slow
+async def test_a_call_of_a_thread_that_was_not_made_before_is_refused() -> None:
+    """Whatever the node makes of the error: it catches it, and its answer is not sent."""
+    shop, numbers = Shop(), iter(range(9))
+
+    def ask(_: State) -> State:
+        with suppress(GatewayError):
+            shop.pay(f"number {next(numbers)}")
+        get_stream_writer()(word(interrupt("?")))
+        return {}
+
+    desk = desk_of(flow_of(graph_of(ask)))
+    paused = await desk.take(BODY)
+    rest = await go_on(desk, paused.hitl_id)
+    assert (rest.status, rest.code) == (409, "resume_mismatch")
+    assert shop.done == ["pay number 0"]
+
+
 async def test_a_call_that_a_node_leaves_out_the_second_time_is_no_fault() -> None:
     """It guards itself against being executed again, and goes on behind its interrupt."""
     shop, sent = Shop(), list[str]()
@@ -738,23 +793,35 @@ async def test_outside_of_the_router_it_says_so() -> None:
         await anext(events)
 
 
+@pytest.mark.slow
 @pytest.mark.sockets
-async def test_a_model_behind_the_transport_is_asked_once() -> None:
+@pytest.mark.parametrize("blocks", [False, True])
+async def test_a_model_behind_the_transport_is_asked_once(*, blocks: bool) -> None:
     """In a shadow, in a node that is executed again, and by a process that knows the tape alone."""
 
-    async def review(state: MessagesState) -> Any:
-        draft = await model.ainvoke(state["messages"])
+    def verdict(draft: AIMessage) -> Any:
         return {"messages": [AIMessage(f" {interrupt(str(draft.content))}", id="verdict")]}
 
+    async def awaiting(state: MessagesState) -> Any:
+        return verdict(await model.ainvoke(state["messages"]))
+
+    def blocking(state: MessagesState) -> Any:
+        return verdict(model.invoke(state["messages"]))
+
     graph = StateGraph(MessagesState)
-    graph.add_sequence([review])
+    graph.add_node("review", blocking if blocks else awaiting)
     graph.add_edge(START, "review")
     async with (
         serving(hello) as provider,
         httpx2.AsyncClient(transport=CutoverTransport()) as http,
     ):
+        blocking_http = httpx2.Client(transport=CutoverTransport())
         model = ChatOpenAI(
-            model="m", api_key=SecretStr(KEY), base_url=provider.base_url, http_async_client=http
+            model="m",
+            api_key=SecretStr(KEY),
+            base_url=provider.base_url,
+            http_async_client=http,
+            http_client=blocking_http,
         )
         flow = wrap_graph(
             graph.compile(),
@@ -771,6 +838,7 @@ async def test_a_model_behind_the_transport_is_asked_once() -> None:
         rest = await go_on(desk, paused.hitl_id, "Good.")
         assert texts(rest) == [" Good.", "completed"]
         await desk.router.aclose(10.0)
+        blocking_http.close()
         assert len(provider.requests) == 1
         assert [line.reason for line in desk.router.ledger.counts] == ["equal"]
 
@@ -818,6 +886,7 @@ FLOWS = {
 """
 
 
+@pytest.mark.slow
 async def test_a_replay_on_changed_code_finds_the_difference(module_folder: Path) -> None:
     """From the tape, the thread included: it calls nothing, and the checkpointer is not written."""
     place = module_folder / "replayed_stack.py"
