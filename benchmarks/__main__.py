@@ -84,7 +84,7 @@ BENCHES: dict[str, Bench] = {
     "checkpoint": in_process("benchmarks.parts.checkpoint", lambda e: (1 + 2 * e.rounds,)),
     "graphs": in_process("benchmarks.parts.graphs", lambda e: (e.requests,)),
     "effects": in_process("benchmarks.parts.effects", lambda e: (e.requests,)),
-    "tool_calls": in_process("benchmarks.parts.tool_calls", lambda e: (e.requests,)),
+    "tool_calls": in_process("benchmarks.parts.tool_calls", lambda e: (e.requests // 4,)),
     "transports": in_process("benchmarks.parts.transports", lambda e: (e.requests,)),
     "side_by_side": in_process("benchmarks.parts.side_by_side", lambda e: (e.rounds,)),
     "fuzz": in_process("benchmarks.parts.fuzz", lambda e: (FUZZED[e.rounds > QUICK.rounds],)),

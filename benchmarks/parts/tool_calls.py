@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import secrets
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -128,29 +129,28 @@ async def pass_through(url: str) -> AsyncIterator[str]:
 
 
 class Service:
-    """A stack that keeps its exchange open until it is told to answer."""
+    """A stack that keeps each exchange open until it is told to answer."""
 
     def __init__(self) -> None:
-        self.exchange: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.exchanges: asyncio.Queue[str] = asyncio.Queue()
         self.done = asyncio.Event()
 
     async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
         """Answer one request of the router."""
-        self.exchange.set_result(dict(scope["headers"])[_EXCHANGE.encode()].decode())
+        self.exchanges.put_nowait(dict(scope["headers"])[_EXCHANGE.encode()].decode())
+        await self.done.wait()
         head = [(b"content-type", b"text/event-stream")]
         await send({"type": "http.response.start", "status": 200, "headers": head})
-        while not self.done.is_set():  # silent, it would be given up
-            alive = b": still here\n\n"
-            await send({"type": "http.response.body", "body": alive, "more_body": True})
-            with suppress(TimeoutError):
-                async with asyncio.timeout(1):
-                    await self.done.wait()
         await send({"type": "http.response.body", "body": b'data: {"step":"END"}\n\n'})
 
 
+Exchange = Callable[[], AbstractAsyncContextManager[Mapping[str, str]]]
+"""Opens an exchange for a block; gives the headers of its calls."""
+
+
 @asynccontextmanager
-async def gateway(url: str) -> AsyncIterator[tuple[str, Mapping[str, str]]]:
-    """Serve a router with an open exchange; gives its tool gateway, and the headers of a call."""
+async def gateway(url: str) -> AsyncIterator[tuple[str, Exchange]]:
+    """Serve a router; gives the address of its tool gateway, and what opens an exchange."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -162,17 +162,23 @@ async def gateway(url: str) -> AsyncIterator[tuple[str, Mapping[str, str]]]:
         users = await enter(serving(built.app))
         own = await enter(serving(built.gateway or built.app))
         http = await enter(httpx2.AsyncClient(trust_env=False, timeout=None))
-        body = {"message_id": "m", "content": "Hello"}
-        asking = asyncio.create_task(http.post(f"{users}/chat/sse", json=body))
-        exchange = await service.exchange
         [connection] = built.services.live.servers
         while connection.session is None:
             await connection.changed()
-        try:
-            yield own, {_EXCHANGE: exchange, "authorization": f"Bearer {_KEY}"}
-        finally:
-            service.done.set()
-            await asking
+
+        @asynccontextmanager
+        async def opened() -> AsyncIterator[Mapping[str, str]]:
+            service.done.clear()
+            body = {"message_id": secrets.token_hex(8), "content": "Hello"}
+            asking = asyncio.create_task(http.post(f"{users}/chat/sse", json=body))
+            exchange = await service.exchanges.get()
+            try:
+                yield {_EXCHANGE: exchange, "authorization": f"Bearer {_KEY}"}
+            finally:
+                service.done.set()
+                await asking
+
+        yield own, opened
 
 
 @asynccontextmanager
@@ -186,14 +192,15 @@ async def client_at(url: str, headers: Mapping[str, str]) -> AsyncIterator[Clien
         yield client
 
 
-async def milliseconds(client: Client, calls: range) -> float:
-    """Return the median time of a call."""
-    took: list[float] = []
+async def milliseconds(one: Client, other: Client, calls: range) -> tuple[float, float]:
+    """Return the median time of a call of each, made by turns."""
+    took: tuple[list[float], list[float]] = [], []
     for number in calls:
-        began = time.perf_counter()
-        await client.call_tool("order", {"item": f"tea {number}"})
-        took.append((time.perf_counter() - began) * 1_000)
-    return median(took)
+        for client, times in zip((one, other), took, strict=True):
+            began = time.perf_counter()
+            await client.call_tool("order", {"item": f"tea {number}"})
+            times.append((time.perf_counter() - began) * 1_000)
+    return median(took[0]), median(took[1])
 
 
 async def measure(calls: int) -> list[BenchRow]:
@@ -207,16 +214,17 @@ async def measure(calls: int) -> list[BenchRow]:
         await enter(app.session_manager.run())
         url = await enter(serving(served))
         plain = await enter(client_at(await enter(pass_through(url)), {}))
-        own, headers = await enter(gateway(url))
-        through = await enter(client_at(f"{own}/mcp/shop", headers))
+        own, opened = await enter(gateway(url))
         for number in range(ROUNDS + 1):
             gc.collect()
             numbers = range(number * calls, (number + 1) * calls)
-            found = await milliseconds(plain, numbers), await milliseconds(through, numbers)
+            # One exchange a round: silent for longer, its stack is given up.
+            async with opened() as headers, client_at(f"{own}/mcp/shop", headers) as through:
+                found = await milliseconds(plain, through, numbers)
             if number:  # the first warms up
                 bare.append(found[0])
                 ours.append(found[1])
-    how = f"median of {ROUNDS} rounds of {calls} calls each, one after the other, in turns"
+    how = f"median of {ROUNDS} rounds of {calls} calls each, made by turns"
     ratios = [one / other for one, other in zip(ours, bare, strict=True)]
     named = "a call of a tool in an exchange, over one through a bare pass-through of the same SDK"
     return [
