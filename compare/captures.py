@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain, islice
 from multiprocessing import get_context
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from compare.clusters import NAME_AT_MOST
 from compare.comparison import FlowComparers
@@ -44,6 +44,7 @@ from compare.input.segments import (
 )
 from compare.input.selection import EVERYTHING, Selection
 from compare.noise.control import ControlChecker, control_pairs, owning_tape
+from compare.noise.messages import NoiseReader
 from compare.rules import NO_RULES, Rules
 from compare.streams.soundness import RunTimes, times_of
 from compare.streams.two_formats import DialectNotConfigured
@@ -72,7 +73,8 @@ class Question:
 
     `scores` are what users thought, by exchange. With `served`, what clients were served is noted
     exchange by exchange, of those that it holds, whether or not the `selection` does, and so is
-    each pair that is compared.
+    each pair that is compared. `noise` asks for the messages that show it: in these captures alone,
+    or `joined` with runs of legacy in other places.
     """
 
     flows: Mapping[str, FlowSpec]
@@ -81,6 +83,7 @@ class Question:
     selection: Selection = EVERYTHING
     scores: Mapping[str, Score] = field(default_factory=dict)
     served: Selection | None = None
+    noise: Literal["", "alone", "joined"] = ""
 
 
 Compare = Callable[[CaptureSegment, Question], Tally]
@@ -400,6 +403,8 @@ class _SegmentComparison:
         self.tally = Tally(selection=question.selection)
         self._flows, self._scores = question.flows, question.scores
         self._notes_pairs = question.served is not None
+        self._noise = NoiseReader(question.flows, joined=question.noise == "joined")
+        self._asks_noise = bool(question.noise)
         self._blobs = blobs
         self._place = place
         self._counted = set(counted)
@@ -422,6 +427,8 @@ class _SegmentComparison:
         tally.exchanges += 1
         tally.seen(first.began)
         tally.own_histories += first.own_histories
+        if self._asks_noise:
+            self._noise.add(owning_tape(exchange.runs))
         comparer = self._comparers.built_in.get(first.flow)
         first_text: int | None = UNREAD
         if comparer is not None:
@@ -509,6 +516,7 @@ class _SegmentComparison:
     def result(self) -> Tally:
         """Return the tally, with how often each rule hit and what could not be put back."""
         self.tally.control = self._checker.check
+        self.tally.noise = self._noise.tally
         for damage in self._blobs.damage:
             self.tally.damaged(damage)
         self.tally.rule_hits = self._comparers.rule_hits()

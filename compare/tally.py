@@ -20,6 +20,7 @@ from compare.input.outcomes import ServedTally
 from compare.input.pairing import REPLAY, STACKS, Pair, Sides, sides_of
 from compare.input.selection import EVERYTHING, Selection
 from compare.noise.control import NO_CHECK, ControlCheck
+from compare.noise.messages import NoiseTally
 from compare.streams.soundness import StreamTimes
 from contract.normalisation import Fold
 from contract.records import RunRecord
@@ -94,7 +95,7 @@ class Tally(DamageTally):
     `identities` are those of the exchanges of one part, to count each once, and `halves` those of
     which a run may stand in another part; a merged tally has none. `left_out` are the exchanges
     that are not in the `selection`. Where it is asked for, `served` is what clients were served and
-    `compared` has the pairs one by one.
+    `compared` has the pairs one by one; `noise` has the messages that show noise.
     """
 
     exchanges: int = 0
@@ -124,6 +125,7 @@ class Tally(DamageTally):
     outcomes: OutcomeTotals = field(default_factory=OutcomeTotals)
     served: ServedTally = field(default_factory=ServedTally)
     compared: list[PairRow] = field(default_factory=list)
+    noise: NoiseTally = field(default_factory=NoiseTally)
     control: ControlCheck = NO_CHECK
     first_seen: int = 0
     last_seen: int = 0
@@ -194,6 +196,7 @@ class Tally(DamageTally):
         self.outcomes.merge(other.outcomes)
         self.served.merge(other.served)
         self.compared += other.compared
+        self.noise.merge(other.noise)
         self.control = self.control.merged(other.control)
         for series, values in other.times.items():
             self._series(series).extend(values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,15 +14,16 @@ from typing import Final
 import msgspec
 
 from compare.captures import KnownParts
+from compare.input.pairing import CONTROL
 from compare.input.selection import Selection
-from compare.noise import read_noise
+from compare.noise import LegacyAgain, Study
+from compare.noise.messages import OTHER_CODE
 from compare.noise.study import Reading, study_text
 from compare.report import Report
 from compare.rules import Rules
 from compare.tally import Tally
 from compare.waivers import Waivers
 from contract.errors import CutoverError
-from contract.flow import FlowSpec
 from cutover.flows import flows_of, rules_at
 from cutover.judge.judgements import (
     QUALITY_FILE,
@@ -40,7 +41,7 @@ from evidence.gate import (
     PairFindings,
     decision_of,
 )
-from evidence.in_force import PairRow, code_in_force
+from evidence.in_force import CodeInForce, PairRow, code_in_force
 from evidence.outcomes import ExchangeOutcome
 from evidence.preferences import quality_check
 from loadtests.requests import FlowUnknown
@@ -137,16 +138,25 @@ def evaluate(
         # Why a stack failed that another one saved is no difference on equal terms: it is counted.
         selection=msgspec.structs.replace(selection, fallbacks=False),
         served=selection,
+        noise="joined" if noise else "alone" if settings.shadow.mode == "live" else "",
     )
     # What it is asked with is read first: it may be refused, and captures take long.
     loaded = None if load is None else LoadRuns.read(load, flow)
+    again = LegacyAgain.read(noise, known)
     tally = comparison.tally(on_bytes, known_parts)
     outcomes = [*tally.served.outcomes.values()]
     pairs = [row for row in tally.compared if not row.of_one_stack]
     code = code_in_force(outcomes, tally.compared)
     counted = [row for row in pairs if code.counts_pair(row)]
     checks = [] if loaded is None else [*loaded.checks(needs, code.codes, time.time())]
-    checks += [*_noise_checks(captures, noise, known, selection, tally, settings)]
+    if noise or (comparison.noise and tally.own_answers):
+        found = again.noise(
+            tally.noise,
+            tally.control,
+            counts=_exchanges_of(code, outcomes, pairs).__contains__,
+            code=code.codes.get(CONTROL, ""),
+        )
+        checks.append(_noise_check(found.study))
     compared = frozenset(row.exchange for row in counted)
     captured = compared.union(
         (row.exchange for row in outcomes), (row.exchange for row in tally.compared)
@@ -226,22 +236,23 @@ def pair_findings(
 # Noise and the comparison itself -----------------------------------------------------------------
 
 
-def _noise_checks(
-    captures: str,
-    again: Sequence[str],
-    known: dict[str, FlowSpec],
-    selection: Selection,
-    tally: Tally,
-    settings: Settings,
-) -> Iterator[Check]:
-    """Ask whether live shadows differ from legacy by more than legacy does from itself."""
-    if not again and (settings.shadow.mode != "live" or not tally.own_answers):
-        return
-    study = read_noise(captures, again, known, selection=selection).study
-    yield Check(
+def _exchanges_of(
+    code: CodeInForce, outcomes: Iterable[ExchangeOutcome], pairs: Iterable[PairRow]
+) -> frozenset[str]:
+    """Return the exchanges of which every run that is known is of the code in force."""
+    every = [(row.exchange, code.counts(row)) for row in outcomes]
+    every += [(row.exchange, code.counts_pair(row)) for row in pairs]
+    others = {exchange for exchange, counts in every if not counts}
+    return frozenset(exchange for exchange, _ in every if exchange not in others)
+
+
+def _noise_check(study: Study) -> Check:
+    """Ask whether live runs differ from legacy by more than legacy does from itself."""
+    other = study.left_out.get(OTHER_CODE, 0)
+    return Check(
         name="noise",
         verdict=_READINGS[study.reading],
-        reason=study_text(study),
+        reason=study_text(study) + (f"; {other:,} of other code are left out" if other else ""),
         n=study.messages,
         rows="report.html",
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from compare.captures import KnownParts, Question, compare_captures
 from compare.input.recordings import Recordings
@@ -86,7 +86,7 @@ class TwoSidesDue(CutoverError):
 class CaptureComparison:
     """A comparison of captures, as read from the command line and its files.
 
-    `known` are the flows that are compared; `served` is that of `Question`.
+    `known` are the flows that are compared; `served` and `noise` are those of `Question`.
     """
 
     captures: str
@@ -97,6 +97,7 @@ class CaptureComparison:
     known: Mapping[str, FlowSpec] = field(default_factory=lambda: SPECS)
     selection: Selection = EVERYTHING
     served: Selection | None = None
+    noise: Literal["", "alone", "joined"] = ""
 
     @property
     def flows(self) -> frozenset[str]:
@@ -113,7 +114,12 @@ class CaptureComparison:
     ) -> Tally:
         """Compare; raises `CapturesUnreadable` and `WorkerLost`."""
         question = Question(
-            self.known, self.chunking, self.rules, self.selection, served=self.served
+            self.known,
+            self.chunking,
+            self.rules,
+            self.selection,
+            served=self.served,
+            noise=self.noise,
         )
         return compare_captures(
             self.captures, question, on_bytes, self.processes, known=known_parts

@@ -17,7 +17,7 @@ from cutover.flows import settings_at
 from cutover.gate import decide, evaluate
 from cutover.load_checks import FIGURES, LoadRuns, LoadUnreadable
 from cutover.selftest.exchanges import Script, batch, exchange, store
-from evidence.decision import Decision
+from evidence.decision import Check, Decision
 from loadtests.requests import FlowUnknown
 from router.config.loader import parse_settings
 from router.config.schema import GateSettings
@@ -252,8 +252,11 @@ def test_a_folder_without_load_runs_is_refused(tmp_path: Path) -> None:
 OTHER_WORDS = ("sunny", "cloudy", "windy", "warm")
 
 
-def live_captures(folder: Path, words: tuple[str, ...]) -> Path:
-    """Store messages that legacy served, with graph shadows that asked the model themselves."""
+def live_captures(folder: Path, words: tuple[str, ...], **codes: str) -> Path:
+    """Store messages that legacy served, with graph shadows that asked the model themselves.
+
+    `codes` are the fingerprints of both stacks' code.
+    """
     exchanges = []
     for number in range(70):
         (served,) = live(answer(number, 0), number, "legacy")
@@ -261,7 +264,10 @@ def live_captures(folder: Path, words: tuple[str, ...]) -> Path:
         shadow = msgspec.structs.replace(
             graph, role="shadow", assigned="legacy", served="legacy", request=None
         )
-        exchanges.append((served, shadow))
+        runs = (served, shadow)
+        exchanges.append(
+            tuple(msgspec.structs.replace(run, code=codes.get(run.stack, "")) for run in runs)
+        )
     return store(folder, batch(*exchanges))
 
 
@@ -280,6 +286,41 @@ def test_live_shadows_are_held_against_the_noise_of_legacy(
     found = evaluate(str(captures), settings, "chat", to=25, noise=[str(one) for one in legacy])
     (noise,) = [one for one in found.decision.checks if one.name == "noise"]
     assert (noise.verdict, noise.n) == (verdict, 70 if again else 0)
+
+
+LIVE = '[gate]\nselftest = false\n[shadow]\nmode = "live"\nrequests_per_day = 99\n'
+
+
+def test_noise_is_measured_of_the_code_in_force(tmp_path: Path) -> None:
+    """Graph spoke otherwise before it was deployed anew, and legacy answers again with its code."""
+    settings = parse_settings(LIVE, "here", SPECS)
+    captures = live_captures(tmp_path / "live", OTHER_WORDS, legacy="L", graph="G1")
+    (served, shadow) = exchange(number=500)
+    new = msgspec.structs.replace(served, code="L"), msgspec.structs.replace(shadow, code="G2")
+    newest = captures / "flow=chat" / "date=2026-11-21" / "segment-1.jsonl.zst"
+    _, legacy = places(tmp_path, 70)
+
+    def noise() -> Check:
+        places = [str(one) for one in legacy]
+        decision = evaluate(str(captures), settings, "chat", to=25, noise=places).decision
+        return next(one for one in decision.checks if one.name == "noise")
+
+    assert (noise().verdict, noise().n) == ("hold", 70)
+    newest.write_bytes(batch(new))
+    assert (noise().verdict, noise().n) == ("cannot_tell", 0)
+    assert noise().reason.endswith("; 70 of other code are left out")
+
+
+def test_legacy_that_answers_again_with_other_code_is_no_noise(tmp_path: Path) -> None:
+    """What differs then may be the code's own."""
+    settings = parse_settings(LIVE, "here", SPECS)
+    captures = live_captures(tmp_path / "live", WORDS, legacy="L", graph="G")
+    runs = [live(answer(n, 1), n, "legacy", 1)[0] for n in range(70)]
+    for code, messages in (("L", 70), ("", 70), ("L0", 0)):
+        coded = [(msgspec.structs.replace(run, code=code),) for run in runs]
+        again = store(tmp_path / f"again-{code}", batch(*coded))
+        decision = evaluate(str(captures), settings, "chat", to=25, noise=[str(again)]).decision
+        assert [one.n for one in decision.checks if one.name == "noise"] == [messages]
 
 
 def test_shadows_that_played_the_tape_have_no_noise(tmp_path: Path) -> None:

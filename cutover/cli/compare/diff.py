@@ -14,7 +14,7 @@ from rich.progress import DownloadColumn, ProgressColumn, TimeRemainingColumn
 from rich.table import Table
 
 from compare.input.selection import EVERYTHING
-from compare.noise import read_noise
+from compare.noise import LegacyAgain
 from compare.report import Report
 from compare.report.changes import (
     Against,
@@ -223,18 +223,25 @@ def diff(
         else:
             known = flows_of(settings)
             comparison = CaptureComparison(
-                places[0], chunking.value, *accepted, processes, known, selection
+                places[0],
+                chunking.value,
+                *accepted,
+                processes,
+                known,
+                selection,
+                noise="joined" if noise else "",
             )
         sources = prompt_map_at(prompts)
         if out is None:
             raise NoPlaceForReport
-        tally = tallied(comparison, console, DownloadColumn(), TimeRemainingColumn())
-        measured = None
+        measured = again = None
         if noise:
+            with console.status("reading legacy's answers"):
+                again = LegacyAgain.read(noise, flows_of(settings))
+        tally = tallied(comparison, console, DownloadColumn(), TimeRemainingColumn())
+        if again is not None:
             with console.status("measuring noise"):
-                measured = read_noise(
-                    places[0], tuple(noise), flows_of(settings), selection=selection
-                )
+                measured = again.noise(tally.noise, tally.control)
         report = with_sources(report_on(comparison, tally, measured), sources)
         _print(report, write_report(report, out, formats or list(Format)), tables())
     raise typer.Exit(status_of(report))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from compare.input.selection import (
     moment_of,
     selection_of,
 )
-from compare.noise import read_noise
 from compare.report import markdown, page, report_of
 from compare.verdict import verdict_on
 from contract.flows import SPECS
@@ -138,7 +136,7 @@ def test_an_empty_selection_names_what_there_is(tmp_path: Path) -> None:
 
 def test_noise_is_measured_in_what_is_selected(tmp_path: Path) -> None:
     """Messages beside it are none of it."""
-    found = read_noise(captured(tmp_path), (), SPECS, selection=Selection(configuration="aa"))
-    everything = read_noise(captured(tmp_path), (), SPECS)
-    counts = [Counter(noise.study.left_out).total() for noise in (found, everything)]
-    assert counts == [5, 10]
+    selected = Question(SPECS, selection=Selection(configuration="aa"), noise="alone")
+    found = compare_captures(captured(tmp_path), selected).noise
+    everything = compare_captures(captured(tmp_path), Question(SPECS, noise="alone")).noise
+    assert [one.left_out.total() for one in (found, everything)] == [4, 8]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
-from compare.captures import Question, compare_captures
+from compare.captures import KnownParts, Question, compare_captures
 from compare.input.pairing import Pair
-from compare.noise import ControlChecker, read_noise
+from compare.noise import ControlChecker, LegacyAgain, NoiseTally, read_noise
 from compare.noise.control import ControlCheck, control_pairs, control_text, owning_tape
 from compare.noise.messages import Noise
 from compare.report import Report, markdown, page, report_of
@@ -23,6 +25,31 @@ FLOWS = {"chat": CHAT}
 def noise_of(captures: Path, *again: Path) -> Noise:
     """Measure."""
     return read_noise(str(captures), [str(place) for place in again], FLOWS)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("again", [0, 1, 2])
+def test_noise_comes_with_the_pairs(tmp_path: Path, again: int, processes: int) -> None:
+    """One reading of the captures, in parts and by whatever process, measures what two did."""
+    captures, others = places(tmp_path, 9, again=again)
+    whole = [live(answer(n, take), n, "legacy", take)[0] for n, take in ((20, 0), (20, 1))]
+    graph = live(answer(20, 9), 20, "graph")
+    store(captures, batch((*whole, *graph), exchange(number=30)), name="segment-1.jsonl.zst")
+    further = LegacyAgain.read([str(one) for one in others], FLOWS)
+    question = Question(FLOWS, noise="joined" if again else "alone")
+    with ThreadPoolExecutor(2) as threads:
+        tally = compare_captures(
+            str(captures), question, processes=processes, executor=threads, known=KnownParts()
+        )
+    found = further.noise(tally.noise, tally.control)
+    assert found == noise_of(captures, *others)
+    assert found.study.messages == (10 if again == 2 else 1)
+
+
+def test_noise_that_is_not_asked_for_is_not_measured(tmp_path: Path) -> None:
+    """It takes as long as comparing."""
+    captures, _ = places(tmp_path, 3)
+    assert compare_captures(str(captures), Question(FLOWS)).noise == NoiseTally()
 
 
 def replayed(script: Script | None = None, number: int = 0) -> tuple[RunRecord, ...]:

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from cutover.cli.operate.ramp import RampPlace
 from cutover.ramp.flags import FakeFlags
 from cutover.ramp.machine import Flags
 from cutover.selftest.exchanges import batch, exchange, store
 from evidence.decision import Decision
+from tests.compare.noise.messages import answer, live, places
 
 OPENED: list[str] = []
 WATCHED: list[Path] = []
@@ -66,6 +69,28 @@ def test_a_look_opens_what_is_new_and_decides_as_if_it_had_read_all(tmp_path: Pa
     second, names = look()
     assert names == ["d.jsonl.zst"]
     assert second == place.decider(writer)(50.0, None) != first
+
+
+def test_a_look_at_live_shadows_opens_each_segment_once(tmp_path: Path) -> None:
+    """Their noise comes with the pairs, and what is known of a segment has it."""
+    config, folder = tmp_path / "cutover.toml", tmp_path / "captures"
+    mode = '[shadow]\nmode = "live"\nrequests_per_day = 99\n'
+    config.write_text(CONFIGURATION + mode, "utf-8")
+    _, again = places(tmp_path, 6)
+    place = RampPlace("chat", config, folder, None, tuple(map(str, again)))
+    writer = FakeFlags(Flags(enabled=True, percent=25.0))
+    decide = place.decider(writer)
+    for number, name in enumerate("abc"):
+        (served,) = live(answer(number, 0), number, "legacy")
+        (graph,) = live(answer(number, 9), number, "graph")
+        shadow = msgspec.structs.replace(graph, role="shadow", assigned="legacy", served="legacy")
+        store(folder, batch((served, shadow)), name=f"{name}.jsonl.zst")
+        with opened(folder) as names:
+            decision = decide(50.0, None)
+        assert [one for one in names if one.endswith(".zst")] == [f"{name}.jsonl.zst"]
+        [noise] = [one for one in decision.checks if one.name == "noise"]
+        assert noise.n == number + 1
+        assert decision == place.decider(writer)(50.0, None)
 
 
 def test_a_look_passes_noise_on_to_the_gate(tmp_path: Path) -> None:
