@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from cutover_client.calls import Call, EffectFailed, Played, Report
 from cutover_client.exchange import Exchange, current_exchange
-from cutover_client.values import arguments_of, as_json
+from cutover_client.values import arguments_of, as_json, as_mcp, of_mcp
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,7 @@ def effect(
     decode: _Codec | None = None,
     errors: tuple[type[Exception], ...] = (),
     seconds: float = 10.0,
+    mcp: bool = False,
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Perform a function once in an exchange, and return what it returned in every other run.
 
@@ -41,7 +42,8 @@ def effect(
 
     `read_only`: it changes nothing, and may be done again. `key` is called with its arguments and
     returns an idempotency key: with one it is performed again where its outcome is not known.
-    `seconds` is how long a process that has died is waited for.
+    `seconds` is how long a process that has died is waited for. `mcp`: the other service calls this
+    as a tool of an MCP server through the gateway; it is named `mcp.SERVER.TOOL` then.
 
     Raises `NotJson` and `GatewayError` before it is performed.
     """
@@ -57,6 +59,7 @@ def effect(
             decode=decode or _same,
             errors={kind.__name__: kind for kind in errors},
             seconds=seconds,
+            mcp=mcp,
         )
         wrapper: Any
         if inspect.isasyncgenfunction(function):
@@ -84,6 +87,7 @@ class _Options:
     decode: _Codec
     errors: dict[str, type[Exception]]
     seconds: float
+    mcp: bool
 
 
 class _Effect:
@@ -112,6 +116,8 @@ class _Effect:
             items = [as_json("a value", self.name, self.options.encode(value)) for value in values]
             if result is not None:
                 result = as_json("the result", self.name, self.options.encode(result))
+            if self.options.mcp:
+                result = as_mcp(result)
         except Exception as error:  # encode is the caller's own
             log.exception("what %r returned is on no tape: other runs fail there", self.name)
             return Report(error=(type(error).__name__, ""))
@@ -132,7 +138,8 @@ class _Effect:
     def result(self, told: Played) -> Any:
         """Return what another run's function returned; raises what that raised."""
         self._raise_again(told)
-        return None if told.result is None else self.options.decode(told.result)
+        result = of_mcp(self.name, told.result) if self.options.mcp else told.result
+        return None if result is None else self.options.decode(result)
 
     def _raise_again(self, told: Played) -> None:
         if told.error is None:

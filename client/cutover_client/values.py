@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from cutover_client.calls import NotJson
+from cutover_client.calls import EffectFailed, NotJson
 
 
 def arguments_of(
@@ -45,6 +45,30 @@ def as_json(what: str, effect: str, value: Any) -> Any:
         return json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise NotJson(what, effect, type(value).__name__) from error
+
+
+def as_mcp(value: Any) -> dict[str, Any]:
+    """Return JSON as an MCP server's tool returns it: what is no object is one under `result`."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return {
+        "content": [{"type": "text", "text": text}],
+        "structuredContent": value if isinstance(value, dict) else {"result": value},
+        "isError": False,
+    }
+
+
+def of_mcp(effect: str, told: Any) -> Any:
+    """Return what an MCP server's tool returned as JSON, or its text where it has no structure.
+
+    Raises `EffectFailed` where the tool did.
+    """
+    text = "".join(part.get("text", "") for part in told["content"])
+    if told.get("isError"):
+        raise EffectFailed(effect, text or "isError")
+    made = told.get("structuredContent")
+    if made is None:
+        return text
+    return made["result"] if made.keys() == {"result"} else made
 
 
 def _plain(value: Any) -> Any:

@@ -1,9 +1,13 @@
-"""The kitchen assistant, in LangGraph: `uvicorn service:app --port 9002`."""
+"""The kitchen assistant, in LangGraph: `uvicorn service:app --port 9002`.
+
+It orders at the shop's MCP server.
+"""
 
 import ast
 import json
 import logging
 import operator
+import os
 from collections.abc import AsyncIterator, Callable
 
 from fastapi import FastAPI
@@ -15,6 +19,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
+from mcp import Client
 from openai import OpenAIError
 from pydantic import BaseModel
 
@@ -30,6 +35,17 @@ OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Div: operator.truediv,
 }
 GRAMS = {"g": 1.0, "kg": 1000.0, "oz": 28.3495, "lb": 453.592}
+
+
+SHOP = os.environ.get("SHOP_SERVER", "http://127.0.0.1:9100/mcp")
+
+
+@tool
+async def order(item: str, grams: int) -> str:
+    """Order an ingredient from the school's shop."""
+    async with Client(SHOP) as shop:
+        done = await shop.call_tool("order", {"item": item, "grams": grams})
+    return "".join(part.text for part in done.content if part.type == "text")
 
 
 @tool
@@ -61,7 +77,7 @@ def value_of(node: ast.expr) -> float:
             raise LookupError
 
 
-TOOLS = [calculate, convert_units]
+TOOLS = [calculate, convert_units, order]
 model = ChatOpenAI(
     model="gpt-4.1-mini",
     temperature=0,

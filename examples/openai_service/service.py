@@ -1,17 +1,24 @@
-"""The kitchen assistant, with the openai SDK: `uvicorn service:app --port 9001`."""
+"""The kitchen assistant, with the openai SDK: `uvicorn service:app --port 9001`.
+
+It writes orders into the shop's database.
+"""
 
 import ast
 import json
 import logging
 import operator
+import os
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 from openai import AsyncOpenAI, OpenAIError
 from pydantic import BaseModel
+from sqlalchemy import Column, Integer, MetaData, String, Table, insert
+from sqlalchemy.ext.asyncio import create_async_engine
 
 log = logging.getLogger("uvicorn.error")
 
@@ -47,6 +54,21 @@ TOOLS: Any = [
             },
         },
     },
+    {
+        "type": "function",
+        "function": {
+            "name": "order",
+            "description": "Order an ingredient from the school's shop.",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "item": {"type": "string"},
+                    "grams": {"type": "integer"},
+                },
+                "required": ["item", "grams"],
+            },
+        },
+    },
 ]
 ROUNDS = 8
 OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
@@ -57,7 +79,27 @@ OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
 }
 GRAMS = {"g": 1.0, "kg": 1000.0, "oz": 28.3495, "lb": 453.592}
 
-app = FastAPI()
+engine = create_async_engine(f"sqlite+aiosqlite:///{os.environ.get('SHOP_FILE', 'shop.sqlite')}")
+tables = MetaData()
+orders = Table(
+    "orders",
+    tables,
+    Column("id", Integer, primary_key=True),
+    Column("item", String, nullable=False),
+    Column("grams", Integer, nullable=False),
+)
+
+
+@asynccontextmanager
+async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    """Create the table of orders where there is none."""
+    async with engine.begin() as connection:
+        await connection.run_sync(tables.create_all)
+    yield
+    await engine.dispose()
+
+
+app = FastAPI(lifespan=lifespan)
 client = AsyncOpenAI()
 conversations: defaultdict[str, list[Any]] = defaultdict(list)
 
@@ -113,7 +155,7 @@ async def answer(messages: list[Any]) -> AsyncIterator[str]:
                 break
             for call in calls.values():
                 yield event("tool", tool=call["name"])
-                result = run(call["name"], json.loads(call["arguments"]))
+                result = await run(call["name"], json.loads(call["arguments"]))
                 messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
         yield event("done")
     except OpenAIError:
@@ -141,15 +183,26 @@ def said(text: str, calls: list[dict[str, str]]) -> dict[str, Any]:
     return {"role": "assistant", "content": text, "tool_calls": tool_calls}
 
 
-def run(name: str, arguments: dict[str, Any]) -> str:
+async def run(name: str, arguments: dict[str, Any]) -> str:
     """Run a tool."""
     match name:
+        case "order":
+            return await order(**arguments)
         case "calculate":
             return calculate(**arguments)
         case "convert_units":
             return convert_units(**arguments)
         case _:
             return f"there is no tool {name}"
+
+
+async def order(item: str, grams: int) -> str:
+    """Order an ingredient from the school's shop."""
+    async with engine.begin() as connection:
+        new = insert(orders).values(item=item, grams=grams).returning(orders.c.id)
+        number = (await connection.execute(new)).scalar_one()
+    log.info("order %d: %d g of %s", number, grams, item)
+    return f"order {number}: {grams} g of {item}"
 
 
 def calculate(expression: str) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -26,28 +28,43 @@ from tests.support.deployment import gateway_of, listening, tasks, until
 from tests.support.example_processes import EXAMPLES
 from tests.support.ports import own_port
 
-Name = Literal["openai_service", "langgraph_service", "openai_node"]
+Name = Literal["openai_service", "langgraph_service", "node_service", "openai_node"]
+Rung = Literal[1, 2, 3]
+"""What a service shares: its clients; its model's answers, too; its effects, too."""
 
 PATH: Final = "/api/assistant"
-_GATEWAY: Final = "http://127.0.0.1:8081/v1"
-"""Where the diffs of the examples say that the gateway is."""
+DIFFS: Final = {2: "gateway.diff", 3: "effects.diff"}
+"""What takes an example to a rung from the one below."""
+KEY: Final = "key-of-the-gateway"
+_GATEWAY: Final = "http://127.0.0.1:8081"
+_SHOP: Final = "http://127.0.0.1:9100"
+"""Where the examples and their diffs say that the gateway and the shop's server are."""
 _HERE: Final = Path(__file__).parent
-_NODE: Final = _HERE / "openai_node"
+_NODE: Final = {"openai_node": _HERE / "openai_node", "node_service": EXAMPLES / "node_service"}
+_ORDER: Final = re.compile(r"order (\d+): (\d+ g of \w+)")
 _CONFIGURATION: Final = """
 [stacks.legacy]
 url = "http://127.0.0.1:%(legacy)d/"
 flows = [%(names)s]
 paths = { %(legacy_paths)s }
 resumable = true
+shadow_safe = true
 
 [stacks.graph]
 url = "http://127.0.0.1:%(graph)d/"
 flows = [%(names)s]
 paths = { %(graph_paths)s }
+resumable = true
 shadow_safe = true
 
 [gateway]
 enabled = true
+key_env = "GATEWAY_KEY"
+effects = %(effects)s
+tool_servers = %(tool_servers)s
+
+[tools.mcp.shop]
+url = "%(shop)s/mcp"
 
 [providers.simulated]
 base_url = "%(provider)s"
@@ -73,6 +90,34 @@ failure = [{ event = "error", data = '{"code":"{code}"}' }]
 """
 
 
+@dataclass
+class Service:
+    """The process of an example, and what it has written to its standard error."""
+
+    process: asyncio.subprocess.Process
+    told: str = ""
+    listens: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def ordered(self) -> list[str]:
+        """What its tool has ordered, counted where it is done."""
+        return [goods for _, goods in dict(_ORDER.findall(self.told)).items()]
+
+    def kill(self) -> None:
+        """Kill it, as where its machine is gone."""
+        self.process.kill()
+
+    async def read(self) -> None:
+        """Read what it writes, to its end."""
+        assert self.process.stderr is not None
+        while line := await self.process.stderr.readline():
+            self.told += line.decode()
+            if "http://127.0.0.1" in self.told:
+                self.listens.set()
+        await self.process.wait()
+        self.listens.set()
+
+
 @dataclass(frozen=True)
 class Assistants:
     """Two services and the router in front of them; a flow is asked at its name."""
@@ -80,7 +125,20 @@ class Assistants:
     url: str
     services: Services
     session: aiohttp.ClientSession
-    graph: asyncio.subprocess.Process
+    legacy: Service
+    graph: Service
+    shop: Service
+    database: Path
+
+    def orders(self) -> list[str]:
+        """Return the rows of the shop's table."""
+        with closing(sqlite3.connect(self.database)) as connection:
+            rows = connection.execute("SELECT grams, item FROM orders ORDER BY id").fetchall()
+        return [f"{grams} g of {item}" for grams, item in rows]
+
+    def done(self) -> list[str]:
+        """Return what tools have ordered, in whichever process they run."""
+        return [goods for one in (self.legacy, self.graph, self.shop) for goods in one.ordered]
 
     def post(self, flow: str, conversation: str, message: str, picture: str | None = None) -> Any:
         """Ask."""
@@ -109,19 +167,23 @@ async def assistants(
     graph: Name,
     variants: Mapping[str, tuple[str, str]],
     *,
+    legacy: Name = "openai_service",
+    rung: Rung = 2,
     percent: Literal[0, 100] = 0,
     model: str = "sim-chat",
 ) -> AsyncIterator[Assistants]:
-    """Start the openai service, the graph one and, in `folder`, a router with the gateway.
+    """Start two services, the shop and, in `folder`, a router with the gateway.
 
-    The flow `clean` leads to both as they are, the flow of a variant to an openai service in which
-    the first text is replaced by the second. Either legacy serves all, in the shadow of graph, or
-    graph does, alone.
+    The flow `clean` leads to both as they are on their rung, the flow of a variant to an openai
+    service in which the first text is replaced by the second. Either legacy serves all, in the
+    shadow of graph, or graph does, alone.
     """
     async with AsyncExitStack() as opened:
         enter = opened.enter_async_context
         provider = await enter(running())
-        old, new, front, model_port = (opened.enter_context(own_port()) for _ in range(4))
+        ports = [opened.enter_context(own_port()) for _ in range(5)]
+        old, new, store, front, behind = ports
+        shop = f"http://127.0.0.1:{store}"
         flows = {"clean": PATH, **{name: f"/{name}{PATH}" for name in variants}}
         facts = {
             "legacy": old,
@@ -131,88 +193,110 @@ async def assistants(
             "graph_paths": ", ".join(f'{flow} = "{PATH}"' for flow in flows),
             "provider": provider.base_url,
             "model": model,
+            "shop": shop,
+            "effects": str(rung > 2).lower(),
+            "tool_servers": '["shop"]' if rung > 2 else "[]",
         }
         shares = {"percent": percent, "shadow": 100 - percent}
         tables = [_FLOW % {"name": flow, **shares} for flow in flows]
         path = folder / "cutover.toml"
         path.write_text(_CONFIGURATION % facts + "".join(tables), "utf-8")
-        built = await enter(application(SettingsWatcher(path, SPECS), {"OPENAI_API_KEY": "none"}))
+        environ = {
+            "OPENAI_API_KEY": KEY if rung > 1 else "none",
+            "OPENAI_BASE_URL": provider.base_url,
+            "SHOP_FILE": str(folder / "shop.sqlite"),
+        }
+        places = {_GATEWAY: f"http://127.0.0.1:{behind}", _SHOP: shop}
+        commands = (
+            _command(legacy, folder, old, rung, places, variants),
+            _command(graph, folder, new, rung, places),
+            [sys.executable, str(EXAMPLES / "shop_server" / "server.py"), str(store)],
+        )
+        first, second, third = await asyncio.gather(
+            *(enter(_process(command, folder, environ)) for command in commands)
+        )
+        keys = {"OPENAI_API_KEY": "none", "GATEWAY_KEY": KEY}
+        built = await enter(application(SettingsWatcher(path, SPECS), keys))
         url = await enter(listening(server(built.app, built.services.router, 1), front))
-        gateway = await enter(gateway_of(built, url, model_port))
-        await enter(_process(_legacy(folder, gateway, old, variants), folder))
-        process = await enter(_process(_graph(folder, gateway, new, graph), folder))
+        await enter(gateway_of(built, url, behind))
         session = await enter(aiohttp.ClientSession())
-        yield Assistants(url, built.services, session, process)
+        rows = folder / "shop.sqlite"
+        yield Assistants(url, built.services, session, first, second, third, rows)
 
 
-def needs_node() -> None:
-    """Skip where there is no Node.js, or its package could not be fetched."""
-    if shutil.which("node") is None or not (_NODE / "node_modules").exists():
-        pytest.skip(f"no node, or no `npm ci` in {_NODE.relative_to(EXAMPLES.parent)}")
+def needs_node(name: Name) -> None:
+    """Skip where a service in Node.js is asked for, and there is no Node.js or no packages."""
+    folder = _NODE.get(name)
+    if folder and (shutil.which("node") is None or not (folder / "node_modules").exists()):
+        pytest.skip(f"no node, or no `npm ci` in {folder.relative_to(EXAMPLES.parent)}")
 
 
-def patched(name: Name, folder: Path, gateway: str = _GATEWAY) -> Path:
-    """Copy an example into a folder and apply its diff; returns the service's file."""
+def patched(name: Name, folder: Path, rung: Rung, places: Mapping[str, str]) -> Path:
+    """Copy an example into a folder and take it to a rung; returns the service's file.
+
+    Each of `places` is replaced by where it is in this test.
+    """
     (folder / name).mkdir()
-    file = folder / name / "service.py"
-    shutil.copy(EXAMPLES / name / "service.py", file)
-    diff = (EXAMPLES / name / "gateway.diff").read_bytes()
-    subprocess.run(["patch", "--quiet", "-p1"], input=diff, cwd=folder, check=True)  # noqa: S607
-    file.write_text(file.read_text("utf-8").replace(_GATEWAY, gateway), "utf-8")
+    source = EXAMPLES / name
+    for file in (*source.glob("*.py"), *source.glob("*.ts")):
+        shutil.copy(file, folder / name)
+    if name in _NODE:
+        (folder / name / "node_modules").symlink_to(source / "node_modules")
+    for step in range(2, rung + 1):
+        diff = (source / DIFFS[step]).read_bytes()
+        subprocess.run(["patch", "--quiet", "-p1"], input=diff, cwd=folder, check=True)  # noqa: S607
+    file = next((folder / name).glob("service.*"))
+    text = file.read_text("utf-8")
+    for place, here in places.items():
+        text = text.replace(place, here)
+    file.write_text(text, "utf-8")
     return file
 
 
-def _legacy(
-    folder: Path, url: str, port: int, variants: Mapping[str, tuple[str, str]]
+def _command(
+    name: Name,
+    folder: Path,
+    port: int,
+    rung: Rung,
+    places: Mapping[str, str],
+    variants: Mapping[str, tuple[str, str]] | None = None,
 ) -> list[str]:
-    text = patched("openai_service", folder, f"{url}/v1").read_text("utf-8")
-    for name, (written, instead) in variants.items():
-        assert written in text, written
-        (folder / name).mkdir()
-        (folder / name / "service.py").write_text(text.replace(written, instead), "utf-8")
-    return [sys.executable, str(_HERE / "mounted.py"), str(port), "openai_service", *variants]
-
-
-def _graph(folder: Path, url: str, port: int, name: Name) -> list[str]:
+    """Return what starts a service, with its variants below it."""
     if name == "openai_node":
-        return ["node", str(_NODE / "service.mjs"), str(port), f"{url}/v1"]
-    patched(name, folder, f"{url}/v1")
+        return ["node", str(_NODE[name] / "service.mjs"), str(port), f"{places[_GATEWAY]}/v1", KEY]
+    file = patched(name, folder, rung, places)
+    if name == "node_service":
+        tsx = file.parent / "node_modules" / "tsx" / "dist" / "loader.mjs"
+        return ["node", "--import", str(tsx), str(file), str(port)]
+    if variants:
+        text = file.read_text("utf-8")
+        for variant, (written, instead) in variants.items():
+            assert written in text, written
+            (folder / variant).mkdir()
+            (folder / variant / "service.py").write_text(text.replace(written, instead), "utf-8")
+        return [sys.executable, str(_HERE / "mounted.py"), str(port), name, *variants]
     serve = [sys.executable, "-m", "uvicorn", "--app-dir", name, "service:app"]
     return [*serve, "--port", str(port)]
 
 
 @asynccontextmanager
 async def _process(
-    command: Sequence[str], folder: Path
-) -> AsyncIterator[asyncio.subprocess.Process]:
+    command: Sequence[str], folder: Path, environ: Mapping[str, str]
+) -> AsyncIterator[Service]:
     """Run a service until it is done with; it listens once it has said where."""
-    environ = {**os.environ, "OPENAI_API_KEY": "none"}
     null, pipe = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=folder, env=environ, stdout=null, stderr=pipe
+        *command, cwd=folder, env={**os.environ, **environ}, stdout=null, stderr=pipe
     )
-    listens = asyncio.Event()
-    reading = asyncio.create_task(_read(process, listens))
+    service = Service(process)
+    reading = asyncio.create_task(service.read())
     try:
-        await listens.wait()
-        assert process.returncode is None, reading.result()
-        yield process
+        await service.listens.wait()
+        assert process.returncode is None, service.told
+        yield service
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
-        told = await reading
-    assert "Traceback" not in told, told
-
-
-async def _read(process: asyncio.subprocess.Process, listens: asyncio.Event) -> str:
-    """Read what a service tells to its end."""
-    assert process.stderr is not None
-    told = ""
-    while line := await process.stderr.readline():
-        told += line.decode()
-        if "http://127.0.0.1" in told:
-            listens.set()
-    await process.wait()
-    listens.set()
-    return told
+        await reading
+    assert "Traceback" not in service.told, service.told

@@ -5,6 +5,7 @@
 | a sum | `12 * 7`, `15% of 80`, `3 加 5` | `calculate` |
 | the time | `what time is it in Tokyo`, `现在几点` | `current_time` |
 | a conversion | `5 km to miles`, `5 公斤等于多少磅` | `convert_units` |
+| an order | `order 500 g of flour`, `订购 500 克面粉` | `order` |
 | a memory | `do you remember…`, `你还记得…` | `search_memory` |
 | a question back | `remind me: ask me when first`, `先问我` | `ask_human` |
 | no end | `keep checking`, `一直查` | `current_time`, in every round |
@@ -107,6 +108,7 @@ KINDS = tuple(
         ("what", "text", r"^(?:what|for)\b|什么"),
     )
 )
+GOODS = re.compile(r"\border (\d+) g of (\w+)|订购\s*(\d+)\s*克(\w+)", re.IGNORECASE)
 LONGEST_LABEL = 80
 LONGEST_OPTION = 40
 NEXT_ROUND = re.compile(
@@ -168,7 +170,7 @@ def resolved(call: FunctionCall, previous: str) -> FunctionCall:
 
 def _calls(text: str, offered: tuple[str, ...]) -> list[FunctionCall]:
     found = sums(text) + conversions(text) + _times(text) + _memories(text)
-    found += _faults(text) + (_questions(text) if ASK in offered else [])
+    found += _orders(text) + _faults(text) + (_questions(text) if ASK in offered else [])
     found.sort(key=lambda item: item[0])
     return [call for _, call in found if call.name in {*offered, "no_such_tool"}]
 
@@ -247,6 +249,13 @@ def _times(text: str) -> Found:
     zones = [zone for zone, names in ZONES.items() if any(name in lowered for name in names)]
     calls = [_call("current_time", zone=zone) for zone in zones] or [_call("current_time")]
     return [(match.start(), call) for call in calls]
+
+
+def _orders(text: str) -> Found:
+    return [
+        (hit.start(), _call("order", item=hit[2] or hit[4], grams=int(hit[1] or hit[3])))
+        for hit in GOODS.finditer(text)
+    ]
 
 
 def _memories(text: str) -> Found:

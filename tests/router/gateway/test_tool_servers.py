@@ -329,8 +329,11 @@ async def test_an_idempotent_tool_is_called_again_after_a_lost_answer(tmp_path: 
 
 
 @BOTH
-async def test_lists_are_on_the_tape(tmp_path: Path, mode: Mode) -> None:
-    """Both runs see the same tools, as the server describes them, without those denied."""
+async def test_lists_pass_and_are_on_no_tape(tmp_path: Path, mode: Mode) -> None:
+    """Both runs see the same tools, as the server describes them, without those denied.
+
+    A shadow lists them also where the served run did not, and that is no difference.
+    """
 
     async def listing(stack: Stack) -> None:
         async with tools_of(stack, mode) as client:
@@ -345,7 +348,7 @@ async def test_lists_are_on_the_tape(tmp_path: Path, mode: Mode) -> None:
     assert listed[0] == ("order", "Order an item.")
     assert "purge" not in {name for name, _ in listed}
     assert replies(graph) == [listed]
-    assert [(one.site, one.op) for one in run.tape or ()] == [("mcp.shop", "read")]
+    assert run.tape == ()
 
 
 @BOTH

@@ -1,5 +1,5 @@
 // The assistant of examples/openai_service, with the openai package of Node.js:
-// `node service.mjs PORT GATEWAY`.
+// `node service.mjs PORT GATEWAY KEY`.
 
 import { createServer } from "node:http";
 import OpenAI from "openai";
@@ -24,10 +24,11 @@ const WEIGHT = { value: "number", from_unit: "string", to_unit: "string" };
 const TOOLS = [
   tool("calculate", "Work out a sum, such as 12 * 7.", { expression: "string" }),
   tool("convert_units", "Convert a weight between g, kg, oz and lb.", WEIGHT),
+  tool("order", "Order an ingredient from the school's shop.", { item: "string", grams: "integer" }),
 ];
 
-const [port, baseURL] = process.argv.slice(2);
-const client = new OpenAI({ baseURL, apiKey: "none" });
+const [port, baseURL, apiKey] = process.argv.slice(2);
+const client = new OpenAI({ baseURL, apiKey });
 const conversations = new Map();
 
 async function answer({ conversation_id, message, picture }, headers, send) {
