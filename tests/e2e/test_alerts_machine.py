@@ -290,6 +290,7 @@ class ProcessorMinutes:
     def __init__(self, router: OwnRouter) -> None:
         self._router = router
         pid = router.process.child.process.pid
+        assert pid is not None
         self._threads = Path(f"/proc/{pid}/task")
         # What a virtual machine's host takes is no wait: the sooner it gets a core, the less.
         with suppress(PermissionError):
