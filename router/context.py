@@ -36,6 +36,7 @@ class Assignment(msgspec.Struct, frozen=True):
     why: AssignedBy
 
 
+TRACE_HEADER: Final = b"traceparent"
 # W3C Trace Context: version, trace id, parent id, flags.
 _TRACEPARENT: Final = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})(?:-.*)?")
 _SAMPLED: Final = 1
@@ -113,7 +114,8 @@ class ExchangeContext:
     `config` is the version of the settings, flags included; `began` is in microseconds since the
     epoch; `resumes` is the paused exchange it goes on from, `paused_us` how long ago that asked its
     question, in microseconds, and `start` the stamp at which it goes on; `own_histories`: each
-    stack stores the conversation itself. The rest is set when nothing more is sent: `ended`,
+    stack stores the conversation itself, of which it is the `turn`-th, as `ConversationTurn` counts
+    them. The rest is set when nothing more is sent: `ended`,
     `first_frame` and `first_text` are microseconds since the exchange began; `fallback` is how the
     other stack served: `breaker` where the breaker of the assigned stack is open; `pause_bytes` is
     the size of the row in which it waits for a human. `records` and `accounts` are those of its
@@ -132,6 +134,7 @@ class ExchangeContext:
     paused_us: int = 0
     start: int = 0
     own_histories: bool = False
+    turn: int = 0
     debugged: bool = False
     ended: int = 0
     served: StackName = "legacy"
@@ -210,7 +213,7 @@ def sampled_trace(context: ExchangeContext) -> str:
 
 
 def _trace_parent(headers: Headers) -> re.Match[bytes] | None:
-    found = _TRACEPARENT.fullmatch(header_of(headers, b"traceparent").strip())
+    found = _TRACEPARENT.fullmatch(header_of(headers, TRACE_HEADER).strip())
     return found if found and found[1].strip(b"0") else None
 
 

@@ -133,6 +133,7 @@ class ExchangeRecorder:
             client_left=context.client_left and run.role != "shadow",
             resumes=context.resumes,
             own_histories=first and context.own_histories,
+            turn=context.turn if first else 0,
             history=session.history,
             dialect="" if dialect is context.spec.dialect else dialect.name,
         )
