@@ -1,5 +1,6 @@
 """The gateway: OpenAI's API and the effects of remote stacks, on the exchange's tape."""
 
+from router.gateway.correlation import OpenExchanges
 from router.gateway.effects import EffectApi, add_effects
 from router.gateway.endpoint import Gateway, add_gateway
 from router.gateway.entrance import Entrance
@@ -10,6 +11,7 @@ __all__ = [
     "EffectApi",
     "Entrance",
     "Gateway",
+    "OpenExchanges",
     "WorkerPeers",
     "add_effects",
     "add_gateway",

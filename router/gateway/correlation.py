@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from starlette.types import Scope
 
 from effects.tape import TapeSession
+from router.config.schema import Settings
+from router.context import Traces
 from router.gateway.refusals import GatewayRefused
-from router.router import Router
 from router.serving.run import Run
 from router.stack import EXCHANGE_HEADER, ROLE_HEADER, header_of
 
@@ -18,13 +19,31 @@ EXCHANGE_HEADERS: Final = (EXCHANGE_HEADER, b"x-exchange-id")
 _ROLES: Final = frozenset({"serving", "fallback", "shadow"})
 
 
-def calling_session(router: Router, scope: Scope) -> TapeSession | None:
+class OpenExchanges(Protocol):
+    """The exchanges whose calls a gateway answers: those of a router, or those of a replay."""
+
+    @property
+    def settings(self) -> Callable[[], Settings]:
+        """Returns the settings in force."""
+        ...
+
+    @property
+    def traces(self) -> Traces:
+        """Which exchange a trace belongs to."""
+        ...
+
+    def runs(self, exchange: str, /) -> Sequence[Run] | None:
+        """Return the runs of an open exchange, its shadow's last; None where it is unknown."""
+        ...
+
+
+def calling_session(exchanges: OpenExchanges, scope: Scope) -> TapeSession | None:
     """Return the tape session of the run a call belongs to; None for a call outside exchanges.
 
     Raises `GatewayRefused` where the path names an exchange that is not open, or the role none of
     its runs has.
     """
-    runs = open_runs(router, scope)
+    runs = open_runs(exchanges, scope)
     if runs is None:
         if "exchange" in scope["path_params"]:
             raise GatewayRefused(404, "unknown_exchange", "no such exchange is open here")
@@ -36,14 +55,14 @@ def calling_session(router: Router, scope: Scope) -> TapeSession | None:
     return run.session
 
 
-def open_runs(router: Router, scope: Scope) -> Sequence[Run] | None:
+def open_runs(exchanges: OpenExchanges, scope: Scope) -> Sequence[Run] | None:
     """Return the runs of the exchange a call belongs to; None where none is open here."""
-    return router.runs(calling_exchange(router, scope))
+    return exchanges.runs(calling_exchange(exchanges, scope))
 
 
-def calling_exchange(router: Router, scope: Scope) -> str:
+def calling_exchange(exchanges: OpenExchanges, scope: Scope) -> str:
     """Return the id of the exchange a call names, or is traced to; "" for none."""
-    return named_exchange(scope) or router.traces.exchange(scope["headers"]) or ""
+    return named_exchange(scope) or exchanges.traces.exchange(scope["headers"]) or ""
 
 
 def named_exchange(scope: Scope) -> str | None:

@@ -114,7 +114,7 @@ class EffectApi:
 
     async def _begin(self, scope: Scope, body: bytes, send: Send) -> None:
         asked = _read(_decode_request, body)
-        session = calling_session(self._entrance.router, scope)
+        session = calling_session(self._entrance.exchanges, scope)
         if session is None:
             raise GatewayRefused(404, "unknown_exchange", "no such exchange is open here")
         try:
@@ -127,7 +127,7 @@ class EffectApi:
 
     async def _ask(self, session: TapeSession, asked: EffectRequest) -> Perform | Play:
         operation = EXTERNAL_READ if asked.read_only else EXTERNAL_RUN
-        longest = self._entrance.router.settings().writes.of(operation, b"")
+        longest = self._entrance.exchanges.settings().writes.of(operation, b"")
         seconds = min(asked.seconds, longest)
         told = await ask(
             session,

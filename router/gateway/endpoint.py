@@ -66,7 +66,7 @@ class Gateway:
     async def _answer(self, scope: Scope, body: bytes, send: Send) -> None:
         request = read_request(body)
         chunks = await self._ask(scope, request.call)
-        seconds = self.entrance.router.settings().limits.send_seconds
+        seconds = self.entrance.exchanges.settings().limits.send_seconds
         try:
             async with timed_send(send, seconds) as timed:
                 await _send_answer(chunks, request, timed)
@@ -79,11 +79,12 @@ class Gateway:
 
         Raises `GatewayRefused`.
         """
-        router = self.entrance.router
-        session = calling_session(router, scope)
+        exchanges = self.entrance.exchanges
+        session = calling_session(exchanges, scope)
         if session is None:
+            self.entrance.admit_outside()
             return self.model.stream(GATEWAY_SITE, call)
-        normal = normal_args if router.settings().gateway.normalise else None
+        normal = normal_args if exchanges.settings().gateway.normalise else None
         return session.stream(MODEL_STREAM, GATEWAY_SITE, call, await call_key(call), normal)
 
 

@@ -6,31 +6,40 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from hmac import compare_digest
-from typing import Any
+from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
 
-from router.gateway.correlation import open_runs
+from router.context import TRACE_HEADER
+from router.gateway.correlation import OpenExchanges, open_runs
 from router.gateway.peers import NOT_HERE, WorkerPeers
 from router.gateway.refusals import GatewayRefused, refusal_of
 from router.http.connection import BodyMemory, DisconnectWatch
 from router.http.endpoints import send_whole
 from router.problems import Problem
-from router.router import Router
 from router.stack import Headers, header_of
 
 Answer = Callable[[Scope, bytes, Send], Coroutine[Any, Any, None]]
 """Answers a call whose body was read; raises `GatewayRefused` before the answer begins."""
+_OUTSIDE: Final = (
+    "the call names no open exchange, and nothing is called for it: pass on the headers "
+    "x-cutover-exchange and x-cutover-role, or traceparent, of the request it serves"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """Lets callers in; with a key, they must show it."""
+    """Lets callers in; with a key, they must show it.
 
-    router: Router
+    `on_outside`, where it is set, is called with each call that belongs to no exchange, which is
+    refused then; otherwise the world answers it.
+    """
+
+    exchanges: OpenExchanges
     key: bytes
     max_body_bytes: int
     peers: WorkerPeers | None = None
+    on_outside: Callable[[], object] | None = None
 
     def admit(self, headers: Headers) -> None:
         """Check a caller's key; raises `GatewayRefused` 401."""
@@ -41,18 +50,34 @@ class Entrance:
                 401, "invalid_api_key", "the gateway's key is required as bearer token"
             )
 
+    def admit_outside(self) -> None:
+        """Let a call of no exchange reach the world; raises `GatewayRefused` where none may."""
+        if self.on_outside is not None:
+            self.on_outside()
+            raise GatewayRefused(404, "unknown_exchange", _OUTSIDE)
+
     async def serve(
-        self, scope: Scope, receive: Receive, send: Send, answer: Answer, *, here: bool = False
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        answer: Answer,
+        *,
+        here: bool = False,
+        trace: Callable[[bytes], bytes] = lambda _: b"",
     ) -> None:
         """Read a call and answer it, or let the worker of its exchange; a disconnect cancels that.
 
-        `here`: it is known to be this worker's.
+        `here`: it is known to be this worker's. `trace` returns the trace context that a body
+        holds, for a call without that header; b"" for none.
         """
         memory: BodyMemory = scope["app"].state.body_memory
         body = b""
         try:
             self.admit(scope["headers"])
             body = await memory.read(scope, receive, self.max_body_bytes)
+            if not header_of(scope["headers"], TRACE_HEADER) and (traced := trace(body)):
+                scope["headers"] = [*scope["headers"], (TRACE_HEADER, traced)]
         except (Problem, GatewayRefused) as error:
             await refuse(send, refusal_of(error))
         else:
@@ -73,7 +98,7 @@ class Entrance:
     async def _answer(
         self, scope: Scope, body: bytes, send: Send, answer: Answer, *, here: bool
     ) -> None:
-        if not here and self.peers is not None and open_runs(self.router, scope) is None:
+        if not here and self.peers is not None and open_runs(self.exchanges, scope) is None:
             if scope.get("client") is None:  # another worker asks
                 why = "no such exchange is open in this worker"
                 await refuse(send, GatewayRefused(NOT_HERE, "not_here", why))

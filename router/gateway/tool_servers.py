@@ -146,14 +146,14 @@ class ToolServers:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one message of a client; a disconnect cancels what is not a write of a run."""
-        await self._entrance.serve(scope, receive, send, self._answer)
+        await self._entrance.serve(scope, receive, send, self._answer, trace=trace_in)
 
     async def _answer(self, scope: Scope, body: bytes, send: Send) -> None:
         manager = self._managers.get(scope["path_params"]["server"])
         if manager is None:
             why = "[gateway] tool_servers names no such server"
             raise GatewayRefused(404, "unknown_server", why, param="server")
-        session = calling_session(self._entrance.router, scope)
+        session = calling_session(self._entrance.exchanges, scope)
         if session is None and named_exchange(scope) is not None:
             # Never passed on: it may be a shadow's, later than its exchange.
             raise GatewayRefused(404, "unknown_exchange", "no such exchange is open here")
@@ -162,7 +162,7 @@ class ToolServers:
             await send_whole(send, 202, (), b"")
             return
         scope[_SESSION] = session
-        seconds = self._entrance.router.settings().limits.send_seconds
+        seconds = self._entrance.exchanges.settings().limits.send_seconds
         try:
             async with timed_send(send, seconds) as timed:
                 with self._cancellations.opened(headers, body) as call:
@@ -217,6 +217,7 @@ class ToolServers:
     async def _call(
         self, connection: McpConnection, context: Context, params: CallToolRequestParams
     ) -> BaseModel:
+        self._admit(context)
         name = params.name
         if len(name) > MAX_NAME or not connection.allows(name):
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {name[:MAX_NAME]}")
@@ -226,7 +227,7 @@ class ToolServers:
         key = ""
         meta: RequestParamsMeta | None = None
         if operation is EXTERNAL_RUN and connection.is_idempotent(name):
-            exchange = calling_exchange(self._entrance.router, _scope(context))
+            exchange = calling_exchange(self._entrance.exchanges, _scope(context))
             if exchange:
                 named = {IDEMPOTENCY_KEY: _call_id(exchange, site, arguments)}
                 key, meta = _REPEATABLE, cast("RequestParamsMeta", named)
@@ -251,6 +252,7 @@ class ToolServers:
         params: Any,
     ) -> BaseModel:
         """Answer a request that changes nothing: it is on the tape by its method."""
+        self._admit(context)
 
         async def read(params: Any) -> BaseModel:
             plain = None if params is None else params.model_copy(update={"meta": None})
@@ -277,6 +279,14 @@ class ToolServers:
             return _result(value, result)
 
         return await self._rounds(connection, context, params, read)
+
+    def _admit(self, context: Context) -> None:
+        """Let a call of no exchange reach its server; raises `MCPError` where none may."""
+        if _scope(context)[_SESSION] is None:
+            try:
+                self._entrance.admit_outside()
+            except GatewayRefused as error:
+                _refuse(error)
 
     async def _rounds(
         self,
@@ -347,6 +357,31 @@ def add_tool_servers(app: FastAPI, servers: ToolServers) -> None:
     for below in ("", "/exchanges/{exchange}"):
         app.router.routes.append(Route(f"{below}/mcp/{{server}}", servers, methods=["POST"]))
     deep_dict_update(app.state.document, tool_servers_document())
+
+
+class _Meta(msgspec.Struct):
+    traceparent: str = ""
+
+
+class _Params(msgspec.Struct):
+    meta: _Meta = msgspec.field(default_factory=_Meta, name="_meta")
+
+
+class _Traced(msgspec.Struct):
+    params: _Params = msgspec.field(default_factory=_Params)
+
+
+_traced = msgspec.json.Decoder(_Traced)
+
+
+def trace_in(body: bytes) -> bytes:
+    """Return the trace context in a message's `_meta`, as `traceparent` has it; b"" for none."""
+    if b"traceparent" not in body:
+        return b""
+    try:
+        return _traced.decode(body).params.meta.traceparent.encode()
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return b""
 
 
 def _is_modern(context: Context) -> bool:
