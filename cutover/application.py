@@ -6,12 +6,13 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
@@ -35,6 +36,7 @@ from router.gateway import (
     EffectApi,
     Entrance,
     Gateway,
+    OpenExchanges,
     WorkerPeers,
     add_effects,
     add_gateway,
@@ -45,6 +47,9 @@ from router.serving.stack import Stack
 from router.stack import StackName
 from router.telemetry.instruments import MetricSources
 from router.telemetry.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from effects.tools.mcp import McpConnection
 
 log = logging.getLogger(__name__)
 
@@ -140,27 +145,24 @@ async def application(
             if first.gateway.address is not None:
                 own = create_bare_app("cutover gateway", app.state.body_memory)
                 add_signposts(app)
-            mounted = own or app
-            add_gateway(mounted, gateway)
-            if first.gateway.effects:
-                add_effects(mounted, EffectApi(gateway.entrance))
-            if names := first.gateway.tool_servers:
-                await _open_tool_servers(mounted, gateway.entrance, services, names, stack)
+            names = first.gateway.tool_servers
+            servers = [one for one in services.live.servers if one.name in names]
+            await mount_gateway(own or app, gateway, servers, stack)
         yield Application(app, own, services, watchdog)
 
 
-async def _open_tool_servers(
-    app: FastAPI,
-    entrance: Entrance,
-    services: Services,
-    names: Collection[str],
-    stack: AsyncExitStack,
+async def mount_gateway(
+    app: FastAPI, gateway: Gateway, servers: Sequence[McpConnection], stack: AsyncExitStack
 ) -> None:
-    library = import_module("router.gateway.tool_servers")  # the SDK takes a second to import
-    named = {one.name: one for one in services.live.servers if one.name in names}
-    servers = library.ToolServers(entrance, named)
-    await stack.enter_async_context(servers.running())
-    library.add_tool_servers(app, servers)
+    """Mount all that the configuration opens of the gateway; tool servers end with `stack`."""
+    add_gateway(app, gateway)
+    if gateway.entrance.exchanges.settings().gateway.effects:
+        add_effects(app, EffectApi(gateway.entrance))
+    if servers:
+        library = import_module("router.gateway.tool_servers")  # the SDK takes a second to import
+        tools = library.ToolServers(gateway.entrance, {one.name: one for one in servers})
+        await stack.enter_async_context(tools.running())
+        library.add_tool_servers(app, tools)
 
 
 def in_force(watched: SettingsWatcher | None) -> Callable[[], Settings]:
@@ -264,17 +266,32 @@ def open_gateway(
 ) -> Gateway | None:
     """Return the gateway of a router that listens on `host`; None where it is not enabled.
 
-    A gateway with an address of its own is reached there alone. Raises `GatewayUnguarded` or
-    `GatewayKeyMissing` where it must not be opened.
+    A gateway with an address of its own is reached there alone. Raises what `open_entrance` raises.
     """
-    section = services.router.settings().gateway
-    if not section.enabled:
+    settings = services.router.settings()
+    if not settings.gateway.enabled:
         return None
-    reached, _ = section.address or (host, 0)
-    if not section.key_env and not on_loopback(reached):
-        raise GatewayUnguarded(reached)
+    reached, _ = settings.gateway.address or (host, 0)
+    entrance = open_entrance(settings, environ, reached, services.router, neighbours)
+    return Gateway(entrance, services.model, services.models)
+
+
+def open_entrance(
+    settings: Settings,
+    environ: Mapping[str, str],
+    host: str,
+    exchanges: OpenExchanges,
+    neighbours: WorkerPeers | None = None,
+    on_outside: Callable[[], object] | None = None,
+) -> Entrance:
+    """Return the entrance of a gateway that is reached on `host`.
+
+    Raises `GatewayUnguarded` or `GatewayKeyMissing` where it must not be opened.
+    """
+    section = settings.gateway
+    if not section.key_env and not on_loopback(host):
+        raise GatewayUnguarded(host)
     key = environ.get(section.key_env, "")
     if section.key_env and not key:
         raise GatewayKeyMissing(section.key_env)
-    entrance = Entrance(services.router, key.encode(), section.max_body_bytes, neighbours)
-    return Gateway(entrance, services.model, services.models)
+    return Entrance(exchanges, key.encode(), section.max_body_bytes, neighbours, on_outside)

@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from shutil import which
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 from yarl import URL
@@ -22,6 +21,7 @@ from contract.wire import NO_JSON
 from contract.workers import WorkerCall
 from cutover.flows import flows_of
 from cutover.own_modules import refuse_hidden
+from cutover.probe import CONNECT_SECONDS, PORTS, NotReached, reach
 from cutover.stores import (
     SCHEMES,
     NoSuchStore,
@@ -54,10 +54,6 @@ from router.config.schema import (
 from router.remote import Client, ConnectTimedOut, ResponseLost, Unreachable, endpoint_url
 from router.stack import StackName
 
-CONNECT_SECONDS = 2.0
-"""What an address has to accept a connection."""
-
-_PORTS = {"http": 80, "https": 443, "redis": 6379, "rediss": 6379, "postgresql": 5432}
 _FULL_TEXT = "full text"
 _MOST_BYTES = 1 << 20
 _MUTE = "[stores] memory cannot be asked whether it keeps vectors"
@@ -246,7 +242,7 @@ async def _store(what: str, place: str, environ: Mapping[str, str], settings: Se
         raise NoSuchStore(what, scheme)
     if scheme == "sqlite":
         return await asyncio.to_thread(_file, what, Path(rest.removeprefix("/")), place)
-    if scheme not in _PORTS:
+    if scheme not in PORTS:
         return f"{place}: for the life of one process"
     if health := await check_server(what, url):
         return _healthy(health, place)
@@ -537,15 +533,7 @@ def _writable(folder: Path, detail: str) -> str:
 async def _reachable(url: str, detail: str) -> str:
     """Check whether an address accepts connections; nothing is sent."""
     try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "localhost", parts.port or _PORTS[parts.scheme]
-    except ValueError:  # its text may hold a piece of a password
-        raise PartMissing(detail, "no host and port can be read from it") from None
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            _, writer = await asyncio.open_connection(host, port)
-    except (OSError, TimeoutError) as error:
-        why = "no answer" if isinstance(error, TimeoutError) else "no server listens"
-        raise PartMissing(detail, f"{why} at {host}:{port}") from error
-    writer.close()
+        await reach(url)
+    except NotReached as error:
+        raise PartMissing(detail, str(error)) from error
     return f"{detail}: reachable"

@@ -9,6 +9,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from socket import gaierror
+from urllib.parse import urlsplit
 
 import msgspec
 from yarl import URL
@@ -47,6 +48,42 @@ class BodyRefused(CutoverError):
 
 class HeaderRefused(CutoverError):
     """A header that is to be sent cannot be; its value is not named."""
+
+
+CONNECT_SECONDS = 2.0
+"""What an address has to accept a connection."""
+PORTS = {"http": 80, "https": 443, "redis": 6379, "rediss": 6379, "postgresql": 5432}
+"""By scheme, where an address names none."""
+
+
+class NotReached(CutoverError):
+    """No server accepts connections at an address: there is no answer, or no server listens."""
+
+    def __init__(self, host: str, port: int, error: Exception) -> None:
+        why = "no answer" if isinstance(error, TimeoutError) else "no server listens"
+        super().__init__(f"{why} at {host}:{port}")
+
+
+class NoSuchPlace(NotReached):
+    """No host and port can be read from an address, whose text may hold a piece of a password."""
+
+    def __init__(self) -> None:
+        CutoverError.__init__(self, "no host and port can be read from it")
+
+
+async def reach(url: str) -> None:
+    """Connect to an address and send nothing; raises `NotReached`."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "localhost", parts.port or PORTS[parts.scheme]
+    except ValueError:
+        raise NoSuchPlace from None
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError) as error:
+        raise NotReached(host, port, error) from error
+    writer.close()
 
 
 class NoAnswer(CutoverError):
@@ -127,7 +164,8 @@ async def ask(address: RemoteStackSettings, url: URL, request: ProbeRequest) -> 
         endpoint, body = Endpoint(client, url, address), _Body()
         try:
             async with asyncio.timeout_at(deadline):
-                response = await endpoint.request(_incoming(request), new_exchange_id(), "shadow")
+                incoming = incoming_of(request.body, request.headers)
+                response = await endpoint.request(incoming, new_exchange_id(), "shadow")
         except TimeoutError as error:
             why = f"no response within {request.seconds:g} s"
             raise NoAnswer(place, why, "is the model slow? --seconds allows more") from error
@@ -181,10 +219,11 @@ class _Body:
         return round((self._loop.time() - self._began) * 1e6)
 
 
-def _incoming(request: ProbeRequest) -> IncomingRequest:
-    given = {name for name, _ in request.headers}
+def incoming_of(body: bytes, headers: Headers) -> IncomingRequest:
+    """Return a request as a router would receive it, in JSON unless its headers say otherwise."""
+    given = {name for name, _ in headers}
     usual = [one for one in _USUAL if one[0] not in given]
-    return IncomingRequest(request.body, (*usual, *request.headers))
+    return IncomingRequest(body, (*usual, *headers))
 
 
 def _why_unreachable(url: URL, error: BaseException | None) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """Replay: captured exchanges, run from the tape on the code as it is now."""
 
+from cutover.replay.gateway import ServicePlan
 from cutover.replay.journal import Counts, ReplayMisused
 from cutover.replay.parts import ReplaySelection
 from cutover.replay.play import PlayOptions
@@ -14,6 +15,7 @@ __all__ = [
     "ReplayPlan",
     "ReplayProgress",
     "ReplaySelection",
+    "ServicePlan",
     "Sides",
     "WorkersDie",
     "replay",

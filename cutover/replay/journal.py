@@ -7,7 +7,7 @@ noted is replayed again and overwrites its own segment.
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +27,7 @@ VERSION = 1
 MOST_NAMED = 20
 _FOLDER = "segments"
 _LEVEL = 3
+NO_TURNS: Mapping[str, int] = {}
 
 
 class ReplayMisused(CutoverError):
@@ -57,12 +58,24 @@ class InUse(ReplayMisused):
         super().__init__(f"another replay is writing to {str(out)!r}")
 
 
+class Finished(ReplayMisused):
+    """A replay of a service has ended; what runs at its address now may be other code."""
+
+    def __init__(self, out: Path) -> None:
+        super().__init__(
+            f"{str(out)!r} holds a whole replay, and a service does not say which code it runs: "
+            "choose another place, or remove it"
+        )
+
+
 class Counts(msgspec.Struct):
     """Exchanges: each was `replayed` or `skipped`, each replayed one is `equal` or `different`.
 
     `compared` counts by what was compared with what, `outcomes` by how the replay ended;
     `damaged` counts lines and batches, and as `missing` exchanges whose long texts are not there;
     `named` lists the first that were passed over. Of the skipped, `unread` could not be read.
+    `outside` are calls of services that named no exchange, and were refused; `silent` runs made no
+    call, though those that were recorded did.
     """
 
     exchanges: int = 0
@@ -74,6 +87,8 @@ class Counts(msgspec.Struct):
     outcomes: dict[str, int] = {}
     damaged: dict[str, int] = {}
     named: list[str] = []
+    outside: int = 0
+    silent: int = 0
 
     @property
     def replayed(self) -> int:
@@ -124,6 +139,8 @@ class Counts(msgspec.Struct):
         self.equal += other.equal
         self.different += other.different
         self.unread += other.unread
+        self.outside += other.outside
+        self.silent += other.silent
         for name in ("skipped", "compared", "outcomes", "damaged"):
             for key, count in getattr(other, name).items():
                 _add(getattr(self, name), key, count)
@@ -152,13 +169,17 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
 
 
-class ReplayedPart(msgspec.Struct, frozen=True):
-    """A part that is replayed and written."""
+class ReplayedPart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A part that is replayed and written, or begun: then it has no `counts` yet.
+
+    `turns` are the last ones of conversations that services have stored by it.
+    """
 
     segment: str
     number: int
     size: int
-    counts: Counts
+    counts: Counts | None = None
+    turns: dict[str, int] = {}
 
 
 class ReplayJournal:
@@ -197,9 +218,24 @@ class ReplayJournal:
         """Whether a part of its name was replayed, with these lines or others."""
         return (part.segment, part.number) in self._done
 
-    def note(self, part: Part, counts: Counts) -> None:
+    @property
+    def turns(self) -> dict[str, int]:
+        """The last turns of conversations that services have stored, by conversation."""
+        turns: dict[str, int] = {}
+        for done in self._done.values():
+            for name, turn in done.turns.items():
+                turns[name] = max(turn, turns.get(name, 0))
+        return turns
+
+    def note(self, part: Part, counts: Counts, turns: Mapping[str, int] = NO_TURNS) -> None:
         """Note that a part is replayed and written."""
-        self._write(ReplayedPart(part.segment, part.number, part.size, counts))
+        self._write(ReplayedPart(part.segment, part.number, part.size, counts, dict(turns)))
+
+    def begin(self, part: Part) -> bool:
+        """Note that a part begins; whether it had begun before, and was interrupted."""
+        begun = self._done.get((part.segment, part.number))
+        self._write(ReplayedPart(part.segment, part.number, part.size))
+        return begun is not None
 
     def _open(self, out: Path, header: Header) -> dict[tuple[str, int], ReplayedPart]:
         try:

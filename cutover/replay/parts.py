@@ -65,12 +65,17 @@ class _Half(NamedTuple):
 class PartReader:
     """Splits segments into parts, with flat memory; calls back for one that cannot be opened.
 
-    An exchange whose runs stand in several segments is in a part of the last of them.
+    A part has so many `exchanges` at most. An exchange whose runs stand in several segments is in a
+    part of the last of them.
     """
 
     def __init__(
-        self, selection: ReplaySelection, on_unreadable: Callable[[CapturesUnreadable], None]
+        self,
+        selection: ReplaySelection,
+        on_unreadable: Callable[[CapturesUnreadable], None],
+        exchanges: int | None = None,
     ) -> None:
+        self._exchanges = exchanges or EXCHANGES
         self._only = selection.only
         self._left = selection.limit
         self._on_unreadable = on_unreadable
@@ -103,7 +108,7 @@ class PartReader:
                 continue
             if self._left == 0:
                 break
-            if exchanges == EXCHANGES or size >= LINE_BYTES:
+            if exchanges == self._exchanges or size >= LINE_BYTES:
                 yield Part(segment.url, number, tuple(lines), self._read, segment.url)
                 lines, exchanges, size, number = [], 0, 0, number + 1
             lines += group

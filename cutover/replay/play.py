@@ -18,7 +18,7 @@ from contract.records import VERSION, ErrorRecord, RunRecord
 from cutover.replay.parts import Recording
 from effects.tape import Entry, Exchange, NodeTimes, Tape, TapeSession
 from router.serving.run import Run, RunRequest
-from router.serving.stack import LocalStack
+from router.serving.stack import Stack
 from router.stack import RunOutcome
 
 Pace = Literal["full", "recorded"]
@@ -186,7 +186,7 @@ class PlayResult:
 
 
 async def play(
-    recording: Recording, stack: LocalStack, options: PlayOptions, against: RunRecord | None
+    recording: Recording, stack: Stack, options: PlayOptions, against: RunRecord | None
 ) -> PlayResult:
     """Run a stack on a recording; `against` is the recorded run it is compared with."""
     strict = against is not None and _was_strict(against)
@@ -200,7 +200,7 @@ async def play(
 
 
 async def _at_once(
-    recording: Recording, stack: LocalStack, seconds: float, *, strict: bool
+    recording: Recording, stack: Stack, seconds: float, *, strict: bool
 ) -> tuple[Run, bool]:
     clock = TapeClock()
     # Never closed: it has made no call, so there is nothing to end.
@@ -212,7 +212,7 @@ async def _at_once(
 
 
 async def _as_recorded(
-    recording: Recording, stack: LocalStack, seconds: float, *, strict: bool
+    recording: Recording, stack: Stack, seconds: float, *, strict: bool
 ) -> tuple[Run, bool]:
     feeder = Feeder(recording.tape)
     exchange = Exchange(NOTHING, feeder.tape, monotonic=asyncio.get_running_loop().time)
@@ -227,8 +227,9 @@ async def _as_recorded(
         await asyncio.wait({feeding})
 
 
-def _order(recording: Recording, stack: LocalStack) -> RunRequest:
-    return RunRequest(recording.spec, stack.name, recording.request, "replay")
+def _order(recording: Recording, stack: Stack) -> RunRequest:
+    exchange = recording.serving.exchange
+    return RunRequest(recording.spec, stack.name, recording.request, "replay", exchange=exchange)
 
 
 async def _finish(run: Run, seconds: float) -> bool:
@@ -255,24 +256,25 @@ def _close(run: Run) -> None:
     """End a stream as the router does for a client, if the stack has not."""
     if not run.frames or run.complete or run.outcome is None:
         return
-    last = run.frames[-1]
-    run.close(run.closing_frames(run.outcome, last.event, last.at))
+    last = run.last_event(len(run.frames) - 1)
+    run.close(run.closing_frames(run.outcome, last, run.frames[-1].at))
 
 
-def _record(recording: Recording, stack: LocalStack, run: Run) -> RunRecord:
+def _record(recording: Recording, stack: Stack, run: Run) -> RunRecord:
     outcome = run.outcome
     return blank(
         recording,
         stack,
         outcome or RunOutcome("truncated"),
-        frames=tuple((frame.at, frame.data.decode()) for frame in run.frames),
+        dialect="" if run.spec.dialect is recording.spec.dialect else run.spec.dialect.name,
+        frames=tuple((frame.at, frame.data.decode("utf-8", "replace")) for frame in run.frames),
         plays=tuple(play.record() for play in run.session.plays),
         nodes=run.session.trace.spent,
         run_us=run.session.trace.total,
     )
 
 
-def blank(recording: Recording, stack: LocalStack, outcome: RunOutcome, **done: Any) -> RunRecord:
+def blank(recording: Recording, stack: Stack, outcome: RunOutcome, **done: Any) -> RunRecord:
     """Return the record of a replay; `done` are the fields about what the stack did."""
     serving = recording.serving
     return RunRecord(

@@ -28,7 +28,7 @@ from typing import IO, Self
 
 from contract.errors import CutoverError
 from contract.flows import SPECS
-from cutover.replay.journal import Counts, SegmentWriter
+from cutover.replay.journal import SegmentWriter
 from cutover.replay.parts import Part
 from cutover.replay.play import PlayOptions
 from cutover.replay.replayer import Loss, PartJob, PartResult, Replayer, replay_part
@@ -79,6 +79,9 @@ class WorkerReport:
     run: tuple[str, str] | None = None
 
 
+ReplayParts = Callable[[Iterator[Part]], Iterator[tuple[Part, PartResult]]]
+"""Replays parts; yields each with its result."""
+
 NewExecutor = Callable[[Terms, "Connection[WorkerReport, WorkerReport]"], Executor]
 """Makes an executor with one process, in which `start` is called with these arguments."""
 
@@ -90,7 +93,7 @@ def process_executor(terms: Terms, reports: Connection[WorkerReport, WorkerRepor
     return ProcessPoolExecutor(1, context, start, (terms, reports))
 
 
-def replay_here(terms: Terms, parts: Iterator[Part]) -> Iterator[tuple[Part, Counts]]:
+def replay_here(terms: Terms, parts: Iterator[Part]) -> Iterator[tuple[Part, PartResult]]:
     """Replay parts in this process, for a debugger; a stack that blocks or exits takes it along."""
     replayer = Replayer(terms.sides, terms.options, SPECS)
     segments = SegmentWriter(terms.out)
@@ -99,7 +102,7 @@ def replay_here(terms: Terms, parts: Iterator[Part]) -> Iterator[tuple[Part, Cou
         with asyncio.Runner() as runner:
             result = runner.run(replay_part(job, replayer, lambda *_: None))
         segments.write(part, result.lines)
-        yield part, result.counts
+        yield part, result
 
 
 class WorkerPool:
@@ -122,8 +125,8 @@ class WorkerPool:
         while self._workers:
             self._workers.pop().kill()
 
-    def replay(self, parts: Iterator[Part]) -> Iterator[tuple[Part, Counts]]:
-        """Replay parts in any order; yields each with its counts; raises `WorkersDie`."""
+    def replay(self, parts: Iterator[Part]) -> Iterator[tuple[Part, PartResult]]:
+        """Replay parts in any order; yields each with its result; raises `WorkersDie`."""
         jobs = (PartJob(part, self._terms.options.at_once) for part in parts)
         while True:
             self._submit(jobs)
@@ -152,7 +155,7 @@ class WorkerPool:
 
     def _finished(
         self, worker: _Worker, future: Future[PartResult]
-    ) -> Iterator[tuple[Part, Counts]]:
+    ) -> Iterator[tuple[Part, PartResult]]:
         try:
             result = future.result()
         except BrokenExecutor:
@@ -163,7 +166,7 @@ class WorkerPool:
             self._workers.remove(worker)
             worker.kill()
         if job is not None:
-            yield job.part, result.counts
+            yield job.part, result
 
     def _lost(self, worker: _Worker, loss: Loss) -> None:
         """Replace a worker; its part is replayed one by one until the culprit is known."""

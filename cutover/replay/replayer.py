@@ -19,17 +19,20 @@ from contract.blobs import Fetch
 from contract.flow import FlowSpec
 from contract.flows.declared import declared_spec
 from contract.records import ErrorRecord, RunRecord, encode_run
-from cutover.replay.journal import Counts
+from cutover.replay.journal import NO_TURNS, Counts
 from cutover.replay.parts import Part, Recording, Skipped, recording_of
 from cutover.replay.play import PlayOptions, blank, play
+from cutover.replay.services import ConversationTurns, ReplayedService, why_not_called
 from cutover.replay.sides import Side, Sides, load_side
 from cutover.wiring.stacks import StackNotLoaded
 from effects.loop_time import counted_loop_time
-from router.serving.stack import LocalStack
-from router.stack import RunOutcome
+from router.serving.stack import LocalStack, Stack
+from router.stack import RunOutcome, StackName
 
 OnRun = Callable[[str, str], None]
 """Called with the exchange and the stack of a run that begins."""
+
+NO_SERVICES: Mapping[StackName, ReplayedService] = {}
 
 log = logging.getLogger(__name__)
 
@@ -46,27 +49,49 @@ _LOST: Mapping[Loss, RunOutcome] = {
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """An exchange that was replayed: the runs to write, what was compared, and the result."""
+    """An exchange that was replayed: the runs to write, what was compared, and the result.
+
+    `silent`: a service made no call through the gateway, though the recorded run did.
+    """
 
     runs: Exchange
     basis: str
     outcome: str
     equal: bool
     lingers: bool
+    silent: bool = False
 
 
 class Replayer:
     """Replays exchanges on the stacks as they are now, loaded once."""
 
-    def __init__(self, sides: Sides, options: PlayOptions, specs: Mapping[str, FlowSpec]) -> None:
-        """Load the stacks; raises `StackNotLoaded` for the requested one."""
+    def __init__(
+        self,
+        sides: Sides,
+        options: PlayOptions,
+        specs: Mapping[str, FlowSpec],
+        services: Mapping[StackName, ReplayedService] = NO_SERVICES,
+        turns: Mapping[str, int] = NO_TURNS,
+    ) -> None:
+        """Load the stacks, or take them from `services`; `turns` are what these have stored.
+
+        Raises `StackNotLoaded` for the requested one.
+        """
         declared = {name: declared_spec(name, flow) for name, flow in options.declared.items()}
         self._options = options
         self._specs = {**specs, **declared}
-        self._requested = load_side(sides.requested)
-        self._other = _load_other(sides.other)
-        self._absent = declared.keys() - self._requested.flows.keys()
+        self._services = services
+        self._requested = services.get(sides.requested.name) or load_side(sides.requested)
+        self._other = services.get(sides.other.name) or _load_other(sides.other)
+        self._absent = declared.keys() - {
+            name for name, spec in declared.items() if services or self._requested.serves(spec)
+        }
         self._comparers = FlowComparers(self._specs)
+        self._turns = ConversationTurns(turns)
+
+    def stored_turns(self) -> dict[str, int]:
+        """Return the turns of conversations that services have stored since the last call."""
+        return self._turns.changes()
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
@@ -79,14 +104,22 @@ class Replayer:
             yield
 
     async def replay(
-        self, exchange: Exchange, fetch: Fetch, lost: Losses, on_run: OnRun
+        self, exchange: Exchange, fetch: Fetch, lost: Losses, on_run: OnRun, *, sent: bool = False
     ) -> Replayed | Skipped:
-        """Replay one exchange; an error in it does not reach the next one."""
+        """Replay one exchange; an error in it does not reach the next one.
+
+        `sent`: an interrupted replay may have sent it to a service.
+        """
         try:
             recording = recording_of(exchange, self._specs, fetch, self._absent)
             if isinstance(recording, Skipped):
                 return recording
-            return await self._replay(recording, lost, on_run)
+            if not self._services:
+                return await self._replay(recording, lost, on_run)
+            if why := why_not_called(recording):
+                return Skipped(why)
+            async with self._turns.turn(recording, sent=sent) as why:
+                return Skipped(why) if why else await self._replay(recording, lost, on_run)
         except Exception as error:
             log.exception("exchange %s cannot be replayed", exchange[0].exchange)
             return Skipped(f"the replay itself failed: {type(error).__name__}", unread=True)
@@ -106,20 +139,26 @@ class Replayer:
                 replays.append(blank(recording, stack, _LOST[loss]))
                 continue
             on_run(recording.serving.exchange, stack.name)
-            played = await play(recording, stack, self._options, against)
+            try:
+                played = await play(recording, stack, self._options, against)
+            finally:
+                if isinstance(stack, ReplayedService):
+                    stack.close(recording.serving.exchange)
             replays.append(played.record)
             lingers = lingers or played.lingers
+        if self._services:
+            self._turns.store(recording, [run.outcome for run in replays])
         return self._compared(recording, replays, lingers=lingers)
 
-    def _stacks(self, recording: Recording) -> list[LocalStack] | Skipped:
+    def _stacks(self, recording: Recording) -> list[Stack] | Skipped:
         """Return the stacks to run: both where data was removed from the recording."""
-        stacks = [self._requested]
+        stacks: list[Stack] = [self._requested]
         if recording.redacted:
             if isinstance(self._other, Skipped):
                 return self._other
             stacks.append(self._other)
         for stack in stacks:
-            if recording.spec.name not in stack.flows:
+            if not stack.serves(recording.spec):
                 return Skipped(f"stack {stack.name!r} has no flow {recording.spec.name!r}")
         return stacks
 
@@ -135,7 +174,8 @@ class Replayer:
         except DialectNotConfigured as trouble:
             return Skipped(str(trouble))
         findings = comparer.compare(pair)
-        return Replayed(runs, pair.basis, replays[0].outcome, not findings, lingers)
+        silent = bool(self._services and recording.tape.entries and not replays[0].plays)
+        return Replayed(runs, pair.basis, replays[0].outcome, not findings, lingers, silent)
 
 
 def _runs_to_write(recording: Recording, pair: Pair) -> Exchange:
@@ -154,20 +194,28 @@ def _load_other(side: Side) -> LocalStack | Skipped:
 
 @dataclass(frozen=True, slots=True)
 class PartJob:
-    """A part to replay, so many exchanges at a time; `lost` runs are not tried again."""
+    """A part to replay, so many exchanges at a time; `lost` runs are not tried again.
+
+    `sent`: an interrupted replay may have sent its requests to a service.
+    """
 
     part: Part
     at_once: int = 1
     lost: Losses = field(default_factory=dict)
+    sent: bool = False
 
 
 @dataclass(slots=True)
 class PartResult:
-    """The lines and counts of a part, and whether a stack ran on after its cancellation."""
+    """The lines and counts of a part, and whether a stack ran on after its cancellation.
+
+    `turns` are those of conversations that services have stored by it.
+    """
 
     lines: list[bytes] = field(default_factory=list, repr=False)
     counts: Counts = field(default_factory=Counts)
     lingers: bool = False
+    turns: dict[str, int] = field(default_factory=dict)
 
 
 async def replay_part(job: PartJob, replayer: Replayer, on_run: OnRun) -> PartResult:
@@ -176,9 +224,12 @@ async def replay_part(job: PartJob, replayer: Replayer, on_run: OnRun) -> PartRe
     fetch = BlobFolder(job.part.place).fetch
     async with replayer.opened():
         for group in _groups(job, result):
-            replays = (replayer.replay(one, fetch, job.lost, on_run) for one in group)
+            replays = (
+                replayer.replay(one, fetch, job.lost, on_run, sent=job.sent) for one in group
+            )
             for exchange, replay in zip(group, await asyncio.gather(*replays), strict=True):
                 _add(exchange, replay, result)
+    result.turns = replayer.stored_turns()
     return result
 
 
@@ -203,6 +254,7 @@ def _add(exchange: Exchange, replay: Replayed | Skipped, result: PartResult) -> 
         case Replayed():
             result.lines += map(encode_run, replay.runs)
             result.counts.compare(replay.basis, replay.outcome, equal=replay.equal)
+            result.counts.silent += replay.silent
             result.lingers = result.lingers or replay.lingers
         case _:
             assert_never(replay)

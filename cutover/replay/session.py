@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from compare.input.damage import CapturesUnreadable
 from compare.input.segments import CaptureSegment, find_segments
-from cutover.replay.journal import Counts, Header, ReplayJournal, ReplayMisused, SegmentWriter
+from cutover.replay.gateway import (
+    SERVICE_EXCHANGES,
+    ServicePlan,
+    refuse_misuse,
+    services_replayed,
+)
+from cutover.replay.journal import (
+    Counts,
+    Finished,
+    Header,
+    ReplayJournal,
+    ReplayMisused,
+    SegmentWriter,
+)
 from cutover.replay.parts import Part, PartReader, ReplaySelection
 from cutover.replay.play import PlayOptions
-from cutover.replay.pool import NewExecutor, Terms, WorkerPool, process_executor, replay_here
+from cutover.replay.pool import (
+    NewExecutor,
+    ReplayParts,
+    Terms,
+    WorkerPool,
+    process_executor,
+    replay_here,
+)
 from cutover.replay.sides import Side, Sides, load_side
 from cutover.wiring.stacks import StackNotLoaded
 from effects.files import write_whole
@@ -32,7 +54,10 @@ class InsideItself(ReplayMisused):
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """What is replayed, on which stacks, how, and where to; 0 processes: in this one."""
+    """What is replayed, on which stacks, how, and where to; 0 processes: in this one.
+
+    `services` is there where the requested stack is behind an address.
+    """
 
     captures: str
     out: Path
@@ -40,6 +65,7 @@ class ReplayPlan:
     options: PlayOptions = field(default_factory=PlayOptions)
     selection: ReplaySelection = field(default_factory=ReplaySelection)
     processes: int = 1
+    services: ServicePlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +87,15 @@ def replay(
 
     Raises:
         CapturesUnreadable: there is nothing to read there.
-        ReplayMisused: the folder to write to is not free for this replay.
+        ReplayMisused: the folder to write to is not free for this replay, or a service must not
+            be replayed, or cannot be.
         StackNotLoaded: the stack is not where the plan says.
         WorkersDie: no worker process could be kept alive.
     """
     segments = find_segments(plan.captures)
     _refuse_own_captures(plan)
+    if plan.services is not None:
+        refuse_misuse(plan.services, plan.sides.requested)
     header = _header(plan)
     size = max(1, sum(segment.size for segment in segments))
     counts = Counts()
@@ -80,17 +109,34 @@ def replay(
 
     terms = Terms(plan.sides, plan.options, plan.out)
     with ReplayJournal(plan.out, header) as journal:
+        if plan.services is not None and (plan.out / SUMMARY).exists():
+            raise Finished(plan.out)
         SegmentWriter(plan.out).remove_unfinished()
-        parts = _remaining(
-            _parts(PartReader(plan.selection, unreadable), segments, journal), journal, finished
-        )
-        with WorkerPool(terms, plan.processes, new_executor) as pool:
-            for part, done in pool.replay(parts) if plan.processes else replay_here(terms, parts):
-                journal.note(part, done)
-                finished(part, done)
+        most = SERVICE_EXCHANGES if plan.services is not None else None
+        reader = PartReader(plan.selection, unreadable, most)
+        parts = _remaining(_parts(reader, segments, journal), journal, finished)
+        with _replayer_of_parts(plan, terms, journal, new_executor) as replay_parts:
+            for part, result in replay_parts(parts):
+                journal.note(part, result.counts, result.turns)
+                finished(part, result.counts)
         summary = msgspec.json.format(msgspec.json.encode(counts), indent=2) + b"\n"
         write_whole(plan.out / SUMMARY, summary)
     return counts
+
+
+@contextmanager
+def _replayer_of_parts(
+    plan: ReplayPlan, terms: Terms, journal: ReplayJournal, new_executor: NewExecutor
+) -> Iterator[ReplayParts]:
+    """Return what replays parts: on services, in this process, or in several."""
+    if plan.services is not None:
+        with services_replayed(terms, plan.services, journal) as replay_parts:
+            yield replay_parts
+    elif plan.processes:
+        with WorkerPool(terms, plan.processes, new_executor) as pool:
+            yield pool.replay
+    else:
+        yield partial(replay_here, terms)
 
 
 def _parts(
@@ -124,7 +170,7 @@ def _header(plan: ReplayPlan) -> Header:
     return Header(
         captures=plan.captures,
         stack=sides.requested.where,
-        code=load_side(sides.requested).fingerprint,
+        code="" if plan.services else load_side(sides.requested).fingerprint,
         against=sides.other.where,
         against_code=_fingerprint(sides.other),
         pace=plan.options.pace,

@@ -29,16 +29,6 @@ class UnknownStack(ReplayMisused):
         )
 
 
-class BehindAnAddress(ReplayMisused):
-    """A stack that is configured as an address has no code here to run."""
-
-    def __init__(self, name: str, url: str) -> None:
-        super().__init__(
-            f"[stacks] {name} is {str(URL(url).origin())!r}: a replay runs code from the tape, and "
-            "asks no service; name its flows as 'package.module:NAME' if they can be imported here"
-        )
-
-
 class AgainstItself(ReplayMisused):
     """A stack cannot be compared with itself."""
 
@@ -50,13 +40,15 @@ class AgainstItself(ReplayMisused):
 class Side:
     """A stack's name in records, and where its flows are; "" where there are none to run.
 
-    `prompts` are folders of prompts by flow. `own`: it is a team's, and not built in.
+    `prompts` are folders of prompts by flow. `own`: it is a team's, and not built in. `address` is
+    that of a service; `where` is then its origin.
     """
 
     name: StackName
     where: str
     prompts: Mapping[str, Path] = field(default_factory=dict)
     own: bool = True
+    address: RemoteStackSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +78,6 @@ def sides_of(
         raise AgainstItself(stack)
     if name is None and not all(stack.partition(":")[::2]):
         raise UnknownStack(stack)
-    if name is not None and isinstance(place := stacks.place(name), RemoteStackSettings):
-        raise BehindAnAddress(name, place.url)
     requested = (
         Side(_OPPOSITE[other], stack, prompts) if name is None else _side(name, stacks, prompts)
     )
@@ -97,13 +87,13 @@ def sides_of(
 def _side(name: StackName, stacks: StackSettings, prompts: Mapping[str, Path]) -> Side:
     place = stacks.place(name)
     if isinstance(place, RemoteStackSettings):
-        return Side(name, "", prompts)
+        return Side(name, str(URL(place.url).origin()), address=place)
     return Side(name, place or DEFAULTS.get(name, ""), prompts, own=bool(place))
 
 
 def load_side(side: Side) -> LocalStack:
     """Import a stack; raises `StackNotLoaded` whatever its module does when it is imported."""
-    if not side.where:
+    if not side.where or side.address is not None:
         raise StackNotLoaded(side.name, side.where, "it is behind an address, or retired")
     try:
         if side.own:

@@ -78,6 +78,7 @@ _FLOW: Final = """
 [flows.%(name)s]
 path = "/%(name)s"
 route_keys = { session_id = "conversation_id" }
+history = "%(history)s"
 enable_langgraph = true
 langgraph_percent = %(percent)s
 shadow_percent = %(shadow)s
@@ -129,6 +130,7 @@ class Assistants:
     graph: Service
     shop: Service
     database: Path
+    places: Mapping[str, str]
 
     def orders(self) -> list[str]:
         """Return the rows of the shop's table."""
@@ -171,6 +173,7 @@ async def assistants(
     rung: Rung = 2,
     percent: Literal[0, 100] = 0,
     model: str = "sim-chat",
+    history: Literal["shared", "own"] = "shared",
 ) -> AsyncIterator[Assistants]:
     """Start two services, the shop and, in `folder`, a router with the gateway.
 
@@ -198,14 +201,13 @@ async def assistants(
             "tool_servers": '["shop"]' if rung > 2 else "[]",
         }
         shares = {"percent": percent, "shadow": 100 - percent}
-        tables = [_FLOW % {"name": flow, **shares} for flow in flows]
+        tables = [_FLOW % {"name": flow, "history": history, **shares} for flow in flows]
         path = folder / "cutover.toml"
         path.write_text(_CONFIGURATION % facts + "".join(tables), "utf-8")
-        environ = {
-            "OPENAI_API_KEY": KEY if rung > 1 else "none",
-            "OPENAI_BASE_URL": provider.base_url,
-            "SHOP_FILE": str(folder / "shop.sqlite"),
-        }
+        environ = {"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "none"}
+        environ |= {"SHOP_FILE": str(folder / "shop.sqlite")}
+        if rung > 1:
+            environ["OPENAI_API_KEY"] = KEY
         places = {_GATEWAY: f"http://127.0.0.1:{behind}", _SHOP: shop}
         commands = (
             _command(legacy, folder, old, rung, places, variants),
@@ -221,7 +223,45 @@ async def assistants(
         await enter(gateway_of(built, url, behind))
         session = await enter(aiohttp.ClientSession())
         rows = folder / "shop.sqlite"
-        yield Assistants(url, built.services, session, first, second, third, rows)
+        yield Assistants(url, built.services, session, first, second, third, rows, places)
+
+
+@asynccontextmanager
+async def restarted(
+    both: Assistants,
+    folder: Path,
+    graph: Name,
+    *,
+    rung: Rung = 2,
+    change: tuple[str, str] | None = None,
+    key: str = KEY,
+) -> AsyncIterator[Path]:
+    """Start graph anew beside the router, with one text replaced by another; yields a configuration.
+
+    It is that of the router but for its address, and for the gateway's, which nothing has.
+    """
+    again = folder / "again"
+    shutil.rmtree(again, ignore_errors=True)
+    again.mkdir()
+    with own_port() as port, own_port() as behind:
+        places = {**both.places, _GATEWAY: f"http://127.0.0.1:{behind}"}
+        text = (folder / "cutover.toml").read_text("utf-8")
+        stack = text.partition("[stacks.graph]")[2].partition("url = ")[2].partition("\n")[0]
+        text = text.replace(stack, f'"http://127.0.0.1:{port}/"')
+        listen = f'[gateway]\nlisten = "127.0.0.1:{behind}"\n'
+        config = again / "cutover.toml"
+        config.write_text(text.replace("[gateway]\n", listen), "utf-8")
+        command = _command(graph, again, port, rung, places)
+        if change is not None:
+            file = next((again / graph).glob("service.*"))
+            written = file.read_text("utf-8")
+            assert change[0] in written
+            file.write_text(written.replace(*change), "utf-8")
+        # Nothing may be asked but the gateway.
+        environ = {"OPENAI_API_KEY": key, "OPENAI_BASE_URL": "http://127.0.0.1:9"}
+        environ |= {"SHOP_FILE": str(both.database)}
+        async with _process(command, again, environ):
+            yield config
 
 
 def needs_node(name: Name) -> None:

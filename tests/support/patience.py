@@ -12,6 +12,7 @@ PATIENCE_S = 60.0
 
 _LIMITS = (
     ("cutover.doctor", "CONNECT_SECONDS"),
+    ("cutover.probe", "CONNECT_SECONDS"),
     ("effects.memory.postgres", "CHECK_SECONDS"),
     ("effects.stores.database", "SqlStore.busy_ms"),
     ("effects.stores.http", "CALL_SECONDS"),

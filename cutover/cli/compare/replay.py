@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -37,12 +37,14 @@ from cutover.cli.compare.diff import (
 )
 from cutover.cli.terminal import bar, print_outcome, print_written, refusals, tables
 from cutover.flows import flows_of, rules_at, settings_at
+from cutover.probe import headers_of
 from cutover.replay import (
     Counts,
     PlayOptions,
     ReplayPlan,
     ReplayProgress,
     ReplaySelection,
+    ServicePlan,
     replay,
     sides_of,
 )
@@ -97,6 +99,12 @@ _Config = Annotated[
         help="Stacks, their prompts, and which flows are declared; default: cutover.toml."
     ),
 ]
+_Headers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header", help="For a service: sent with each request; 'name: value', repeat for several."
+    ),
+]
 _NoReport = Annotated[bool, typer.Option("--no-report", help="Compare later.")]
 
 
@@ -113,13 +121,16 @@ def replay_captures(
     only: _Only = None,
     no_report: _NoReport = False,
     config: _Config = None,
+    header: _Headers = None,
 ) -> None:
     """Run captured exchanges on a stack as it is now, from the tape, and compare.
 
-    Interrupted and started again with the same place, it goes on where it stopped.
-    The report heeds diff.toml and waivers.toml if they are here. Exit 0: equal or all of it
-    waived, 1: different, 2: unreadable or misused, 3: nothing replayed, 4: equal or waived, but
-    part of the captures could not be read, long texts beside them included.
+    A stack behind an address is a service that runs, with the code to be replayed: it gets each
+    request as a shadow does, and the gateway answers its calls from the tape. Interrupted and
+    started again with the same place, it goes on where it stopped. The report heeds diff.toml and
+    waivers.toml if they are here. Exit 0: equal or all of it waived, 1: different, 2: unreadable or
+    misused, 3: nothing replayed, 4: equal or waived, but part of the captures could not be read,
+    long texts beside them included.
     """
     console = Console(stderr=True)
     try:
@@ -127,18 +138,19 @@ def replay_captures(
             settings = settings_at(config)
             flows = settings.flows.items()
             declared = {name: one.declared for name, one in flows if one.declared is not None}
+            opposed = against.value if against else None
+            sides = sides_of(stack, opposed, prompt_folders(settings), settings.stacks)
+            services = None
+            if sides.requested.address is not None:
+                services = ServicePlan(settings, os.environ, headers_of(header or ()))
             plan = ReplayPlan(
                 captures,
                 out,
-                sides_of(
-                    stack,
-                    against.value if against else None,
-                    prompt_folders(settings),
-                    settings.stacks,
-                ),
+                sides,
                 PlayOptions(pace.value, seconds, declared),
                 ReplaySelection(frozenset(only or ()), limit),
                 processes,
+                services,
             )
             counts = _replayed(plan, console)
             accepted = rules_at(None, settings), waivers_at(None)
@@ -207,6 +219,8 @@ def _print(
     if report is not None and report.verdict.label == label:
         print_next(report, console)
     console.print(_table(counts))
+    for note in _notes(counts):
+        console.print(f"  [yellow]{note}[/]", highlight=False, soft_wrap=True)
     for cluster in report.clusters[:CLUSTERS_PRINTED] if report is not None else ():
         place = f"{cluster.flow} {cluster.path}"
         cause = f"{cluster.layer}: {cluster.title}, {place} ({cluster.exchanges:,})"
@@ -220,6 +234,20 @@ def _print(
         )
     where = plan.out / REPORT / "report.html" if report is not None else plan.out
     print_written([where], console)
+
+
+def _notes(counts: Counts) -> Iterator[str]:
+    """Yield what a service does that its replays show nothing of."""
+    if counts.silent:
+        yield (
+            f"{counts.silent:,} replays called nothing through the gateway, though the recorded "
+            "runs did: is base_url of its OpenAI client at [gateway] listen?"
+        )
+    if counts.outside:
+        yield (
+            f"{counts.outside:,} calls named no exchange and were refused: the service is to pass "
+            "on the headers of the request (correlation.md)"
+        )
 
 
 def _table(counts: Counts) -> Table:

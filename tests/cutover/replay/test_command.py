@@ -59,7 +59,7 @@ def test_a_planted_difference_is_found_once_on_its_layer(
 
 @pytest.mark.slow
 def test_a_stack_is_the_one_that_is_configured(good: Path, tmp_path: Path) -> None:
-    """As the router serves it; one behind an address has no code here, and the address is named."""
+    """As the router serves it; one behind an address needs the gateway to answer its calls."""
     config = tmp_path / "cutover.toml"
     config.write_text(f'[stacks]\ngraph = "{HERE}:CHANGED_PROMPT"\n', "utf-8")
     words = (good, "--stack", "graph", "--config", config)
@@ -67,7 +67,7 @@ def test_a_stack_is_the_one_that_is_configured(good: Path, tmp_path: Path) -> No
     config.write_text('[stacks]\ngraph = "http://new:9001/chat?tenant=a"\n', "utf-8")
     status, said = typed(*words, "-o", tmp_path / "remote")
     assert status == 2
-    assert "[stacks] graph is 'http://new:9001': a replay runs code" in " ".join(said.split())
+    assert "answered from the tape by the gateway, which is off" in " ".join(said.split())
     assert not (tmp_path / "remote").exists()
     config.write_text('[stacks]\nlegacy = "http://old:9000/chat"\n', "utf-8")
     assert typed(*words, "-o", tmp_path / "other")[0] == 0

@@ -1,0 +1,63 @@
+"""Captured exchanges, replayed on services that have changed: the tape answers all they call."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.assistants import KEY, Name, Rung, assistants, needs_node, restarted
+from tests.support.example_processes import invoked
+
+ASKED = [
+    ("sums", "How much is 12 * 7?"),
+    ("orders", "Please order 500 g of flour"),
+    ("texts", "How do I keep basil fresh?"),
+    ("texts", "And parsley?"),
+    ("texts", "Thank you. And how many lb are 5 kg?"),
+]
+"""Five requests in three conversations, with tools, an order and turns that have a history."""
+PROMPT = ("at most five", "at most three")
+RESULT = (":.2f} {to_unit}", ":.1f} {to_unit}")
+NODE_RESULT = ("toFixed(2)", "toFixed(1)")
+
+pytestmark = [pytest.mark.sockets, pytest.mark.slow, pytest.mark.untraced]
+
+
+async def replay(config: Path, out: str, *more: str) -> tuple[int, str, Any]:
+    """Replay all captures on graph; returns exit status, what was printed, and the report."""
+    words = ("replay", "captures", "--stack", "graph", "--config", str(config), "-o", out, *more)
+    done = await invoked(*words)
+    report = Path(out, "report", "report.json")
+    found = json.loads(report.read_text("utf-8")) if report.exists() else None
+    return done.exit_code, " ".join(done.output.split()), found
+
+
+@pytest.mark.parametrize("graph", ["langgraph_service", "node_service", "openai_service"])
+async def test_changed_code_is_replayed_without_a_model_or_a_tool(
+    graph: Name, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same code: equal; another word, another result of a tool: that, and nothing else."""
+    needs_node(graph)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GATEWAY_KEY", KEY)
+    legacy: Name = "langgraph_service" if graph == "openai_service" else "openai_service"
+    options: dict[str, Any] = {"legacy": legacy, "rung": 3, "history": "own"}
+    async with assistants(tmp_path, graph, {}, **options) as both:
+        for conversation, message in ASKED:
+            await both.ask("clean", conversation, message)
+        calls, orders = dict(both.services.model.counts.attempts), both.done()
+        async with restarted(both, tmp_path, graph, rung=3) as config:
+            status, said, report = await replay(config, "same")
+            assert (status, report["counts"]["pairs"]) == (0, len(ASKED)), said
+            assert report["clusters"] == []
+        async with restarted(both, tmp_path, graph, rung=3, change=PROMPT) as config:
+            status, said, report = await replay(config, "changed")
+            assert (status, report["counts"]["different"]) == (1, len(ASKED)), said
+            assert [cause["path"] for cause in report["clusters"]] == [
+                "model.stream@gateway[].messages[].system"
+            ]
+        assert both.services.model.counts.attempts == calls
+        assert both.done() == both.orders() == orders == ["500 g of flour"]
