@@ -136,19 +136,22 @@ def observe(name: str, settings: Settings) -> tuple[Observation, ...]:
     except CapturesUnreadable:  # no capture yet, or `captures` says why
         return ()
     return tuple(
-        Observation(stack, _sentence(seen), _lift(stack, seen, settings))
+        Observation(stack, _sentence(stack, seen, settings), _lift(stack, seen, settings))
         for stack, seen in calls_seen(found).items()
     )
 
 
-def _sentence(seen: CallsSeen) -> str:
+def _sentence(stack: StackName, seen: CallsSeen, settings: Settings) -> str:
     with_model = seen.runs - seen.modelless
     text = f"calls of the model are on the tape in {with_model} of {seen.runs} runs"
+    if seen.modelless and isinstance(settings.stacks.place(stack), RemoteStackSettings):
+        text += ", and the others are not replayed"
     if not seen.requested:
         return text
     text += f"; of {seen.requested} tool calls {seen.taped} are on the tape"
-    names = ", ".join(tool for tool, _ in seen.bypassing.most_common(5))
-    return f"{text}; {names} bypass it: a shadow or a takeover runs them again" if names else text
+    if names := ", ".join(tool for tool, _ in seen.bypassing.most_common(5)):
+        text += f"; {names} bypass it: a shadow, a takeover or a replay runs them again"
+    return text
 
 
 def _lift(stack: StackName, seen: CallsSeen, settings: Settings) -> str:

@@ -153,11 +153,7 @@ def capabilities_of(
         if takeover.answer == "yes" and flow.history == "own":
             later = f"on a later turn if {other} has every earlier one"
             takeover = Capability("yes", f"{takeover.why}; {later}")
-        replay = (
-            Capability("yes", "from the tape")
-            if powers[served].taped
-            else Capability("no", f"{served} is behind an address: its effects are on no tape")
-        )
+        replay = _replay(served, settings)
         found.append(Capabilities(served, fallback, takeover, shadow, replay))
     return tuple(found)
 
@@ -267,6 +263,22 @@ def _shadow(
     return Capability("yes", f"{other} {how}")
 
 
+def _replay(served: StackName, settings: Settings) -> Capability:
+    """Return whether exchanges that a stack serves can be replayed, and on which stacks."""
+    powers = powers_of(settings.stacks)
+    if powers[served].taped:
+        return Capability("yes", "from the tape")
+    if not settings.gateway.enabled:
+        why = "its model's answers are on no tape without gateway.enabled = true"
+        return Capability("no", f"{served} is behind an address: {why}")
+    able = [one for one, power in powers.items() if power.shadows and not power.taped]
+    if not able:
+        return Capability("no", "no service is declared shadow_safe: a replay sends requests again")
+    return Capability(
+        "yes", f"of {' and '.join(able)}, called again: the gateway answers from the tape"
+    )
+
+
 def default_models(settings: Settings) -> list[tuple[str, str]]:
     """Return which models flows use by default: the dotted key of the option, and the id.
 
@@ -301,6 +313,7 @@ _GATEWAY = "gateway.enabled"
 _RUNGS: tuple[tuple[str, StackName, str, tuple[str, ...]], ...] = (
     ("mirror", "legacy", "shadow", _MIRROR),
     ("gateway", "legacy", "shadow", (_GATEWAY, *_MIRROR)),
+    ("replay", "legacy", "replay", (_GATEWAY, "stacks.graph.shadow_safe")),
     ("failover", "graph", "fallback", _SHARE),
     ("takeover", "graph", "takeover", (_GATEWAY, "stacks.legacy.resumable", *_SHARE)),
 )
@@ -327,7 +340,8 @@ def rungs_of(name: str, settings: Settings) -> tuple[Rung, ...]:
         if _GATEWAY in keys:
             needs.append("base_url of their OpenAI clients at the router (gateway.md)")
         declared = settings.flows[name].declared
-        if kind != "shadow" and declared is not None and declared.graph_dialect is not None:
+        other_format = declared is not None and declared.graph_dialect is not None
+        if kind not in {"shadow", "replay"} and other_format:
             needs = [f"a graph that streams as legacy does, and no flows.{name}.graph_dialect"]
         by_stack = {able.served: able for able in capabilities_of(name, changed)}
         if served in by_stack:

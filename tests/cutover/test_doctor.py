@@ -17,7 +17,7 @@ from tests.support.deployment import KEY, deployed
 
 pytestmark = pytest.mark.sockets
 
-RUNGS = ("mirror", "gateway", "failover", "takeover")
+RUNGS = ("mirror", "gateway", "replay", "failover", "takeover")
 GOOD = """
 [captures]
 path = "{folder}/captures"
@@ -296,10 +296,11 @@ def test_what_can_and_cannot_be_done_is_said_by_who_serves(tmp_path: Path) -> No
     assert [row.split(",")[0].strip() for row in taken] == [
         "in force",
         "takes gateway.enabled = true",
+        "takes gateway.enabled = true",
         "in force",
         "takes gateway.enabled = true",
     ]
-    assert "stacks.legacy.resumable = true" in taken[3]
+    assert "stacks.legacy.resumable = true" in taken[4]
 
 
 @pytest.mark.parametrize("percent", [0, 10, 100])

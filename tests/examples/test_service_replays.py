@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.assistants import KEY, Name, Rung, assistants, needs_node, restarted
+from tests.support.assistants import KEY, Name, assistants, needs_node, restarted
 from tests.support.example_processes import invoked
 
 ASKED = [
@@ -30,9 +30,13 @@ async def replay(config: Path, out: str, *more: str) -> tuple[int, str, Any]:
     """Replay all captures on graph; returns exit status, what was printed, and the report."""
     words = ("replay", "captures", "--stack", "graph", "--config", str(config), "-o", out, *more)
     done = await invoked(*words)
+    return done.exit_code, " ".join(done.output.split()), reported(out)
+
+
+def reported(out: str) -> Any:
+    """Return the report of a replay; None where nothing was compared."""
     report = Path(out, "report", "report.json")
-    found = json.loads(report.read_text("utf-8")) if report.exists() else None
-    return done.exit_code, " ".join(done.output.split()), found
+    return json.loads(report.read_text("utf-8")) if report.exists() else None
 
 
 @pytest.mark.parametrize("graph", ["langgraph_service", "node_service", "openai_service"])

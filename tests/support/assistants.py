@@ -236,9 +236,9 @@ async def restarted(
     change: tuple[str, str] | None = None,
     key: str = KEY,
 ) -> AsyncIterator[Path]:
-    """Start graph anew beside the router, with one text replaced by another; yields a configuration.
+    """Start graph anew beside the router, with one text replaced by another.
 
-    It is that of the router but for its address, and for the gateway's, which nothing has.
+    Yields a configuration: the router's but for graph's address, and a gateway's where none is.
     """
     again = folder / "again"
     shutil.rmtree(again, ignore_errors=True)

@@ -18,17 +18,22 @@ from tests.support.scripted_service import serving as service_at
 
 KEY = "key-of-the-gateway"
 INSERT = {"effect": "orders.insert", "arguments": {"item": "tea", "count": 2}}
+TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 Reply = tuple[int, Any]
 
 
 @dataclass
 class Stack:
-    """A service with effects of its own: `works` does them, `performed` are those it really did."""
+    """A service with effects of its own: `works` does them, `performed` are those it really did.
+
+    One that is `traced` passes on nothing but the trace of its request, in a span of its own.
+    """
 
     works: Callable[[Stack], Awaitable[None]]
     fails: bool = False
     gateway: str = ""
     key: str = KEY
+    traced: bool = False
     asked: Asked | None = None
     performed: list[str] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
@@ -44,13 +49,22 @@ class Stack:
         await stream.send(WHOLE)
         await stream.end()
 
+    @property
+    def span(self) -> str:
+        """The trace of the last request, with a parent of one's own."""
+        assert self.asked is not None
+        version, trace, _, flags = self.asked.header("traceparent")[0].split("-")
+        return f"{version}-{trace}-{'c' * 16}-{flags}"
+
     async def post(self, path: str, body: object, *, named: bool = False) -> Reply:
         """Send something to the effect API, as the exchange of the last request."""
         assert self.asked is not None
         headers = {"authorization": f"Bearer {self.key}"}
         exchange = self.asked.header("x-cutover-exchange")[0]
         below = f"/exchanges/{exchange}" if named else ""
-        if not named:
+        if self.traced:
+            headers["traceparent"] = self.span
+        elif not named:
             headers["x-cutover-exchange"] = exchange
             headers["x-cutover-role"] = self.asked.header("x-cutover-role")[0]
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -122,8 +136,8 @@ shadow_safe = true
 
 
 async def ask(place: Deployment) -> None:
-    """Be a client of the router."""
-    answer = await place.ask(HELLO)
+    """Be a client of the router, traced."""
+    answer = await place.ask(HELLO, headers={"traceparent": TRACEPARENT})
     assert answer.body == WHOLE
     await place.settled()
 

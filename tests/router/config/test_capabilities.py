@@ -27,6 +27,7 @@ FAR = RemoteStackSettings(url="http://far")
 SAFE = RemoteStackSettings(url="http://far", shadow_safe=True)
 AGAIN = RemoteStackSettings(url="http://far", resumable=True)
 KINDS = ("fallback", "takeover", "shadow", "replay")
+GATEWAY = GatewaySettings(enabled=True)
 ALL = FlowSettings(enable_langgraph=True, fallback_to_graph=True, shadow_percent=Decimal(1))
 
 
@@ -69,6 +70,22 @@ def test_each_pair_has_its_row(served: Place, other: Place, answers: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("legacy", "graph", "how"),
+    [
+        (FAR, SAFE, "yes of graph"),
+        (SAFE, SAFE, "yes of legacy and graph"),
+        (SAFE, HERE, "yes of legacy"),
+        (FAR, HERE, "no no service is declared shadow_safe"),
+        (HERE, SAFE, "yes from the tape"),
+    ],
+)
+def test_with_the_gateway_services_are_replayed(legacy: Place, graph: Place, how: str) -> None:
+    """Those that have promised to do nothing on a request that is no user's."""
+    replay = found(ALL, legacy, graph, gateway=GATEWAY).replay
+    assert f"{replay.answer} {replay.why}".startswith(how)
+
+
+@pytest.mark.parametrize(
     ("legacy", "graph", "why"),
     [
         (FAR, FAR, "graph is behind an address and not declared resumable"),
@@ -92,7 +109,6 @@ def test_why_nobody_takes_over(legacy: Place, graph: Place, why: str) -> None:
 
 OWN = "is called as well, with its own model"
 ITSELF = "plays the tape, and calls the model itself"
-GATEWAY = GatewaySettings(enabled=True)
 LIVE = ShadowSettings(mode="live")
 
 
@@ -220,6 +236,7 @@ def test_each_step_says_what_it_takes_from_here() -> None:
     assert rungs(FAR, FAR) == {
         "mirror": ("yes", shadow),
         "gateway": ("yes", (gateway, *shadow, clients)),
+        "replay": ("yes", (gateway, shadow[0], clients)),
         "failover": ("yes", (on, share)),
         "takeover": ("yes", (gateway, "stacks.legacy.resumable = true", on, share, clients)),
     }

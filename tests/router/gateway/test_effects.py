@@ -51,6 +51,17 @@ async def test_a_shadow_performs_nothing_and_gets_what_came_of_it(tmp_path: Path
     assert asked_otherwise(pair) == []
 
 
+async def test_a_trace_is_enough_to_know_whose_effect_it_is(tmp_path: Path) -> None:
+    """Of services that are traced, and pass no header of the router on."""
+    legacy, graph = Stack(once, traced=True), Stack(once, traced=True)
+    async with house(tmp_path, legacy, graph, shadow=100) as place:
+        await ask(place)
+        pair = pair_of(tuple(await place.lines()))
+    assert (legacy.performed, graph.performed) == (["orders.insert"], [])
+    assert isinstance(pair, Pair)
+    assert [play.how for play in pair.candidate.plays] == ["exact"]
+
+
 async def test_a_shadow_with_other_arguments_is_a_finding_and_performs_nothing(
     tmp_path: Path,
 ) -> None:

@@ -224,6 +224,32 @@ async def test_a_shadow_executes_nothing_and_gets_the_answer(tmp_path: Path, mod
     assert differences(pair) == []
 
 
+@pytest.mark.parametrize("place_of_it", ["header", "meta", "nonsense"])
+@BOTH
+async def test_a_trace_is_enough_to_know_whose_call_it_is(
+    tmp_path: Path, mode: Mode, place_of_it: str
+) -> None:
+    """In a header, or in the message, where a client's tracing writes it; else the call passes."""
+
+    async def work(stack: Stack) -> None:
+        headers = {"authorization": f"Bearer {stack.key}"}
+        meta: Any = {"traceparent": stack.span if place_of_it == "meta" else ["no", "trace"]}
+        if place_of_it == "header":
+            headers["traceparent"], meta = stack.span, None
+        async with client_at(stack.gateway, mode=mode, **headers) as client:
+            result = await client.call_tool("order", {"item": "tea"}, meta=meta)
+            stack.replies.append((200, text_of(result)))
+
+    legacy, graph = Stack(work), Stack(work)
+    async with shop_house(tmp_path, legacy, graph, shadow=100) as (place, shop, _):
+        await ask(place)
+        tapes = [run.tape for run in await place.lines() if run.tape is not None]
+    known = place_of_it != "nonsense"
+    assert shop.done == ["order tea"] * (1 if known else 2)
+    assert replies(graph) == [f"tea is order {1 if known else 2}"]
+    assert [one.site for one in tapes[0]] == ["mcp.shop.order"] * known
+
+
 async def test_a_shadow_that_orders_something_else_is_a_finding(tmp_path: Path) -> None:
     """It executes nothing; the report names the argument."""
     legacy = Stack(calling("order", item="tea"))
