@@ -27,7 +27,7 @@ from contract.operations import (
     TOOLS_RUN,
     Operation,
 )
-from contract.records import EntryRecord, Outcome, PlayRecord, RunRecord, Score
+from contract.records import EntryRecord, Outcome, RunRecord, Score
 from contract.wire import NO_JSON, WireReader
 
 Fallback = Literal["", "breaker", "fallback", "takeover"]
@@ -50,10 +50,11 @@ UNREAD: Final = -1
 
 _NOT_TOLD: Final[frozenset[FaultCode]] = frozenset({"effect_in_doubt", "deadline"})
 _UNKNOWN: Final = {
-    row.label: msgspec.json.encode(row.unknown)[:-1]
-    for row in OPERATIONS.values()
+    key: msgspec.json.encode(row.unknown)[:-1]
+    for key, row in OPERATIONS.items()
     if row.unknown is not None
 }
+"""How the last item of a write begins whose outcome nobody knows, by port and operation."""
 
 Measure = tuple[str, ...]
 """What is counted, and by which code: `("errors", "stall")`."""
@@ -66,6 +67,9 @@ class ToolUse(NamedTuple):
 
     calls: int
     failures: int
+
+
+_UNUSED: Final = ToolUse(0, 0)
 
 
 class ExchangeOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,11 +196,14 @@ class GroupTotals:
         )
 
     def _count(self, measure: Measure, amount: int) -> None:
-        if measure not in self.counts and len(measure) > 1:
-            alike = sum(known[:-1] == measure[:-1] for known in self.counts)
+        counts = self.counts
+        known = counts.get(measure)
+        if known is None and len(measure) > 1:
+            alike = sum(other[:-1] == measure[:-1] for other in counts)
             if alike >= MOST_CODES:
                 measure = (*measure[:-1], OTHERS)
-        self.counts[measure] += amount
+                known = counts.get(measure)
+        counts[measure] = (known or 0) + amount
 
 
 @dataclass(slots=True)
@@ -402,30 +409,27 @@ def _tokens(served: Sequence[RunRecord]) -> tuple[int, int]:
 
 def _tools(served: Sequence[RunRecord]) -> dict[str, ToolUse]:
     """Count the tool calls that were made, and those that failed, by tool."""
+    port, run_op, list_op = TOOLS_RUN.port, TOOLS_RUN.name, TOOLS_LIST.name
     calls = [
         play.entry
         for run in served
         for play in run.plays
-        if play.how == "live" and _is_of(play, TOOLS_RUN)
+        if play.port == port and play.op == run_op and play.how == "live"
     ]
     if not calls:
         return {}
-    tape = served[0].tape or ()
-    offered = {name for entry in tape if _is_of(entry, TOOLS_LIST) for name in _offered(entry)}
-    made = {entry.seq: entry for entry in tape if _is_of(entry, TOOLS_RUN)}
+    entries = [entry for entry in served[0].tape or () if entry.port == port]
+    offered = {name for entry in entries if entry.op == list_op for name in _offered(entry)}
+    made = {entry.seq: entry for entry in entries if entry.op == run_op}
     found: dict[str, ToolUse] = {}
     for seq in calls:
         call = made.get(seq) if seq is not None else None
         name = _called(call) if call is not None else ""
         name = name if name in offered else OTHERS
-        before = found.get(name, ToolUse(0, 0))
+        before = found.get(name, _UNUSED)
         failed = call is not None and _failed(call)
         found[name] = ToolUse(before.calls + 1, before.failures + failed)
     return found
-
-
-def _is_of(one: EntryRecord | PlayRecord, operation: Operation) -> bool:
-    return one.op == operation.name and one.port == operation.port
 
 
 def _offered(entry: EntryRecord) -> list[str]:
@@ -471,13 +475,13 @@ def _in_doubt(served: Sequence[RunRecord]) -> tuple[str, ...]:
 
 def is_in_doubt(call: EntryRecord) -> bool:
     """Whether a call is a write that began, and whose outcome nobody knows."""
-    row = OPERATIONS.get((call.port, call.op))
-    if row is None or row.unknown is None:
+    unknown = _UNKNOWN.get((call.port, call.op))
+    if unknown is None:
         return False
     if call.fault is not None:
         return call.fault.code in _NOT_TOLD
     # The last one as it was written: with its stamp, if it has one, behind the rest.
-    return bool(call.items) and bytes(call.items[-1]).startswith(_UNKNOWN[row.label])
+    return bool(call.items) and bytes(call.items[-1]).startswith(unknown)
 
 
 def _failed(call: EntryRecord) -> bool:

@@ -152,6 +152,7 @@ def split_lines(batches: Iterable[Batch | Damage], url: str) -> Iterator[Capture
             if size > LINE_AT_MOST:
                 parts = []
                 yield Damage("broken", url, f"line {number} is over {LINE_AT_MOST} bytes long")
+        del batch, data  # before the next is decompressed: two at once are new pages every time
     last = b"".join(parts)
     if last.strip():
         yield CapturedLine(number, last, begins, ended=False)

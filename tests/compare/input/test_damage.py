@@ -83,6 +83,8 @@ RUN, SHADOW = WHOLE.splitlines(keepends=True)
         (b"{oops\n", "broken", "line 3: "),
         (RUN.replace(b'"frames":[[1', b'"frames":[["1"', 1), "broken", "line 3: "),
         (RUN.replace(b'"frames":[[', b'"frames":[[9' + b"0" * 18, 1), "broken", "line 3: Expected"),
+        (RUN.replace(b'"frames":[[', b'"frames":[[1,5],[', 1), "broken", "line 3: Expected `str`"),
+        (RUN.replace(b'"frames":[[', b'"frames":[[1,"\\ud800"],[', 1), "broken", "line 3: "),
         (b'{"v":1,"a":' + b"[" * 9_999 + b"]" * 9_999 + b"}\n", "broken", "line 3: maximum"),
     ],
     ids=[
@@ -96,6 +98,8 @@ RUN, SHADOW = WHOLE.splitlines(keepends=True)
         "no JSON",
         "bad frame",
         "late",
+        "number",
+        "half a character",
         "deep",
     ],
 )
