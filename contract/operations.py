@@ -67,7 +67,8 @@ class Operation:
     Items before it are read as they come; the result, of any write, once it is journalled.
 
     `unknown` is what a write results in that had begun, and whose result was lost: it is not made
-    again. `names` are the arguments that name what is run, in logs, journal and traces.
+    again. `names` are the arguments that name what is run, in logs, journal and traces; of one that
+    is `sited` its site does.
 
     `order` is what readers of stores and streams rely on, and what is compared: a `lasting` effect
     can be seen from elsewhere, and keeps its order with all of these and with the frames that end a
@@ -94,6 +95,7 @@ class Operation:
     last: str = ""
     unknown: msgspec.Struct | None = None
     names: tuple[str, ...] = ()
+    sited: bool = False
     keyed: str = ""
 
     label: str = field(init=False)
@@ -105,16 +107,21 @@ class Operation:
         object.__setattr__(self, "label", f"{self.port}.{self.name}")
         object.__setattr__(self, "stamped", "at" in self.item.__struct_fields__)
 
-    def subject(self, args: bytes) -> str:
-        """Name what a call runs, from its encoded arguments: a tool, a worker's action; or ""."""
+    def subject(self, args: bytes, site: str = "") -> str:
+        """Name what a call runs, from its encoded arguments: a tool, a worker's action; or "".
+
+        With its `site` also the effect that a stack performs itself.
+        """
+        if self.sited:
+            return site
         if not self.names:
             return ""
         call = msgspec.json.decode(args, type=self.arguments)
         return ".".join(getattr(call, name) for name in self.names)
 
-    def call_name(self, args: bytes) -> str:
+    def call_name(self, args: bytes, site: str) -> str:
         """Name a call: the label and, where it has one, its subject."""
-        return f"{self.label} {self.subject(args)}".rstrip()
+        return f"{self.label} {self.subject(args, site)}".rstrip()
 
 
 MODEL_STREAM: Final = Operation(
@@ -251,6 +258,7 @@ EXTERNAL_RUN: Final = Operation(
     order="lasting",
     last="result",
     unknown=ExternalUpdate(result=ExternalResult(error=ExternalError(IN_DOUBT))),
+    sited=True,
     keyed="key",
 )
 

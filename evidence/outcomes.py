@@ -20,7 +20,6 @@ import msgspec
 from contract.errors import FaultCode
 from contract.flow import FlowSpec
 from contract.operations import (
-    EXTERNAL_RUN,
     MODEL_STREAM,
     OPERATIONS,
     TOOLS_LIST,
@@ -448,10 +447,9 @@ def _called(entry: EntryRecord) -> str:
 
 def what_of(operation: Operation, site: str, args: msgspec.Raw | None) -> str:
     """Name what a write does: its operation, with the tool, the action or the effect."""
-    if operation is EXTERNAL_RUN:
-        return f"{operation.name} {site}"
     try:
-        return f"{operation.name} {operation.subject(b'{}' if args is None else args)}".rstrip()
+        subject = operation.subject(b"{}" if args is None else args, site)
+        return f"{operation.name} {subject}".rstrip()
     except NO_JSON:
         return operation.name
 

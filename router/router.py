@@ -536,6 +536,6 @@ def _log_cut_write(stream: ServedStream, write: Entry) -> None:
         "cut off: flow=%s exchange=%s write=%s begun %.1f s ago; its outcome is unknown",
         context.spec.name,
         context.exchange,
-        operation.call_name(write.args),
+        operation.call_name(write.args, write.site),
         (stream.exchange.stamp() - write.at) / 1_000_000,
     )

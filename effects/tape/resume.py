@@ -267,7 +267,7 @@ def interrupted_tape(request: RequestRecord, tape: Tape, answer: Entry) -> bytes
 def unknown_outcomes(paused: PausedTape) -> tuple[str, ...]:
     """Name the tools and workers' actions that had begun when their router was killed."""
     return tuple(
-        OPERATIONS[record.port, record.op].subject(record.args)
+        OPERATIONS[record.port, record.op].subject(record.args, record.site)
         for record in paused.entries
         if _unknown_result(record) is not None
     )

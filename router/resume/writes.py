@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from contract.errors import EffectFailed
+from contract.external import ExternalUpdate
 from contract.operations import HUMAN_OPEN, LOCK_ACQUIRE, WriteLimits
 from effects.stores import StoredWrite, WriteJournal
 from effects.stores.pauses.write_journal import WriteState
@@ -45,7 +46,7 @@ class ExchangeWrites:
             return await claim.begin(entry)
         if entry.operation in _UNWRITTEN:
             return True
-        began, what = self.wall(), entry.operation.call_name(entry.args)
+        began, what = self.wall(), entry.operation.call_name(entry.args, entry.site)
         until = began + self.limits.of(entry.operation, entry.args) + _MARGIN_SECONDS
         self._any = True
         try:
@@ -64,7 +65,7 @@ class ExchangeWrites:
         if entry.operation in _UNWRITTEN:
             return
         try:
-            state: WriteState = "done" if entry.fault is None else "failed"
+            state: WriteState = "failed" if _has_failed(entry) else "done"
             await self.store.end(self.exchange, entry.seq, state)
         except EffectFailed as failure:
             log.warning("a result of %s is not journalled: %s", self.exchange, failure.fault.code)
@@ -82,3 +83,10 @@ class ExchangeWrites:
 
     async def _claim(self) -> Claim | None:
         return None if self.remainder is None else await asyncio.shield(self.remainder)
+
+
+def _has_failed(entry: Entry) -> bool:
+    """Whether a write has failed: by a fault, or as the service says that performed it."""
+    last = entry.items[-1] if entry.items else None
+    result = last.result if isinstance(last, ExternalUpdate) else None
+    return entry.fault is not None or (result is not None and result.error is not None)

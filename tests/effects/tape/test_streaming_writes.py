@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.errors import EffectFailed, Fault, Fenced, TapeCut
+from contract.external import ExternalCall
 from contract.human import AwaitAnswer, HumanAnswer
-from contract.operations import HUMAN_ANSWER
+from contract.operations import EXTERNAL_RUN, HUMAN_ANSWER
 from contract.workers import WorkerCall, WorkerResult, WorkerUpdate
 from effects.model import Fail, Hang, Wait
 from effects.tape import Tape, canonical, interrupted_tape, read_paused, reopened, unknown_outcomes
@@ -218,6 +219,19 @@ def test_a_killed_build_is_never_run_again(build: Build, killed: float) -> None:
         assert len(progress) == sum(it.at / 10 <= killed and it.result is None for it in items)
     else:
         assert (reader.rounded, reader.end) == (items, fault)
+
+
+def test_an_effect_of_a_service_is_unknown_by_its_name() -> None:
+    """The audit and the log say which one it was that a killed router had begun."""
+    tape = Tape()
+    answer = tape.add(HUMAN_ANSWER, "ask", canonical(AwaitAnswer("h1")), 0)
+    answer.append(HumanAnswer("approve"))
+    answer.close("complete", 0)
+    tape.add(
+        EXTERNAL_RUN, "orders.insert", canonical(ExternalCall({"item": "tea"})), 1
+    ).begun = True
+    paused = read_paused(interrupted_tape(REQUEST, tape, answer))
+    assert unknown_outcomes(paused) == ("orders.insert",)
 
 
 @pytest.mark.virtual

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from contract.errors import EffectFailed, Fault
+from contract.external import ExternalCall, ExternalError, ExternalResult, ExternalUpdate
 from contract.model import ToolCall
-from contract.operations import TOOLS_RUN, WORKERS_RUN, WriteLimits
+from contract.operations import EXTERNAL_RUN, TOOLS_RUN, WORKERS_RUN, WriteLimits
 from contract.workers import WorkerCall
 from effects.stores import MemoryWriteJournal, StoredWrite
 from effects.tape import Tape, canonical
@@ -58,6 +59,38 @@ async def test_what_may_take_long_is_known_later() -> None:
         assert await journal.abandoned(now() + seconds - 1.0) == ()
         (found,) = await journal.abandoned(now() + seconds)
         assert found.what in {"workers.run deploy.build", "tools.run book"}
+
+
+async def test_an_effect_of_a_service_is_known_by_its_name() -> None:
+    """That is its site: its arguments are the service's own, and may be a person's."""
+    journal = MemoryWriteJournal()
+    writes = ExchangeWrites(journal, "x", "asking", now, WriteLimits())
+    call = canonical(ExternalCall({"to": "ann@example.com"}))
+    await writes.begin(Tape().add(EXTERNAL_RUN, "mails.send", call, 0))
+    (found,) = await journal.abandoned(now() + WRITES)
+    assert found.what == "external.run mails.send"
+
+
+@pytest.mark.parametrize(
+    ("result", "state"),
+    [
+        (ExternalResult({"id": 7}), "done"),
+        (ExternalResult(error=ExternalError("Refused", "no such box")), "failed"),
+    ],
+)
+async def test_an_effect_that_has_failed_is_not_known_as_done(
+    result: ExternalResult, state: str
+) -> None:
+    """An error is an outcome like any other, and says that nothing was sent."""
+    journal = MemoryWriteJournal()
+    writes = ExchangeWrites(journal, "x", "asking", now, WriteLimits())
+    entry = Tape().add(EXTERNAL_RUN, "mails.send", canonical(ExternalCall()), 0)
+    await writes.begin(entry)
+    entry.append(ExternalUpdate(result=result))
+    entry.close("complete", 1)
+    await writes.end(entry)
+    (found,) = await journal.abandoned(now() + DAY)
+    assert found.state == state
 
 
 async def test_an_exchange_that_ends_leaves_nothing() -> None:
