@@ -48,7 +48,6 @@ _VARIABLES: Final = {
     "CUTOVER_ROLE": "x-cutover-role",
     "TRACEPARENT": "traceparent",
 }
-_NAMED: Final = "x-cutover-exchange"
 _PLAIN: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 _VERSION_META: Final = "io.modelcontextprotocol/protocolVersion"
 _REPEATABLE: Final = "arguments"
@@ -224,9 +223,6 @@ class Bridge:
             return _played(told)
         if told is not None:
             return await self._carry_out(line, message, exchange, told)
-        if _NAMED in headers:
-            # Never passed on: it may be a shadow's, later than its exchange.
-            return _refusal("unknown_exchange", "no such exchange is open")
         return await self._ask_server(line, message, _Calling(None, _future()))
 
     def _call_of(self, params: Mapping[str, Any]) -> Call:

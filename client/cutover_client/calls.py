@@ -47,6 +47,7 @@ class NotJson(TypeError):
 ERRORS: dict[str, type[GatewayError]] = {
     "effect_in_doubt": EffectInDoubt,
     "exchange_over": ExchangeOver,
+    "unknown_exchange": ExchangeOver,
     "tape_miss": NotOnTape,
 }
 

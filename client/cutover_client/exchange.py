@@ -23,7 +23,7 @@ class Exchange(Protocol):
         ...
 
     async def begin(self, call: Call) -> Perform | Played | None:
-        """Ask whether to perform a call; None where the exchange is not open.
+        """Ask whether to perform a call; None where it belongs to no exchange.
 
         Raises `GatewayError`: then nothing is to be performed.
         """

@@ -51,6 +51,7 @@ export class NotJson extends TypeError {
 const ERRORS: Record<string, typeof GatewayError> = {
   effect_in_doubt: EffectInDoubt,
   exchange_over: ExchangeOver,
+  unknown_exchange: ExchangeOver,
   tape_miss: NotOnTape,
 };
 
@@ -101,8 +102,8 @@ export class Gateway {
 class Exchange {
   constructor(readonly gateway: Gateway, readonly headers: Record<string, string>) {}
 
-  /** Ask whether to perform a call; undefined where the exchange is not open. */
-  async begin(call: Call): Promise<Perform | Play | undefined> {
+  /** Ask whether to perform a call. */
+  async begin(call: Call): Promise<Perform | Play> {
     let response: Response;
     try {
       response = await this.post("/effects", call);
@@ -111,7 +112,6 @@ class Exchange {
     }
     if (response.ok) return (await response.json()) as Perform | Play;
     const { code, message } = await refusal(response);
-    if (code === "unknown_exchange") return undefined;
     throw new (ERRORS[code] ?? GatewayError)(code, message);
   }
 
@@ -158,7 +158,7 @@ class Exchange {
  *
  * Its first argument decides which call it is, and must be JSON: an object's keys are the names that
  * the arguments have in other languages. Further arguments (connections, sessions) do not count. What
- * it returns must be JSON, too. Throws `NotJson` and `GatewayError` before it is performed.
+ * it returns must be JSON, too; `undefined` is null in other runs. Throws `NotJson` and `GatewayError` before it is performed.
  */
 export function effect<A, R, M extends unknown[]>(
   name: string,
@@ -168,8 +168,8 @@ export function effect<A, R, M extends unknown[]>(
   const form = new Form(name, options);
   return async (argument, ...more) => {
     const exchange = current.getStore();
-    const told = await exchange?.begin(form.call(argument));
-    if (!exchange || !told) return perform(argument, ...more);
+    if (!exchange) return perform(argument, ...more);
+    const told = await exchange.begin(form.call(argument));
     if (told.do === "play") return form.result(told);
     const stop = exchange.alive(told);
     let result: R;
@@ -193,13 +193,15 @@ export function streamingEffect<A, R, M extends unknown[]>(
   options: Options<A, R> = {},
 ): (argument: A, ...more: M) => AsyncGenerator<R, void> {
   const form = new Form(name, options);
-  return async function* (argument, ...more) {
-    const exchange = current.getStore();
-    const told = await exchange?.begin(form.call(argument));
-    if (!exchange || !told) {
+  // The exchange is that of the call: a response may be read where there is none.
+  return (argument, ...more) => streamed(current.getStore(), argument, more);
+
+  async function* streamed(exchange: Exchange | undefined, argument: A, more: M): AsyncGenerator<R, void> {
+    if (!exchange) {
       yield* perform(argument, ...more);
       return;
     }
+    const told = await exchange.begin(form.call(argument));
     if (told.do === "play") {
       yield* form.items(told);
       return;
@@ -220,7 +222,7 @@ export function streamingEffect<A, R, M extends unknown[]>(
       stop();
       await exchange.report(told, report ?? form.report(values));
     }
-  };
+  }
 }
 
 /** How the calls of one effect are written and read. */
@@ -266,8 +268,8 @@ class Form<A, R> {
 
   result(told: Play): R {
     this.throwAgain(told);
-    if (!this.options.mcp) return told.result === null ? (undefined as R) : this.decode(told.result);
-    return this.decode(ofMcp(this.name, told.result));
+    const result = this.options.mcp ? ofMcp(this.name, told.result) : told.result;
+    return result === null ? (null as R) : this.decode(result);
   }
 
   private decode(value: Json): R {
@@ -284,17 +286,24 @@ class Form<A, R> {
 const kindOf = (error: unknown) =>
   error instanceof Error ? error.constructor.name : typeof error;
 
-/** Return a value as it is after it was written as JSON and read. */
+/** Return a value as it is after it was written as JSON and read; throws `NotJson`. */
 function asJson(effect: string, value: unknown): Json {
-  const text = JSON.stringify(value, (_, part: unknown) => {
-    const kind = notJson(part);
-    if (kind) throw new NotJson(effect, kind);
-    return part;
-  });
+  let text: string | undefined;
+  try {
+    text = JSON.stringify(value, (key, part: unknown) => {
+      const kind = notJson(key) || notJson(part);
+      if (kind) throw new NotJson(effect, kind);
+      return part;
+    });
+  } catch (error) {
+    // A value that contains itself, or whose own `toJSON` fails.
+    throw error instanceof NotJson ? error : new NotJson(effect, `not written (${error})`);
+  }
   return text === undefined ? null : (JSON.parse(text) as Json);
 }
 
 function notJson(value: unknown): string {
+  if (typeof value === "string") return /\p{Surrogate}/u.test(value) ? "half of a character" : "";
   if (typeof value === "number") return Number.isFinite(value) ? "" : String(value);
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     return ["bigint", "function", "symbol"].includes(typeof value) ? `a ${typeof value}` : "";

@@ -18,6 +18,7 @@ from contract.flows.chat import CHAT
 from cutover_client import (
     EffectFailed,
     EffectInDoubt,
+    ExchangeOver,
     Gateway,
     GatewayError,
     NotJson,
@@ -329,6 +330,24 @@ async def test_a_gateway_that_is_not_there_performs_nothing() -> None:
             shop.find(1)
     assert (shop.done, current_exchange()) == ([], None)
     await gateway.aclose()
+
+
+@pytest.mark.parametrize("role", ["serving", "fallback", "shadow"])
+async def test_an_exchange_that_is_over_performs_nothing(tmp_path: Path, role: str) -> None:
+    """Whichever run asks late: another one may have done it, and the router has forgotten it."""
+    legacy, late = Service(insert), Shop()
+    async with both(tmp_path, legacy, Service(insert), shadow=0) as place:
+        gateway = Gateway(place.gateway, KEY)
+        headers = {"x-cutover-exchange": (await served(place)).exchange, "x-cutover-role": role}
+        with gateway.exchange(headers):
+            with pytest.raises(ExchangeOver, match="unknown_exchange"):
+                await late.insert("tea", count=2)
+            with pytest.raises(ExchangeOver, match="unknown_exchange"):
+                await asyncio.to_thread(late.find, 7)
+            with gateway.exchange({}):
+                assert await late.insert("a mail") == 1
+        await gateway.aclose()
+    assert late.done == ["insert 1 a mail"]
 
 
 async def test_arguments_that_are_no_json_are_named_before_anything_is_done() -> None:
