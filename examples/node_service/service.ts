@@ -112,8 +112,13 @@ const server = createServer(async (request, response) => {
   const send: Send = (event, data) => {
     response.write(`event: ${event}\ndata: ${JSON.stringify(data)}\n\n`);
   };
-  await answer(question, send);
-  response.end();
+  try {
+    await answer(question, send);
+    response.end();
+  } catch (error) {
+    console.error("the answer broke off:", error);
+    response.destroy();
+  }
 });
 
 server.listen(Number(process.argv[2] ?? 9003), "127.0.0.1", () => {
