@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -78,3 +79,17 @@ def server_process(
                 process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+@contextmanager
+def own_port() -> Iterator[int]:
+    """Yield a port of loopback on which nothing listens until the caller does, again and again.
+
+    A port that is merely free is handed to the next process that asks for one, be it for the own
+    end of a connection: then something else listens, or a server cannot come back.
+    """
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        # Set afterwards: the port was nobody's, and from now on a server that reuses it may bind.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        yield int(held.getsockname()[1])

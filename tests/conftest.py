@@ -22,8 +22,8 @@ from hypothesis import HealthCheck, Phase, settings
 from pytest_asyncio import is_async_test
 
 from effects.testing import VirtualLoop
+from loadtests.processes import own_port
 from tests.support.patience import be_patient
-from tests.support.ports import own_port
 from tests.support.postgres import own_schema, pgvector_server
 from tests.support.project import PACKAGES, root_of
 

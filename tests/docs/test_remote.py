@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from loadtests.processes import own_port
 from tests.conftest import ROOT
 from tests.docs.terminal import terminal
 from tests.docs.transcripts import blocks, fenced, pattern, typed
-from tests.support.ports import own_port
 
 PAGE = ROOT / "docs" / "remote.md"
 REFERENCE = "The rest of this page is reference."

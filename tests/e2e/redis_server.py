@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ports import own_port
+from loadtests.processes import own_port
 
 _PROGRAM = "redis-server"
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.services.examples import DIFFS, EXAMPLES, Name, Rung, patched
 from contract.records import decode_run
 from contract.wire.sse import SseDecoder
-from tests.support.assistants import DIFFS, Name, Rung, assistants, needs_node, patched
+from tests.support.assistants import assistants, needs_node
 from tests.support.deployment import captured
-from tests.support.example_processes import EXAMPLES, invoked
+from tests.support.example_processes import invoked
 
 SERVICES: tuple[Name, ...] = ("openai_service", "langgraph_service", "node_service")
 PAIRS: tuple[tuple[Name, Name], ...] = (

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.assistants import KEY, Name, assistants, needs_node, restarted
+from benchmarks.services.examples import KEY
+from tests.support.assistants import Name, assistants, needs_node, restarted
 from tests.support.example_processes import invoked
 
 ASKED = [

@@ -18,12 +18,12 @@ from benchmarks.load_truth import fetch_stamps, write_scripts
 from cutover.cli.compare.load import TargetsUnclear, load_and_show, load_targets
 from cutover.cli.compare.load import load as load_command
 from loadtests.plan import Engine, LoadPlan, PlannedRun
+from loadtests.processes import own_port
 from loadtests.report import LoadReport
 from loadtests.requests import MessageFileRefused, Target
 from loadtests.rows import read_rows
 from loadtests.runner import LOCUSTFILE, GeneratorFailed, LoadProgress, load, run_load
 from tests.support.patience import PATIENCE_S
-from tests.support.ports import own_port
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

@@ -7,88 +7,42 @@ import os
 import re
 import shutil
 import sqlite3
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import aiohttp
 import pytest
 
+from benchmarks.services import examples
+from benchmarks.services.examples import (
+    EXAMPLES,
+    KEY,
+    PATH,
+    Ports,
+    Rung,
+    Shares,
+    command,
+    configuration,
+    patched,
+    shop_command,
+)
 from contract.flows import SPECS
 from cutover.application import application
 from cutover.server.serve import server
 from cutover.wiring.composition import Services
+from loadtests.processes import own_port
 from loadtests.simulator import running
 from router.config.watcher import SettingsWatcher
 from tests.support.deployment import gateway_of, listening, tasks, until
-from tests.support.example_processes import EXAMPLES
-from tests.support.ports import own_port
 
-Name = Literal["openai_service", "langgraph_service", "node_service", "openai_node"]
-Rung = Literal[1, 2, 3]
-"""What a service shares: its clients; its model's answers, too; its effects, too."""
-
-PATH: Final = "/api/assistant"
-DIFFS: Final = {2: "gateway.diff", 3: "effects.diff"}
-"""What takes an example to a rung from the one below."""
-KEY: Final = "key-of-the-gateway"
-_GATEWAY: Final = "http://127.0.0.1:8081"
-_SHOP: Final = "http://127.0.0.1:9100"
-"""Where the examples and their diffs say that the gateway and the shop's server are."""
+Name = examples.Name | Literal["openai_node"]
 _HERE: Final = Path(__file__).parent
 _NODE: Final = {"openai_node": _HERE / "openai_node", "node_service": EXAMPLES / "node_service"}
 _ORDER: Final = re.compile(r"order (\d+): (\d+ g of \w+)")
-_CONFIGURATION: Final = """
-[stacks.legacy]
-url = "http://127.0.0.1:%(legacy)d/"
-flows = [%(names)s]
-paths = { %(legacy_paths)s }
-resumable = true
-shadow_safe = true
-
-[stacks.graph]
-url = "http://127.0.0.1:%(graph)d/"
-flows = [%(names)s]
-paths = { %(graph_paths)s }
-resumable = true
-shadow_safe = true
-
-[gateway]
-enabled = true
-key_env = "GATEWAY_KEY"
-effects = %(effects)s
-tool_servers = %(tool_servers)s
-
-[tools.mcp.shop]
-url = "%(shop)s/mcp"
-
-[providers.simulated]
-base_url = "%(provider)s"
-key_env = "OPENAI_API_KEY"
-
-[models."gpt-4.1-mini"]
-provider = "simulated"
-model = "%(model)s"
-"""
-_FLOW: Final = """
-[flows.%(name)s]
-path = "/%(name)s"
-route_keys = { session_id = "conversation_id" }
-history = "%(history)s"
-enable_langgraph = true
-langgraph_percent = %(percent)s
-shadow_percent = %(shadow)s
-
-[flows.%(name)s.dialect]
-terminal = ["done"]
-text = { token = "text" }
-errors = { events = ["error"], code = "code" }
-failure = [{ event = "error", data = '{"code":"{code}"}' }]
-"""
 
 
 @dataclass
@@ -130,7 +84,7 @@ class Assistants:
     graph: Service
     shop: Service
     database: Path
-    places: Mapping[str, str]
+    ports: Ports
 
     def orders(self) -> list[str]:
         """Return the rows of the shop's table."""
@@ -184,46 +138,42 @@ async def assistants(
     async with AsyncExitStack() as opened:
         enter = opened.enter_async_context
         provider = await enter(running())
-        ports = [opened.enter_context(own_port()) for _ in range(5)]
-        old, new, store, front, behind = ports
-        shop = f"http://127.0.0.1:{store}"
+        ports = Ports(*(opened.enter_context(own_port()) for _ in range(5)))
         flows = {"clean": PATH, **{name: f"/{name}{PATH}" for name in variants}}
-        facts = {
-            "legacy": old,
-            "graph": new,
-            "names": ", ".join(f'"{flow}"' for flow in flows),
-            "legacy_paths": ", ".join(f'{flow} = "{path}"' for flow, path in flows.items()),
-            "graph_paths": ", ".join(f'{flow} = "{PATH}"' for flow in flows),
-            "provider": provider.base_url,
-            "model": model,
-            "shop": shop,
-            "effects": str(rung > 2).lower(),
-            "tool_servers": '["shop"]' if rung > 2 else "[]",
-        }
-        shares = {"percent": percent, "shadow": 100 - percent}
-        tables = [_FLOW % {"name": flow, "history": history, **shares} for flow in flows]
         path = folder / "cutover.toml"
-        path.write_text(_CONFIGURATION % facts + "".join(tables), "utf-8")
-        environ = {"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "none"}
-        environ |= {"SHOP_FILE": str(folder / "shop.sqlite")}
-        if rung > 1:
-            environ["OPENAI_API_KEY"] = KEY
-        places = {_GATEWAY: f"http://127.0.0.1:{behind}", _SHOP: shop}
+        shares = Shares(percent, 100 - percent)
+        path.write_text(
+            configuration(
+                ports,
+                provider.base_url,
+                shares,
+                flows=flows,
+                rung=rung,
+                model=model,
+                history=history,
+            ),
+            "utf-8",
+        )
+        environ = {
+            "OPENAI_API_KEY": KEY if rung > 1 else "none",
+            "OPENAI_BASE_URL": provider.base_url,
+            "SHOP_FILE": str(folder / "shop.sqlite"),
+        }
         commands = (
-            _command(legacy, folder, old, rung, places, variants),
-            _command(graph, folder, new, rung, places),
-            [sys.executable, str(EXAMPLES / "shop_server" / "server.py"), str(store)],
+            _command(legacy, folder, ports.legacy, rung, ports.places, variants),
+            _command(graph, folder, ports.graph, rung, ports.places),
+            shop_command(ports.shop),
         )
         first, second, third = await asyncio.gather(
-            *(enter(_process(command, folder, environ)) for command in commands)
+            *(enter(_process(arguments, folder, environ)) for arguments in commands)
         )
         keys = {"OPENAI_API_KEY": "none", "GATEWAY_KEY": KEY}
         built = await enter(application(SettingsWatcher(path, SPECS), keys))
-        url = await enter(listening(server(built.app, built.services.router, 1), front))
-        await enter(gateway_of(built, url, behind))
+        url = await enter(listening(server(built.app, built.services.router, 1), ports.router))
+        await enter(gateway_of(built, url, ports.gateway))
         session = await enter(aiohttp.ClientSession())
         rows = folder / "shop.sqlite"
-        yield Assistants(url, built.services, session, first, second, third, rows, places)
+        yield Assistants(url, built.services, session, first, second, third, rows, ports)
 
 
 @asynccontextmanager
@@ -244,14 +194,14 @@ async def restarted(
     shutil.rmtree(again, ignore_errors=True)
     again.mkdir()
     with own_port() as port, own_port() as behind:
-        places = {**both.places, _GATEWAY: f"http://127.0.0.1:{behind}"}
+        ports = replace(both.ports, gateway=behind, graph=port)
         text = (folder / "cutover.toml").read_text("utf-8")
-        stack = text.partition("[stacks.graph]")[2].partition("url = ")[2].partition("\n")[0]
-        text = text.replace(stack, f'"http://127.0.0.1:{port}/"')
-        listen = f'[gateway]\nlisten = "127.0.0.1:{behind}"\n'
+        for name in ("graph", "gateway"):
+            old, new = getattr(both.ports, name), getattr(ports, name)
+            text = text.replace(f"127.0.0.1:{old}", f"127.0.0.1:{new}")
         config = again / "cutover.toml"
-        config.write_text(text.replace("[gateway]\n", listen), "utf-8")
-        command = _command(graph, again, port, rung, places)
+        config.write_text(text, "utf-8")
+        arguments = _command(graph, again, port, rung, ports.places)
         if change is not None:
             file = next((again / graph).glob("service.*"))
             written = file.read_text("utf-8")
@@ -260,7 +210,7 @@ async def restarted(
         # Nothing may be asked but the gateway.
         environ = {"OPENAI_API_KEY": key, "OPENAI_BASE_URL": "http://127.0.0.1:9"}
         environ |= {"SHOP_FILE": str(both.database)}
-        async with _process(command, again, environ):
+        async with _process(arguments, again, environ):
             yield config
 
 
@@ -269,28 +219,6 @@ def needs_node(name: Name) -> None:
     folder = _NODE.get(name)
     if folder and (shutil.which("node") is None or not (folder / "node_modules").exists()):
         pytest.skip(f"no node, or no `npm ci` in {folder.relative_to(EXAMPLES.parent)}")
-
-
-def patched(name: Name, folder: Path, rung: Rung, places: Mapping[str, str]) -> Path:
-    """Copy an example into a folder and take it to a rung; returns the service's file.
-
-    Each of `places` is replaced by where it is in this test.
-    """
-    (folder / name).mkdir()
-    source = EXAMPLES / name
-    for file in (*source.glob("*.py"), *source.glob("*.ts")):
-        shutil.copy(file, folder / name)
-    if name in _NODE:
-        (folder / name / "node_modules").symlink_to(source / "node_modules")
-    for step in range(2, rung + 1):
-        diff = (source / DIFFS[step]).read_bytes()
-        subprocess.run(["patch", "--quiet", "-p1"], input=diff, cwd=folder, check=True)  # noqa: S607
-    file = next((folder / name).glob("service.*"))
-    text = file.read_text("utf-8")
-    for place, here in places.items():
-        text = text.replace(place, here)
-    file.write_text(text, "utf-8")
-    return file
 
 
 def _command(
@@ -303,11 +231,9 @@ def _command(
 ) -> list[str]:
     """Return what starts a service, with its variants below it."""
     if name == "openai_node":
-        return ["node", str(_NODE[name] / "service.mjs"), str(port), f"{places[_GATEWAY]}/v1", KEY]
+        gateway, _ = places.values()
+        return ["node", str(_NODE[name] / "service.mjs"), str(port), f"{gateway}/v1", KEY]
     file = patched(name, folder, rung, places)
-    if name == "node_service":
-        tsx = file.parent / "node_modules" / "tsx" / "dist" / "loader.mjs"
-        return ["node", "--import", str(tsx), str(file), str(port)]
     if variants:
         text = file.read_text("utf-8")
         for variant, (written, instead) in variants.items():
@@ -315,8 +241,7 @@ def _command(
             (folder / variant).mkdir()
             (folder / variant / "service.py").write_text(text.replace(written, instead), "utf-8")
         return [sys.executable, str(_HERE / "mounted.py"), str(port), name, *variants]
-    serve = [sys.executable, "-m", "uvicorn", "--app-dir", name, "service:app"]
-    return [*serve, "--port", str(port)]
+    return command(name, file, port)
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from tests.support.ports import own_port
+from loadtests.processes import own_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from ssl import SSLContext
 
-from tests.support.ports import own_port
+from loadtests.processes import own_port
 
 EVENTS, LINES = b"text/event-stream", b"application/x-ndjson"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ntransfer-encoding: chunked\r\n" % EVENTS

@@ -32,10 +32,10 @@ from cutover.replay.gateway import SERVICE_EXCHANGES
 from cutover.replay.journal import ReplayMisused, SegmentWriter
 from cutover.replay.services import INTERRUPTED, NO_TURN
 from effects.tape import Tape
+from loadtests.processes import own_port
 from router.config.loader import parse_settings
 from router.gateway.requests import call_key, read_request
 from tests.support.capture_files import runs
-from tests.support.ports import own_port
 from tests.support.scripted_service import Asked, Service, Stream, serving
 
 CONFIGURATION = """

@@ -15,12 +15,12 @@ import msgspec
 import pytest
 from prometheus_client.exposition import generate_latest
 
+from loadtests.processes import own_port
 from router.telemetry import instruments as i
 from tests.conftest import ROOT
 from tests.support.deployment import Deployment, Setup, deployed, moment
 from tests.support.metrics_page import traced
 from tests.support.patience import PATIENCE_S
-from tests.support.ports import own_port
 from tests.support.promtool import installed
 from tests.support.span_collector import collecting
 

@@ -1,0 +1,1 @@
+"""The example services under load, while their processes die."""
