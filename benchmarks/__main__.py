@@ -30,6 +30,7 @@ from benchmarks import (
 from benchmarks.harness import FULL, QUICK, Effort
 from benchmarks.remote import pass_through
 from benchmarks.rows import BenchRow, table
+from benchmarks.services import interrupted
 from loadtests.processes import child_environment, module_command
 
 OUT = Path("build") / "bench.json"
@@ -95,10 +96,11 @@ BENCHES: dict[str, Bench] = {
         "benchmarks.parts.rollout_days", lambda e: (ROLLOUT_DAYS[e.rounds > QUICK.rounds],)
     ),
     "journal": journal.measure,
+    "services": interrupted.measure,
     "soak": soak.measure,
     "stopped": interruption.measure_stops,
 }
-LONG = ("fuzz", "calibration", "rollout_days", "journal", "soak", "stopped")
+LONG = ("fuzz", "calibration", "rollout_days", "journal", "services", "soak", "stopped")
 """Run only where they are named: several minutes each, the soak an hour."""
 
 
