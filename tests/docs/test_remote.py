@@ -17,15 +17,18 @@ from tests.docs.transcripts import blocks, fenced, pattern, typed
 PAGE = ROOT / "docs" / "remote.md"
 REFERENCE = "The rest of this page is reference."
 ROUTER = "8080"
-PORTS = (ROUTER, "8081", "8090", "9001", "9002")
-MOST_COMMANDS = 6
-EXAMPLES = ("openai_service", "langgraph_service")
+PORTS = (ROUTER, "8081", "8090", "9001", "9002", "9100")
+MOST_COMMANDS = 9
+"""From the services as they are to a report of what one does otherwise."""
+EXAMPLES = ("openai_service", "langgraph_service", "shop_server")
+WHOLE = "[stacks.legacy]"
+"""A configuration that begins so takes the place of the one there is; any other is added to it."""
 
 
 @pytest.mark.sockets
 @pytest.mark.slow
 @pytest.mark.untraced
-async def test_the_page_leads_from_two_services_to_a_takeover(tmp_path: Path) -> None:
+async def test_the_page_leads_from_two_services_to_a_replay_of_changed_code(tmp_path: Path) -> None:
     """Each command answers as shown, on ports that are the test's own."""
     folder, home = tmp_path / "empty", tmp_path / "home"
     folder.mkdir()
@@ -38,18 +41,20 @@ async def test_the_page_leads_from_two_services_to_a_takeover(tmp_path: Path) ->
             return re.sub("|".join(PORTS), lambda hit: ports[hit[0]], text)
 
         for name in EXAMPLES:
-            shutil.copytree(ROOT / "examples" / name, home / "cutover" / "examples" / name)
-            diff = home / "cutover" / "examples" / name / "gateway.diff"
-            diff.write_text(moved(diff.read_text("utf-8")), "utf-8")
+            copied = home / "cutover" / "examples" / name
+            shutil.copytree(ROOT / "examples" / name, copied)
+            for file in copied.glob("*.*"):
+                file.write_text(moved(file.read_text("utf-8")), "utf-8")
         page, reference, _ = PAGE.read_text("utf-8").partition(REFERENCE)
         assert reference
         async with terminal(folder, home) as shell:
             for language, block in fenced(moved(page)):
                 if language == "toml":
-                    written = config.read_text("utf-8").removesuffix(server)
-                    kept = block.partition("[gateway]")[0]
-                    assert settings_in(kept) == settings_in(written), "the rest is as init wrote it"
-                    config.write_text(block + server, "utf-8")
+                    written = config.read_text("utf-8").replace(server, "")
+                    if block.startswith(WHOLE):
+                        assert settings_in(block) == settings_in(written), "the rest is as it was"
+                        written = ""
+                    config.write_text(f"{written}\n{block}{server}", "utf-8")
                 if language == "console":
                     for one in typed(block):
                         came = await shell.type(one)
@@ -69,12 +74,17 @@ def settings_in(text: str) -> list[str]:
     ]
 
 
-def test_init_leads_to_a_report_in_few_commands() -> None:
-    """Of two unchanged services: a served request, a mirrored pair, a report."""
-    commands = [one.command for block in blocks(PAGE, "Mirror", "console") for one in typed(block)]
-    assert commands[0].startswith("cutover init")
-    assert commands[-1].endswith("cutover diff captures -o report")
-    assert len(commands) <= MOST_COMMANDS
+def test_init_leads_to_a_report_of_a_real_difference_in_few_commands() -> None:
+    """Of two services: a mirrored pair, then one answer of the model for both, and a report."""
+    found = [
+        one.command
+        for heading in ("Mirror", "One model call for both")
+        for block in blocks(PAGE, heading, "console")
+        for one in typed(block)
+    ]
+    assert found[0].startswith("cutover init")
+    assert found[-1].endswith("cutover diff captures -o report")
+    assert len(found) <= MOST_COMMANDS
 
 
 def test_the_page_shows_the_diff_as_it_is() -> None:
