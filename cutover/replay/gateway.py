@@ -11,7 +11,7 @@ from contextlib import (
     contextmanager,
 )
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import uvloop
 
@@ -29,12 +29,15 @@ from cutover.server.sockets import PortTaken, listen
 from cutover.wiring.models import model_entries, rescue_policy
 from cutover.wiring.tools import open_tool_servers, tool_server
 from effects.model import ModelRegistry, RescuingModel
-from router.config.schema import Settings
+from router.config.schema import McpServerSettings, Settings
 from router.gateway import Gateway
 from router.http.app import create_bare_app
 from router.http.connection import BodyMemory
 from router.remote import RemoteStack
 from router.stack import Headers, StackName
+
+if TYPE_CHECKING:
+    from effects.tools.mcp import McpConnection
 
 T = TypeVar("T")
 
@@ -80,6 +83,16 @@ class ServiceAway(ReplayMisused):
         super().__init__(f"[stacks] {name}: {away}; start the service with the code to be replayed")
 
 
+class ToolServerAway(ReplayMisused):
+    """A server of MCP cannot be asked for what is on no tape."""
+
+    def __init__(self, name: str, why: object) -> None:
+        super().__init__(
+            f"[tools.mcp] {name} is away ({why}): which tools it has, and which of them only read, "
+            "is on no tape; start it, none of them will be called"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ServicePlan:
     """Configuration and environment of a replay that calls services.
@@ -117,8 +130,8 @@ def refuse_misuse(plan: ServicePlan, requested: Side) -> None:
 async def open_services(plan: ServicePlan, sides: Sides) -> AsyncIterator[OpenServices]:
     """Connect to the services and listen for their calls, for as long as the block lasts.
 
-    Raises `ReplayMisused` where one is away, or the gateway's address is taken, and what
-    `open_entrance` raises.
+    Raises `ReplayMisused` where one is away, a server of MCP is, or the gateway's address is taken,
+    and what `open_entrance` raises.
     """
     settings, requested = plan.settings, sides.requested
     exchanges = ReplayedExchanges(settings)
@@ -149,6 +162,8 @@ async def open_services(plan: ServicePlan, sides: Sides) -> AsyncIterator[OpenSe
         ]
         app = create_bare_app("cutover replay", BodyMemory(exchanges.settings))
         servers = open_tool_servers(configured, stack) if configured else ()
+        for server in servers:
+            await _connected(server, settings.tools.mcp[server.name])
         await mount_gateway(app, gateway, servers, stack)
         serving = GatewayServer(server_configuration(app)).serving([listening])
         await stack.enter_async_context(serving)
@@ -159,6 +174,18 @@ async def open_services(plan: ServicePlan, sides: Sides) -> AsyncIterator[OpenSe
                 opened = await stack.enter_async_context(remote)
                 services[side.name] = ReplayedService(opened, exchanges, plan.headers)
         yield OpenServices(services, exchanges)
+
+
+async def _connected(server: McpConnection, section: McpServerSettings) -> None:
+    """Wait for a server's list of tools; raises `ToolServerAway`."""
+    try:
+        if section.url:
+            await reach(section.url)  # known at once, where it is not started
+        async with asyncio.timeout(section.connect_seconds):
+            while server.session is None:
+                await server.changed()
+    except (NotReached, TimeoutError) as away:
+        raise ToolServerAway(server.name, str(away) or "no answer") from away
 
 
 @contextmanager

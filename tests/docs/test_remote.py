@@ -43,8 +43,8 @@ async def test_the_page_leads_from_two_services_to_a_replay_of_changed_code(tmp_
         for name in EXAMPLES:
             copied = home / "cutover" / "examples" / name
             shutil.copytree(ROOT / "examples" / name, copied)
-            for file in copied.glob("*.*"):
-                file.write_text(moved(file.read_text("utf-8")), "utf-8")
+            for path in copied.glob("*.*"):
+                path.write_text(moved(path.read_text("utf-8")), "utf-8")
         page, reference, _ = PAGE.read_text("utf-8").partition(REFERENCE)
         assert reference
         async with terminal(folder, home) as shell:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -35,7 +37,12 @@ from effects.tape import Tape
 from loadtests.processes import own_port
 from router.config.loader import parse_settings
 from router.gateway.requests import call_key, read_request
+from router.gateway.tool_servers import REFUSED
+from tests.router.gateway.test_tool_servers import Shop, client_at, outcome
+from tests.support.asgi import served
 from tests.support.capture_files import runs
+from tests.support.deployment import until
+from tests.support.effects import KEY
 from tests.support.scripted_service import Asked, Service, Stream, serving
 
 CONFIGURATION = """
@@ -51,7 +58,7 @@ shadow_safe = true
 [gateway]
 enabled = true
 listen = "127.0.0.1:%(port)d"
-
+%(more)s
 [flows.talk]
 path = "/talk"
 route_keys = { session_id = "conversation" }
@@ -67,7 +74,10 @@ failure = [{ event = "error", data = '{"code":"{code}"}' }]
 """
 ANSWER = "Fine."
 FRAMES = ((1, f'event: token\ndata: {{"text":"{ANSWER}"}}\n\n'), (2, "event: done\ndata: {}\n\n"))
+USER = ((b"authorization", b"Bearer t"),)
 PASSED_ON = ("x-cutover-exchange", "x-cutover-role")
+INTERRUPTED_STATUS = 130
+LATE_S = 0.2
 MANY = 2 * SERVICE_EXCHANGES + 3
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
@@ -115,7 +125,7 @@ async def captured(number: int, conversation: str = "", turn: int = 0, **more: A
 
 def write(folder: Path, records: Sequence[RunRecord]) -> Path:
     """Write captures."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     (folder / "some.jsonl").write_bytes(b"".join(map(encode_run, records)))
     return folder
 
@@ -134,6 +144,7 @@ class Talking:
     passes_on: tuple[str, ...] = PASSED_ON
     asks: Callable[[str], list[bytes]] = lambda message: [question(message)]
     text: str = ANSWER
+    key: str = ""
     before: Callable[[], Awaitable[object]] | None = None
 
     async def answer(self, asked: Asked, stream: Stream) -> None:
@@ -141,6 +152,7 @@ class Talking:
         message = json.loads(asked.body)["message"]
         self.said.append(message)
         headers = {name: value for name, value in asked.headers if name in self.passes_on}
+        headers["authorization"] = f"Bearer {self.key}"
         async with aiohttp.ClientSession(headers=headers) as session:
             for body in self.asks(message):
                 place = f"{self.gateway}/v1/chat/completions"
@@ -162,6 +174,7 @@ class Place:
     talking: Talking
     service: Service
     plan: ReplayPlan
+    configuration: str
 
     async def replay(
         self, on_progress: Callable[[ReplayProgress], None] = lambda _: None
@@ -177,14 +190,14 @@ class Place:
 
 @asynccontextmanager
 async def place(
-    folder: Path, records: Sequence[RunRecord], talking: Talking, **options: Any
+    folder: Path, records: Sequence[RunRecord], talking: Talking, *, more: str = "", **options: Any
 ) -> AsyncIterator[Place]:
     """Start a service, for a replay of these captures."""
     captures = write(folder / "captures", records)
     async with serving(talking.answer) as service:
         with own_port() as port:
             talking.gateway = f"http://127.0.0.1:{port}"
-            text = CONFIGURATION % {"url": service.url, "port": port}
+            text = CONFIGURATION % {"url": service.url, "port": port, "more": more}
             settings = parse_settings(text, "test", SPECS)
             flow = settings.flows["talk"].declared
             assert flow is not None
@@ -196,8 +209,9 @@ async def place(
                     folder / "out",
                     sides_of("graph", stacks=settings.stacks),
                     PlayOptions(declared={"talk": flow}, **options),
-                    services=ServicePlan(settings, {}, ((b"authorization", b"Bearer t"),)),
+                    services=ServicePlan(settings, {"KEY": KEY}, USER),
                 ),
+                text,
             )
 
 
@@ -237,6 +251,37 @@ async def test_calls_of_no_exchange_are_refused_and_counted(tmp_path: Path) -> N
         counts = await here.replay()
     assert here.talking.statuses == [404]
     assert (counts.outside, counts.silent, counts.different) == (1, 1, 1)
+
+
+@pytest.mark.usefixtures("no_event_watcher")
+async def test_a_tool_is_called_for_no_exchange_either(tmp_path: Path) -> None:
+    """Its server is asked for its list, which is on no tape; a call of it never arrives."""
+    talking, shop, told = Talking(), Shop(), []
+    server = shop.server()
+
+    async def order() -> None:
+        async with client_at(talking.gateway, authorization=f"Bearer {KEY}") as client:
+            told.append([tool.name for tool in (await client.list_tools()).tools])
+            told.append(await outcome(client, "order", item="tea"))
+
+    talking.before = order
+    app = server.streamable_http_app()
+    async with server.session_manager.run(), served(app) as url:
+        more = f'key_env = "KEY"\ntool_servers = ["shop"]\n[tools.mcp.shop]\nurl = "{url}/mcp"\n'
+        talking.key = KEY
+        async with place(tmp_path, [await captured(1)], talking, more=more) as here:
+            counts = await here.replay()
+    assert told == [
+        ["order", "stock", "refuse", "pack", "deliver", "charge", "purge"],
+        (REFUSED, "unknown_exchange"),
+    ]
+    assert (shop.done, counts.equal, counts.outside) == ([], 1, 1)
+    with own_port() as nobody:
+        more = more.replace(url, f"http://127.0.0.1:{nobody}")
+        async with place(tmp_path / "away", [await captured(1)], talking, more=more) as here:
+            with pytest.raises(ReplayMisused, match="start it, none of them will be called"):
+                await here.replay()
+            await here.service.gone.wait()  # was connected to, and sent nothing
 
 
 async def test_turns_of_a_conversation_are_sent_in_their_order(tmp_path: Path) -> None:
@@ -290,6 +335,53 @@ async def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
 def _until_interrupted(plan: ReplayPlan) -> None:
     with suppress(KeyboardInterrupt):  # a thread's own would end up in the loop
         replay(plan)
+
+
+async def test_an_interrupted_command_closes_the_gateway_and_goes_on(tmp_path: Path) -> None:
+    """While the service is still answering; the same command then does the rest."""
+    records = [await captured(number) for number in range(MANY)]
+    opened = asyncio.Event()
+    talking = Talking(before=opened.wait)
+    async with place(tmp_path, records, talking) as here:
+        config = tmp_path / "cutover.toml"
+        config.write_text(here.configuration, "utf-8")
+        words = ("replay", here.plan.captures, "--stack", "graph", "-o", str(here.plan.out))
+        command = [sys.executable, "-m", "cutover", *words, "--config", str(config)]
+
+        async def start() -> asyncio.subprocess.Process:
+            pipe = asyncio.subprocess.PIPE
+            return await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+
+        first = await start()
+        await until(lambda: len(talking.statuses) == SERVICE_EXCHANGES)
+        first.send_signal(signal.SIGINT)
+        _, told = await first.communicate()
+        assert first.returncode == INTERRUPTED_STATUS
+        assert b"the same command goes on where it stopped" in told
+        opened.set()
+        second = await start()
+        said, told = await second.communicate()
+        assert (second.returncode, b"Traceback" in told) == (0, False), told
+        assert f"{MANY}  equal".encode() in said
+    assert len(talking.said) == MANY + SERVICE_EXCHANGES
+
+
+async def test_the_recorded_pace_is_kept(tmp_path: Path) -> None:
+    """The gateway answers as slowly as the model did; a frame is not there before its text."""
+    record = await captured(1)
+    assert record.tape is not None
+    [call] = record.tape
+    late = int(LATE_S * 1_000_000)
+    items = [msgspec.json.encode(Chunk(text=ANSWER, at=late)), call.items[1]]
+    slow = msgspec.structs.replace(call, items=tuple(map(msgspec.Raw, items)), ended=late)
+    talking = Talking()
+    async with place(
+        tmp_path, [msgspec.structs.replace(record, tape=(slow,))], talking, pace="recorded"
+    ) as here:
+        counts = await here.replay()
+        [run] = here.replays
+    assert counts.equal == 1
+    assert run.frames[0][0] >= late
 
 
 async def test_one_that_hangs_is_a_timeout(tmp_path: Path) -> None:
