@@ -21,8 +21,9 @@ ASKED = [
 ]
 """Five requests in three conversations, with tools, an order and turns that have a history."""
 PROMPT = ("at most five", "at most three")
-RESULT = (":.2f} {to_unit}", ":.1f} {to_unit}")
-NODE_RESULT = ("toFixed(2)", "toFixed(1)")
+PYTHON, NODE = (":.2f} {to_unit}", ":.1f} {to_unit}"), ("toFixed(2)", "toFixed(1)")
+RESULT = {"langgraph_service": PYTHON, "node_service": NODE, "openai_service": PYTHON}
+CALL = "model.stream@gateway[].messages[]"
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow, pytest.mark.untraced]
 
@@ -61,8 +62,26 @@ async def test_changed_code_is_replayed_without_a_model_or_a_tool(
         async with restarted(both, tmp_path, graph, rung=3, change=PROMPT) as config:
             status, said, report = await replay(config, "changed")
             assert (status, report["counts"]["different"]) == (1, len(ASKED)), said
-            assert [cause["path"] for cause in report["clusters"]] == [
-                "model.stream@gateway[].messages[].system"
-            ]
+            assert [cause["path"] for cause in report["clusters"]] == [f"{CALL}.system"]
+        async with restarted(both, tmp_path, graph, rung=3, change=RESULT[graph]) as config:
+            status, said, report = await replay(config, "function")
+            assert (status, report["counts"]["different"]) == (1, 1), said
+            assert [cause["path"] for cause in report["clusters"]] == [f"{CALL}.tool"]
         assert both.services.model.counts.attempts == calls
         assert both.done() == both.orders() == orders == ["500 g of flour"]
+
+
+async def test_services_that_call_their_model_themselves_have_nothing_to_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason names the way up; nothing is sent. One that runs elsewhere is not found."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GATEWAY_KEY", KEY)
+    async with assistants(tmp_path, "langgraph_service", {}, rung=1) as both:
+        await both.ask("clean", *ASKED[0])
+        async with restarted(both, tmp_path, "langgraph_service", rung=2) as config:
+            status, said, report = await replay(config, "none")
+            assert (status, report) == (3, None)
+            assert "skipped: no call of it is on the tape: the services call their model" in said
+        status, said, _ = await replay(config, "away")
+        assert (status, "start the service with the code to be replayed" in said) == (2, True)
