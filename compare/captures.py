@@ -114,10 +114,10 @@ def compare_captures(
     """Compare all captures at a path or URL with flat memory, reading each part once.
 
     `on_bytes` gets the number of bytes read, piece by piece. `processes` None takes as many as are
-    worth it; `executor` runs the work instead of processes of our own. However many, the result is
-    the same; an exchange that is read twice counts once. Parts that are `known` are not read, and
-    those that are read become known. Raises `CapturesUnreadable`, `WorkerLost`, `WorkRefused`,
-    `ExpressionTooSlow`.
+    worth it; with an `executor` it says how many parts that has at once, and none is started here.
+    However many, the result is the same; an exchange that is read twice counts once. Parts that
+    are `known` are not read, and those that are read become known. Raises `CapturesUnreadable`,
+    `WorkerLost`, `WorkRefused`, `ExpressionTooSlow`.
     """
     scores, damaged = read_scores(place)
     question = replace(question, scores=scores)
@@ -157,7 +157,7 @@ def _compared(
 ) -> Generator[Tally]:
     """Compare parts in their order, here or on several processes."""
     wanted = min(processes_for(parts) if processes is None else processes, len(parts))
-    if wanted <= 1 or not can_share(question):
+    if not parts or (executor is None and (wanted <= 1 or not can_share(question))):
         for part in parts:
             yield compare_part(part, question, on_bytes)
         return

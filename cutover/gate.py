@@ -24,6 +24,7 @@ from compare.rules import Rules
 from compare.tally import Tally
 from compare.waivers import Waivers
 from contract.errors import CutoverError
+from cutover.cluster import Workers
 from cutover.flows import flows_of, rules_at
 from cutover.judge.judgements import (
     QUALITY_FILE,
@@ -133,7 +134,7 @@ def evaluate(
         captures,
         rules=rules_at(None, settings) if rules is None else rules,
         waivers=waivers_at(None) if waivers is None else waivers,
-        processes=processes,
+        workers=Workers(count=processes),
         known=known,
         # Why a stack failed that another one saved is no difference on equal terms: it is counted.
         selection=msgspec.structs.replace(selection, fallbacks=False),

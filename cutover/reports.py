@@ -27,6 +27,7 @@ from contract.errors import CutoverError
 from contract.flow import FlowSpec
 from contract.flows import SPECS
 from contract.wire import built_in
+from cutover.cluster import HERE, Workers
 from effects.files import write_whole
 
 T = TypeVar("T")
@@ -65,6 +66,13 @@ class NoiseMisplaced(CutoverError):
         super().__init__("noise is measured in captures: one place of them, and no dialect")
 
 
+class SchedulerMisplaced(CutoverError):
+    """Workers of a cluster are to compare what is no captures."""
+
+    def __init__(self) -> None:
+        super().__init__("--scheduler compares captures: one place of them, and no dialect")
+
+
 class SelectionMisplaced(CutoverError):
     """Exchanges are to be selected where there are no captures."""
 
@@ -93,7 +101,7 @@ class CaptureComparison:
     chunking: Chunking = "tape"
     rules: Rules = NO_RULES
     waivers: Waivers = NO_WAIVERS
-    processes: int | None = None
+    workers: Workers = HERE
     known: Mapping[str, FlowSpec] = field(default_factory=lambda: SPECS)
     selection: Selection = EVERYTHING
     served: Selection | None = None
@@ -121,8 +129,9 @@ class CaptureComparison:
             served=self.served,
             noise=self.noise,
         )
+        workers = self.workers
         return compare_captures(
-            self.captures, question, on_bytes, self.processes, known=known_parts
+            self.captures, question, on_bytes, workers.count, workers.executor, known_parts
         )
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
 from itertools import cycle
 from pathlib import Path
 from statistics import median
@@ -28,6 +29,7 @@ from compare.input.pairing import Pair, pair_of
 from contract.equality import raw_equal
 from contract.flows.chat import CHAT
 from contract.records import RunRecord
+from cutover.cluster import LOCAL, workers_at
 from cutover.selftest.exchanges import Script, batch, exchange, tool
 from loadtests.processes import child_environment, module_command
 
@@ -64,6 +66,10 @@ DEEP = 10
 FLAT = "--flat"
 QUESTION = Question({"chat": CHAT})
 STREAMS = "chats of 52 frames with 11 calls, no two of the same text"
+DASK = (
+    "wall time on a Dask cluster of two workers, which was there, over that of two processes, "
+    "starting them included, the quickest of each"
+)
 TARGETS = {"raw_equal": 20_000, "segments": 4_000, "differing": 2_000}
 
 
@@ -161,6 +167,7 @@ def scale(folder: Path, rounds: int, pairs: int) -> list[BenchRow]:
         [_spent(str(folder / "many"), processes) for processes in (1, 2)]
         for _ in range(max(3, rounds // 3))
     ]
+    dask = _dask_over_processes(str(folder / "many"), max(3, rounds // 3))
     _linked(place, pairs)
     compared, peak = _flat(folder / "many")
     many = f"{compared:,} pairs in segments of {PER_FILE}, one in 50 differing; {STREAMS}"
@@ -177,7 +184,18 @@ def scale(folder: Path, rounds: int, pairs: int) -> list[BenchRow]:
         at_most("compare.peak_memory", peak / 1e6, "MB", 300, f"VmHWM of one process; {many}"),
         at_least("compare.two_processes", gain, "×", 1.4, gain_method),
         reported("compare.two_processes.processor_time", cost, "×", cost_method),
+        at_most("compare.dask_over_processes", dask, "×", 1.15, f"{DASK}; {rounds_method}"),
     ]
+
+
+def _dask_over_processes(place: str, rounds: int) -> float:
+    """Return the wall time on a Dask cluster of two workers over that of two processes."""
+    with workers_at(LOCAL, 2) as workers:
+        _spent(place, 2, workers.executor)  # its workers import what they need
+        spent = [
+            (_spent(place, 2).wall, _spent(place, 2, workers.executor).wall) for _ in range(rounds)
+        ]
+    return min(cluster for _, cluster in spent) / min(processes for processes, _ in spent)
 
 
 def _linked(place: Path, pairs: int) -> int:
@@ -202,9 +220,9 @@ class _Spent(NamedTuple):
     cpu: float
 
 
-def _spent(place: str, processes: int) -> _Spent:
+def _spent(place: str, processes: int, executor: Executor | None = None) -> _Spent:
     before = os.times()
-    compare_captures(place, QUESTION, processes=processes)
+    compare_captures(place, QUESTION, processes=processes, executor=executor)
     after = os.times()
     return _Spent(after.elapsed - before.elapsed, sum(after[:4]) - sum(before[:4]))
 

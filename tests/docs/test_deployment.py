@@ -74,8 +74,8 @@ def test_the_image_has_every_extra_and_no_tools_of_development() -> None:
     extras = dict(project["optional-dependencies"])
     tools, there = names(extras.pop("dev")), pinned("image.txt")
     assert names(extras.pop("prompts")) <= tools  # for those who convert prompts, not for routers
-    for of_load in ("load", "parquet"):  # load comes from another machine
-        del extras[of_load]
+    for elsewhere in ("load", "parquet", "dask"):  # other machines load, and compare
+        del extras[elsewhere]
     assert names(line for lines in extras.values() for line in lines) <= there
     assert pinned("run.txt") < there
     assert not tools & (there - pinned("run.txt"))

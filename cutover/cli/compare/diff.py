@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -30,6 +31,7 @@ from compare.tally import Tally
 from compare.verdict import Label
 from contract.errors import visible
 from cutover.cli.terminal import bar, print_outcome, print_written, refusals, tables
+from cutover.cluster import HERE, workers_at
 from cutover.flows import flows_of, rules_at, settings_at
 from cutover.reports import (
     CaptureComparison,
@@ -38,6 +40,7 @@ from cutover.reports import (
     NoiseMisplaced,
     NoPlaceForReport,
     PlacesMisread,
+    SchedulerMisplaced,
     SelectionMisplaced,
     StreamComparison,
     prompt_map_at,
@@ -142,6 +145,14 @@ _Processes = Annotated[
     int | None,
     typer.Option(min=1, help="Processes that compare; default: one per core if it is worth it."),
 ]
+_Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="A Dask scheduler whose workers compare, tcp://HOST:PORT, or `local`: a cluster "
+        "on this machine. They read the captures where they run.",
+    ),
+]
 _Config = Annotated[
     Path | None,
     typer.Option(
@@ -188,6 +199,7 @@ def diff(
     waivers: _WaiverFile = None,
     dialect: _DialectName = None,
     processes: _Processes = None,
+    scheduler: _Scheduler = None,
     noise: _Again = None,
     config: _Config = None,
     prompts: _PromptMap = None,
@@ -206,6 +218,8 @@ def diff(
     with refusals(UNREADABLE):
         if noise and (dialect is not None or len(places) != 1):
             raise NoiseMisplaced
+        if scheduler is not None and (dialect is not None or len(places) != 1):
+            raise SchedulerMisplaced
         selection = selection_at(since, until, configuration)
         if selection != EVERYTHING and (dialect is not None or len(places) != 1):
             raise SelectionMisplaced
@@ -226,7 +240,7 @@ def diff(
                 places[0],
                 chunking.value,
                 *accepted,
-                processes,
+                HERE,
                 known,
                 selection,
                 noise="joined" if noise else "",
@@ -238,7 +252,10 @@ def diff(
         if noise:
             with console.status("reading legacy's answers"):
                 again = LegacyAgain.read(noise, flows_of(settings))
-        tally = tallied(comparison, console, DownloadColumn(), TimeRemainingColumn())
+        with workers_at(scheduler, processes) as workers:
+            if isinstance(comparison, CaptureComparison):
+                comparison = replace(comparison, workers=workers)
+            tally = tallied(comparison, console, DownloadColumn(), TimeRemainingColumn())
         if again is not None:
             with console.status("measuring noise"):
                 measured = again.noise(tally.noise, tally.control)

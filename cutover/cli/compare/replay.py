@@ -36,6 +36,7 @@ from cutover.cli.compare.diff import (
     tallied,
 )
 from cutover.cli.terminal import bar, print_outcome, print_written, refusals, tables
+from cutover.cluster import Workers
 from cutover.flows import flows_of, rules_at, settings_at
 from cutover.probe import headers_of
 from cutover.replay import (
@@ -187,8 +188,8 @@ def _compared(
     waivers: Waivers,
     console: Console,
 ) -> Report:
-    processes = max(1, plan.processes)
-    comparison = CaptureComparison(str(plan.out), "ignore", rules, waivers, processes, known=known)
+    workers = Workers(count=max(1, plan.processes))
+    comparison = CaptureComparison(str(plan.out), "ignore", rules, waivers, workers, known)
     report = report_on(comparison, tallied(comparison, console, *_columns()))
     write_report(report, plan.out / REPORT, list(Format))
     return report
