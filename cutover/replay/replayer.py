@@ -83,9 +83,8 @@ class Replayer:
         self._services = services
         self._requested = services.get(sides.requested.name) or load_side(sides.requested)
         self._other = services.get(sides.other.name) or _load_other(sides.other)
-        self._absent = declared.keys() - {
-            name for name, spec in declared.items() if services or self._requested.serves(spec)
-        }
+        here = {name for name, spec in declared.items() if self._requested.serves(spec)}
+        self._absent = set() if services else declared.keys() - here
         self._comparers = FlowComparers(self._specs)
         self._turns = ConversationTurns(turns)
 

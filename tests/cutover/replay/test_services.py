@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 import msgspec
@@ -47,8 +47,9 @@ from tests.support.scripted_service import Asked, Service, Stream, serving
 
 CONFIGURATION = """
 [stacks.legacy]
-url = "http://127.0.0.1:9/"
+url = "%(url)s/"
 flows = ["talk"]
+shadow_safe = true
 
 [stacks.graph]
 url = "%(url)s/"
@@ -145,6 +146,7 @@ class Talking:
     asks: Callable[[str], list[bytes]] = lambda message: [question(message)]
     text: str = ANSWER
     key: str = ""
+    format: Literal["sse", "text"] = "sse"
     before: Callable[[], Awaitable[object]] | None = None
 
     async def answer(self, asked: Asked, stream: Stream) -> None:
@@ -161,6 +163,11 @@ class Talking:
                     await response.read()
         if self.before is not None:
             await self.before()
+        if self.format == "text":
+            await stream.head(kind=b"text/plain")
+            await stream.send(self.text.encode())
+            await stream.end()
+            return
         await stream.head()
         text = json.dumps({"text": self.text}).encode()
         await stream.send(b"event: token\ndata: %b\n\n" % text, b"event: done\ndata: {}\n\n")
@@ -190,7 +197,14 @@ class Place:
 
 @asynccontextmanager
 async def place(
-    folder: Path, records: Sequence[RunRecord], talking: Talking, *, more: str = "", **options: Any
+    folder: Path,
+    records: Sequence[RunRecord],
+    talking: Talking,
+    *,
+    stack: str = "graph",
+    more: str = "",
+    flow: str = "",
+    **options: Any,
 ) -> AsyncIterator[Place]:
     """Start a service, for a replay of these captures."""
     captures = write(folder / "captures", records)
@@ -198,17 +212,18 @@ async def place(
         with own_port() as port:
             talking.gateway = f"http://127.0.0.1:{port}"
             text = CONFIGURATION % {"url": service.url, "port": port, "more": more}
+            text = text.replace("[flows.talk]", flow or "[flows.talk]")
             settings = parse_settings(text, "test", SPECS)
-            flow = settings.flows["talk"].declared
-            assert flow is not None
+            declared = settings.flows["talk"].declared
+            assert declared is not None
             yield Place(
                 talking,
                 service,
                 ReplayPlan(
                     str(captures),
                     folder / "out",
-                    sides_of("graph", stacks=settings.stacks),
-                    PlayOptions(declared={"talk": flow}, **options),
+                    sides_of(stack, stacks=settings.stacks),
+                    PlayOptions(declared={"talk": declared}, **options),
                     services=ServicePlan(settings, {"KEY": KEY}, USER),
                 ),
                 text,
@@ -384,6 +399,19 @@ async def test_the_recorded_pace_is_kept(tmp_path: Path) -> None:
     assert run.frames[0][0] >= late
 
 
+async def test_two_formats_are_compared_in_what_both_say(tmp_path: Path) -> None:
+    """The new service streams plain text, and is read as that."""
+    talking = Talking(format="text")
+    other = '[flows.talk]\ngraph_dialect = "text"'
+    async with place(tmp_path, [await captured(1)], talking, flow=other) as here:
+        counts = await here.replay()
+        talking.text = "Bad."
+        out = here.plan.out.with_name("other")
+        changed = await asyncio.to_thread(replay, replace(here.plan, out=out))
+    assert (counts.equal, changed.different) == (1, 1)
+    assert [run.dialect for run in here.replays] == ["text"]
+
+
 async def test_one_that_hangs_is_a_timeout(tmp_path: Path) -> None:
     """After the seconds that were given; what it calls later is refused."""
     never = asyncio.Event()
@@ -437,14 +465,17 @@ async def test_of_a_redacted_exchange_both_services_are_called(tmp_path: Path) -
     """And compared with each other: none can repeat what was removed."""
     talking = Talking(text="Other.")
     async with place(tmp_path, [await captured(1, redacted=True)], talking) as here:
-        stacks = here.plan.sides
-        legacy = stacks.other.address
-        assert legacy is not None
-        both = legacy.model_copy(update={"url": here.service.url, "shadow_safe": True})
-        sides = replace(stacks, other=replace(stacks.other, address=both))
-        counts = await asyncio.to_thread(replay, replace(here.plan, sides=sides))
+        counts = await here.replay()
     assert counts.compared == {"legacy as it is now → graph as it is now": 1}
     assert (counts.equal, len(talking.said)) == (1, 2)
+
+
+async def test_the_old_service_is_compared_with_its_own_past(tmp_path: Path) -> None:
+    """Where the new one has not run."""
+    async with place(tmp_path, [await captured(1)], Talking(), stack="legacy") as here:
+        counts = await here.replay()
+    assert counts.compared == {"legacy as recorded → legacy as it is now": 1}
+    assert counts.equal == 1
 
 
 async def test_it_is_refused_where_it_could_do_harm_or_nothing(tmp_path: Path) -> None:
