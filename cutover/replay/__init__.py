@@ -1,10 +1,10 @@
 """Replay: captured exchanges, run from the tape on the code as it is now."""
 
-from cutover.replay.gateway import ServicePlan
 from cutover.replay.journal import Counts, ReplayMisused
 from cutover.replay.parts import ReplaySelection
 from cutover.replay.play import PlayOptions
 from cutover.replay.pool import WorkersDie
+from cutover.replay.services import ServicePlan
 from cutover.replay.session import ReplayPlan, ReplayProgress, replay
 from cutover.replay.sides import Sides, sides_of
 

@@ -11,7 +11,7 @@ from contextlib import (
     contextmanager,
 )
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import uvloop
 
@@ -22,47 +22,24 @@ from cutover.replay.journal import ReplayJournal, ReplayMisused, SegmentWriter
 from cutover.replay.parts import Part
 from cutover.replay.pool import ReplayParts, Terms
 from cutover.replay.replayer import PartJob, PartResult, Replayer, replay_part
-from cutover.replay.services import ReplayedExchanges, ReplayedService
-from cutover.replay.sides import Side, Sides
+from cutover.replay.services import ReplayedExchanges, ReplayedService, ServicePlan
+from cutover.replay.sides import Sides
 from cutover.server.serve import GatewayServer, server_configuration
 from cutover.server.sockets import PortTaken, listen
 from cutover.wiring.models import model_entries, rescue_policy
 from cutover.wiring.tools import open_tool_servers, tool_server
 from effects.model import ModelRegistry, RescuingModel
-from router.config.schema import McpServerSettings, Settings
+from router.config.schema import McpServerSettings
 from router.gateway import Gateway
 from router.http.app import create_bare_app
 from router.http.connection import BodyMemory
 from router.remote import RemoteStack
-from router.stack import Headers, StackName
+from router.stack import StackName
 
 if TYPE_CHECKING:
     from effects.tools.mcp import McpConnection
 
 T = TypeVar("T")
-
-SERVICE_EXCHANGES: Final = 16
-"""Exchanges in a part that services replay: what an interruption loses at most."""
-
-
-class GatewayOff(ReplayMisused):
-    """Services are to be replayed, and nothing would answer their calls."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"[stacks] {name} is an address: its calls are answered from the tape by the gateway, "
-            "which is off ([gateway] enabled = true, and base_url of its OpenAI client there)"
-        )
-
-
-class NotShadowSafe(ReplayMisused):
-    """A service has not promised to do nothing on a request that is no user's."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"[stacks] {name} is an address and not declared shadow_safe: a replay sends requests "
-            f"again, with x-cutover-role: shadow (stacks.{name}.shadow_safe = true)"
-        )
 
 
 class GatewayTaken(ReplayMisused):
@@ -94,36 +71,11 @@ class ToolServerAway(ReplayMisused):
 
 
 @dataclass(frozen=True, slots=True)
-class ServicePlan:
-    """Configuration and environment of a replay that calls services.
-
-    `headers` are sent with each request beside its body: captures have none.
-    """
-
-    settings: Settings
-    environ: Mapping[str, str]
-    headers: Headers = ()
-
-    @property
-    def at_once(self) -> int:
-        """How many exchanges are replayed concurrently."""
-        return min(self.settings.shadow.streams, SERVICE_EXCHANGES)
-
-
-@dataclass(frozen=True, slots=True)
 class OpenServices:
     """The services of a replay, and their exchanges that are open."""
 
     stacks: Mapping[StackName, ReplayedService]
     exchanges: ReplayedExchanges
-
-
-def refuse_misuse(plan: ServicePlan, requested: Side) -> None:
-    """Raise `ReplayMisused` where a service must not be replayed as it is configured."""
-    if not plan.settings.gateway.enabled:
-        raise GatewayOff(requested.name)
-    if requested.address is not None and not requested.address.shadow_safe:
-        raise NotShadowSafe(requested.name)
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -16,7 +17,9 @@ from contract.model import GATEWAY_SITE
 from contract.operations import EXTERNAL_READ
 from contract.records import Outcome
 from cutover.probe import incoming_of
+from cutover.replay.journal import ReplayMisused
 from cutover.replay.parts import Recording
+from cutover.replay.sides import Side
 from effects.tape import TapeSession
 from router.config.schema import Settings
 from router.context import TRACE_HEADER, Traces
@@ -25,6 +28,8 @@ from router.routing.histories import STORING
 from router.serving.run import Run, RunRequest
 from router.stack import Headers, Powers, StackName
 
+SERVICE_EXCHANGES: Final = 16
+"""Exchanges in a part that services replay: what an interruption loses at most."""
 NO_TURN: Final = "an earlier turn of its conversation was not replayed"
 INTERRUPTED: Final = "interrupted: the service may have this turn of its conversation already"
 _PAUSED: Final = "it waits for a human, or goes on from that: no service behind an address can"
@@ -33,6 +38,51 @@ _MODEL_ALONE: Final = (
     "gateway it will be (gateway.md)"
 )
 _IN_PROCESS: Final = "its tape is of a stack in the router's process: no service makes such calls"
+
+
+class GatewayOff(ReplayMisused):
+    """Services are to be replayed, and nothing would answer their calls."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"[stacks] {name} is an address: its calls are answered from the tape by the gateway, "
+            "which is off ([gateway] enabled = true, and base_url of its OpenAI client there)"
+        )
+
+
+class NotShadowSafe(ReplayMisused):
+    """A service has not promised to do nothing on a request that is no user's."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"[stacks] {name} is an address and not declared shadow_safe: a replay sends requests "
+            f"again, with x-cutover-role: shadow (stacks.{name}.shadow_safe = true)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePlan:
+    """Configuration and environment of a replay that calls services.
+
+    `headers` are sent with each request beside its body: captures have none.
+    """
+
+    settings: Settings
+    environ: Mapping[str, str]
+    headers: Headers = ()
+
+    @property
+    def at_once(self) -> int:
+        """How many exchanges are replayed concurrently."""
+        return min(self.settings.shadow.streams, SERVICE_EXCHANGES)
+
+
+def refuse_misuse(plan: ServicePlan, requested: Side) -> None:
+    """Raise `ReplayMisused` where a service must not be replayed as it is configured."""
+    if not plan.settings.gateway.enabled:
+        raise GatewayOff(requested.name)
+    if requested.address is not None and not requested.address.shadow_safe:
+        raise NotShadowSafe(requested.name)
 
 
 class ReplayedExchanges:

@@ -6,18 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
 
 from compare.input.damage import CapturesUnreadable
 from compare.input.segments import CaptureSegment, find_segments
-from cutover.replay.gateway import (
-    SERVICE_EXCHANGES,
-    ServicePlan,
-    refuse_misuse,
-    services_replayed,
-)
 from cutover.replay.journal import (
     Counts,
     Finished,
@@ -36,6 +31,7 @@ from cutover.replay.pool import (
     process_executor,
     replay_here,
 )
+from cutover.replay.services import SERVICE_EXCHANGES, ServicePlan, refuse_misuse
 from cutover.replay.sides import Side, Sides, load_side
 from cutover.wiring.stacks import StackNotLoaded
 from effects.files import write_whole
@@ -130,7 +126,8 @@ def _replayer_of_parts(
 ) -> Iterator[ReplayParts]:
     """Return what replays parts: on services, in this process, or in several."""
     if plan.services is not None:
-        with services_replayed(terms, plan.services, journal) as replay_parts:
+        library = import_module("cutover.replay.gateway")  # the router takes a second to import
+        with library.services_replayed(terms, plan.services, journal) as replay_parts:
             yield replay_parts
     elif plan.processes:
         with WorkerPool(terms, plan.processes, new_executor) as pool:

@@ -30,9 +30,8 @@ from cutover.replay import (
     replay,
     sides_of,
 )
-from cutover.replay.gateway import SERVICE_EXCHANGES
 from cutover.replay.journal import ReplayMisused, SegmentWriter
-from cutover.replay.services import INTERRUPTED, NO_TURN
+from cutover.replay.services import INTERRUPTED, NO_TURN, SERVICE_EXCHANGES
 from effects.tape import Tape
 from loadtests.processes import own_port
 from router.config.loader import parse_settings
