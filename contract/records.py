@@ -135,8 +135,8 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     serving run's line, is the ledger's reason for that state, "" where there is none or an earlier
     version recorded it; a line of the second run has it as the code of its error. `own_histories`,
     on the serving run's line: each stack stores the conversation itself; `turn` is then which one
-    this is, 1 for the first: 2 or more where the router had not seen the first, 0 where an earlier
-    version recorded it.
+    this is, 1 for the first: 0 where the router had not seen that, or an earlier version recorded
+    it.
 
     `pause_bytes` is the size of the row a served run waits in that paused; 0 where an earlier
     version recorded it. `dialect` names the format of its frames, where that is not the one that

@@ -114,12 +114,11 @@ class ExchangeContext:
     `config` is the version of the settings, flags included; `began` is in microseconds since the
     epoch; `resumes` is the paused exchange it goes on from, `paused_us` how long ago that asked its
     question, in microseconds, and `start` the stamp at which it goes on; `own_histories`: each
-    stack stores the conversation itself, of which it is the `turn`-th, as `ConversationTurn` counts
-    them. The rest is set when nothing more is sent: `ended`,
-    `first_frame` and `first_text` are microseconds since the exchange began; `fallback` is how the
-    other stack served: `breaker` where the breaker of the assigned stack is open; `pause_bytes` is
-    the size of the row in which it waits for a human. `records` and `accounts` are those of its
-    runs, the shadow's last.
+    stack stores the conversation itself, of which it is the `turn`-th, 0 where that is not known.
+    The rest is set when nothing more is sent: `ended`, `first_frame` and `first_text` are
+    microseconds since the exchange began; `fallback` is how the other stack served: `breaker` where
+    the breaker of the assigned stack is open; `pause_bytes` is the size of the row in which it
+    waits for a human. `records` and `accounts` are those of its runs, the shadow's last.
     """
 
     exchange: str

@@ -355,7 +355,7 @@ class Router:
             answer=resumed.answer if resumed else None,
             turn=self._begin_turn(spec, decision, primary),
         )
-        context.turn = stream.turn.number if stream.turn is not None else 0
+        context.turn = stream.turn.known_number if stream.turn is not None else 0
         one = _OpenExchange(stream, admitted, decision, self.shares.window(spec.name))
         if primary != (decision.left or decision.assignment.stack):
             self._move_conversation(one, primary, stream.reason or decision.assignment.why)

@@ -39,6 +39,11 @@ class ConversationTurn:
         self._conversation = conversation
         self.number = conversation.turns
 
+    @property
+    def known_number(self) -> int:
+        """Which turn it is; 0 where the first one was not seen here."""
+        return self.number if self._conversation.stored else 0
+
     def known_to(self, stack: StackName) -> bool:
         """Whether a stack has stored every earlier turn, as far as this process has seen them."""
         return self._conversation.stored.get(stack, _NOTHING) >= self.number - 1

@@ -68,6 +68,14 @@ def test_the_conversations_remembered_are_bounded() -> None:
     assert not histories.begin_turn("chat", "b", "legacy").known_to("legacy")
 
 
+def test_turns_are_numbered_from_a_first_one_that_was_seen() -> None:
+    """Of a conversation that began elsewhere no number is known."""
+    histories = Histories()
+    histories.open("chat", "new")
+    assert [histories.begin_turn("chat", "new", "legacy").known_number for _ in range(2)] == [1, 2]
+    assert [histories.begin_turn("chat", "old", "legacy").known_number for _ in range(2)] == [0, 0]
+
+
 def test_a_conversation_that_is_known_is_not_opened_anew() -> None:
     """Its pin was released or has expired: what stacks lack they still lack."""
     histories = Histories()
@@ -280,6 +288,17 @@ async def test_a_takeover_is_attempted_where_the_fallback_knows_the_conversation
             assert failure["then"] == "failure frames, no takeover: legacy lacks earlier turns"
             assert moved(made) == (0, 0)
             assert made.runs[-1].outcome == "failed"
+
+
+async def test_the_turns_of_a_conversation_are_on_record() -> None:
+    """On the line of each served run, where stacks store conversations themselves."""
+    async with House(CASE) as made:
+        made.settings = settings(0, 100)
+        for chat in ("a", "a", "b"):
+            await state(made, chat)
+        served = [run for run in made.runs if run.role == "serving"]
+        assert [(run.own_histories, run.turn) for run in served] == [(True, n) for n in (1, 2, 1)]
+        assert {run.turn for run in made.runs if run.role == "shadow"} == {0}
 
 
 async def test_shadows_draw_whole_conversations_and_need_every_earlier_turn() -> None:
