@@ -444,47 +444,63 @@ def _enough(rows: Sequence[ExchangeOutcome], rules: GateRules) -> list[Check]:
 
 
 class _Values(NamedTuple):
-    """The values of one stack, in order of time, each with its conversation, turn and row."""
+    """Values in order of time, each with its conversation, its turn, and the index of its row."""
 
     sample: Sample
     turns: NDArray[np.int64]
-    rows: Sequence[ExchangeOutcome]
+    at: NDArray[np.int64]
 
     @property
     def by_turn(self) -> TurnValues:
         """The values with the turns of conversations that they are of."""
         return TurnValues(self.sample.values, self.turns)
 
+    def of(self, rows: NDArray[np.bool_]) -> _Values:
+        """Return those of some rows, their conversations numbered from 0."""
+        kept = rows[self.at]
+        _, conversations = np.unique(self.sample.conversations[kept], return_inverse=True)
+        sample = Sample(self.sample.values[kept], conversations)
+        return _Values(sample, self.turns[kept], self.at[kept])
 
-def _values(measure: GateMeasure, rows: Iterable[ExchangeOutcome], stack: str = "") -> _Values:
-    """Return the values of rows, of those assigned to a stack if one is named.
 
-    Turns are those of all rows: a conversation has one value of each, on one side.
-    """
-    found: list[tuple[float, ExchangeOutcome]] = []
-    turns: list[int] = []
-    passed: Counter[str] = Counter()
-    for row in rows:
-        if (value := measure.of(row)) is None:
-            continue
-        turn = passed[row.conversation]
-        passed[row.conversation] += bool(row.conversation)
-        if not stack or row.assigned == stack:
-            found.append((value, row))
-            turns.append(turn)
-    names: dict[tuple[str, int], int] = {}
-    owners = [
-        names.setdefault((row.conversation, 0 if row.conversation else i), len(names))
-        for i, (_, row) in enumerate(found)
-    ]
-    values = np.array([value for value, _ in found], dtype=float)
-    if measure.kind == "percentile":
-        values = np.maximum(values, _LEAST)
-    return _Values(
-        Sample(values, np.array(owners, dtype=np.int64)),
-        np.array(turns, dtype=np.int64),
-        [row for _, row in found],
-    )
+class _Window:
+    """The rows that are compared, in order of time: every measure chooses among them alike."""
+
+    def __init__(self, rows: Sequence[ExchangeOutcome]) -> None:
+        self.rows = rows
+        self.assigned, self.served = (
+            {stack: np.array([name == stack for name in names], dtype=bool) for stack in STACKS}
+            for names in ([row.assigned for row in rows], [row.served for row in rows])
+        )
+        # A row of no conversation is one by itself.
+        numbers: dict[str | int, int] = {}
+        named = (row.conversation or i for i, row in enumerate(rows))
+        self._conversations = np.array(
+            [numbers.setdefault(name, len(numbers)) for name in named], dtype=np.int64
+        )
+
+    def values(self, measure: GateMeasure) -> _Values:
+        """Return the values of all rows that have one.
+
+        Turns are those of both sides: a conversation has one value of each, on one of them.
+        """
+        found = list(map(measure.of, self.rows))
+        values = np.array([value for value in found if value is not None], dtype=float)
+        if measure.kind == "percentile":
+            values = np.maximum(values, _LEAST)
+        at = np.flatnonzero(np.array([value is not None for value in found], dtype=bool))
+        conversations = self._conversations[at]
+        return _Values(Sample(values, conversations), _turns(conversations), at)
+
+
+def _turns(conversations: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Count, for each value, those of its conversation before it."""
+    order = np.argsort(conversations, kind="stable")
+    begins = np.flatnonzero(np.diff(conversations[order], prepend=-1))
+    sizes = np.diff(begins, append=len(order))
+    turns = np.empty(len(order), dtype=np.int64)
+    turns[order] = np.arange(len(order)) - np.repeat(begins, sizes)
+    return turns
 
 
 def _figure(measure: GateMeasure, values: Floats) -> float | None:
@@ -496,16 +512,18 @@ def _figure(measure: GateMeasure, values: Floats) -> float | None:
     return float(values.mean())
 
 
-def _figure_of(measure: GateMeasure, stack: str, side: _Values, served: _Values) -> StackFigure:
+def _figure_of(
+    measure: GateMeasure, stack: str, side: _Values, served: _Values, window: _Window
+) -> StackFigure:
     order = np.argsort(-side.sample.values, kind="stable")[:NAMED]
     if measure.kind == "rate":
         order = order[side.sample.values[order] > 0]
     return StackFigure(
         stack=stack,
         value=_figure(measure, side.sample.values),
-        n=len(side.rows),
+        n=len(side.at),
         as_served=_figure(measure, served.sample.values),
-        exchanges=tuple(side.rows[i].exchange for i in order),
+        exchanges=tuple(window.rows[i].exchange for i in side.at[order]),
     )
 
 
@@ -523,7 +541,8 @@ def _compared(rows: Sequence[ExchangeOutcome], rules: GateRules) -> list[Check]:
     than one (V. Vovk and R. Wang, E-values: calibration, combination and applications, Annals of
     Statistics 49, 2021).
     """
-    found = [_comparison(one, rows, rules) for one in MEASURES.values()]
+    window = _Window(rows)
+    found = [_comparison(one, window, rules) for one in MEASURES.values()]
     alarms = [one for one in found if one.check.critical]
     rejected = holm([exp(-max(one.evidence, 0.0)) for one in alarms])
     worse = {
@@ -540,7 +559,8 @@ def _compared(rows: Sequence[ExchangeOutcome], rules: GateRules) -> list[Check]:
         for one in found
     ]
     return checks + [
-        _objective(MEASURES[name], limit, rows) for name, limit in sorted(rules.objectives.items())
+        _objective(MEASURES[name], limit, window)
+        for name, limit in sorted(rules.objectives.items())
     ]
 
 
@@ -550,12 +570,13 @@ def _alarm(comparison: _Comparison) -> str:
     return f"{what}; so much worse by chance: less than once in 10^{digits:.1f}, at any look"
 
 
-def _comparison(
-    measure: GateMeasure, rows: Sequence[ExchangeOutcome], rules: GateRules
-) -> _Comparison:
-    control, candidate = sides = [_values(measure, rows, stack) for stack in STACKS]
-    served = [_values(measure, (row for row in rows if row.served == stack)) for stack in STACKS]
-    figures = tuple(map(_figure_of, (measure, measure), STACKS, sides, served))
+def _comparison(measure: GateMeasure, window: _Window, rules: GateRules) -> _Comparison:
+    values = window.values(measure)
+    control, candidate = sides = [values.of(window.assigned[stack]) for stack in STACKS]
+    figures = tuple(
+        _figure_of(measure, stack, side, values.of(window.served[stack]), window)
+        for stack, side in zip(STACKS, sides, strict=True)
+    )
     critical = measure.name in rules.critical
     check = Check(
         name=measure.name,
@@ -569,9 +590,9 @@ def _comparison(
         figure_unit={"rate": "share", "percentile": "ms", "mean": ""}[measure.kind],
         rows=f"jq -c 'select({measure.where})' rows.jsonl",
     )
-    fewest = min(len(side.rows) for side in sides)
+    fewest = min(len(side.at) for side in sides)
     if not fewest:
-        missing = " and ".join(s for s, side in zip(STACKS, sides, strict=True) if not side.rows)
+        missing = " and ".join(s for s, side in zip(STACKS, sides, strict=True) if not len(side.at))
         reason = f"{measure.title}: no such request of {missing}"
         return _Comparison(msgspec.structs.replace(check, reason=reason))
     least = rules.requests if critical else FEWEST
@@ -581,7 +602,7 @@ def _comparison(
     if fewest < least:
         reason, verdict = f"{text}; {fewest:,} requests on a side, {least:,} are due", "cannot_tell"
     else:
-        harmonic = 2 / sum(1 / len(side.rows) for side in sides)
+        harmonic = 2 / sum(1 / len(side.at) for side in sides)
         verdict, why = _judged(found, harmonic)
         reason = f"{text}; {why}" if why else text
     return _Comparison(
@@ -623,7 +644,7 @@ def _judged(found: _Estimate, n: float) -> tuple[Verdict, str]:
 def _rates(measure: GateMeasure, check: Check, control: _Values, candidate: _Values) -> _Estimate:
     del measure
     sides = control, candidate
-    (hits_a, n_a), (hits_b, n_b) = ((float(s.sample.values.sum()), len(s.rows)) for s in sides)
+    (hits_a, n_a), (hits_b, n_b) = ((float(s.sample.values.sum()), len(s.at)) for s in sides)
     one, other = (design_effect(side.sample) for side in sides)
     low, high = difference_interval((hits_a / one, hits_b / other), (n_a / one, n_b / other))
     # Of a share of 0 the interval still has a width: that of one case more.
@@ -668,7 +689,7 @@ def _means(measure: GateMeasure, check: Check, control: _Values, candidate: _Val
         return _Estimate(check, flaw="the mean of legacy is 0")
     check = msgspec.structs.replace(check, value=float(candidate.sample.values.mean()) / mean - 1)
     ratio = mean_ratio(control.sample, candidate.sample)
-    return _with_ratio(check, ratio, (len(control.rows), len(candidate.rows)))
+    return _with_ratio(check, ratio, (len(control.at), len(candidate.at)))
 
 
 def _with_ratio(
@@ -683,16 +704,16 @@ def _with_ratio(
     return _Estimate(check, evidence, needed)
 
 
-def _objective(measure: GateMeasure, limit: float, rows: Sequence[ExchangeOutcome]) -> Check:
+def _objective(measure: GateMeasure, limit: float, window: _Window) -> Check:
     """Ask whether the candidate's own figure is within a limit."""
-    side = _values(measure, rows, CANDIDATE)
+    side = window.values(measure).of(window.assigned[CANDIDATE])
     value, high = _figure(measure, side.sample.values), None
     if measure.kind == "percentile" and value is not None:
         value /= _MILLISECOND
         bound = percentile_with_interval(np.sort(side.sample.values).tolist(), measure.p).high
         high = None if bound is None else bound / _MILLION
-    elif measure.kind == "rate" and len(side.rows):
-        high = share_interval(float(side.sample.values.sum()), len(side.rows))[1]
+    elif measure.kind == "rate" and len(side.at):
+        high = share_interval(float(side.sample.values.sum()), len(side.at))[1]
     elif value is not None:
         high = value
     unit = {"rate": "share", "percentile": "s", "mean": ""}[measure.kind]
@@ -707,7 +728,7 @@ def _objective(measure: GateMeasure, limit: float, rows: Sequence[ExchangeOutcom
         high=high,
         bound=limit,
         unit=unit,
-        n=len(side.rows),
+        n=len(side.at),
         critical=True,
         rows=f"jq -c 'select({measure.where})' rows.jsonl",
     )

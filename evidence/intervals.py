@@ -25,6 +25,8 @@ DRAWS = 2_000
 DRAWN_AT_ONCE = 1 << 20
 _SEED = 0
 _ROUNDING = 1e-9
+_ALIKE = 10
+"""Conversations of each kind from which drawing how often a kind comes is quicker."""
 # Further from the middle a binomial has less than 1e-15 of its weight.
 DEVIATIONS = 9.0
 FEWEST_CONVERSATIONS = 30
@@ -56,9 +58,13 @@ class PercentileEstimate(msgspec.Struct, frozen=True):
 
 def percentile(ordered: Sequence[float], p: float) -> float:
     """Return percentile `p` in (0, 1] of values in ascending order; there must be at least one."""
+    return ordered[percentile_rank(len(ordered), p) - 1]
+
+
+def percentile_rank(n: int, p: float) -> int:
+    """Return which of `n` values in ascending order, from 1, percentile `p` in (0, 1] is."""
     # 0.07 * 100 is 7.000000000000001 in floating point, and the rank is 7.
-    rank = min(max(ceil(len(ordered) * p - _ROUNDING), 1), len(ordered))
-    return ordered[rank - 1]
+    return min(max(ceil(n * p - _ROUNDING), 1), n)
 
 
 def percentile_with_interval(ordered: Sequence[float], p: float) -> PercentileEstimate:
@@ -219,20 +225,33 @@ def mean_ratio(control: Sample, candidate: Sample) -> RatioEstimate | None:
     drawn, means = [], []
     for side in (control, candidate):
         counts = np.bincount(side.conversations).astype(float)
-        sums = np.bincount(side.conversations, weights=side.values)
+        sums = np.bincount(side.conversations, weights=side.values).astype(float)
         if len(counts) < FEWEST_CONVERSATIONS:
             return None
-        rows = max(1, min(DRAWS, DRAWN_AT_ONCE // len(counts)))
-        found = []
-        for start in range(0, DRAWS, rows):
-            picks = random.integers(len(counts), size=(min(rows, DRAWS - start), len(counts)))
-            found.append(sums[picks].sum(axis=1) / counts[picks].sum(axis=1))
-        drawn.append(np.concatenate(found))
+        drawn.append(_drawn_mean_of(sums, counts, random))
         means.append(float(side.values.mean()))
     if not drawn[0].all():
         return None
     low, high = np.quantile(drawn[1] / drawn[0], [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return RatioEstimate(means[1] / means[0], float(low), float(high))
+
+
+def _drawn_mean_of(
+    sums: NDArray[np.float64], counts: NDArray[np.float64], random: np.random.Generator
+) -> NDArray[np.float64]:
+    """Draw whole conversations, with their sums and counts of values; return each draw's mean."""
+    clusters = len(counts)
+    kinds, many = np.unique(np.stack([sums, counts]), axis=1, return_counts=True)
+    if len(many) <= min(clusters // _ALIKE, DRAWN_AT_ONCE // DRAWS):
+        # How often a draw has conversations of each kind is multinomial.
+        total, of = kinds @ random.multinomial(clusters, many / clusters, size=DRAWS).T
+        return np.asarray(total / of)
+    rows = max(1, min(DRAWS, DRAWN_AT_ONCE // clusters))
+    found = []
+    for start in range(0, DRAWS, rows):
+        picks = random.integers(clusters, size=(min(rows, DRAWS - start), clusters))
+        found.append(sums[picks].sum(axis=1) / counts[picks].sum(axis=1))
+    return np.concatenate(found)
 
 
 def _drawn_percentiles(
@@ -241,6 +260,12 @@ def _drawn_percentiles(
     order = np.argsort(sample.values)
     values, owners = sample.values[order], sample.conversations[order]
     clusters = int(owners.max()) + 1
+    if np.bincount(owners).max() == 1:
+        # The k-th smallest of n uniform draws is Beta(k, n - k + 1): David and Nagaraja, 2.1. So is
+        # the place of a draw's percentile, with nothing drawn but that.
+        rank = percentile_rank(len(values), p)
+        places = random.beta(rank, len(values) - rank + 1, size=DRAWS) * len(values)
+        return values[places.astype(np.int64)]
     rows = max(1, min(DRAWS, DRAWN_AT_ONCE // len(values)))
     found = []
     for start in range(0, DRAWS, rows):

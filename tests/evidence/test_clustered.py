@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evidence.intervals import Sample, design_effect, difference_interval, mean_ratio
+from evidence import intervals
+from evidence.intervals import (
+    Sample,
+    design_effect,
+    difference_interval,
+    mean_ratio,
+    percentile_ratio,
+)
 from evidence.power import needed_for_no_more
 
 
@@ -31,6 +38,39 @@ def test_the_ratio_of_means_lies_in_its_interval_and_few_conversations_have_none
     assert found.low < 1.2 < found.high
     assert mean_ratio(control, Sample(np.ones(20), np.arange(20))) is None
     assert mean_ratio(Sample(np.zeros(50), np.arange(50)), candidate) is None
+
+
+def test_kinds_of_conversations_are_drawn_as_the_conversations_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Conversations of one or two requests, with one of seven numbers of tokens each."""
+    random = np.random.default_rng(1)
+    owners = np.concatenate([np.arange(1_000), np.arange(400)])
+    tokens = random.integers(1, 8, 1_000).astype(float)
+    sides = Sample(tokens[owners], owners), Sample(1.1 * tokens[owners], owners)
+    kinds = mean_ratio(*sides)
+    monkeypatch.setattr(intervals, "_ALIKE", 1_000)
+    drawn = mean_ratio(*sides)
+    assert kinds is not None
+    assert drawn is not None
+    assert kinds.value == drawn.value
+    assert (kinds.low, kinds.high) == pytest.approx((drawn.low, drawn.high), abs=0.008)
+
+
+@pytest.mark.parametrize("p", [0.5, 0.95])
+def test_places_of_a_percentile_are_drawn_as_the_requests_are(p: float) -> None:
+    """Each request a conversation by itself: as plain drawing has it, thousands of times."""
+    random = np.random.default_rng(2)
+    sides = np.exp(0.6 * random.standard_normal((2, 600)))
+    control, candidate = (Sample(side, np.arange(600)) for side in sides)
+    found = percentile_ratio(control, candidate, p)
+    assert found is not None
+    drawn = [
+        np.quantile(random.choice(side, (4_000, 600)), p, axis=1, method="inverted_cdf")
+        for side in sides
+    ]
+    expected = np.quantile(drawn[1] / drawn[0], [0.025, 0.975])
+    assert (found.low, found.high) == pytest.approx(expected, rel=0.02)
 
 
 def test_the_planned_size_shows_an_equal_share() -> None:
