@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -452,6 +452,19 @@ async def test_a_node_that_does_otherwise_when_it_is_executed_again_is_refused()
     assert shop.done == ["book number 0"]
 
 
+def side_by_side(*calls: Callable[[], Awaitable[str]]) -> tuple[Any, Any]:
+    """Return a node that makes calls side by side, and one that says what came of them."""
+
+    async def make(_: State) -> State:
+        return {"done": list(await asyncio.gather(*(call() for call in calls)))}
+
+    async def tell(state: State) -> State:
+        get_stream_writer()(word(", ".join(state["done"])))
+        return {}
+
+    return make, tell
+
+
 @pytest.mark.virtual
 async def test_what_an_interrupted_node_left_running_calls_nothing_in_the_next_execution() -> None:
     """Its call would be made a second time, beside that of the execution that counts."""
@@ -474,14 +487,7 @@ async def test_what_an_interrupted_node_left_running_calls_nothing_in_the_next_e
             await booked.wait()
         return str(interrupt("?"))
 
-    async def both(_: State) -> State:
-        return {"done": list(await asyncio.gather(beside(), asking()))}
-
-    async def tell(state: State) -> State:
-        get_stream_writer()(word(", ".join(state["done"])))
-        return {}
-
-    desk = desk_of(flow_of(graph_of(both, tell)))
+    desk = desk_of(flow_of(graph_of(*side_by_side(beside, asking))))
     paused = await desk.take(BODY)
     rest = await go_on(desk, paused.hitl_id)
     assert texts(rest) == ["booked beside, yes", "completed"]
@@ -676,14 +682,7 @@ async def test_a_call_beside_an_interrupt_may_come_sooner_than_it_did() -> None:
         await slow.wait()
         return str(interrupt("?"))
 
-    async def both(_: State) -> State:
-        return {"done": list(await asyncio.gather(beside(), asking()))}
-
-    async def tell(state: State) -> State:
-        get_stream_writer()(word(", ".join(state["done"])))
-        return {}
-
-    desk = desk_of(flow_of(graph_of(both, tell)))
+    desk = desk_of(flow_of(graph_of(*side_by_side(beside, asking))))
     paused = await desk.take(BODY)
     assert shop.done == ["book asking"]
     for one in others():
