@@ -18,6 +18,7 @@ from mcp_types import RequestParamsMeta, TextContent
 
 from cutover.bridge import REFUSED
 from tests.support import mcp_till
+from tests.support.deployment import until
 from tests.support.effects import KEY, Stack, ask, house, served
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
@@ -197,6 +198,45 @@ async def test_an_exchange_without_a_router_is_refused(tmp_path: Path) -> None:
     async with till(tmp_path / "sales", **gone) as client:
         assert await outcome(client, "sell", {}, item="tea") == (REFUSED, "gateway_unreachable")
     assert sold(tmp_path / "sales") == []
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_cancelled_call_of_an_exchange_goes_on_to_its_end(
+    tmp_path: Path, mode: Any
+) -> None:
+    """What is delivered cannot be called back: the record and the successor have its answer."""
+    sales = tmp_path / "sales"
+
+    async def work(client: Client, meta: dict[str, Any]) -> Any:
+        if sold(sales):  # the successor
+            return await outcome(client, "deliver", meta)
+        call = asyncio.create_task(outcome(client, "deliver", meta))
+        await until(lambda: sold(sales) == ["deliver"])
+        call.cancel()
+        await asyncio.wait({call})
+        return sales.with_name("deliver").touch()
+
+    both = TillHouse(sales, work)
+    both.legacy.fails = True
+    async with both.opened(tmp_path, mode) as place:
+        await ask(place)
+        run = await served(place)
+    assert sold(sales) == ["deliver", "delivered"]
+    assert both.graph.replies == [(200, ("there", False))]
+    assert [entry.end for entry in run.tape or ()] == ["complete"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_cancelled_call_outside_of_exchanges_is_cancelled_at_the_server(
+    tmp_path: Path, mode: Any
+) -> None:
+    """As without the bridge."""
+    sales = tmp_path / "sales"
+    async with till(sales, mode) as client:
+        call = asyncio.create_task(outcome(client, "deliver", {}))
+        await until(lambda: sold(sales) == ["deliver"])
+        call.cancel()
+        await until(lambda: sold(sales) == ["deliver", "cancelled"])
 
 
 async def test_what_is_no_message_passes_as_it_is() -> None:

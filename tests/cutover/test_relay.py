@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from cutover.bridge import REFUSED
 from tests.cutover.test_bridge import META, outcome
 from tests.router.gateway.test_asking_servers import User, store_house, working
 from tests.router.gateway.test_asking_servers import nothing as idle
-from tests.support.effects import KEY, Stack, ask
+from tests.router.gateway.test_tool_servers import Shop, nothing, shop_house
+from tests.support.deployment import until
+from tests.support.effects import KEY, Stack, ask, served
 
 pytestmark = [
     pytest.mark.sockets,
@@ -30,11 +33,13 @@ BOTH = pytest.mark.parametrize("mode", ["auto", "legacy"])
 
 
 @asynccontextmanager
-async def relay(url: str, user: User, mode: Any, key: str = KEY) -> AsyncIterator[Client]:
+async def relay(
+    url: str, user: User, mode: Any, key: str = KEY, server: str = "store"
+) -> AsyncIterator[Client]:
     """Open a client that starts the relay."""
     started = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "cutover", "mcp", "--server", "store"],
+        args=["-m", "cutover", "mcp", "--server", server],
         env={**os.environ, "CUTOVER_URL": url, "GATEWAY_KEY": key},
         cwd=ROOT,
     )
@@ -92,3 +97,61 @@ async def test_without_an_exchange_it_is_a_plain_proxy(tmp_path: Path, mode: Any
         late = await outcome(client, "buy", {"cutover/exchange": "gone"}, item="tea")
     assert late == (REFUSED, "unknown_exchange")
     assert store.done == ["buy 3 tea", "read opening"]
+
+
+@BOTH
+async def test_a_cancelled_call_of_an_exchange_goes_on_to_its_end(
+    tmp_path: Path, mode: Any
+) -> None:
+    """What is delivered cannot be called back: the record and the successor have its answer."""
+    clients: list[Client] = []
+    let_go: list[Callable[[], None]] = []
+    shops: list[Shop] = []
+
+    async def impatient(stack: Stack) -> None:
+        call = asyncio.create_task(deliver(stack, clients[0]))
+        await until(lambda: shops[0].done == ["deliver"])
+        call.cancel()
+        await asyncio.wait({call})
+        let_go[0]()
+
+    async def patient(stack: Stack) -> None:
+        stack.replies.append((200, await deliver(stack, clients[0])))
+
+    legacy, graph = Stack(impatient, fails=True), Stack(patient)
+    async with (
+        shop_house(tmp_path, legacy, graph) as (place, shop, go),
+        relay(place.gateway, User(), mode, server="shop") as client,
+    ):
+        clients.append(client)
+        shops.append(shop)
+        let_go.append(go)
+        await ask(place)
+        run = await served(place)
+    assert shop.done == ["deliver", "delivered"]
+    assert graph.replies == [(200, "there")]
+    assert [entry.end for entry in run.tape or ()] == ["complete"]
+
+
+async def deliver(stack: Stack, client: Client) -> str:
+    """Call the tool that waits, for the exchange of a stack."""
+    assert stack.asked is not None
+    meta: Any = {key: stack.asked.header(header)[0] for header, key in META.items()}
+    [block] = (await client.call_tool("deliver", {}, meta=meta)).content
+    assert isinstance(block, TextContent)
+    return block.text
+
+
+@BOTH
+async def test_a_cancelled_call_outside_of_exchanges_is_cancelled_at_the_server(
+    tmp_path: Path, mode: Any
+) -> None:
+    """As without the relay."""
+    async with (
+        shop_house(tmp_path, Stack(nothing), Stack(nothing)) as (place, shop, _),
+        relay(place.gateway, User(), mode, server="shop") as client,
+    ):
+        call = asyncio.create_task(client.call_tool("deliver", {}))
+        await until(lambda: shop.done == ["deliver"])
+        call.cancel()
+        await until(lambda: shop.done == ["deliver", "cancelled"])

@@ -49,6 +49,19 @@ def main() -> None:
         await asyncio.sleep(3_600)
         return "there"
 
+    @server.tool(structured_output=False)
+    async def deliver() -> str:
+        """Deliver, once a file says so; notes where it is cancelled."""
+        note("deliver")
+        try:
+            while not sales.with_name("deliver").exists():  # noqa: ASYNC110 - another process's
+                await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            note("cancelled")
+            raise
+        note("delivered")
+        return "there"
+
     @server.tool(annotations=ToolAnnotations(read_only_hint=True), structured_output=False)
     async def environment() -> str:
         """Name the variables that this process has."""
