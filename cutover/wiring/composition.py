@@ -293,12 +293,13 @@ def _audit_unknown(settings: Settings, flow: str, hitl_id: str, tool: str) -> No
 
 
 def _audit_writes(settings: Settings, writes: tuple[StoredWrite, ...]) -> None:
-    """Record in the audit what a killed router wrote in one exchange."""
-    states = {"begun": "outcome_unknown"}
+    """Record in the audit what a killed router wrote in one exchange, or what one left in doubt."""
+    states = {"begun": "outcome_unknown", "in_doubt": "outcome_unknown"}
+    ended = all(one.state == "in_doubt" for one in writes)
     change = Change(
         at=now(),
         who="cutover",
-        what="exchange without end",
+        what="outcome unknown" if ended else "exchange without end",
         flow=writes[0].flow,
         before={"exchange": writes[0].exchange},
         after={f"{one.seq} {one.what}": states.get(one.state, one.state) for one in writes},

@@ -14,6 +14,7 @@ from contract.operations import HUMAN_OPEN, LOCK_ACQUIRE, WriteLimits
 from effects.stores import StoredWrite, WriteJournal
 from effects.stores.pauses.write_journal import WriteState
 from effects.tape import Entry
+from evidence.outcomes import is_in_doubt
 from router.resume.claims import Claim
 
 log = logging.getLogger(__name__)
@@ -65,8 +66,7 @@ class ExchangeWrites:
         if entry.operation in _UNWRITTEN:
             return
         try:
-            state: WriteState = "failed" if _has_failed(entry) else "done"
-            await self.store.end(self.exchange, entry.seq, state)
+            await self.store.end(self.exchange, entry.seq, _state_of(entry))
         except EffectFailed as failure:
             log.warning("a result of %s is not journalled: %s", self.exchange, failure.fault.code)
 
@@ -85,8 +85,10 @@ class ExchangeWrites:
         return None if self.remainder is None else await asyncio.shield(self.remainder)
 
 
-def _has_failed(entry: Entry) -> bool:
-    """Whether a write has failed: by a fault, or as the service says that performed it."""
+def _state_of(entry: Entry) -> WriteState:
+    """Return what is known of a write that has ended, by its fault or by what the service says."""
+    if entry.fault is not None:
+        return "in_doubt" if is_in_doubt(entry.record()) else "failed"
     last = entry.items[-1] if entry.items else None
     result = last.result if isinstance(last, ExternalUpdate) else None
-    return entry.fault is not None or (result is not None and result.error is not None)
+    return "failed" if result is not None and result.error is not None else "done"

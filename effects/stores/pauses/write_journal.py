@@ -11,7 +11,8 @@ from sqlalchemy import and_, bindparam, delete, or_, select, update
 from effects.stores.database import SqlStore
 from effects.stores.tables import EXCHANGE_WRITES, WRITE_JOURNAL, Statement, upsert
 
-WriteState = Literal["begun", "done", "failed"]
+WriteState = Literal["begun", "done", "failed", "in_doubt"]
+"""`in_doubt`: it began, and has ended without anybody knowing what came of it."""
 
 UNENDED_SECONDS: Final = 86_400.0
 """An exchange that has not ended for so long after a write never will."""
@@ -44,13 +45,14 @@ class WriteJournal(Protocol):
         ...
 
     async def close(self, exchange: str) -> None:
-        """Remove the writes of an exchange that has ended."""
+        """Remove the writes of an exchange that has ended, but not those in doubt."""
         ...
 
     async def abandoned(self, now: float) -> tuple[StoredWrite, ...]:
-        """Remove and return the writes of exchanges whose router was killed, in their order.
+        """Remove and return the writes of exchanges whose router was killed, and those in doubt.
 
-        That is known once a write has no result when its time is over, or after a day.
+        That is known once a write has no result when its time is over, or after a day. They come
+        in their order.
         """
         ...
 
@@ -62,9 +64,16 @@ _END: Final = Statement(
     .values(state=bindparam("new_state"))
     .where(_W.exchange == bindparam("of_exchange"), _W.seq == bindparam("of_seq"))
 )
-_CLOSE: Final = Statement(delete(EXCHANGE_WRITES).where(_W.exchange == bindparam("of_exchange")))
+_CLOSE: Final = Statement(
+    delete(EXCHANGE_WRITES).where(
+        _W.exchange == bindparam("of_exchange"), _W.state != bindparam("in_doubt")
+    )
+)
 _OVERDUE: Final = or_(
-    and_(_W.state == bindparam("begun"), _W.until <= bindparam("now")),
+    and_(
+        or_(_W.state == bindparam("begun"), _W.state == bindparam("in_doubt")),
+        _W.until <= bindparam("now"),
+    ),
     _W.began <= bindparam("before"),
 )
 _ABANDONED: Final = Statement(
@@ -88,13 +97,14 @@ class SqlWriteJournal(SqlStore):
         await self._database.execute(_END(of_exchange=exchange, of_seq=seq, new_state=state))
 
     async def close(self, exchange: str) -> None:
-        """Remove the writes of an exchange that has ended."""
-        await self._database.execute(_CLOSE(of_exchange=exchange))
+        """Remove the writes of an exchange that has ended, but not those in doubt."""
+        await self._database.execute(_CLOSE(of_exchange=exchange, in_doubt="in_doubt"))
 
     async def abandoned(self, now: float) -> tuple[StoredWrite, ...]:
-        """Remove and return the writes of exchanges whose router was killed, in their order."""
+        """Remove and return the writes of killed routers, and those in doubt, in their order."""
         before = now - UNENDED_SECONDS
-        rows, _ = await self._database.execute(_ABANDONED(begun="begun", now=now, before=before))
+        due = _ABANDONED(begun="begun", in_doubt="in_doubt", now=now, before=before)
+        rows, _ = await self._database.execute(due)
         names = EXCHANGE_WRITES.c.keys()
         return _in_order(StoredWrite(**dict(zip(names, row, strict=True))) for row in rows)
 
@@ -115,21 +125,19 @@ class MemoryWriteJournal:
             self._writes[exchange, seq] = msgspec.structs.replace(write, state=state)
 
     async def close(self, exchange: str) -> None:
-        """Remove the writes of an exchange that has ended."""
-        self._remove({exchange})
+        """Remove the writes of an exchange that has ended, but not those in doubt."""
+        for one in list(self._writes.values()):
+            if one.exchange == exchange and one.state != "in_doubt":
+                del self._writes[one.exchange, one.seq]
 
     async def abandoned(self, now: float) -> tuple[StoredWrite, ...]:
-        """Remove and return the writes of exchanges whose router was killed, in their order."""
-        return self._remove(
-            {
-                write.exchange
-                for write in self._writes.values()
-                if (write.state == "begun" and write.until <= now)
-                or write.began <= now - UNENDED_SECONDS
-            }
-        )
-
-    def _remove(self, exchanges: set[str]) -> tuple[StoredWrite, ...]:
+        """Remove and return the writes of killed routers, and those in doubt, in their order."""
+        exchanges = {
+            write.exchange
+            for write in self._writes.values()
+            if (write.state in {"begun", "in_doubt"} and write.until <= now)
+            or write.began <= now - UNENDED_SECONDS
+        }
         found = [one for one in self._writes.values() if one.exchange in exchanges]
         for one in found:
             del self._writes[one.exchange, one.seq]

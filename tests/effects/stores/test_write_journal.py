@@ -58,6 +58,21 @@ async def test_the_writes_of_an_exchange_that_never_ended_are_known_after_a_day(
     assert found.state == "done"
 
 
+async def test_what_an_exchange_leaves_in_doubt_is_known_though_it_has_ended(
+    journal: WriteJournal,
+) -> None:
+    """By itself, when its time is over."""
+    await journal.begin(write("a", 1))
+    await journal.begin(write("a", 2))
+    await journal.end("a", 1, "done")
+    await journal.end("a", 2, "in_doubt")
+    await journal.close("a")
+    assert await journal.abandoned(NOW + 59.0) == ()
+    (found,) = await journal.abandoned(NOW + 60.0)
+    assert (found.seq, found.state) == (2, "in_doubt")
+    assert await journal.abandoned(NOW + 86_400.0) == ()
+
+
 async def test_an_exchange_that_ended_leaves_nothing(journal: WriteJournal) -> None:
     """Neither do results that come for it afterwards."""
     await journal.begin(write("a", 1))

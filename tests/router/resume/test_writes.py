@@ -72,22 +72,26 @@ async def test_an_effect_of_a_service_is_known_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "state"),
+    ("result", "fault", "state"),
     [
-        (ExternalResult({"id": 7}), "done"),
-        (ExternalResult(error=ExternalError("Refused", "no such box")), "failed"),
+        (ExternalResult({"id": 7}), None, "done"),
+        (ExternalResult(error=ExternalError("Refused", "no such box")), None, "failed"),
+        (None, Fault("adapter_failed"), "failed"),
+        (None, Fault("effect_in_doubt"), "in_doubt"),
+        (None, Fault("deadline"), "in_doubt"),
     ],
 )
-async def test_an_effect_that_has_failed_is_not_known_as_done(
-    result: ExternalResult, state: str
+async def test_an_effect_is_known_by_what_came_of_it(
+    result: ExternalResult | None, fault: Fault | None, state: str
 ) -> None:
-    """An error is an outcome like any other, and says that nothing was sent."""
+    """An error is an outcome like any other; without one it may have happened."""
     journal = MemoryWriteJournal()
     writes = ExchangeWrites(journal, "x", "asking", now, WriteLimits())
     entry = Tape().add(EXTERNAL_RUN, "mails.send", canonical(ExternalCall()), 0)
     await writes.begin(entry)
-    entry.append(ExternalUpdate(result=result))
-    entry.close("complete", 1)
+    if result is not None:
+        entry.append(ExternalUpdate(result=result))
+    entry.close("error" if fault else "complete", 1, fault)
     await writes.end(entry)
     (found,) = await journal.abandoned(now() + DAY)
     assert found.state == state
