@@ -3,37 +3,38 @@
 It writes orders into the database that the old service writes into.
 """
 
+import asyncio
 import logging
 import os
+import sqlite3
 import sys
+from contextlib import closing
 
 from mcp.server import MCPServer
-from sqlalchemy import Column, Integer, MetaData, String, Table, insert
-from sqlalchemy.ext.asyncio import create_async_engine
 
 log = logging.getLogger("shop")
 
-engine = create_async_engine(f"sqlite+aiosqlite:///{os.environ.get('SHOP_FILE', 'shop.sqlite')}")
-tables = MetaData()
-orders = Table(
-    "orders",
-    tables,
-    Column("id", Integer, primary_key=True),
-    Column("item", String, nullable=False),
-    Column("grams", Integer, nullable=False),
-)
+TABLE = """CREATE TABLE IF NOT EXISTS orders (
+    id INTEGER PRIMARY KEY, item VARCHAR NOT NULL, grams INTEGER NOT NULL
+)"""
 shop = MCPServer("shop")
 
 
 @shop.tool()
 async def order(item: str, grams: int) -> str:
     """Order an ingredient from the school's shop."""
-    async with engine.begin() as connection:
-        await connection.run_sync(tables.create_all)
-        new = insert(orders).values(item=item, grams=grams).returning(orders.c.id)
-        number = (await connection.execute(new)).scalar_one()
+    number = await asyncio.to_thread(insert, item, grams)
     log.info("order %d: %d g of %s", number, grams, item)
     return f"order {number}: {grams} g of {item}"
+
+
+def insert(item: str, grams: int) -> int | None:
+    """Insert a row; returns its number."""
+    place = os.environ.get("SHOP_FILE", "shop.sqlite")
+    with closing(sqlite3.connect(place)) as database, database:
+        database.execute(TABLE)
+        row = "INSERT INTO orders (item, grams) VALUES (?, ?)"
+        return database.execute(row, (item, grams)).lastrowid
 
 
 if __name__ == "__main__":
