@@ -36,7 +36,7 @@ class _Data(msgspec.Struct):
 class Asked:
     """What a client got of one request: it ordered so many `grams`, which name the order.
 
-    Whether the router was killed, or asked to stop, meanwhile.
+    Whether the router was killed, or asked to stop, meanwhile. `ended` by the loop's clock.
     """
 
     grams: int
@@ -46,6 +46,7 @@ class Asked:
     takeovers: int
     router_killed: bool
     router_stopped: bool
+    ended: float
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -133,7 +134,8 @@ class Conversations:
                 ending = "silent"
             killed = kills % 2 == 1 or router.kills > kills
             stopped = stops % 2 == 1 or router.stops > stops
-            return Asked(grams, exchange, ending, text, takeovers, killed, stopped)
+            ended = asyncio.get_running_loop().time()
+            return Asked(grams, exchange, ending, text, takeovers, killed, stopped, ended)
 
     def _count(self) -> None:
         self._events += 1

@@ -110,6 +110,7 @@ def rows_of(name: str, found: Truth, strikes: Strikes) -> list[BenchRow]:
         figure("orders", len(found.rows), "orders", "rows of the shop, by order"),
         none_of("orders_twice", len(found.twice), "orders", "with two rows of the shop"),
         none_of("orders_untold", len(found.untold), "orders", "placed, and in no record"),
+        figure("orders_unrecorded", len(found.unrecorded), "orders", "lost with the last batch"),
         none_of("orders_made_up", len(found.made_up), "orders", "recorded or shown, not placed"),
         figure("in_doubt", len(found.in_doubt), "orders", f"{placed} of them were placed"),
     ]

@@ -76,6 +76,8 @@ class Member:
     kills: int = field(default=0, init=False)
     stops: int = field(default=0, init=False)
     """Each counted twice: when it begins to end, and when it listens again; odd in between."""
+    killed_at: list[float] = field(default_factory=list, init=False)
+    """Seconds of the loop's clock."""
     _running: asyncio.subprocess.Process | None = field(default=None, init=False)
 
     @property
@@ -102,6 +104,7 @@ class Member:
     async def kill(self) -> None:
         """Kill it, as where its machine is gone, and wait for its end."""
         self.kills += 1
+        self.killed_at.append(asyncio.get_running_loop().time())
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> None:

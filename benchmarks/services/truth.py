@@ -22,6 +22,8 @@ from contract.records import EntryRecord, RunRecord, decode_run
 from effects.stores import SqlWriteJournal
 
 ORDER: Final = "mcp.shop.order"
+_BATCH_S: Final = 3.0
+"""How long a record waits for its shadow and for its batch, with time to spare."""
 _LATER_S: Final = 2 * 86_400.0
 """The next router's clock: nothing of a killed one can still be under way."""
 
@@ -56,7 +58,7 @@ class Truth:
     """All that is known of a run: the shop's rows by order, and what is told of the orders.
 
     `unnamed` are outcomes that the audit has of exchanges whose client never got their id, and
-    which no capture has.
+    which no capture has. The router was `killed_at` these moments.
     """
 
     asked: Sequence[Asked]
@@ -64,6 +66,7 @@ class Truth:
     told: Mapping[int, Sequence[Told]]
     unnamed: int
     texts: Mapping[str, str]
+    killed_at: Sequence[float]
 
     @property
     def twice(self) -> list[int]:
@@ -74,18 +77,31 @@ class Truth:
     def untold(self) -> list[int]:
         """Orders that were placed, and of which no record says that they were or may have been.
 
-        One without a record may be one of the `unnamed`. Captures lack the last moment of a killed
-        router: what a client was told in a stream with an end counts, too.
+        One without a record may be one of the `unnamed`.
         """
-        shown = {one.grams for one in self.asked if one.ending == "complete" and one.numbers}
-        silent = [
-            grams
-            for grams in self.rows.keys() - shown
-            if not {"done", "in doubt"} & {*self.told[grams]}
-        ]
+        silent = self._without_record - self.unrecorded
         named = [one.grams for one in self.asked if one.exchange]
-        known = [grams for grams in silent if grams in named or self.told[grams]]
+        known = [grams for grams in silent if grams in named or self.told.get(grams)]
         return known + [grams for grams in silent if grams not in known][self.unnamed :]
+
+    @property
+    def unrecorded(self) -> set[int]:
+        """Orders whose stream ended just before a kill, which cost the last batch of captures.
+
+        Their outcome was known; what is in doubt the journal has.
+        """
+        ended = {one.grams for one in self.asked if self._was_in_last_batch(one)}
+        return {grams for grams in self._without_record & ended if not self.told.get(grams)}
+
+    def _was_in_last_batch(self, one: Asked) -> bool:
+        late = any(0 <= killed - one.ended <= _BATCH_S for killed in self.killed_at)
+        return late and one.ending in {"complete", "error", "refused"}
+
+    @property
+    def _without_record(self) -> set[int]:
+        return {
+            grams for grams in self.rows if not {"done", "in doubt"} & {*self.told.get(grams, ())}
+        }
 
     @property
     def made_up(self) -> list[int]:
@@ -161,7 +177,7 @@ async def truth(deployed: Deployment, asked: Sequence[Asked]) -> Truth:
             told[orders[exchange]].append(outcome)
         elif exchange not in runs:
             unnamed += outcome != "failed"
-    return Truth(asked, _rows(deployed), told, unnamed, texts)
+    return Truth(asked, _rows(deployed), told, unnamed, texts, deployed.router.killed_at)
 
 
 def _runs(deployed: Deployment) -> Iterator[RunRecord]:
@@ -205,7 +221,7 @@ async def _journalled(deployed: Deployment) -> list[tuple[str, Told]]:
     if deployed.audit.exists():
         for line in deployed.audit.read_bytes().splitlines():
             change = msgspec.json.decode(line, type=_Change)
-            if change.what == "exchange without end":
+            if "exchange" in change.before:
                 after: Mapping[str, Told] = {
                     "outcome_unknown": "in doubt",
                     "done": "done",
@@ -216,7 +232,12 @@ async def _journalled(deployed: Deployment) -> list[tuple[str, Told]]:
                     for what, state in change.after.items()
                     if ORDER in what
                 ]
-    states: Mapping[str, Told] = {"begun": "in doubt", "done": "done", "failed": "failed"}
+    states: Mapping[str, Told] = {
+        "begun": "in doubt",
+        "in_doubt": "in doubt",
+        "done": "done",
+        "failed": "failed",
+    }
     async with SqlWriteJournal.open(deployed.journal) as journal:
         left = await journal.abandoned(time.time() + _LATER_S)
     found += [(one.exchange, states[one.state]) for one in left if ORDER in one.what]
