@@ -18,7 +18,7 @@ from contract.records import RunRecord, decode_run
 from contract.wire.sse import SseDecoder
 from effects.stores import SqlWriteJournal
 from evidence.outcomes import is_in_doubt
-from tests.e2e import wrapped_shop
+from tests.client import wrapped_shop
 from tests.e2e.processes import RouterProcess, router_process
 from tests.support.deployment import Setup, captured, until
 
@@ -26,8 +26,8 @@ pytestmark = [pytest.mark.sockets, pytest.mark.slow, pytest.mark.untraced]
 
 MORE = """
 [stacks]
-legacy = "tests.e2e.wrapped_shop:{legacy}"
-graph = "tests.e2e.wrapped_shop:{graph}"
+legacy = "tests.client.wrapped_shop:{legacy}"
+graph = "tests.client.wrapped_shop:{graph}"
 [exchanges]
 journal = true
 [admin]
