@@ -184,7 +184,7 @@ async def test_without_an_exchange_it_is_a_plain_proxy(tmp_path: Path, mode: Any
         tools = [tool.name for tool in (await client.list_tools()).tools]
         twice = [await outcome(client, "sell", {}, item="tea") for _ in range(2)]
         variables, _ = await outcome(client, "environment", {})
-    assert tools == ["sell", "refuse", "crash", "slow", "environment"]
+    assert tools == ["sell", "refuse", "crash", "slow", "deliver", "environment"]
     assert twice == [("tea is sold", False)] * 2
     assert sold(sales) == ["sell tea"] * 2
     assert "GATEWAY_KEY" not in variables.split()

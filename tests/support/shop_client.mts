@@ -60,11 +60,11 @@ const missing = effect("orders.missing", () => {
 const slow = effect(
   "orders.slow",
   async () => {
-    await sleep(300);
+    await sleep(1_500);
     done.push("slow");
     return "done";
   },
-  { seconds: 0.1 },
+  { seconds: 1 },
 );
 // Its process dies in the middle, and one that does not may repeat it by its key.
 const payment = (key?: (sum: number) => string) =>
