@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import random
 import signal
-import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import closing
 from types import MappingProxyType
 from typing import Final
 
 from benchmarks.services.conversations import Conversations
-from benchmarks.services.processes import STARTS_S, Deployment, Member
+from benchmarks.services.processes import Deployment, Member
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +29,7 @@ def _stand_still(member: Callable[[Deployment], Member]) -> Fault:
     """Stop a process until its streams have ended without it; then it goes on with its work."""
 
     async def stand_still(deployed: Deployment, conversations: Conversations) -> None:
-        # Not while it holds the lock of SQLite: then the shop would stand still, too.
-        with closing(sqlite3.connect(deployed.orders, STARTS_S, isolation_level=None)) as shop:
-            shop.execute("BEGIN IMMEDIATE")
-            member(deployed).send(signal.SIGSTOP)
+        member(deployed).send(signal.SIGSTOP)
         try:
             await conversations.ended()
         finally:
