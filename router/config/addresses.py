@@ -23,8 +23,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PRINTABLE = re.compile(r"[!-~]*")
 _PLAIN_PATH = re.compile(r"/(?:(?![?{}%])[!-~])*")
 _OWN_PATHS = re.compile(
-    r"/(?:feedback|healthz|readyz|metrics|docs|redoc|openapi\.json"
-    r"|(?:admin|docs|exchanges)/.*|v1/(?:chat/completions|models))"
+    r"/(?:feedback|healthz|readyz|metrics|docs|redoc|openapi\.json|effects"
+    r"|(?:admin|docs|effects|exchanges|mcp)/.*|v1/(?:chat/completions|models))"
 )
 """Paths the router answers itself."""
 _FROM_ENVIRONMENT = "env:"

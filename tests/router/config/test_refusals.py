@@ -213,7 +213,10 @@ def refusal(text: str) -> str:
         ),
         (DECLARED.replace('"openai"', "7"), ["must be the name of a dialect, or a table"]),
         (DECLARED.replace("/api/support", "/chat/sse"), ["already the path of flow 'chat'"]),
-        (DECLARED.replace("/api/support", "/healthz"), ["the router itself answers there"]),
+        *(
+            (DECLARED.replace("/api/support", own), ["the router itself answers there"])
+            for own in ("/healthz", "/effects", "/effects/lease", "/mcp/shop", "/exchanges/e/v1")
+        ),
         (DECLARED.replace("/api/support", "/a/{b}"), ["must be a plain path"]),
         (DECLARED.replace("/api/support", "support"), ["must be a plain path"]),
         (DECLARED + "langgraph_percnt = 1\n", ["did you mean 'langgraph_percent'?"]),
