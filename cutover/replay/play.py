@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
@@ -17,6 +18,7 @@ from contract.ports import Effects
 from contract.records import VERSION, ErrorRecord, RunRecord
 from cutover.replay.parts import Recording
 from effects.tape import Entry, Exchange, NodeTimes, Tape, TapeSession
+from router.serving.frames import candidate_limit
 from router.serving.run import Run, RunRequest
 from router.serving.stack import Stack
 from router.stack import RunOutcome
@@ -26,6 +28,8 @@ Pace = Literal["full", "recorded"]
 _SECOND = 1_000_000
 _TIMEOUT = RunOutcome("timeout", "stack", ErrorRecord("replay_timeout"))
 _CANCEL_SECONDS = 1.0
+_LEAST_BYTES = 4 << 20
+"""Bytes of frames that every replay may produce, as a shadow by default."""
 
 AT_ONCE = 64
 """Exchanges played concurrently at the recorded pace, which is mostly waiting."""
@@ -228,8 +232,19 @@ async def _as_recorded(
 
 
 def _order(recording: Recording, stack: Stack) -> RunRequest:
-    exchange = recording.serving.exchange
-    return RunRequest(recording.spec, stack.name, recording.request, "replay", exchange=exchange)
+    return RunRequest(
+        recording.spec,
+        stack.name,
+        recording.request,
+        "replay",
+        exchange=recording.serving.exchange,
+        total_limit=partial(_size_limit, recording),
+    )
+
+
+def _size_limit(recording: Recording) -> int:
+    served = sum(len(data) for _, data in recording.last.frames)
+    return candidate_limit(served, _LEAST_BYTES)
 
 
 async def _finish(run: Run, seconds: float) -> bool:

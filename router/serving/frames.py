@@ -26,6 +26,8 @@ BURST_FRAMES: Final = 16_384
 FRAMES_A_SECOND: Final = 2_000
 """Frames allowed beyond a burst, for each second of a run."""
 _RECENT_FRAMES: Final = 8
+_CANDIDATE_RATIO: Final = 4
+"""How much more than was served a candidate may produce; past that it has run away."""
 _SECOND_US: Final = 1_000_000
 
 
@@ -42,6 +44,11 @@ class RanAway(CutoverError):
 
     def __init__(self, size: int, why: str, what: str = "bytes of frames") -> None:
         super().__init__(f"{size} {what} {why}")
+
+
+def candidate_limit(served: int, least: int) -> int:
+    """Return how many bytes of frames a candidate may produce where so many were served."""
+    return max(_CANDIDATE_RATIO * served, least)
 
 
 class FrameFlood:

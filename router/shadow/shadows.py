@@ -23,6 +23,7 @@ from router.config.schema import Settings
 from router.context import ExchangeContext, LedgerLine, LedgerState
 from router.routing.assignment import Decision, shadowed
 from router.routing.histories import STORING
+from router.serving.frames import candidate_limit
 from router.serving.run import Run, RunRequest
 from router.serving.stack import Stack
 from router.serving.stream import CLAIM_LOST, STOPPING, ServedStream
@@ -36,8 +37,6 @@ _TIMED_OUT = RunOutcome("timeout", "stack", ErrorRecord("shadow_timeout"))
 _EVICTED = RunOutcome("cancelled", error=ErrorRecord("evicted"))
 _SHED = RunOutcome("cancelled", error=ErrorRecord("shed"))
 """It held the loop while requests were being served."""
-_SIZE_RATIO = 4
-"""How much more than was served a candidate may produce; past that it has run away."""
 _STOP_SECONDS = 1.0
 
 
@@ -446,6 +445,5 @@ class Shadows:
 
 
 def _size_limit(stream: ServedStream) -> int:
-    """Return how many bytes of frames a candidate may produce."""
     served = stream.run.backpressure.produced if stream.runs else 0
-    return max(_SIZE_RATIO * served, stream.exchange.tape.usage.limit)
+    return candidate_limit(served, stream.exchange.tape.usage.limit)
