@@ -220,8 +220,8 @@ def _print(
     if report is not None and report.verdict.label == label:
         print_next(report, console)
     console.print(_table(counts))
-    for note in _notes(counts):
-        console.print(f"  [yellow]{note}[/]", highlight=False, soft_wrap=True)
+    for note in _notes(plan, counts):
+        console.print(f"  [yellow]{escape(note)}[/]", highlight=False, soft_wrap=True)
     for cluster in report.clusters[:CLUSTERS_PRINTED] if report is not None else ():
         place = f"{cluster.flow} {cluster.path}"
         cause = f"{cluster.layer}: {cluster.title}, {place} ({cluster.exchanges:,})"
@@ -237,12 +237,18 @@ def _print(
     print_written([where], console)
 
 
-def _notes(counts: Counts) -> Iterator[str]:
+def _notes(plan: ReplayPlan, counts: Counts) -> Iterator[str]:
     """Yield what a service does that its replays show nothing of."""
+    flows = plan.services.settings.flows.values() if plan.services is not None else ()
+    if counts.different and any(flow.history == "own" for flow in flows):
+        yield (
+            "a service that was not started afresh for this replay has these conversations "
+            "already, and they are in its prompts"
+        )
     if counts.silent:
         yield (
             f"{counts.silent:,} replays called nothing through the gateway, though the recorded "
-            "runs did: is base_url of its OpenAI client at [gateway] listen?"
+            "runs did: is base_url of its OpenAI client at [gateway] listen, with the gateway's key?"
         )
     if counts.outside:
         yield (

@@ -147,6 +147,7 @@ class Talking:
     key: str = ""
     format: Literal["sse", "text"] = "sse"
     before: Callable[[], Awaitable[object]] | None = None
+    endless: bool = False
 
     async def answer(self, asked: Asked, stream: Stream) -> None:
         """Ask the model, as often as it does, and stream the text."""
@@ -168,8 +169,10 @@ class Talking:
             await stream.end()
             return
         await stream.head()
-        text = json.dumps({"text": self.text}).encode()
-        await stream.send(b"event: token\ndata: %b\n\n" % text, b"event: done\ndata: {}\n\n")
+        token = b"event: token\ndata: %b\n\n" % json.dumps({"text": self.text}).encode()
+        while self.endless:  # until the connection is closed
+            await stream.send(1_000 * token)
+        await stream.send(token, b"event: done\ndata: {}\n\n")
         await stream.end()
 
 
@@ -227,6 +230,16 @@ async def place(
                 ),
                 text,
             )
+
+
+async def start(here: Place, folder: Path) -> asyncio.subprocess.Process:
+    """Start the command for a place."""
+    config = folder / "cutover.toml"
+    config.write_text(here.configuration, "utf-8")
+    words = ("replay", here.plan.captures, "--stack", "graph", "-o", str(here.plan.out))
+    command = [sys.executable, "-m", "cutover", *words, "--config", str(config)]
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
 
 
 async def test_it_is_called_as_a_shadow_with_the_headers_that_were_given(tmp_path: Path) -> None:
@@ -357,23 +370,14 @@ async def test_an_interrupted_command_closes_the_gateway_and_goes_on(tmp_path: P
     opened = asyncio.Event()
     talking = Talking(before=opened.wait)
     async with place(tmp_path, records, talking) as here:
-        config = tmp_path / "cutover.toml"
-        config.write_text(here.configuration, "utf-8")
-        words = ("replay", here.plan.captures, "--stack", "graph", "-o", str(here.plan.out))
-        command = [sys.executable, "-m", "cutover", *words, "--config", str(config)]
-
-        async def start() -> asyncio.subprocess.Process:
-            pipe = asyncio.subprocess.PIPE
-            return await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
-
-        first = await start()
+        first = await start(here, tmp_path)
         await until(lambda: len(talking.statuses) == SERVICE_EXCHANGES)
         first.send_signal(signal.SIGINT)
         _, told = await first.communicate()
         assert first.returncode == INTERRUPTED_STATUS
         assert b"the same command goes on where it stopped" in told
         opened.set()
-        second = await start()
+        second = await start(here, tmp_path)
         said, told = await second.communicate()
         assert (second.returncode, b"Traceback" in told) == (0, False), told
         assert f"{MANY}  equal".encode() in said
@@ -421,6 +425,26 @@ async def test_one_that_hangs_is_a_timeout(tmp_path: Path) -> None:
     [run] = here.replays
     assert run.error is not None
     assert run.error.code == "replay_timeout"
+
+
+async def test_one_that_never_stops_is_stopped(tmp_path: Path) -> None:
+    """By the size of its answer, as a shadow: its seconds would fill the memory."""
+    async with place(tmp_path, [await captured(1)], Talking(endless=True)) as here:
+        counts = await here.replay()
+        [run] = here.replays
+    assert counts.outcomes == {"failed": 1}
+    assert run.error is not None
+    assert run.error.code == "runaway"
+
+
+async def test_the_command_says_where_calls_should_go(tmp_path: Path) -> None:
+    """A service that calls nothing has another address, or another key; one may not be afresh."""
+    async with place(tmp_path, [await captured(1)], Talking(asks=lambda _: [])) as here:
+        process = await start(here, tmp_path)
+        said, _ = await process.communicate()
+    assert process.returncode == 1
+    assert b"at [gateway] listen, with the gateway's key?" in said
+    assert b"was not started afresh" in said
 
 
 @pytest.mark.parametrize("outcome", ["completed", "refused"])
