@@ -150,7 +150,7 @@ def _sentence(stack: StackName, seen: CallsSeen, settings: Settings) -> str:
         return text
     text += f"; of {seen.requested} tool calls {seen.taped} are on the tape"
     if names := ", ".join(tool for tool, _ in seen.bypassing.most_common(5)):
-        text += f"; {names} bypass it: a shadow, a takeover or a replay runs them again"
+        text += f"; beside it: {names}, which a shadow, a takeover or a replay runs again"
     return text
 
 

@@ -114,7 +114,7 @@ def test_doctor_names_the_line_that_lifts_a_stack_one_rung(
     )
     lines = printed.output
     assert "legacy   calls of the model are on the tape in 1 of 1 runs" in lines
-    assert "of 1 tool calls 0 are on the tape; insert_order bypass" in lines
+    assert "of 1 tool calls 0 are on the tape; beside it: insert_order, which" in lines
     assert lift in lines
     assert "graph    calls of the model are on the tape in 0 of 1 runs" in lines
     assert "base_url of its OpenAI client at the router" in lines
