@@ -27,7 +27,7 @@ from contract.external import (
 from contract.operations import EXTERNAL_READ, EXTERNAL_RUN
 from effects.tape import Lease, TapeSession
 from router.gateway.correlation import calling_session
-from router.gateway.entrance import Entrance
+from router.gateway.entrance import Entrance, outside
 from router.gateway.openapi import effects_document
 from router.gateway.refusals import GatewayRefused, refusal_of
 from router.http.endpoints import send_whole
@@ -116,7 +116,8 @@ class EffectApi:
         asked = _read(_decode_request, body)
         session = calling_session(self._entrance.exchanges, scope)
         if session is None:
-            raise GatewayRefused(404, "unknown_exchange", "no such exchange is open here")
+            self._entrance.admit_outside()
+            raise outside()
         try:
             answer = await self._ask(session, asked)
         except EffectFailed as error:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from hmac import compare_digest
-from typing import Any, Final
+from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
@@ -21,10 +21,6 @@ from router.stack import Headers, header_of
 
 Answer = Callable[[Scope, bytes, Send], Coroutine[Any, Any, None]]
 """Answers a call whose body was read; raises `GatewayRefused` before the answer begins."""
-_OUTSIDE: Final = (
-    "the call names no open exchange, and nothing is called for it: pass on the headers "
-    "x-cutover-exchange and x-cutover-role, or traceparent, of the request it serves"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,7 @@ class Entrance:
         """Let a call of no exchange reach the world; raises `GatewayRefused` where none may."""
         if self.on_outside is not None:
             self.on_outside()
-            raise GatewayRefused(404, "unknown_exchange", _OUTSIDE)
+            raise outside()
 
     async def serve(
         self,
@@ -109,6 +105,16 @@ class Entrance:
             await answer(scope, body, send)
         except GatewayRefused as error:
             await refuse(send, error)
+
+
+def outside() -> GatewayRefused:
+    """Return the refusal of a call that names no open exchange, where only such are answered."""
+    why = (
+        "the call names no open exchange, and nothing is done for it: pass on the headers "
+        "x-cutover-exchange and x-cutover-role of the request it serves, or its traceparent, if no "
+        "other open exchange has that"
+    )
+    return GatewayRefused(404, "unknown_exchange", why)
 
 
 async def refuse(send: Send, error: GatewayRefused) -> None:

@@ -248,7 +248,8 @@ def _notes(plan: ReplayPlan, counts: Counts) -> Iterator[str]:
     if counts.silent:
         yield (
             f"{counts.silent:,} replays called nothing through the gateway, though the recorded "
-            "runs did: is base_url of its OpenAI client at [gateway] listen, with the gateway's key?"
+            "runs did: is base_url of its OpenAI client at [gateway] listen, with the gateway's "
+            "key?"
         )
     if counts.outside:
         yield (

@@ -281,28 +281,37 @@ async def test_calls_of_no_exchange_are_refused_and_counted(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("no_event_watcher")
-async def test_a_tool_is_called_for_no_exchange_either(tmp_path: Path) -> None:
-    """Its server is asked for its list, which is on no tape; a call of it never arrives."""
-    talking, shop, told = Talking(), Shop(), []
+async def test_nothing_is_done_for_no_exchange_either(tmp_path: Path) -> None:
+    """A tool server is asked for its list, which is on no tape; nothing else is done."""
+    talking, shop = Talking(), Shop()
+    told: list[object] = []
     server = shop.server()
 
     async def order() -> None:
         async with client_at(talking.gateway, authorization=f"Bearer {KEY}") as client:
             told.append([tool.name for tool in (await client.list_tools()).tools])
             told.append(await outcome(client, "order", item="tea"))
+        headers = {"authorization": f"Bearer {KEY}"}
+        async with (
+            aiohttp.ClientSession(talking.gateway, headers=headers) as session,
+            session.post("/effects", json={"effect": "order"}) as response,
+        ):
+            told.append(response.status)
 
     talking.before = order
     app = server.streamable_http_app()
     async with server.session_manager.run(), served(app) as url:
-        more = f'key_env = "KEY"\ntool_servers = ["shop"]\n[tools.mcp.shop]\nurl = "{url}/mcp"\n'
+        more = 'key_env = "KEY"\neffects = true\ntool_servers = ["shop"]\n'
+        more += f'[tools.mcp.shop]\nurl = "{url}/mcp"\n'
         talking.key = KEY
         async with place(tmp_path, [await captured(1)], talking, more=more) as here:
             counts = await here.replay()
     assert told == [
         ["order", "stock", "refuse", "pack", "deliver", "charge", "purge"],
         (REFUSED, "unknown_exchange"),
+        404,
     ]
-    assert (shop.done, counts.equal, counts.outside) == ([], 1, 1)
+    assert (shop.done, counts.equal, counts.outside) == ([], 1, 2)
     with own_port() as nobody:
         more = more.replace(url, f"http://127.0.0.1:{nobody}")
         async with place(tmp_path / "away", [await captured(1)], talking, more=more) as here:
