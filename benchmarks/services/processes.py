@@ -216,8 +216,6 @@ def _service(
     if name in _SLOW:
         line, before = _SLOW[name]
         text = file.read_text("utf-8")
-        text = text.replace(line, before + line, 1).replace(
-            "import ast\n", "import ast\nimport asyncio\n"
-        )
+        text = text.replace(line, before + line, 1)
         file.write_text(text, "utf-8")
     return Member(role, command(name, file, port), (port,), folder, environ)

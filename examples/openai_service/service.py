@@ -4,6 +4,7 @@ It writes orders into the shop's database.
 """
 
 import ast
+import asyncio
 import json
 import logging
 import operator
@@ -198,11 +199,18 @@ async def run(name: str, arguments: dict[str, Any]) -> str:
 
 async def order(item: str, grams: int) -> str:
     """Order an ingredient from the school's shop."""
-    async with engine.begin() as connection:
-        new = insert(orders).values(item=item, grams=grams).returning(orders.c.id)
-        number = (await connection.execute(new)).scalar_one()
+    # A client that leaves in the middle must not leave the database locked.
+    number = await asyncio.shield(inserted(item, grams))
     log.info("order %d: %d g of %s", number, grams, item)
     return f"order {number}: {grams} g of {item}"
+
+
+async def inserted(item: str, grams: int) -> int:
+    """Insert an order; returns its number."""
+    async with engine.begin() as connection:
+        new = insert(orders).values(item=item, grams=grams).returning(orders.c.id)
+        number: int = (await connection.execute(new)).scalar_one()
+        return number
 
 
 def calculate(expression: str) -> str:
