@@ -17,7 +17,8 @@ from contextlib import (
     suppress,
 )
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, cast
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from langgraph.config import get_config
 from langgraph.errors import NodeCancelledError
@@ -50,6 +51,7 @@ _BREAKPOINT: Final = "interrupt_before and interrupt_after ask nothing: use inte
 _NO_QUESTION: Final = "the graph interrupts, and wrap_graph has no question= to show it"
 _OF_THE_MODEL: Final = frozenset({"ai", "AIMessageChunk"})
 
+T = TypeVar("T")
 Events = Callable[[Any, Any], AsyncIterator[Any]]
 
 
@@ -339,6 +341,24 @@ class _Task:
     due: list[_Made] = field(default_factory=list)
 
 
+async def _until(look: Callable[[int], T | None]) -> T:
+    """Wait until a function of the number of tries so far returns something, and return that."""
+    tries = 0
+    while (found := look(tries)) is None:
+        tries += 1
+        await asyncio.sleep(_WAIT)
+    return found
+
+
+def _until_blocking(look: Callable[[int], T | None]) -> T:
+    """Wait as `_until` does."""
+    tries = 0
+    while (found := look(tries)) is None:
+        tries += 1
+        time.sleep(_WAIT)
+    return found
+
+
 class _RepeatedCalls:
     """An exchange for the nodes of a graph, which the engine executes again after an interrupt.
 
@@ -370,60 +390,41 @@ class _RepeatedCalls:
 
     async def begin(self, call: Call) -> Perform | Played | None:
         """Begin a call, or return what came of it in the execution before."""
-        tries = 0
-        while (entry := self._entry(call, tries)) is None:
-            tries += 1
-            await asyncio.sleep(_WAIT)
-        made, again = entry
+        made, again = await _until(partial(self._entry, call))
         if isinstance(again, Played):
             return again
         try:
             return self._noted(made, await self._exchange.begin(call))
         except GatewayError as error:
-            tries = 0
-            while not self._is_refused(made, error, tries):
-                tries += 1
-                await asyncio.sleep(_WAIT)
+            await _until(partial(self._refusal, made, error))
             raise
 
     def begin_blocking(self, call: Call) -> Perform | Played | None:
         """Begin one as `begin` does."""
-        tries = 0
-        while (entry := self._entry(call, tries)) is None:
-            tries += 1
-            time.sleep(_WAIT)
-        made, again = entry
+        made, again = _until_blocking(partial(self._entry, call))
         if isinstance(again, Played):
             return again
         try:
             return self._noted(made, self._exchange.begin_blocking(call))
         except GatewayError as error:
-            tries = 0
-            while not self._is_refused(made, error, tries):
-                tries += 1
-                time.sleep(_WAIT)
+            _until_blocking(partial(self._refusal, made, error))
             raise
 
     async def answer(self, request: HttpRequest, send: Send) -> Answer:
         """Answer a call of the model, with what came of it in the execution before."""
-        call, tries = _call_of(request), 0
-        while (entry := self._entry(call, tries)) is None:
-            tries += 1
-            await asyncio.sleep(_WAIT)
-        made, again = entry
+        call = _call_of(request)
+        made, again = await _until(partial(self._entry, call))
         if again is not None:
             for piece in again.pieces():
                 yield piece
             return
-        came, tries = _Answered(), 0
+        came = _Answered()
         try:
             async with aclosing(self._exchange.answer(request, send)) as answer:
                 async for piece in answer:
                     if came.take(piece):
                         error = self._exchange.mismatch(call.effect)
-                        while not self._is_refused(made, error, tries):
-                            tries += 1
-                            await asyncio.sleep(_WAIT)
+                        await _until(partial(self._refusal, made, error))
                     yield piece
         except HttpFailed as failed:
             came.failed = failed
@@ -435,23 +436,18 @@ class _RepeatedCalls:
         self, request: HttpRequest, send: Send
     ) -> Generator[Head | bytes, None, None]:
         """Answer as `answer` does."""
-        call, tries = _call_of(request), 0
-        while (entry := self._entry(call, tries)) is None:
-            tries += 1
-            time.sleep(_WAIT)
-        made, again = entry
+        call = _call_of(request)
+        made, again = _until_blocking(partial(self._entry, call))
         if again is not None:
             yield from again.pieces()
             return
-        came, tries = _Answered(), 0
+        came = _Answered()
         try:
             with closing(self._exchange.answer_blocking(request, send)) as answer:
                 for piece in answer:
                     if came.take(piece):
                         error = self._exchange.mismatch(call.effect)
-                        while not self._is_refused(made, error, tries):
-                            tries += 1
-                            time.sleep(_WAIT)
+                        _until_blocking(partial(self._refusal, made, error))
                     yield piece
         except HttpFailed as failed:
             came.failed = failed
@@ -500,19 +496,19 @@ class _RepeatedCalls:
             self.mismatch = self._exchange.mismatch(call.effect)
             raise self.mismatch
 
-    def _is_refused(self, made: _Made, error: GatewayError, tries: int) -> bool:
-        """Whether a call that the exchange has refused is so for good.
+    def _refusal(self, made: _Made, error: GatewayError, tries: int) -> GatewayError | None:
+        """Return the error of a call that the exchange has refused, once it is so for good.
 
         One that is not on the tape is, unless its node is about to interrupt: then nobody waits for
         the call any more, and the next execution makes it.
         """
         with self._lock:
             made.refused = True
-            if error.code != _MISMATCH or self._over:
-                return True
-            if tries >= _TRIES:
+            if error.code == _MISMATCH and not self._over:
+                if tries < _TRIES:
+                    return None
                 self.mismatch = error
-            return tries >= _TRIES
+            return error
 
     def _noted(self, made: _Made, told: Perform | Played | None) -> Perform | Played | None:
         with self._lock:

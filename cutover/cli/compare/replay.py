@@ -240,7 +240,7 @@ def _print(
 def _notes(plan: ReplayPlan, counts: Counts) -> Iterator[str]:
     """Yield what a service does that its replays show nothing of."""
     flows = plan.services.settings.flows.values() if plan.services is not None else ()
-    if counts.different and any(flow.history == "own" for flow in flows):
+    if counts.different > counts.silent and any(flow.history == "own" for flow in flows):
         yield (
             "a service that was not started afresh for this replay has these conversations "
             "already, and they are in its prompts"

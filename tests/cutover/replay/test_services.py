@@ -446,14 +446,23 @@ async def test_one_that_never_stops_is_stopped(tmp_path: Path) -> None:
     assert run.error.code == "runaway"
 
 
-async def test_the_command_says_where_calls_should_go(tmp_path: Path) -> None:
-    """A service that calls nothing has another address, or another key; one may not be afresh."""
-    async with place(tmp_path, [await captured(1)], Talking(asks=lambda _: [])) as here:
+@pytest.mark.parametrize(
+    ("calls", "note"),
+    [
+        ([], b"at [gateway] listen, with the gateway's key?"),
+        ([question("before"), question("question 1")], b"was not started afresh"),
+    ],
+)
+async def test_the_command_says_what_may_be_wrong_with_the_service(
+    tmp_path: Path, calls: list[bytes], note: bytes
+) -> None:
+    """One that calls nothing has another address or key; one may have the conversations."""
+    async with place(tmp_path, [await captured(1)], Talking(asks=lambda _: calls)) as here:
         process = await start(here, tmp_path)
         said, _ = await process.communicate()
     assert process.returncode == 1
-    assert b"at [gateway] listen, with the gateway's key?" in said
-    assert b"was not started afresh" in said
+    assert [b"[gateway] listen" in said, b"afresh" in said] == [not calls, bool(calls)]
+    assert note in said
 
 
 @pytest.mark.parametrize("outcome", ["completed", "refused"])
