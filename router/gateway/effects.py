@@ -155,6 +155,9 @@ class EffectApi:
 
     async def _report(self, scope: Scope, body: bytes, send: Send) -> None:
         report = _read(_decode_report, body)
+        if report.error is not None and report.result not in (msgspec.UNSET, None):
+            why = "an effect has a result or an error, not both"
+            raise GatewayRefused(400, "invalid_request", why)
         found = self._leases.get(scope["path_params"]["lease"])
         if found is None:
             why = "no effect is performed under this lease"
@@ -214,4 +217,4 @@ def _read(decode: Any, body: bytes) -> Any:
     try:
         return decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise GatewayRefused(400, "invalid_request", f"the body is not as due: {error}") from None
+        raise GatewayRefused(400, "invalid_request", f"the body is not valid: {error}") from None

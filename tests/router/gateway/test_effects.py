@@ -183,6 +183,7 @@ async def test_reports_that_are_refused(tmp_path: Path) -> None:
         stack.replies += [
             await stack.post(path, b"{"),
             await stack.post(path, {"outcome": 1}),
+            await stack.post(path, {"result": [1], "error": {"type": "E", "message": ""}}),
             await stack.post(path, {"result": 1}),
             await stack.post(path, {"result": 2}),
             await stack.post("/effects/nobody", {"result": 2}),
@@ -193,6 +194,7 @@ async def test_reports_that_are_refused(tmp_path: Path) -> None:
         await ask(place)
         run = await served(place)
     assert [_code(reply) for reply in legacy.replies[1:]] == [
+        (400, "invalid_request"),
         (400, "invalid_request"),
         (400, "invalid_request"),
         (204, None),
