@@ -64,11 +64,11 @@ def bounds_of(tally: Tally) -> tuple[FlowBound, ...]:
 def bounds_text(bounds: tuple[FlowBound, ...]) -> str:
     """Describe in a line what equal pairs prove."""
     shown = [
-        f"{_percent(bound.at_most)} of {bound.flow} (n = {_counted(bound.exchanges, 'exchange')})"
+        f"{_percent(bound.at_most)} of {bound.flow} (n = {counted(bound.exchanges, 'exchange')})"
         for bound in bounds[:FLOWS_NAMED]
     ]
     left = len(bounds) - len(shown)
-    shown += [f"less of {_counted(left, 'further flow')}"] if left else []
+    shown += [f"less of {counted(left, 'further flow')}"] if left else []
     return (
         f"rule of three, {_percent(CONFIDENCE)} sure: at most {', '.join(shown)} may differ; turns "
         "of one conversation and repeats are not independent and prove less"
@@ -94,7 +94,7 @@ def _found(tally: Tally, waivers: Waivers) -> Verdict:
     if not tally.pairs:
         reason = "no exchange was found" if tally.selection == EVERYTHING else "none is selected"
         if tally.exchanges:
-            reason = f"none of {_counted(tally.exchanges, 'exchange')} could be compared"
+            reason = f"none of {counted(tally.exchanges, 'exchange')} could be compared"
         return Verdict("no data", (reason, *rest), "no data")
     if not (tally.different or tally.unsound):
         bounds = bounds_of(tally)
@@ -105,14 +105,14 @@ def _found(tally: Tally, waivers: Waivers) -> Verdict:
     reasons = (_different(tally, len(waived)), *_lapsed(tally, waivers), *rest)
     if len(waived) == len(clusters) and not tally.clusters.overflow:
         held = len({cluster.id for cluster in waived})
-        return Verdict("waived", reasons, f"parity modulo {_counted(held, 'waiver')}")
+        return Verdict("waived", reasons, f"parity modulo {counted(held, 'waiver')}")
     return Verdict("different", reasons, "different")
 
 
 def _lost(tally: Tally, missing: float) -> str:
     if any(tally.damage[kind] for kind in UNBOUNDED):
         return "how many runs could not be read is unknown: a batch or a file is damaged"
-    due = _counted(tally.pairs + tally.lost, "pair")
+    due = counted(tally.pairs + tally.lost, "pair")
     return (
         f"{tally.lost:,} of {due} that should be there "
         f"{'is' if tally.lost == 1 else 'are'} missing, unreadable or duplicated: "
@@ -123,7 +123,7 @@ def _lost(tally: Tally, missing: float) -> str:
 def _different(tally: Tally, waived: int) -> str:
     causes = len(tally.clusters.by_key)
     many = f", {waived} of them waived" if waived < causes else ", waived"
-    pairs = _counted(tally.pairs, "pair")
+    pairs = counted(tally.pairs, "pair")
     counts = []
     if tally.different:
         differ = "differs" if tally.different == 1 else "differ"
@@ -131,7 +131,7 @@ def _different(tally: Tally, waived: int) -> str:
     if tally.unsound:
         their = "breaks its" if tally.unsound == 1 else "break their"
         counts.append(f"{tally.unsound:,} of {pairs} {their} grammar on both sides alike")
-    return f"{' and '.join(counts)}, from {_counted(causes, 'cause')}{many if waived else ''}"
+    return f"{' and '.join(counts)}, from {counted(causes, 'cause')}{many if waived else ''}"
 
 
 def _lapsed(tally: Tally, waivers: Waivers) -> list[str]:
@@ -180,7 +180,7 @@ def _compared(tally: Tally) -> list[str]:
     """List what was compared with what, and what the model's own answers leave open."""
     reasons = []
     if tally.own_histories:
-        count = _counted(tally.own_histories, "exchange")
+        count = counted(tally.own_histories, "exchange")
         reasons.append(
             "each stack stores its own conversations: a turn after one that it lacks is not "
             f"compared, and one difference may lead to the next ({count})"
@@ -189,13 +189,13 @@ def _compared(tally: Tally) -> list[str]:
         share = _percent(tally.pairs / tally.exchanges)
         reasons.append(f"compared: {tally.pairs:,} of {tally.exchanges:,} exchanges ({share})")
     reasons += [
-        f"{_counted(count, 'pair')}: {basis}" for basis, count in sorted(tally.bases.items())
+        f"{counted(count, 'pair')}: {basis}" for basis, count in sorted(tally.bases.items())
     ]
     if tally.folds:
         folds = ", ".join(f"{fold} {count:,}" for fold, count in sorted(tally.folds.items()))
         reasons.append(f"pairs whose calls client libraries wrote in different forms: {folds}")
     if tally.own_answers:
-        pairs = _counted(tally.own_answers, "pair")
+        pairs = counted(tally.own_answers, "pair")
         reasons.append(
             f"{pairs}: the shadow asked the model itself, what may follow from that is left out"
         )
@@ -208,15 +208,15 @@ def _compared(tally: Tally) -> list[str]:
 
 def _left_out(tally: Tally) -> list[str]:
     reasons = [
-        f"{_counted(count, 'exchange')} not compared: {reason}"
+        f"{counted(count, 'exchange')} not compared: {reason}"
         for reason, count in sorted(tally.not_comparable.items())
     ]
     duplicates = tally.damage["duplicate"]
     damaged = sum(tally.damage.values()) - duplicates
     if damaged:
-        reasons.append(f"{_counted(damaged, _DAMAGE)} passed over")
+        reasons.append(f"{counted(damaged, _DAMAGE)} passed over")
     if duplicates:
-        reasons.append(f"{_counted(duplicates, 'duplicate')} passed over: each counts once")
+        reasons.append(f"{counted(duplicates, 'duplicate')} passed over: each counts once")
     return reasons
 
 
@@ -224,5 +224,6 @@ def _percent(share: float) -> str:
     return f"{share * 100:.3g} %"
 
 
-def _counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
+    """Return a count of things, the noun in its number."""
     return f"1 {noun}" if count == 1 else f"{count:,} {_PLURALS.get(noun, f'{noun}s')}"

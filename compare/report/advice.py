@@ -15,7 +15,7 @@ from compare.input.damage import UNBOUNDED
 from compare.input.pairing import ONE_RUN, REDACTED
 from compare.noise import Noise
 from compare.tally import Tally
-from compare.verdict import Label, bounds_of
+from compare.verdict import Label, bounds_of, counted
 from evidence.power import needed_for_rare
 
 SHARE_WORTH_KNOWING = 0.01
@@ -182,8 +182,12 @@ def _gateway(facts: Facts) -> str:
         return ""
     return (
         "let both services call the model through the gateway (docs/gateway.md), so that both get "
-        f"one answer: in {untaped:,} pairs each asked for itself"
+        f"one answer: in {_pairs(untaped)} each asked for itself"
     )
+
+
+def _pairs(count: int) -> str:
+    return counted(count, "pair")
 
 
 def _by_an_answer(facts: Facts) -> bool:
@@ -199,7 +203,7 @@ def _noise(facts: Facts) -> str:
     if found is None:
         return (
             f"measure noise: `cutover diff {quote(facts.captures)} --noise AGAIN -o DIR`, with "
-            f"captures of legacy answering again; in {live:,} pairs both stacks asked the model"
+            f"captures of legacy answering again; in {_pairs(live)} both stacks asked the model"
         )
     if found.study.reading == "exceeds":
         named = [flag.exchange for judged in found.study.judgements for flag in judged.named]
@@ -299,10 +303,10 @@ def noise_note(own_answers: int, untaped: int, noise: Noise | None) -> str:
     `own_answers` and `untaped` are pairs, as the report counts them.
     """
     if own_answers:
-        chance = f"in {own_answers:,} pairs the shadow asked for itself, and what may follow from "
+        chance = f"in {_pairs(own_answers)} the shadow asked for itself, and what may follow from "
         chance += "another answer is no cause"
     elif untaped:
-        chance = f"in {untaped:,} pairs each stack asked for itself, and causes in frames and text "
+        chance = f"in {_pairs(untaped)} each stack asked for itself, and causes in frames and text "
         chance += "may be chance"
     elif noise is not None:
         chance = "so legacy answered again"

@@ -200,7 +200,7 @@ def test_live_answers_are_explained_where_there_are_some() -> None:
         assert figure in unescape(re.sub(r"</?code>", "`", page(report)))
         assert "docs/noise.md." in markdown(report)
     untaped = report_of(different(TOLD, untaped=1), "captures", "ignore")
-    assert "in 1 pairs each stack asked for itself" in markdown(untaped)
+    assert "in 1 pair each stack asked for itself" in markdown(untaped)
     taped = report_of(different(TOLD), "captures", "ignore")
     assert "asked twice" not in markdown(taped) + page(taped)
 
