@@ -144,7 +144,7 @@ def headers_of(lines: Sequence[str]) -> Headers:
         sound = colon and name.isascii() and name.replace("-", "").replace("_", "").isalnum()
         if not sound or not value.isprintable() or not value.isascii():
             shown = f" {name!r}" if colon else ""  # without one it may be the value
-            message = f"--header{shown}: a line 'name: value' is due, in ASCII"
+            message = f"--header{shown}: must be 'name: value', in ASCII"
             raise HeaderRefused(message)
         if name.startswith(_OWN):
             message = f"--header {name!r}: that is set for each request"

@@ -268,7 +268,7 @@ async def test_a_stream_without_end_is_recognised_by_what_came(tmp_path: Path) -
             "the router itself answers there",
         ),
         (("http://old:1/a", "http://new:2", "--name", "chat"), "flow 'chat' is built in"),
-        (("http://old:1/a", "http://new:2", "-H", "s3cret-0123"), "a line 'name: value' is due"),
+        (("http://old:1/a", "http://new:2", "-H", "s3cret-0123"), "must be 'name: value'"),
     ],
 )
 async def test_what_cannot_be_asked_is_refused(
