@@ -65,15 +65,17 @@ class Entrance:
         """Read a call and answer it, or let the worker of its exchange; a disconnect cancels that.
 
         `here`: it is known to be this worker's. `trace` returns the trace context that a body
-        holds, for a call without that header; b"" for none.
+        holds, which takes the place of that in the header: a connection may be older than its
+        call; b"" for none.
         """
         memory: BodyMemory = scope["app"].state.body_memory
         body = b""
         try:
             self.admit(scope["headers"])
             body = await memory.read(scope, receive, self.max_body_bytes)
-            if not header_of(scope["headers"], TRACE_HEADER) and (traced := trace(body)):
-                scope["headers"] = [*scope["headers"], (TRACE_HEADER, traced)]
+            if traced := trace(body):
+                others = [one for one in scope["headers"] if one[0] != TRACE_HEADER]
+                scope["headers"] = [*others, (TRACE_HEADER, traced)]
         except (Problem, GatewayRefused) as error:
             await refuse(send, refusal_of(error))
         else:

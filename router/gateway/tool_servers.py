@@ -70,6 +70,7 @@ from contract.operations import EXTERNAL_READ, EXTERNAL_RUN, Operation
 from effects.loop_time import limit
 from effects.tape import TapeSession
 from effects.tools.mcp import McpConnection, McpSession
+from router.context import TRACE_HEADER, trace_of
 from router.gateway.back_channel import AnswerStream, BackChannel
 from router.gateway.cancellations import Cancellations
 from router.gateway.correlation import calling_exchange, calling_session, named_exchange
@@ -379,9 +380,10 @@ def trace_in(body: bytes) -> bytes:
     if b"traceparent" not in body:
         return b""
     try:
-        return _traced.decode(body).params.meta.traceparent.encode()
+        traced = _traced.decode(body).params.meta.traceparent.encode()
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return b""
+    return traced if trace_of(((TRACE_HEADER, traced),)) else b""
 
 
 def _is_modern(context: Context) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -203,6 +203,16 @@ def replies(stack: Stack) -> list[Any]:
     return [reply for _, reply in stack.replies]
 
 
+TRACES: Mapping[str, tuple[str, Any]] = {
+    "header": ("own", ""),
+    "meta": ("", "own"),
+    "older header": (f"00-{'9' * 32}-{'9' * 16}-01", "own"),
+    "bad meta": ("own", "no trace"),
+    "nonsense": ("", ["no", "trace"]),
+}
+"""What a call has as `traceparent`, in its header and in its message."""
+
+
 def differences(pair: Pair) -> list[str]:
     """Name what the calls of a pair differ in."""
     return [found.path for found in Comparer(CHAT).compare(pair) if found.layer == "effects"]
@@ -224,18 +234,22 @@ async def test_a_shadow_executes_nothing_and_gets_the_answer(tmp_path: Path, mod
     assert differences(pair) == []
 
 
-@pytest.mark.parametrize("place_of_it", ["header", "meta", "nonsense"])
+@pytest.mark.parametrize("place_of_it", TRACES)
 @BOTH
 async def test_a_trace_is_enough_to_know_whose_call_it_is(
     tmp_path: Path, mode: Mode, place_of_it: str
 ) -> None:
-    """In a header, or in the message, where a client's tracing writes it; else the call passes."""
+    """In a header, or in the message, where a client's tracing writes it; else the call passes.
+
+    Clients that are traced send the header of the task that opened their connection, too.
+    """
 
     async def work(stack: Stack) -> None:
         headers = {"authorization": f"Bearer {stack.key}"}
-        meta: Any = {"traceparent": stack.span if place_of_it == "meta" else ["no", "trace"]}
-        if place_of_it == "header":
-            headers["traceparent"], meta = stack.span, None
+        header, traced = TRACES[place_of_it]
+        if header:
+            headers["traceparent"] = header.replace("own", stack.span)
+        meta: Any = {"traceparent": stack.span if traced == "own" else traced}
         async with client_at(stack.gateway, mode=mode, **headers) as client:
             result = await client.call_tool("order", {"item": "tea"}, meta=meta)
             stack.replies.append((200, text_of(result)))
