@@ -122,9 +122,13 @@ def newest_exchanges(place: str, flow: str) -> list[Exchange]:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was seen of one stack, in a sentence, and the line that takes it one rung up, or ""."""
+    """What was seen of one stack, in a sentence, and the line that takes it one rung up, or "".
+
+    `called`: calls of its model are on the tape.
+    """
 
     stack: StackName
+    called: bool
     seen: str
     lift: str
 
@@ -136,7 +140,12 @@ def observe(name: str, settings: Settings) -> tuple[Observation, ...]:
     except CapturesUnreadable:  # no capture yet, or `captures` says why
         return ()
     return tuple(
-        Observation(stack, _sentence(stack, seen, settings), _lift(stack, seen, settings))
+        Observation(
+            stack,
+            seen.modelless < seen.runs,
+            _sentence(stack, seen, settings),
+            _lift(stack, seen, settings),
+        )
         for stack, seen in calls_seen(found).items()
     )
 

@@ -322,8 +322,11 @@ _SET = {"shadow_percent": Decimal(_ALL), "langgraph_percent": Decimal(1)}
 """What a key is set to, if not to true."""
 
 
-def rungs_of(name: str, settings: Settings) -> tuple[Rung, ...]:
-    """Return what each step would give to a flow that both stacks serve behind an address."""
+def rungs_of(name: str, settings: Settings, *, called: bool = False) -> tuple[Rung, ...]:
+    """Return what each step would give to a flow that both stacks serve behind an address.
+
+    `called`: both are known to call their models through the gateway.
+    """
     for stack in get_args(StackName):
         place = settings.stacks.place(stack)
         if not (isinstance(place, RemoteStackSettings) and place.serves(name)):
@@ -337,7 +340,7 @@ def rungs_of(name: str, settings: Settings) -> tuple[Rung, ...]:
                 value = _SET.get(steps[-1], True)
                 changed = _changed(changed, steps, value)
                 needs.append(f"{key} = {str(value).lower()}")
-        if _GATEWAY in keys:
+        if _GATEWAY in keys and not called:
             needs.append("base_url of their OpenAI clients at the router (gateway.md)")
         declared = settings.flows[name].declared
         other_format = declared is not None and declared.graph_dialect is not None

@@ -120,6 +120,22 @@ def test_doctor_names_the_line_that_lifts_a_stack_one_rung(
     assert "base_url of its OpenAI client at the router" in lines
 
 
+@pytest.mark.parametrize("called", [True, False])
+def test_doctor_asks_for_no_address_that_both_services_call(tmp_path: Path, called: bool) -> None:
+    """Their captures show that their models are called through the gateway."""
+    order = an_order("a", taped=True)
+    shadow = a_run(
+        "a", flow="chat", stack="graph", role="shadow", plays=order.plays if called else ()
+    )
+    write(tmp_path / "captures", "chat", 1, [order, shadow])
+    config = tmp_path / "cutover.toml"
+    text = TWO_SERVICES.format(folder=tmp_path, gateway="[gateway]\nenabled = true")
+    config.write_text(text.replace(':1/"', ':1/"\nflows = ["chat"]'), "utf-8")
+    printed = CliRunner().invoke(app, ["doctor", "--config", str(config)], env={"COLUMNS": "300"})
+    assert "what each step gives" in printed.output
+    assert ("base_url of their OpenAI clients" in printed.output) is not called
+
+
 def write(folder: Path, flow: str, number: int, runs: list[RunRecord]) -> None:
     """Write runs as a segment of a flow."""
     day = folder / f"flow={flow}" / "date=2026-11-25"

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
@@ -34,6 +34,7 @@ from router.config.capabilities import (
     serving_stacks,
 )
 from router.config.schema import Settings
+from router.stack import StackName
 
 MISUSED = 2
 _KINDS = ("fallback", "takeover", "shadow", "replay")
@@ -167,7 +168,8 @@ def _print_flow(name: str, settings: Settings, console: Console) -> None:
     if flow.declared is not None:
         line = f" {escape(describe_declared(flow.declared))}"
         console.print(line, highlight=False, soft_wrap=True)
-    for number, one in enumerate(observe(name, settings)):
+    observed = observe(name, settings)
+    for number, one in enumerate(observed):
         if not number:
             console.print(" what the newest captures show", highlight=False)
         console.print(
@@ -176,7 +178,8 @@ def _print_flow(name: str, settings: Settings, console: Console) -> None:
         if one.lift:
             line = f"  {'':<8} [dim]one rung up: {escape(one.lift)}[/]"
             console.print(line, highlight=False, soft_wrap=True)
-    if rungs := rungs_of(name, settings):
+    called = {one.stack for one in observed if one.called} == set(get_args(StackName))
+    if rungs := rungs_of(name, settings, called=called):
         for line in (" what each step gives, and what it takes", *rung_lines(rungs)):
             console.print(line, highlight=False, soft_wrap=True)
 
