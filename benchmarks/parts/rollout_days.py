@@ -103,6 +103,7 @@ class Day:
             began=int(at * _MICROSECONDS),
             end="failed" if broken and failed and self.fault == "error" else "completed",
             reason="percent",
+            assigned_by="percent",
             bucket=bucket,
             fallback="fallback" if took_over else "",
             first_frame=int(first * _MICROSECONDS),
