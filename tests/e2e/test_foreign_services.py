@@ -172,8 +172,10 @@ async def test_served_mirrored_and_compared(tmp_path: Path, wire: Wire) -> None:
 
 
 @each_wire
-async def test_noise_is_measured_and_replaying_refused(tmp_path: Path, wire: Wire) -> None:
-    """Legacy asked twice and graph once; no code of the services is here to run."""
+async def test_noise_is_measured_and_no_service_that_is_away_replayed(
+    tmp_path: Path, wire: Wire
+) -> None:
+    """Legacy asked twice and graph once; then the services are stopped."""
     for name in ("first", "again"):
         (tmp_path / name).mkdir()
         async with world(tmp_path / name, wire) as here:
@@ -194,7 +196,7 @@ async def test_noise_is_measured_and_replaying_refused(tmp_path: Path, wire: Wir
     options = ("--stack", "graph", "--processes", "0", *config)
     said = await invoked("replay", first, *options, "-o", str(tmp_path / "replay"))
     assert said.exit_code == 2, said.output
-    assert "a replay runs code from the tape, and asks no service" in " ".join(said.output.split())
+    assert "start the service with the code to be replayed" in " ".join(said.output.split())
 
 
 @each_wire
