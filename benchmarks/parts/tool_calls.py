@@ -8,15 +8,11 @@ this process. The gateway's call is of an open exchange: asked of the tape, exec
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import secrets
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from pathlib import Path
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from statistics import median
 from typing import Any, Final
 
@@ -37,45 +33,16 @@ from mcp_types import (
     ListToolsResult,
     PaginatedRequestParams,
 )
-from starlette.types import ASGIApp, Receive, Scope, Send
 
+from benchmarks.parts.gateways import gateway, serving
 from benchmarks.rows import BenchRow, at_most, reported
-from contract.flows import SPECS
-from cutover.application import application
-from cutover.server.serve import GatewayServer, server_configuration
-from cutover.server.sockets import address, listen
-from router.config.watcher import SettingsWatcher
 
 MOST_RATIO: Final = 1.3
 ROUNDS: Final = 15
-_KEY: Final = "key-of-the-bench"
-_EXCHANGE: Final = "x-cutover-exchange"
-_CONFIGURATION: Final = """
-[flows.chat]
-enable_langgraph = true
-
-[gateway]
-enabled = true
-key_env = "GATEWAY_KEY"
-tool_servers = ["shop"]
+_TOOLS: Final = """tool_servers = ["shop"]
 
 [tools.mcp.shop]
 url = "{shop}/mcp"
-
-[stacks.legacy]
-url = "{service}/chat/sse"
-
-[stacks.graph]
-url = "{service}/chat/sse"
-
-[captures]
-path = "{folder}/captures"
-
-[stores]
-conversations = "sqlite:///{folder}/store.sqlite"
-memory = "memory://"
-pauses = "memory://"
-checkpoints = "memory://"
 """
 
 
@@ -89,15 +56,6 @@ def shop() -> MCPServer:
         return f"{item} is ordered"
 
     return server
-
-
-@asynccontextmanager
-async def serving(app: ASGIApp) -> AsyncIterator[str]:
-    """Serve an application as the router serves its own; gives the address."""
-    listening = listen("127.0.0.1", 0)
-    url = address(listening)
-    async with GatewayServer(server_configuration(app)).serving([listening]):
-        yield url
 
 
 @asynccontextmanager
@@ -126,59 +84,6 @@ async def pass_through(url: str) -> AsyncIterator[str]:
         manager = StreamableHTTPSessionManager(server, stateless=True)
         await stack.enter_async_context(manager.run())
         yield await stack.enter_async_context(serving(StreamableHTTPASGIApp(manager)))
-
-
-class Service:
-    """A stack that keeps each exchange open until it is told to answer."""
-
-    def __init__(self) -> None:
-        self.exchanges: asyncio.Queue[str] = asyncio.Queue()
-        self.done = asyncio.Event()
-
-    async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
-        """Answer one request of the router."""
-        self.exchanges.put_nowait(dict(scope["headers"])[_EXCHANGE.encode()].decode())
-        await self.done.wait()
-        head = [(b"content-type", b"text/event-stream")]
-        await send({"type": "http.response.start", "status": 200, "headers": head})
-        await send({"type": "http.response.body", "body": b'data: {"step":"END"}\n\n'})
-
-
-Exchange = Callable[[], AbstractAsyncContextManager[Mapping[str, str]]]
-"""Opens an exchange for a block; gives the headers of its calls."""
-
-
-@asynccontextmanager
-async def gateway(url: str) -> AsyncIterator[tuple[str, Exchange]]:
-    """Serve a router; gives the address of its tool gateway, and what opens an exchange."""
-    async with AsyncExitStack() as stack:
-        enter = stack.enter_async_context
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        service = Service()
-        facts = {"shop": url, "service": await enter(serving(service)), "folder": folder}
-        path = Path(folder, "cutover.toml")
-        await asyncio.to_thread(path.write_text, _CONFIGURATION.format(**facts), "utf-8")
-        built = await enter(application(SettingsWatcher(path, SPECS), {"GATEWAY_KEY": _KEY}))
-        users = await enter(serving(built.app))
-        own = await enter(serving(built.gateway or built.app))
-        http = await enter(httpx2.AsyncClient(trust_env=False, timeout=None))
-        [connection] = built.services.live.servers
-        while connection.session is None:
-            await connection.changed()
-
-        @asynccontextmanager
-        async def opened() -> AsyncIterator[Mapping[str, str]]:
-            service.done.clear()
-            body = {"message_id": secrets.token_hex(8), "content": "Hello"}
-            asking = asyncio.create_task(http.post(f"{users}/chat/sse", json=body))
-            exchange = await service.exchanges.get()
-            try:
-                yield {_EXCHANGE: exchange, "authorization": f"Bearer {_KEY}"}
-            finally:
-                service.done.set()
-                await asking
-
-        yield own, opened
 
 
 @asynccontextmanager
@@ -214,7 +119,7 @@ async def measure(calls: int) -> list[BenchRow]:
         await enter(app.session_manager.run())
         url = await enter(serving(served))
         plain = await enter(client_at(await enter(pass_through(url)), {}))
-        own, opened = await enter(gateway(url))
+        own, opened = await enter(gateway(_TOOLS.format(shop=url)))
         for number in range(ROUNDS + 1):
             gc.collect()
             numbers = range(number * calls, (number + 1) * calls)

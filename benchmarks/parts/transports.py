@@ -1,9 +1,9 @@
-"""Measures what `CutoverTransport` adds to a call of the model, for the bench; rows go to stdout.
+"""Measures what `CutoverTransport` and the gateway add to a call of the model; rows go to stdout.
 
     python -m benchmarks.parts.transports CALLS
 
-From the request to the first token, in process, in the run that serves, beside the same client
-without it; the provider is simulated, in a process of its own.
+From the request to the first token, in the run that serves, beside the same client without them;
+the provider is simulated, in a process of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import httpx2
 import msgspec
 import uvloop
 
+from benchmarks.parts.gateways import gateway
 from benchmarks.rows import BenchRow, at_most
 from contract.flow import Request
 from contract.flows.chat import CHAT
@@ -31,6 +32,15 @@ from router.serving.run import RunRequest
 MOST_MS: Final = 1.0
 _CHAT: Final = "chat/completions"
 _OTHER: Final = "embeddings"
+_MODEL: Final = """
+[providers.simulated]
+base_url = "{url}/v1"
+
+[models.sim-chat]
+provider = "simulated"
+"""
+_IN_AN_EXCHANGE: Final = 20
+"""Calls of one exchange, whose tape is bounded."""
 
 
 async def first_token(client: httpx2.AsyncClient, path: str, number: int) -> float:
@@ -72,17 +82,36 @@ async def measure(calls: int, url: str) -> list[BenchRow]:
             for number in range(calls + 10):
                 plain.append(await first_token(bare, path, number))
                 through.append(await on_tape(taped, path, number))
-            rows.append(_row(name, plain[10:], through[10:]))
+            what = "what the transport adds to a call in process"
+            rows.append(_row(f"transport.{name}", what, plain[10:], through[10:]))
+        rows.append(await _gateway_row(bare, calls, url))
         return rows
 
 
-def _row(name: str, plain: list[float], through: list[float]) -> BenchRow:
+async def _gateway_row(bare: httpx2.AsyncClient, calls: int, url: str) -> BenchRow:
+    """Measure chat completions through a router's gateway, in exchanges that are open."""
+    plain: list[float] = []
+    through: list[float] = []
+    async with gateway(_MODEL.format(url=url)) as (own, opened):
+        for start in range(0, calls + 10, _IN_AN_EXCHANGE):
+            async with (
+                opened() as headers,
+                httpx2.AsyncClient(base_url=f"{own}/v1/", headers=dict(headers)) as client,
+            ):
+                await first_token(client, _CHAT, start)  # connects
+                for number in range(start, start + _IN_AN_EXCHANGE):
+                    plain.append(await first_token(bare, _CHAT, number))
+                    through.append(await first_token(client, _CHAT, number))
+    return _row("gateway.chat", "what the gateway adds to a call of an exchange", plain, through)
+
+
+def _row(name: str, what: str, plain: list[float], through: list[float]) -> BenchRow:
     alone = median(plain)
     how = (
-        f"what the transport adds to a call in process, to its first bytes: P50 of {len(plain)} "
-        f"calls, {median(through):.3g} ms, minus {alone:.3g} ms by the same client without it"
+        f"{what}, to its first bytes: P50 of {len(plain)} calls, {median(through):.3g} ms, minus "
+        f"{alone:.3g} ms by the same client without it"
     )
-    return at_most(f"transport.{name}.first_token", median(through) - alone, "ms", MOST_MS, how)
+    return at_most(f"{name}.first_token", median(through) - alone, "ms", MOST_MS, how)
 
 
 def main() -> None:
