@@ -243,7 +243,7 @@ def _order(recording: Recording, stack: Stack) -> RunRequest:
 
 
 def _size_limit(recording: Recording) -> int:
-    served = sum(len(data) for _, data in recording.last.frames)
+    served = sum(len(text.encode()) for _, text in recording.last.frames)
     return candidate_limit(served, _LEAST_BYTES)
 
 
