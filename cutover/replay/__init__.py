@@ -4,12 +4,13 @@ from cutover.replay.journal import Counts, ReplayMisused
 from cutover.replay.parts import ReplaySelection
 from cutover.replay.play import PlayOptions
 from cutover.replay.pool import WorkersDie
-from cutover.replay.services import ServicePlan
+from cutover.replay.services import HeadersUnsent, ServicePlan
 from cutover.replay.session import ReplayPlan, ReplayProgress, replay
 from cutover.replay.sides import Sides, sides_of
 
 __all__ = [
     "Counts",
+    "HeadersUnsent",
     "PlayOptions",
     "ReplayMisused",
     "ReplayPlan",

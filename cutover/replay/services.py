@@ -60,6 +60,13 @@ class NotShadowSafe(ReplayMisused):
         )
 
 
+class HeadersUnsent(ReplayMisused):
+    """Headers are given, and the stack runs in this process: nothing is sent to it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"--header is for a service behind an address: {name} is none")
+
+
 @dataclass(frozen=True, slots=True)
 class ServicePlan:
     """Configuration and environment of a replay that calls services.

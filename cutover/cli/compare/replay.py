@@ -41,6 +41,7 @@ from cutover.flows import flows_of, rules_at, settings_at
 from cutover.probe import headers_of
 from cutover.replay import (
     Counts,
+    HeadersUnsent,
     PlayOptions,
     ReplayPlan,
     ReplayProgress,
@@ -144,6 +145,8 @@ def replay_captures(
             services = None
             if sides.requested.address is not None:
                 services = ServicePlan(settings, os.environ, headers_of(header or ()))
+            elif header:
+                raise HeadersUnsent(sides.requested.name)
             plan = ReplayPlan(
                 captures,
                 out,

@@ -133,6 +133,7 @@ def test_nothing_replayed_exits_3(alone: list[list[RunRecord]], tmp_path: Path) 
         (("--stack", f"{HERE}:NO_MAPPING"), "no mapping"),
         (("--stack", "legacy", "--against", "legacy"), "cannot stand against itself"),
         (("--stack", "a.b:"), "no stack 'a.b:'"),
+        (("--stack", "graph", "--header", "a: b"), "for a service behind an address"),
     ],
 )
 def test_misuse_exits_2_with_a_reason(
