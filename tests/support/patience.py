@@ -30,13 +30,17 @@ _LIMITS = (
     ("router.admin.config_file", "LOCK_SECONDS"),
     ("router.capture.writer", "CLOSING_SECONDS"),
     ("router.routing.lookup", "WAIT_SECONDS"),
+    ("router.shadow.sessions", "SLICE_SECONDS"),
     ("router.state_sync", "TIMEOUT_SECONDS"),
 )
-"""Limits of the product on neighbours that answer, of 0.05 to 5 s: a busy machine meets them."""
+"""Limits of the product of 0.02 to 5 s, on neighbours that answer and on what shadows compute.
+
+A busy machine meets them.
+"""
 
 
 def be_patient(set_: Callable[[object, str, float], None], *, importing: bool) -> None:
-    """Let this process wait for its neighbours as long as tests do.
+    """Let this process wait for its neighbours, and its shadows compute, as long as tests wait.
 
     `importing` modules takes a second; without, those that are not imported yet have their limits.
     """

@@ -19,14 +19,17 @@ from effects.stores import sqlite_file
 
 @asynccontextmanager
 async def own_schema(dsn: str) -> AsyncIterator[str]:
-    """Give an address whose tables are in a schema of their own, dropped afterwards."""
+    """Give an address whose tables are in a schema of their own, dropped afterwards.
+
+    Nothing else of the database is seen, except for its extensions.
+    """
     schema = f"test_{uuid4().hex}"
     connection = await psycopg.AsyncConnection.connect(dsn, autocommit=True)
     async with connection:
         await connection.execute(f"CREATE SCHEMA {schema}".encode())
         try:
             joined = "&" if "?" in dsn else "?"
-            yield f"{dsn}{joined}options=-csearch_path%3D{schema},public"
+            yield f"{dsn}{joined}options=-csearch_path%3D{schema},extensions"
         finally:
             await connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
 
@@ -46,7 +49,9 @@ def pgvector_server(folder: Path) -> Iterator[str]:
         with psycopg.connect(dsn, autocommit=True) as connection:
             # Two that come at once: the second one waits.
             connection.execute("SELECT pg_advisory_lock(1)")
-            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            connection.execute("CREATE SCHEMA IF NOT EXISTS extensions")
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector SCHEMA extensions")
+            connection.execute("ALTER DATABASE postgres SET search_path = public, extensions")
         yield dsn
     finally:
         server.cleanup()
