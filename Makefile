@@ -47,7 +47,7 @@ mutants: setup  ## change the graph stack one operator at a time, run the parity
 pins: setup  ## resolve pyproject.toml again into requirements/*.txt
 	$(COMPILE) --all-extras --output-file requirements/dev.txt
 	$(COMPILE) --constraint requirements/dev.txt --output-file requirements/run.txt
-	$(COMPILE) --extra compare --extra flags --extra mcp --extra redis --extra otel --extra postgres --extra sealed --extra local-embeddings --extra tokens --extra containers --extra s3 --extra workers \
+	$(COMPILE) --extra compare --extra flags --extra mcp --extra redis --extra s3 --extra workers --extra otel --extra postgres --extra sealed --extra local-embeddings --extra tokens --extra containers \
 		--constraint requirements/dev.txt --output-file requirements/image.txt
 
 clean:  ## remove everything that is built, .venv too
