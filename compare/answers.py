@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from compare.input.captures import Exchange
+from compare.input.captures import Exchange, HalfExchanges
 from compare.input.damage import ILLEGIBLE
 from compare.input.pairing import CONTROL, Unpaired, pair_of
+from compare.input.segments import find_segments
 from compare.input.selection import EVERYTHING, Selection
+from compare.noise.control import owning_tape
 from compare.noise.distances import AnswerReader
 from compare.noise.messages import read_exchanges
 from compare.streams.two_formats import DialectNotConfigured
@@ -51,7 +53,7 @@ def draw_answers(
     unlike, same = Sampler(itself, seed), Sampler(itself, seed)
     readers = {name: AnswerReader(spec) for name, spec in flows.items()}
     known: set[int] = set()
-    for exchange in read_exchanges((place,), left_out):
+    for exchange in _exchanges_at(place, left_out):
         first = exchange[0]
         if not selection.holds(exchange):
             continue
@@ -72,6 +74,12 @@ def draw_answers(
     taken = {pair.exchange for pair in unlike.pairs}
     others = (pair for pair in same.pairs if pair.exchange not in taken)
     return DrawnAnswers(sampler.pairs, [*unlike.pairs, *others][:itself], left_out, sampler.offered)
+
+
+def _exchanges_at(place: str, left_out: Counter[str]) -> Iterator[Exchange]:
+    halves = HalfExchanges()
+    yield from read_exchanges(find_segments(place), left_out, halves)
+    yield from (owning_tape(read.runs) for read in halves.rest())
 
 
 def _offer(

@@ -5,18 +5,14 @@ A segment, or a stretch of a long one, is one piece of work that depends on noth
 
 from __future__ import annotations
 
-import os
-import pickle
 import re
-import signal
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
-from itertools import chain, islice
-from multiprocessing import get_context
+from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from compare.clusters import NAME_AT_MOST
@@ -46,19 +42,14 @@ from compare.input.selection import EVERYTHING, Selection
 from compare.noise.control import ControlChecker, control_pairs, owning_tape
 from compare.noise.messages import NoiseReader
 from compare.rules import NO_RULES, Rules
+from compare.sharing import Workers, at_work, can_send, in_order, processes_for
 from compare.streams.soundness import RunTimes, times_of
 from compare.streams.two_formats import DialectNotConfigured
 from compare.tally import Tally, count_pair, row_of
 from contract.equality import Chunking
-from contract.errors import CutoverError
 from contract.flow import FlowSpec
 from contract.records import RunRecord, Score
 from evidence.outcomes import TEXT_FRAMES, UNREAD, outcome_of
-
-WORTH_SHARING = 1 << 23
-"""Bytes as stored below which starting processes takes longer than the work."""
-AHEAD = 2
-"""Parts under way for each process: what waits for an earlier one stays bounded."""
 
 _FLOW_FOLDER: Final = re.compile(r"/flow=([^/]+)/date=[^/]+/[^/]+$")
 _PASSING: Final = frozenset({"unreadable", "missing"})
@@ -86,23 +77,6 @@ class Question:
     noise: Literal["", "alone", "joined"] = ""
 
 
-Compare = Callable[[CaptureSegment, Question], Tally]
-
-
-class WorkerLost(CutoverError):
-    """A process that compared captures has ended without an answer."""
-
-    def __init__(self, part: str) -> None:
-        super().__init__(
-            f"the process that compared {part!r} has ended, for want of memory perhaps: fewer "
-            "processes need less"
-        )
-
-
-class WorkRefused(CutoverError):
-    """A comparison on another process was refused; the message is that of the refusal."""
-
-
 def compare_captures(
     place: str,
     question: Question,
@@ -117,7 +91,7 @@ def compare_captures(
     worth it; with an `executor` it says how many parts that has at once, and none is started here.
     However many, the result is the same; an exchange that is read twice counts once. Parts that
     are `known` are not read, and those that are read become known. Raises `CapturesUnreadable`,
-    `WorkerLost`, `WorkRefused`, `ExpressionTooSlow`.
+    `WorkerLost`, `ExpressionTooSlow`.
     """
     scores, damaged = read_scores(place)
     question = replace(question, scores=scores)
@@ -157,12 +131,13 @@ def _compared(
 ) -> Generator[Tally]:
     """Compare parts in their order, here or on several processes."""
     wanted = min(processes_for(parts) if processes is None else processes, len(parts))
-    if not parts or (executor is None and (wanted <= 1 or not can_share(question))):
+    work = partial(compare_part, question=question)
+    if not parts or (executor is None and (wanted <= 1 or not can_send(question))):
         for part in parts:
             yield compare_part(part, question, on_bytes)
         return
-    with nullcontext(executor) if executor else process_pool(wanted) as pool:
-        for part, tally in share(pool, compare_part, parts, question, AHEAD * wanted):
+    with at_work(Workers(executor, wanted), __name__) as workers:
+        for part, tally in in_order(work, parts, workers):
             if on_bytes is not None:
                 on_bytes(part.size)
             yield tally
@@ -258,67 +233,6 @@ class _TallyMerger:
     def _add(self, tally: Tally) -> None:
         self._total.merge(tally)
         self._counted.update(tally.identities)
-
-
-def processes_for(segments: Iterable[CaptureSegment]) -> int:
-    """Return how many processes are worth starting: one a core, or one where there is little."""
-    size = sum(segment.size for segment in segments)
-    return 1 if size < WORTH_SHARING else len(os.sched_getaffinity(0))
-
-
-def process_pool(processes: int) -> ProcessPoolExecutor:
-    """Make a pool whose processes leave interrupts to this one."""
-    context = get_context("forkserver")  # this process may have threads
-    context.set_forkserver_preload([__name__])
-    return ProcessPoolExecutor(processes, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
-
-
-def can_share(question: Question) -> bool:
-    """Whether a question can be sent to another process."""
-    try:
-        pickle.dumps(question)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return False
-    return True
-
-
-def share(
-    executor: Executor,
-    compare: Compare,
-    parts: Sequence[CaptureSegment],
-    question: Question,
-    most: int,
-) -> Iterator[tuple[CaptureSegment, Tally]]:
-    """Compare parts on an executor, at `most` so many at once; yields results in their order.
-
-    Raises `WorkerLost`, and `WorkRefused` where a comparison cannot be done at all.
-    """
-    left = iter(parts)
-    under_way: deque[tuple[CaptureSegment, Future[Tally | str]]] = deque()
-    due = parts[0]
-    try:
-        while True:
-            for part in islice(left, most - len(under_way)):
-                under_way.append((part, executor.submit(_answer, compare, part, question)))
-            if not under_way:
-                return
-            due, future = under_way.popleft()
-            answer = future.result()
-            if isinstance(answer, str):
-                raise WorkRefused(answer)
-            yield due, answer
-    except BrokenExecutor as broken:
-        raise WorkerLost(due.url) from broken
-    finally:
-        for _, future in under_way:
-            future.cancel()
-
-
-def _answer(compare: Compare, part: CaptureSegment, question: Question) -> Tally | str:
-    try:
-        return compare(part, question)
-    except CutoverError as trouble:
-        return str(trouble)  # an error that takes arguments cannot be unpickled
 
 
 def compare_part(

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 
 class CutoverError(Exception):
-    """Root of every error cutover raises on purpose."""
+    """Root of every error cutover raises on purpose; it comes whole out of another process."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default its class would be called with its sentence, in the place of the facts.
+        return _unpickled, (type(self), self.args, self.__dict__)
+
+
+def _unpickled(
+    kind: type[CutoverError], args: tuple[object, ...], state: dict[str, object]
+) -> CutoverError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class MissingExtra(CutoverError, ImportError):

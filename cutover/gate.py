@@ -21,10 +21,10 @@ from compare.noise.messages import OTHER_CODE
 from compare.noise.study import Reading, study_text
 from compare.report import Report
 from compare.rules import Rules
+from compare.sharing import Workers
 from compare.tally import Tally
 from compare.waivers import Waivers
 from contract.errors import CutoverError
-from cutover.cluster import Workers
 from cutover.flows import flows_of, rules_at
 from cutover.judge.judgements import (
     QUALITY_FILE,

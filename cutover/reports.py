@@ -19,6 +19,7 @@ from compare.recordings import PlainQuestion, compare_recordings
 from compare.report import Report, markdown, page, report_of
 from compare.report.document import encode_report, with_unknown_flows
 from compare.rules import NO_RULES, Rules
+from compare.sharing import HERE, Workers
 from compare.streams.dialects import RecordedDialect, find_dialect
 from compare.tally import Tally
 from compare.waivers import NO_WAIVERS, Waivers, read_waivers
@@ -27,7 +28,6 @@ from contract.errors import CutoverError
 from contract.flow import FlowSpec
 from contract.flows import SPECS
 from contract.wire import built_in
-from cutover.cluster import HERE, Workers
 from effects.files import write_whole
 
 T = TypeVar("T")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import Final, NamedTuple, Self
 from zlib import compress, decompress
 
 import msgspec
 
-from compare.input.captures import Exchange, HalfExchanges, exchanges
+from compare.input.captures import CapturedExchange, Exchange, HalfExchanges, exchanges
 from compare.input.damage import CapturesUnreadable, Damage
 from compare.input.pairing import CANDIDATE, CONTROL
-from compare.input.segments import find_segments, read_lines
+from compare.input.segments import CaptureSegment, find_segments, read_lines, stretches
 from compare.noise.control import (
+    NO_CHECK,
     ControlCheck,
     ControlChecker,
     control_pairs,
@@ -25,6 +28,7 @@ from compare.noise.control import (
 )
 from compare.noise.distances import AnswerReader, apart
 from compare.noise.study import MARGIN, MeasuredMessage, Study, study_of
+from compare.sharing import ALONE, Workers, at_work, can_send, in_order, processes_for
 from contract.flow import FlowSpec
 from contract.records import RunRecord, decode_run, encode_run
 
@@ -34,6 +38,7 @@ HELD_AT_MOST = 20_000
 OTHER_CODE: Final = "of other code than is in force"
 OTHER_CODE_AGAIN: Final = "legacy run of other code than is in force"
 _FILE, _PART = "file unreadable", "line or batch damaged"
+_NOT_HELD: Final = "legacy run beyond those held"
 
 
 class Noise(msgspec.Struct, frozen=True):
@@ -128,31 +133,127 @@ class NoiseReader:
         self.tally.measured.append(MeasuredMessage(exchange, flow, (*distances,), (*graph,)))
 
 
+@dataclass(slots=True)
+class _Shown:
+    """What captures show of noise, or further places; what a part shows is small.
+
+    `held` are runs of legacy, packed, with their messages; `halves` are exchanges of which a run
+    may stand in another part.
+    """
+
+    tally: NoiseTally = field(default_factory=NoiseTally)
+    control: ControlCheck = NO_CHECK
+    held: list[tuple[bytes, bytes]] = field(default_factory=list)
+    halves: list[CapturedExchange] = field(default_factory=list)
+
+    def merge(self, other: _Shown) -> None:
+        """Take in what another part shows, but for its halves."""
+        self.tally.merge(other.tally)
+        self.control = self.control.merged(other.control)
+        room = HELD_AT_MOST - len(self.held)
+        self.held += other.held[:room]
+        self.tally.left_out[_NOT_HELD] += len(other.held[room:])
+
+
+class _Reader:
+    """Reads exchanges of captures, or with `again` of a further place, as `NoiseReader` does."""
+
+    def __init__(self, flows: Mapping[str, FlowSpec], *, joined: bool, again: bool) -> None:
+        self._noise = NoiseReader(flows, joined=joined)
+        self._checker = ControlChecker(flows)
+        self._again = again
+        self.shown = _Shown(self._noise.tally)
+
+    def add(self, exchange: Exchange) -> None:
+        for pair in control_pairs(exchange):
+            self._checker.add(pair)
+        if not self._again:
+            self._noise.add(exchange)
+            return
+        for run in exchange:
+            if run.stack != CONTROL or not is_live(run):
+                continue
+            if len(self.shown.held) == HELD_AT_MOST:
+                self.shown.tally.left_out[_NOT_HELD] += 1
+                continue
+            self.shown.held.append((message_of(exchange), compress(encode_run(run), 1)))
+
+    def result(self, halves: Iterable[CapturedExchange] = ()) -> _Shown:
+        self.shown.control = self._checker.check
+        self.shown.halves = list(halves)
+        return self.shown
+
+
+def _read_part(
+    part: CaptureSegment, flows: Mapping[str, FlowSpec], *, joined: bool, again: bool
+) -> _Shown:
+    """Read a segment, or a stretch of one; depends on nothing else."""
+    reader, halves = _Reader(flows, joined=joined, again=again), HalfExchanges()
+    for exchange in read_exchanges((part,), reader.shown.tally.left_out, halves):
+        reader.add(exchange)
+    return reader.result(halves.rest())
+
+
+def _read(
+    places: Iterable[str],
+    flows: Mapping[str, FlowSpec],
+    workers: Workers,
+    on_bytes: Callable[[int], None],
+    *,
+    joined: bool = False,
+    again: bool = False,
+) -> _Shown:
+    """Read places part by part, on workers if that is worth it; raises `CapturesUnreadable`."""
+    segments = [segment for place in places for segment in find_segments(place)]
+    parts = [part for segment in segments for part in stretches(segment)]
+    work = partial(_read_part, flows=flows, joined=joined, again=again)
+    count = processes_for(parts) if workers.count is None else workers.count
+    if workers.executor is None and not can_send(work):
+        count = 1
+    total, halves = _Shown(), HalfExchanges()
+    rest = _Reader(flows, joined=joined, again=again)
+    with (
+        at_work(Workers(workers.executor, count), __name__) as there,
+        closing(in_order(work, parts, there)) as read,
+    ):
+        for part, shown in read:
+            total.merge(shown)
+            for whole in (one for half in shown.halves for one in halves.join(half)):
+                rest.add(owning_tape(whole.runs))
+            on_bytes(part.size)
+    for whole in halves.rest():
+        rest.add(owning_tape(whole.runs))
+    total.merge(rest.result())
+    return total
+
+
+def _unseen(_: int) -> None: ...
+
+
 class LegacyAgain:
     """Live runs of legacy in further places, held by message until captures take them."""
 
-    def __init__(self, flows: Mapping[str, FlowSpec]) -> None:
+    def __init__(self, flows: Mapping[str, FlowSpec], shown: _Shown) -> None:
         self._flows = flows
-        self._checker = ControlChecker(flows)
+        self._control = shown.control
+        self._left_out = shown.tally.left_out
         self._held: defaultdict[bytes, list[bytes]] = defaultdict(list)
-        self._left_out: Counter[str] = Counter()
+        for message, run in shown.held:
+            self._held[message].append(run)
 
     @classmethod
-    def read(cls, places: Iterable[str], flows: Mapping[str, FlowSpec]) -> Self:
-        """Read all of them; holds up to `HELD_AT_MOST` runs. Raises `CapturesUnreadable`."""
-        found, count = cls(flows), 0
-        for exchange in read_exchanges(places, found._left_out):
-            for pair in control_pairs(exchange):
-                found._checker.add(pair)
-            for run in exchange:
-                if run.stack != CONTROL or not is_live(run):
-                    continue
-                if count == HELD_AT_MOST:
-                    found._left_out["legacy run beyond those held"] += 1
-                    continue
-                count += 1
-                found._held[message_of(exchange)].append(compress(encode_run(run), 1))
-        return found
+    def read(
+        cls,
+        places: Iterable[str],
+        flows: Mapping[str, FlowSpec],
+        workers: Workers = ALONE,
+        on_bytes: Callable[[int], None] = _unseen,
+    ) -> Self:
+        """Read all of them; holds up to `HELD_AT_MOST` runs. Raises `CapturesUnreadable`.
+
+        `on_bytes` gets the size of each part that is read.
+        """
+        return cls(flows, _read(places, flows, workers, on_bytes, again=True))
 
     def noise(
         self,
@@ -188,7 +289,7 @@ class LegacyAgain:
                 total.left_out[runs.reason] += 1
             else:
                 closing.measure(one.exchange, one.flow, runs)
-        checked = control.merged(self._checker.check)
+        checked = control.merged(self._control)
         return Noise(study_of(total.measured, +total.left_out, margin), checked)
 
 
@@ -201,27 +302,27 @@ def read_noise(
     again: Sequence[str],
     flows: Mapping[str, FlowSpec],
     margin: float = MARGIN,
+    workers: Workers = ALONE,
+    on_bytes: Callable[[int], None] = _unseen,
 ) -> Noise:
     """Measure noise in captures, with further legacy runs of the same messages in `again`.
 
-    `compare_captures` does so while it compares. Raises `CapturesUnreadable`.
+    `compare_captures` does so while it compares. `on_bytes` gets the size of each part that is
+    read. However many workers, the result is the same. Raises `CapturesUnreadable`, `WorkerLost`.
     """
-    further = LegacyAgain.read(again, flows)
-    reader, checker = NoiseReader(flows, joined=bool(again)), ControlChecker(flows)
-    for exchange in read_exchanges((captures,), reader.tally.left_out):
-        for pair in control_pairs(exchange):
-            checker.add(pair)
-        reader.add(exchange)
-    return further.noise(reader.tally, checker.check, margin)
+    further = LegacyAgain.read(again, flows, workers, on_bytes)
+    shown = _read((captures,), flows, workers, on_bytes, joined=bool(again))
+    return further.noise(shown.tally, shown.control, margin)
 
 
-def read_exchanges(places: Iterable[str], left_out: Counter[str]) -> Iterator[Exchange]:
-    """Yield the exchanges of several places, each run with the tape it names calls of.
+def read_exchanges(
+    segments: Iterable[CaptureSegment], left_out: Counter[str], halves: HalfExchanges
+) -> Iterator[Exchange]:
+    """Yield the exchanges of segments, each run with the tape it names calls of.
 
-    What cannot be read is counted in `left_out`. Raises `CapturesUnreadable`.
+    Those of which a run is missing are in `halves`. What cannot be read is counted in `left_out`.
     """
-    halves = HalfExchanges()
-    for segment in (segment for place in places for segment in find_segments(place)):
+    for segment in segments:
         try:
             for read in exchanges(read_lines(segment), segment.url, halves):
                 if isinstance(read, Damage):
@@ -230,7 +331,6 @@ def read_exchanges(places: Iterable[str], left_out: Counter[str]) -> Iterator[Ex
                     yield owning_tape(read.runs)
         except CapturesUnreadable:
             left_out[_FILE] += 1
-    yield from (owning_tape(read.runs) for read in halves.rest())
 
 
 def message_of(exchange: Exchange) -> bytes:

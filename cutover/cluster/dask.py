@@ -6,20 +6,22 @@ A worker that dies is no failure: the scheduler runs its call again elsewhere.
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Iterator, Mapping
-from concurrent.futures import CancelledError
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import version
+from importlib.util import find_spec
 from platform import python_version
-from typing import Final
+from typing import Any, Final, TypeVar
 
+from compare.sharing import Workers, cores
 from contract.errors import CutoverError, MissingExtra
-from cutover.cluster import LOCAL, Workers
+from cutover.cluster import LOCAL, Needs
 from cutover.wiring.stacks import fingerprint
 
 try:
-    from distributed import Client, LocalCluster
+    from distributed import Client, LocalCluster, get_worker
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker
 except ImportError as missing:
@@ -27,10 +29,11 @@ except ImportError as missing:
 
 _CONNECT: Final = 10.0
 """Seconds in which a scheduler must answer, and have a worker."""
-_PACKAGES: Final = ("dask", "distributed", "deepdiff", "msgspec", "numpy", "orjson", "zstandard")
-"""Whose versions must be the same on both sides: what is sent, and what results depend on."""
-_CODE: Final = ("compare", "contract", "evidence")
+_START: Final = 60.0
+"""Seconds in which the workers of a cluster that is started here must be there."""
 _LOST = (KilledWorker, CommClosedError, CancelledError)
+
+Result = TypeVar("Result")
 
 
 class SchedulerUnreachable(CutoverError):
@@ -55,19 +58,23 @@ class ClusterLost(CutoverError):
 
 
 @contextmanager
-def cluster_workers(scheduler: str, processes: int | None) -> Iterator[Workers]:
+def cluster_workers(scheduler: str, processes: int | None, needs: Needs) -> Iterator[Workers]:
     """Connect to a scheduler, or start a `local` cluster; see `workers_at`."""
     with _connected(scheduler, processes) as client:
         try:
-            client.wait_for_workers(1, timeout=_CONNECT)
+            # A team's cluster may grow still; of one that is started here all are waited for.
+            due = (processes or cores()) if scheduler == LOCAL else 1
+            client.wait_for_workers(due, timeout=_CONNECT if due == 1 else _START)
         except TimeoutError as none:
             raise SchedulerUnreachable(scheduler, "it has no workers") from none
-        _refuse_other_versions(client)
+        own = versions(needs)
+        for worker, found in client.run(versions, needs, on_error="return").items():
+            _refuse_other(worker, found, own)
         count = sum(client.nthreads().values())
         # Every call is its own: two parts of equal arguments may have changed in between.
         executor = client.get_executor(pure=False)
         try:
-            yield Workers(executor, count)
+            yield Workers(_CheckedExecutor(executor, needs, own), count)
         except _LOST as lost:
             raise ClusterLost(scheduler, str(lost) or type(lost).__name__) from lost
         finally:
@@ -79,7 +86,7 @@ def _connected(scheduler: str, processes: int | None) -> Iterator[Client]:
     if scheduler == LOCAL:
         with (
             LocalCluster(
-                n_workers=processes or len(os.sched_getaffinity(0)),
+                n_workers=processes or cores(),
                 threads_per_worker=1,
                 dashboard_address="127.0.0.1:0",  # a free port, and nobody else reaches it
                 silence_logs=logging.ERROR,
@@ -96,25 +103,61 @@ def _connected(scheduler: str, processes: int | None) -> Iterator[Client]:
         yield client
 
 
-def versions() -> Mapping[str, str]:
-    """Return what this process runs: Python, packages, and a digest of the code that compares."""
+def versions(needs: Needs) -> Mapping[str, str]:
+    """Return what this process runs of what results depend on: versions, and digests of code."""
     return {
         "python": python_version(),
-        **{name: version(name) for name in _PACKAGES},
-        **{f"code of {name}": fingerprint(name) for name in _CODE},
+        **{name: version(name) for name in needs.packages},
+        # One of the stacks may be retired.
+        **{f"code of {one}": fingerprint(one) for one in needs.code if find_spec(one)},
+        **{
+            f"prompts of {flow}": fingerprint("contract", {flow: folder})
+            for flow, folder in needs.prompts
+        },
     }
 
 
-def _refuse_other_versions(client: Client) -> None:
-    """Raise `OtherVersions` for the first worker that runs something else."""
-    own = versions()
-    for worker, found in client.run(versions, on_error="return").items():
-        if isinstance(found, BaseException):
-            raise OtherVersions(worker, f"no cutover[compare] that can be imported ({found})")
-        differing = [
-            f"{name} {found.get(name, 'not at all')}, here {here}"
-            for name, here in own.items()
-            if found.get(name) != here
-        ]
-        if differing:
-            raise OtherVersions(worker, "; ".join(differing))
+def _refuse_other(
+    worker: str, found: Mapping[str, str] | BaseException, own: Mapping[str, str]
+) -> None:
+    """Raise `OtherVersions` for a worker that runs something else."""
+    if isinstance(found, BaseException):
+        raise OtherVersions(worker, f"no cutover that can be imported with its extras ({found})")
+    differing = [
+        f"{name} {found.get(name, 'not at all')}, here {here}"
+        for name, here in own.items()
+        if found.get(name) != here
+    ]
+    if differing:
+        raise OtherVersions(worker, "; ".join(differing))
+
+
+class _CheckedExecutor(Executor):
+    """Runs calls on workers that run the same; one that joined later is asked by its first call."""
+
+    def __init__(self, executor: Executor, needs: Needs, own: Mapping[str, str]) -> None:
+        self._executor = executor
+        self._needs = needs
+        self._own = own
+
+    def submit(
+        self, fn: Callable[..., Result], /, *args: object, **kwargs: object
+    ) -> Future[Result]:
+        """Run a call on a worker; its future may raise `OtherVersions`."""
+        return self._executor.submit(_checked, self._needs, self._own, fn, *args, **kwargs)
+
+
+def _checked(
+    needs: Needs,
+    own: Mapping[str, str],
+    work: Callable[..., Any],
+    /,
+    *args: object,
+    **kwargs: object,
+) -> Any:
+    if _known_versions(needs) != own:
+        _refuse_other(get_worker().address, _known_versions(needs), own)
+    return work(*args, **kwargs)
+
+
+_known_versions = cache(versions)

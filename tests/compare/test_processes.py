@@ -10,20 +10,19 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from compare.captures import (
-    WORTH_SHARING,
-    Question,
-    WorkerLost,
-    WorkRefused,
-    can_share,
-    compare_captures,
-    process_pool,
-    processes_for,
-    share,
-)
+from compare.captures import Question, compare_captures
 from compare.input.segments import CaptureSegment, find_segments, read_lines, stretches
 from compare.report import report_of
 from compare.report.document import encode_report
+from compare.sharing import (
+    WORTH_SHARING,
+    WorkerLost,
+    Workers,
+    can_send,
+    in_order,
+    process_pool,
+    processes_for,
+)
 from compare.tally import Tally
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
@@ -119,8 +118,8 @@ def test_little_work_is_done_by_one_process() -> None:
 def test_a_question_that_cannot_be_sent_is_answered_here(tmp_path: Path) -> None:
     """Flows made on the spot cannot reach another process; their captures are compared anyway."""
     local = Question({"chat": CHAT, "odd": _unsendable()})
-    assert can_share(ASKED)
-    assert not can_share(local)
+    assert can_send(ASKED)
+    assert not can_send(local)
     place = captures(tmp_path)
     assert compare_captures(place, local, processes=2).pairs == 24
 
@@ -128,7 +127,7 @@ def test_a_question_that_cannot_be_sent_is_answered_here(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_flow_can_be_sent_to_another_process(name: str) -> None:
     """Those that are shipped, and declared ones on each wire: no lambda, no local function."""
-    assert can_share(Question({name: SHIPPED[name]}))
+    assert can_send(Question({name: SHIPPED[name]}))
 
 
 @pytest.mark.slow
@@ -155,21 +154,29 @@ def test_a_worker_that_is_lost_is_an_error_not_a_wait(tmp_path: Path) -> None:
     """For want of memory, or killed by hand."""
     parts = find_segments(captures(tmp_path))
     with process_pool(2) as pool, pytest.raises(WorkerLost, match="has ended"):
-        list(share(pool, _dies, parts, ASKED, 2))
+        list(in_order(_dies, parts, Workers(pool, 1)))
+
+
+class _TooSlow(CutoverError):
+    """An error of its own, with facts for arguments."""
+
+    def __init__(self, rule: str, seconds: float) -> None:
+        super().__init__(f"the rule {rule!r} is too slow: {seconds} s")
+        self.seconds = seconds
 
 
 @pytest.mark.slow
 def test_a_worker_that_cannot_compare_says_why(tmp_path: Path) -> None:
-    """The sentence is the one a single process would have ended with."""
+    """The error is the one a single process would have ended with."""
     parts = find_segments(captures(tmp_path))
-    with process_pool(2) as pool, pytest.raises(WorkRefused, match="the rule is too slow"):
-        list(share(pool, _refuses, parts, ASKED, 2))
+    with process_pool(2) as pool, pytest.raises(_TooSlow, match="'r' is too slow") as found:
+        list(in_order(_refuses, parts, Workers(pool, 1)))
+    assert found.value.seconds == 1.5
 
 
-def _refuses(_part: CaptureSegment, _question: Question) -> Tally:
-    message = "the rule is too slow"
-    raise CutoverError(message)
+def _refuses(_part: CaptureSegment) -> Tally:
+    raise _TooSlow("r", 1.5)
 
 
-def _dies(_part: CaptureSegment, _question: Question) -> Tally:
+def _dies(_part: CaptureSegment) -> Tally:
     os._exit(7)

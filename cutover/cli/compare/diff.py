@@ -27,11 +27,12 @@ from compare.report.changes import (
 )
 from compare.report.document import with_sources
 from compare.report.glimpse import cluster_glimpse
+from compare.sharing import HERE
 from compare.tally import Tally
 from compare.verdict import Label
 from contract.errors import visible
 from cutover.cli.terminal import bar, print_outcome, print_written, refusals, tables
-from cutover.cluster import HERE, workers_at
+from cutover.cluster import SchedulerOption, workers_at
 from cutover.flows import flows_of, rules_at, settings_at
 from cutover.reports import (
     CaptureComparison,
@@ -145,14 +146,6 @@ _Processes = Annotated[
     int | None,
     typer.Option(min=1, help="Processes that compare; default: one per core if it is worth it."),
 ]
-_Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ADDRESS",
-        help="A Dask scheduler whose workers compare, tcp://HOST:PORT, or `local`: a cluster "
-        "on this machine. They read the captures where they run.",
-    ),
-]
 _Config = Annotated[
     Path | None,
     typer.Option(
@@ -199,7 +192,7 @@ def diff(
     waivers: _WaiverFile = None,
     dialect: _DialectName = None,
     processes: _Processes = None,
-    scheduler: _Scheduler = None,
+    scheduler: SchedulerOption = None,
     noise: _Again = None,
     config: _Config = None,
     prompts: _PromptMap = None,
@@ -249,10 +242,10 @@ def diff(
         if out is None:
             raise NoPlaceForReport
         measured = again = None
-        if noise:
-            with console.status("reading legacy's answers"):
-                again = LegacyAgain.read(noise, flows_of(settings))
         with workers_at(scheduler, processes) as workers:
+            if noise:
+                with console.status("reading legacy's answers"):
+                    again = LegacyAgain.read(noise, flows_of(settings), workers)
             if isinstance(comparison, CaptureComparison):
                 comparison = replace(comparison, workers=workers)
             tally = tallied(comparison, console, DownloadColumn(), TimeRemainingColumn())

@@ -10,13 +10,16 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import DownloadColumn, TimeRemainingColumn
 from rich.table import Table
 
+from compare.input.segments import find_segments
 from compare.noise import Noise, read_noise
 from compare.noise.control import control_text
 from compare.noise.study import MARGIN, Reading, flags_text, p_value_text, reading_text, study_text
 from compare.report.markdown import noise_markdown
-from cutover.cli.terminal import print_outcome, print_written, refusals
+from cutover.cli.terminal import bar, print_outcome, print_written, refusals
+from cutover.cluster import SchedulerOption, workers_at
 from cutover.flows import flows_at
 from effects.files import write_whole
 
@@ -48,6 +51,11 @@ def noise(
         Path | None,
         typer.Option(help="Where further flows are declared; default: cutover.toml, if there."),
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes that read; default: one per core if it is worth it."),
+    ] = None,
+    scheduler: SchedulerOption = None,
 ) -> None:
     """Measure how far legacy is from itself, and whether graph is farther.
 
@@ -55,8 +63,17 @@ def noise(
     itself on one tape, 2: unreadable, 3: cannot tell.
     """
     with refusals(UNREADABLE):
-        with Console(stderr=True).status("measuring noise"):
-            found = read_noise(captures, again or (), flows_at(config), margin)
+        further, flows = again or (), flows_at(config)
+        size = sum(segment.size for one in (captures, *further) for segment in find_segments(one))
+        columns = DownloadColumn(), TimeRemainingColumn()
+        with (
+            workers_at(scheduler, processes) as workers,
+            bar(Console(stderr=True), *columns) as shown,
+        ):
+            task = shown.add_task("measuring noise", total=size)
+            found = read_noise(
+                captures, further, flows, margin, workers, lambda count: shown.advance(task, count)
+            )
         written = _write(found, out) if out is not None else []
     _print(found, written, Console())
     raise typer.Exit(_status(found))
