@@ -8,7 +8,7 @@ runs equal. In the others, of every flow, graph plays the tape of legacy, and th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
@@ -23,7 +23,6 @@ from cutover.selftest.scenes import SCENES, Turned
 from effects.model import Step, Wait
 from router.serving.stack import LocalStack
 
-_BATCH = 50
 _MOST_EXAMPLES = 20
 _MOST_CUTS = 3
 _PAUSES = (0.0, 0.0, 0.004, 0.03, 0.2, 0.51, 1.3)
@@ -54,24 +53,32 @@ class Alarms(msgspec.Struct, frozen=True):
         """Share of pairs with a finding; 0 without pairs."""
         return self.raised / self.pairs if self.pairs else 0.0
 
+    def merged(self, other: Alarms) -> Alarms:
+        """Add those of the pairs that follow."""
+        return Alarms(
+            self.pairs + other.pairs,
+            self.raised + other.raised,
+            self.recut + other.recut,
+            dict(Counter(self.ended) + Counter(other.ended)),
+            (*self.first, *other.first)[:_MOST_EXAMPLES],
+        )
 
-def compare_equal_pairs(
-    legacy: LocalStack, graph: LocalStack, pairs: int, advance: Callable[[int], None]
-) -> Alarms:
-    """Compare so many equal pairs; `advance` is called with how many more are compared."""
+
+NO_ALARMS = Alarms(0, 0, 0, {}, ())
+
+
+def compare_equal_pairs(legacy: LocalStack, graph: LocalStack, seeds: range) -> Alarms:
+    """Compare the equal pairs of these seeds."""
     raised, recut, first, ended = 0, 0, list[Alarm](), Counter[str]()
-    for start in range(0, pairs, _BATCH):
-        seeds = range(start, min(start + _BATCH, pairs))
-        batch = on_virtual_time(_equal_pairs(legacy, graph, seeds))
-        for seed, (control, candidate) in zip(seeds, batch, strict=True):
-            found = causes((control, candidate), "exact" if _one_tape(seed) else "tape")
-            raised += bool(found)
-            recut += [text for _, text in control.frames] != [t for _, t in candidate.frames]
-            ended[control.outcome] += 1
-            if found and len(first) < _MOST_EXAMPLES:
-                first.append(Alarm(seed, tuple(map(str, found))))
-        advance(len(seeds))
-    return Alarms(pairs, raised, recut, dict(ended), tuple(first))
+    batch = on_virtual_time(_equal_pairs(legacy, graph, seeds))
+    for seed, (control, candidate) in zip(seeds, batch, strict=True):
+        found = causes((control, candidate), "exact" if _one_tape(seed) else "tape")
+        raised += bool(found)
+        recut += [text for _, text in control.frames] != [t for _, t in candidate.frames]
+        ended[control.outcome] += 1
+        if found and len(first) < _MOST_EXAMPLES:
+            first.append(Alarm(seed, tuple(map(str, found))))
+    return Alarms(len(seeds), raised, recut, dict(ended), tuple(first))
 
 
 async def _equal_pairs(

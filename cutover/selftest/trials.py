@@ -9,29 +9,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import cache, partial
 from itertools import count as count_from
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Literal, assert_never
+from threading import Lock
+from typing import Final, Literal, assert_never
 
 import msgspec
 
 from compare.findings import LAYERS, Layer
+from compare.sharing import ALONE, Workers, at_work, in_order
 from contract.flow import Flow
 from contract.flows.chat import CHAT
 from contract.records import RunRecord
 from cutover.selftest.deployment import compared
 from cutover.selftest.drawn.grammar import DrawnFault, draw_fault
 from cutover.selftest.effect_faults import EFFECT_FAULTS
-from cutover.selftest.equal_pairs import Alarms, compare_equal_pairs
+from cutover.selftest.equal_pairs import NO_ALARMS, Alarms, compare_equal_pairs
 from cutover.selftest.exchanges import exchange
 from cutover.selftest.run_faults import RUN_FAULTS, FaultPlace, RunFault
 from cutover.selftest.runs import causes, chat_stack, on_virtual_time, serve, shadow
 from cutover.selftest.scenes import SCENES, WIRE_SPECS, wire_flow
 from cutover.selftest.stream_faults import SCENE, STREAM_FAULTS, CodeFault
-from cutover.wiring.stacks import StackNotLoaded, load_stacks
+from cutover.wiring.stacks import DEFAULTS, StackNotLoaded, load_stacks
 from evidence.intervals import share_interval
 from router.serving.stack import LocalStack
 
@@ -40,6 +43,9 @@ Measure = Literal["found", "on their layer", "as one cause"]
 SEEDED: tuple[SeededFault, ...] = (*RUN_FAULTS, *STREAM_FAULTS, *EFFECT_FAULTS)
 PAIRS = 4_000
 DRAWN = 250
+_LISTED, _DRAWN, _PAIRED = 8, 4, 50
+"""Faults of the lists, drawn faults and equal pairs in a piece of work: about a second of each."""
+_ONE_AT_A_TIME: Final = Lock()
 VERSION = 3
 FLOORS: Mapping[Measure, float] = {"found": 0.95, "on their layer": 0.95, "as one cause": 0.85}
 """Shares of drawn faults below which the comparison is not sound."""
@@ -195,22 +201,6 @@ class Bench:
                 assert_never(fault)
 
 
-def drawn_trials(
-    legacy: LocalStack, graph: LocalStack, count: int, seed: int, advance: Callable[[int], None]
-) -> tuple[DrawnTrial, ...]:
-    """Draw faults from a seed until `count` of them have changed something, and compare each."""
-    draw, trials = Random(seed), list[DrawnTrial]()
-    with TemporaryDirectory(prefix="cutover-selftest-") as folder:
-        for number in count_from(0):
-            if len(trials) == count:
-                break
-            trial = drawn_trial(legacy, graph, draw_fault(draw), number, Path(folder, str(number)))
-            if trial is not None:
-                trials.append(trial)
-                advance(1)
-    return tuple(trials)
-
-
 def drawn_trial(
     legacy: LocalStack, graph: LocalStack, fault: DrawnFault, number: int, place: Path
 ) -> DrawnTrial | None:
@@ -236,23 +226,99 @@ def drawn_trial(
 
 
 def self_test(
-    start_bar: StartBar, pairs: int = PAIRS, *, drawn: int = DRAWN, seed: int = 0
+    start_bar: StartBar,
+    pairs: int = PAIRS,
+    *,
+    drawn: int = DRAWN,
+    seed: int = 0,
+    workers: Workers = ALONE,
 ) -> Outcome:
-    """Test the comparison; raises `StackNotLoaded`, also where one of the stacks is retired."""
+    """Test the comparison; however many workers do it, the outcome is the same.
+
+    Raises `StackNotLoaded`, also where one of the stacks is retired, and `WorkerLost`.
+    """
+    stacks_under_test()
+    trials, alarms = list[Trial](), NO_ALARMS
+    places = (place.partition(":")[0] for place in DEFAULTS.values())
+    with at_work(workers, __name__, *places) as there:
+        advance = start_bar("faults", len(SEEDED))
+        for seen, found in in_order(_listed_trials, _ranges(_LISTED, len(SEEDED)), there):
+            trials += found
+            advance(len(seen))
+        tried = _drawn_until(drawn, seed, there, start_bar("drawn faults", drawn))
+        advance = start_bar("equal pairs", pairs)
+        for seen, some in in_order(_equal_pairs, _ranges(_PAIRED, pairs), there):
+            alarms = alarms.merged(some)
+            advance(len(seen))
+    return Outcome(VERSION, tuple(trials), alarms, seed, tried, rates_of(tried))
+
+
+def _ranges(size: int, stop: int | None = None) -> Iterator[range]:
+    """Yield ranges of a size, one after the other, up to `stop` or without an end."""
+    for start in count_from(0, size):
+        if stop is not None and start >= stop:
+            return
+        yield range(start, start + size if stop is None else min(start + size, stop))
+
+
+def _drawn_until(
+    count: int, seed: int, workers: Workers, advance: Callable[[int], None]
+) -> tuple[DrawnTrial, ...]:
+    """Try faults of a seed, in their order, until `count` of them have changed something."""
+    tried = list[DrawnTrial]()
+    with closing(in_order(partial(drawn_trials, seed), _ranges(_DRAWN), workers)) as found:
+        while len(tried) < count:
+            _, trials = next(found)
+            kept = trials[: count - len(tried)]
+            tried += kept
+            advance(len(kept))
+    return tuple(tried)
+
+
+@cache
+def stacks_under_test() -> tuple[LocalStack, LocalStack]:
+    """Load legacy and graph; raises `StackNotLoaded`, also where one of them is retired."""
     stacks = load_stacks()
     for name in ("legacy", "graph"):
         if name not in stacks:
             raise StackNotLoaded(name, "", "it is not part of this deployment")
-    legacy, graph = stacks["legacy"], stacks["graph"]
-    with _logging_disabled():
-        bench, trials = Bench(legacy, graph.flows[CHAT.name]), list[Trial]()
-        advance = start_bar("faults", len(SEEDED))
-        for fault in SEEDED:
-            trials.append(bench.trial(fault))
-            advance(1)
-        tried = drawn_trials(legacy, graph, drawn, seed, start_bar("drawn faults", drawn))
-        alarms = compare_equal_pairs(legacy, graph, pairs, start_bar("equal pairs", pairs))
-    return Outcome(VERSION, tuple(trials), alarms, seed, tried, rates_of(tried))
+    return stacks["legacy"], stacks["graph"]
+
+
+@cache
+def _bench() -> Bench:
+    legacy, graph = stacks_under_test()
+    return Bench(legacy, graph.flows[CHAT.name])
+
+
+def _listed_trials(numbers: range) -> list[Trial]:
+    with _undisturbed():
+        return [_bench().trial(SEEDED[number]) for number in numbers]
+
+
+def drawn_trials(seed: int, numbers: range) -> list[DrawnTrial]:
+    """Try the faults of these numbers, of a seed; those that changed nothing are left out."""
+    draw, trials = Random(seed), list[DrawnTrial]()
+    with _undisturbed(), TemporaryDirectory(prefix="cutover-selftest-") as folder:
+        for number in range(numbers.stop):
+            fault = draw_fault(draw)
+            if number in numbers:
+                place = Path(folder, str(number))
+                trial = drawn_trial(*stacks_under_test(), fault, number, place)
+                trials += [] if trial is None else [trial]
+    return trials
+
+
+def _equal_pairs(seeds: range) -> Alarms:
+    with _undisturbed():
+        return compare_equal_pairs(*stacks_under_test(), seeds)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Do one piece of the self-test at a time, whatever threads a worker has, and log nothing."""
+    with _ONE_AT_A_TIME, _logging_disabled():
+        yield
 
 
 @contextmanager

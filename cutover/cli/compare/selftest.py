@@ -13,8 +13,10 @@ from rich.progress import MofNCompleteColumn, TextColumn, TimeElapsedColumn, Tim
 from rich.table import Table
 
 from compare.findings import LAYERS
+from compare.sharing import Workers
 from contract.errors import visible
 from cutover.cli.terminal import bar, print_written, refusals
+from cutover.cluster import RUNNING, SchedulerOption, workers_at
 from cutover.selftest.trials import DRAWN, PAIRS, DrawnTrial, Outcome, encode_outcome, self_test
 from effects.files import write_whole
 
@@ -28,6 +30,10 @@ def selftest(
     pairs: Annotated[int, typer.Option(min=1, help="Equal pairs to compare.")] = PAIRS,
     faults: Annotated[int, typer.Option(min=0, help="Faults to draw beside the lists.")] = DRAWN,
     seed: Annotated[int, typer.Option(help="The seed of the drawn faults.")] = 0,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Processes that try; default: one per core.")
+    ] = None,
+    scheduler: SchedulerOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="A folder for the outcome as JSON.")
     ] = None,
@@ -39,7 +45,8 @@ def selftest(
     """
     console, path = Console(), None if out is None else out / FILE
     with refusals(NOT_TESTED):
-        outcome = _tested(pairs, faults, seed)
+        with workers_at(scheduler, processes, RUNNING) as workers:
+            outcome = _tested(pairs, faults, seed, workers)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, encode_outcome(outcome))
@@ -48,7 +55,7 @@ def selftest(
     raise typer.Exit(0 if outcome.sound else NOT_SOUND)
 
 
-def _tested(pairs: int, faults: int, seed: int) -> Outcome:
+def _tested(pairs: int, faults: int, seed: int, workers: Workers) -> Outcome:
     columns = MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
     with bar(Console(stderr=True), *columns) as shown:
 
@@ -56,7 +63,7 @@ def _tested(pairs: int, faults: int, seed: int) -> Outcome:
             task = shown.add_task(what, total=total)
             return lambda count: shown.advance(task, count)
 
-        return self_test(start_bar, pairs, drawn=faults, seed=seed)
+        return self_test(start_bar, pairs, drawn=faults, seed=seed, workers=workers)
 
 
 def _print(outcome: Outcome, console: Console) -> None:
