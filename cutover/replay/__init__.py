@@ -5,7 +5,7 @@ from cutover.replay.parts import ReplaySelection
 from cutover.replay.play import PlayOptions
 from cutover.replay.pool import WorkersDie
 from cutover.replay.services import HeadersUnsent, ServicePlan
-from cutover.replay.session import ReplayPlan, ReplayProgress, replay
+from cutover.replay.session import ReplayPlan, ReplayProgress, cluster_needs, replay
 from cutover.replay.sides import Sides, sides_of
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "ServicePlan",
     "Sides",
     "WorkersDie",
+    "cluster_needs",
     "replay",
     "sides_of",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -18,9 +18,9 @@ import uvloop
 from contract.flows import SPECS
 from cutover.application import mount_gateway, open_entrance
 from cutover.probe import NotReached, reach
-from cutover.replay.journal import ReplayJournal, ReplayMisused, SegmentWriter
+from cutover.replay.journal import ReplayJournal, ReplayMisused
 from cutover.replay.parts import Part
-from cutover.replay.pool import ReplayParts, Terms
+from cutover.replay.pool import Terms
 from cutover.replay.replayer import PartJob, PartResult, Replayer, replay_part
 from cutover.replay.services import ReplayedExchanges, ReplayedService, ServicePlan
 from cutover.replay.sides import Sides
@@ -143,27 +143,24 @@ async def _connected(server: McpConnection, section: McpServerSettings) -> None:
 @contextmanager
 def services_replayed(
     terms: Terms, services: ServicePlan, journal: ReplayJournal
-) -> Iterator[ReplayParts]:
-    """Return what replays parts on services, one after the other, in this process.
+) -> Iterator[Callable[[Part], PartResult]]:
+    """Return what replays a part on services, in this process; one after the other.
 
     Raises what `open_services` raises.
     """
-    segments = SegmentWriter(terms.out)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         block = _HeldBlock(open_services(services, terms.sides))
         opened = runner.run(block.enter())
         try:
             replayer = Replayer(terms.sides, terms.options, SPECS, opened.stacks, journal.turns)
 
-            def replay_parts(parts: Iterator[Part]) -> Iterator[tuple[Part, PartResult]]:
-                for part in parts:
-                    job = PartJob(part, services.at_once, sent=journal.begin(part))
-                    result = runner.run(replay_part(job, replayer, lambda *_: None))
-                    result.counts.outside = opened.exchanges.take_outside()
-                    segments.write(part, result.lines)
-                    yield part, result
+            def replay_one(part: Part) -> PartResult:
+                job = PartJob(part, services.at_once, sent=journal.begin(part))
+                result = runner.run(replay_part(job, replayer, lambda *_: None))
+                result.counts.outside = opened.exchanges.take_outside()
+                return result
 
-            yield replay_parts
+            yield replay_one
         finally:
             runner.run(block.exit())
 

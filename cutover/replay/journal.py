@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import IO, NamedTuple, Self
 
 import msgspec
-import zstandard
+from zstandard import ZstdCompressor
 
 from compare.input.damage import UNBOUNDED, Damage
 from compare.input.segments import PACKED_LINES
@@ -284,22 +284,26 @@ def _parse(data: bytes) -> _Parsed:
     return _Parsed(header if whole else None, done, whole)
 
 
+def packed_lines(lines: Iterable[bytes]) -> bytes:
+    """Return the segment that lines make; "" of none."""
+    text = b"".join(lines)
+    return ZstdCompressor(level=_LEVEL, write_checksum=True).compress(text) if text else b""
+
+
 class SegmentWriter:
     """Writes one segment for each part below a folder, whole or not at all."""
 
     def __init__(self, out: Path) -> None:
         self._folder = out / _FOLDER
-        self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
 
-    def write(self, part: Part, lines: Iterable[bytes]) -> None:
-        """Write a part's lines; raises `OSError`."""
-        text = b"".join(lines)
+    def write(self, part: Part, packed: bytes) -> None:
+        """Write a part's lines, as they are `packed`; raises `OSError`."""
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / segment_name(part)
-        if not text:
+        if not packed:
             path.unlink(missing_ok=True)
             return
-        write_whole(path, self._compressor.compress(text))
+        write_whole(path, packed)
 
     def remove_unfinished(self) -> None:
         """Remove what was being written when a replay ended; no other may be writing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
@@ -19,7 +19,7 @@ from contract.blobs import Fetch
 from contract.flow import FlowSpec
 from contract.flows.declared import declared_spec
 from contract.records import ErrorRecord, RunRecord, encode_run
-from cutover.replay.journal import NO_TURNS, Counts
+from cutover.replay.journal import NO_TURNS, Counts, packed_lines
 from cutover.replay.parts import Part, Recording, Skipped, recording_of
 from cutover.replay.play import PlayOptions, blank, play
 from cutover.replay.services import ConversationTurns, ReplayedService, why_not_called
@@ -206,20 +206,22 @@ class PartJob:
 
 @dataclass(slots=True)
 class PartResult:
-    """The lines and counts of a part, and whether a stack ran on after its cancellation.
+    """The segment and counts of a part, and whether a stack ran on after its cancellation.
 
-    `turns` are those of conversations that services have stored by it.
+    `turns` are those of conversations that services have stored by it, `log` what stacks logged
+    where that cannot be written at once.
     """
 
-    lines: list[bytes] = field(default_factory=list, repr=False)
+    packed: bytes = field(default=b"", repr=False)
     counts: Counts = field(default_factory=Counts)
     lingers: bool = False
     turns: dict[str, int] = field(default_factory=dict)
+    log: str = field(default="", repr=False)
 
 
 async def replay_part(job: PartJob, replayer: Replayer, on_run: OnRun) -> PartResult:
     """Replay the exchanges of a part in order."""
-    result = PartResult()
+    result, lines = PartResult(), list[bytes]()
     fetch = BlobFolder(job.part.place).fetch
     async with replayer.opened():
         for group in _groups(job, result):
@@ -227,7 +229,8 @@ async def replay_part(job: PartJob, replayer: Replayer, on_run: OnRun) -> PartRe
                 replayer.replay(one, fetch, job.lost, on_run, sent=job.sent) for one in group
             )
             for exchange, replay in zip(group, await asyncio.gather(*replays), strict=True):
-                _add(exchange, replay, result)
+                lines += _counted(exchange, replay, result)
+    result.packed = packed_lines(lines)
     result.turns = replayer.stored_turns()
     return result
 
@@ -246,14 +249,16 @@ def _groups(job: PartJob, result: PartResult) -> Iterator[Sequence[Exchange]]:
         yield group
 
 
-def _add(exchange: Exchange, replay: Replayed | Skipped, result: PartResult) -> None:
+def _counted(exchange: Exchange, replay: Replayed | Skipped, result: PartResult) -> Iterable[bytes]:
+    """Count an exchange; returns the lines that are written of it."""
     match replay:
         case Skipped(reason, unread):
             result.counts.skip(exchange[0].exchange, reason, unread=unread)
+            return ()
         case Replayed():
-            result.lines += map(encode_run, replay.runs)
             result.counts.compare(replay.basis, replay.outcome, equal=replay.equal)
             result.counts.silent += replay.silent
             result.lingers = result.lingers or replay.lingers
+            return map(encode_run, replay.runs)
         case _:
             assert_never(replay)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import pickle
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +17,9 @@ import msgspec
 
 from compare.input.damage import CapturesUnreadable
 from compare.input.segments import CaptureSegment, find_segments
+from compare.sharing import ALONE, Workers, in_order
+from contract.flows import SPECS
+from cutover.cluster import RUNNING, Needs
 from cutover.replay.journal import (
     Counts,
     Finished,
@@ -23,14 +30,8 @@ from cutover.replay.journal import (
 )
 from cutover.replay.parts import Part, PartReader, ReplaySelection
 from cutover.replay.play import PlayOptions
-from cutover.replay.pool import (
-    NewExecutor,
-    ReplayParts,
-    Terms,
-    WorkerPool,
-    process_executor,
-    replay_here,
-)
+from cutover.replay.pool import LOG, Terms, WorkerPool, replay_there
+from cutover.replay.replayer import PartJob, PartResult, Replayer, replay_part
 from cutover.replay.services import SERVICE_EXCHANGES, ServicePlan, refuse_misuse
 from cutover.replay.sides import Side, Sides, load_side
 from cutover.wiring.stacks import StackNotLoaded
@@ -72,16 +73,41 @@ class ReplayProgress:
     share: float
 
 
+class OnlyHere(ReplayMisused):
+    """Workers of a cluster are to replay what only this process can."""
+
+    def __init__(self, service: str) -> None:
+        why = (
+            f"[stacks] {service} is an address, and a service is replayed from here"
+            if service
+            else "--processes 0 runs them in this process"
+        )
+        super().__init__(f"--scheduler has workers of a cluster run the stacks: {why}")
+
+
+def cluster_needs(plan: ReplayPlan) -> Needs:
+    """Return what workers of a cluster must have as it is here; raises `ReplayMisused`."""
+    sides = plan.sides
+    if plan.services is not None or not plan.processes:
+        raise OnlyHere(sides.requested.name if plan.services is not None else "")
+    loaded = [side for side in (sides.requested, sides.other) if _fingerprint(side)]
+    own = [side.where.partition(":")[0] for side in loaded if side.own]
+    prompts = {flow: folder.resolve() for side in loaded for flow, folder in side.prompts.items()}
+    return replace(RUNNING, code=(*RUNNING.code, *own), prompts=tuple(sorted(prompts.items())))
+
+
 def replay(
     plan: ReplayPlan,
     on_progress: Callable[[ReplayProgress], None] = lambda _: None,
-    new_executor: NewExecutor = process_executor,
+    workers: Workers = ALONE,
 ) -> Counts:
     """Replay captures, or continue an interrupted replay; returns the counts of the whole.
 
-    `new_executor` makes the executor of each worker.
+    With an executor, its `workers` replay, each in processes of the machine it is on; the plan's
+    processes do where there is none. Whoever does, what is written is the same.
 
     Raises:
+        BlobsAway: a worker of the executor needs a long text beside captures that it does not see.
         CapturesUnreadable: there is nothing to read there.
         ReplayMisused: the folder to write to is not free for this replay, or a service must not
             be replayed, or cannot be.
@@ -94,46 +120,61 @@ def replay(
         refuse_misuse(plan.services, plan.sides.requested)
     header = _header(plan)
     size = max(1, sum(segment.size for segment in segments))
-    counts = Counts()
-
-    def unreadable(error: CapturesUnreadable) -> None:
-        counts.unreadable("unreadable", f"{error.place}: {error.why}")
-
-    def finished(part: Part, done: Counts) -> None:
-        counts.merge(done)
-        on_progress(ReplayProgress(counts, part.read / size))
-
-    terms = Terms(plan.sides, plan.options, plan.out)
+    reached = _Reached(lambda counts, read: on_progress(ReplayProgress(counts, read / size)))
     with ReplayJournal(plan.out, header) as journal:
         if plan.services is not None and (plan.out / SUMMARY).exists():
             raise Finished(plan.out)
-        SegmentWriter(plan.out).remove_unfinished()
+        writer = SegmentWriter(plan.out)
+        writer.remove_unfinished()
         most = SERVICE_EXCHANGES if plan.services is not None else None
-        reader = PartReader(plan.selection, unreadable, most)
-        parts = _remaining(_parts(reader, segments, journal), journal, finished)
-        with _replayer_of_parts(plan, terms, journal, new_executor) as replay_parts:
-            for part, result in replay_parts(parts):
+        reader = PartReader(plan.selection, reached.unreadable, most)
+        parts = _remaining(_parts(reader, segments, journal), journal, reached)
+        with (
+            _replayer(plan, journal, workers) as (replay_one, there),
+            closing(in_order(replay_one, parts, there)) as replayed,
+        ):
+            for part, result in replayed:
+                writer.write(part, result.packed)
+                if result.log:
+                    with (plan.out / LOG).open("a", encoding="utf-8") as log:
+                        log.write(result.log)
                 journal.note(part, result.counts, result.turns)
-                finished(part, result.counts)
-        summary = msgspec.json.format(msgspec.json.encode(counts), indent=2) + b"\n"
+                reached.done(result.counts)
+        summary = msgspec.json.format(msgspec.json.encode(reached.counts), indent=2) + b"\n"
         write_whole(plan.out / SUMMARY, summary)
-    return counts
+    return reached.counts
 
 
 @contextmanager
-def _replayer_of_parts(
-    plan: ReplayPlan, terms: Terms, journal: ReplayJournal, new_executor: NewExecutor
-) -> Iterator[ReplayParts]:
-    """Return what replays parts: on services, in this process, or in several."""
+def _replayer(
+    plan: ReplayPlan, journal: ReplayJournal, workers: Workers
+) -> Iterator[tuple[Callable[[Part], PartResult], Workers]]:
+    """Yield what replays a part, and on which workers.
+
+    On services, by workers of an executor, in this process, or in several.
+    """
     if plan.services is not None:
         library = import_module("cutover.replay.gateway")  # the router takes a second to import
-        with library.services_replayed(terms, plan.services, journal) as replay_parts:
-            yield replay_parts
+        terms = Terms(plan.sides, plan.options)
+        with library.services_replayed(terms, plan.services, journal) as replay_one:
+            yield replay_one, ALONE
+    elif workers.executor is not None:
+        packed = pickle.dumps(Terms(plan.sides.absolute(), plan.options))
+        yield partial(replay_there, packed), workers
     elif plan.processes:
-        with WorkerPool(terms, plan.processes, new_executor) as pool:
-            yield pool.replay
+        terms = Terms(plan.sides, plan.options, plan.out / LOG)
+        # The threads wait for their workers, which are ended first.
+        with ThreadPoolExecutor(plan.processes) as threads, WorkerPool(terms) as pool:
+            yield pool.replay, Workers(threads, plan.processes)
     else:
-        yield partial(replay_here, terms)
+        replayer = Replayer(plan.sides, plan.options, SPECS)
+        yield partial(_replay_here, replayer, plan.options.at_once), ALONE
+
+
+def _replay_here(replayer: Replayer, at_once: int, part: Part) -> PartResult:
+    """Replay a part in this process, for a debugger; what blocks or exits takes it along."""
+    with asyncio.Runner() as runner:
+        return runner.run(replay_part(PartJob(part, at_once), replayer, lambda *_: None))
 
 
 def _parts(
@@ -145,15 +186,47 @@ def _parts(
         yield rest
 
 
-def _remaining(
-    parts: Iterator[Part], journal: ReplayJournal, finished: Callable[[Part, Counts], None]
-) -> Iterator[Part]:
+def _remaining(parts: Iterator[Part], journal: ReplayJournal, reached: _Reached) -> Iterator[Part]:
     for part in parts:
         done = journal.done(part)
+        reached.read(part, done)
         if done is None:
             yield part
-        else:
-            finished(part, done)
+
+
+class _Reached:
+    """Counts in the order of the captures, though parts are read before earlier ones are done."""
+
+    def __init__(self, on_progress: Callable[[Counts, int], None]) -> None:
+        self.counts = Counts()
+        self._on_progress = on_progress
+        self._bytes = 0
+        self._waiting: deque[tuple[Counts | None, int]] = deque()
+
+    def read(self, part: Part, done: Counts | None) -> None:
+        """Take a part that was replayed earlier, or is now."""
+        self._bytes = part.read
+        self._waiting.append((done, part.read))
+        self._advance()
+
+    def unreadable(self, error: CapturesUnreadable) -> None:
+        """Take a segment that cannot be read."""
+        counts = Counts()
+        counts.unreadable("unreadable", f"{error.place}: {error.why}")
+        self._waiting.append((counts, self._bytes))
+        self._advance()
+
+    def done(self, counts: Counts) -> None:
+        """Take the counts of the first part that was waited for."""
+        _, read = self._waiting.popleft()
+        self._waiting.appendleft((counts, read))
+        self._advance()
+
+    def _advance(self) -> None:
+        while self._waiting and (counts := self._waiting[0][0]) is not None:
+            _, read = self._waiting.popleft()
+            self.counts.merge(counts)
+            self._on_progress(self.counts, read)
 
 
 def _refuse_own_captures(plan: ReplayPlan) -> None:

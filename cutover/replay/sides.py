@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from yarl import URL
@@ -57,6 +57,14 @@ class Sides:
 
     requested: Side
     other: Side
+
+    def absolute(self) -> Sides:
+        """Return them as a process with another working directory finds their prompts."""
+        requested, other = (
+            replace(side, prompts={flow: path.resolve() for flow, path in side.prompts.items()})
+            for side in (self.requested, self.other)
+        )
+        return Sides(requested, other)
 
 
 def sides_of(

@@ -21,6 +21,7 @@ from rich.table import Table
 
 from compare.report import Report
 from compare.rules import Rules
+from compare.sharing import Workers
 from compare.verdict import NOT_ENOUGH, Label
 from compare.waivers import Waivers
 from contract.errors import visible
@@ -36,7 +37,7 @@ from cutover.cli.compare.diff import (
     tallied,
 )
 from cutover.cli.terminal import bar, print_outcome, print_written, refusals, tables
-from cutover.cluster import Workers
+from cutover.cluster import COMPARING, SchedulerOption, workers_at
 from cutover.flows import flows_of, rules_at, settings_at
 from cutover.probe import headers_of
 from cutover.replay import (
@@ -47,6 +48,7 @@ from cutover.replay import (
     ReplayProgress,
     ReplaySelection,
     ServicePlan,
+    cluster_needs,
     replay,
     sides_of,
 )
@@ -118,6 +120,7 @@ def replay_captures(
     against: _Against = None,
     pace: _Pace = PaceChoice.full,
     processes: _Processes = CORES,
+    scheduler: SchedulerOption = None,
     seconds: _Seconds = 10.0,
     limit: _Limit = None,
     only: _Only = None,
@@ -156,7 +159,9 @@ def replay_captures(
                 processes,
                 services,
             )
-            counts = _replayed(plan, console)
+            needs = COMPARING if scheduler is None else cluster_needs(plan)
+            with workers_at(scheduler, processes, needs) as workers:
+                counts = _replayed(plan, workers, console)
             accepted = rules_at(None, settings), waivers_at(None)
             wanted = counts.replayed and not no_report
             report = _compared(plan, flows_of(settings), *accepted, console) if wanted else None
@@ -170,7 +175,7 @@ def replay_captures(
     raise typer.Exit(status_read(status, counts))
 
 
-def _replayed(plan: ReplayPlan, console: Console) -> Counts:
+def _replayed(plan: ReplayPlan, workers: Workers, console: Console) -> Counts:
     with bar(console, *_columns()) as shown:
         task = shown.add_task("replaying", total=1.0)
 
@@ -181,7 +186,7 @@ def _replayed(plan: ReplayPlan, console: Console) -> Counts:
             description = f"replaying ({exchanges:,} exchanges)"
             shown.update(task, completed=min(share, 1.0), description=description)
 
-        return replay(plan, show)
+        return replay(plan, show, workers)
 
 
 def _compared(

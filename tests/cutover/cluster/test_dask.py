@@ -1,33 +1,37 @@
-"""A Dask cluster: the same report from its workers, one that dies included; what is refused."""
+"""A Dask cluster: what is refused, and what its workers do with stacks that break."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from distributed import LocalCluster
 
-from compare.report.document import encode_report
-from cutover.cluster import HERE, Workers, dask, workers_at
-from cutover.reports import CaptureComparison, report_on
+from cutover.cluster import dask, workers_at
+from cutover.replay import PlayOptions, ReplayPlan, cluster_needs, replay, sides_of
+from cutover.replay.parts import Part, PartReader
+from cutover.replay.pool import LOG, BlobsAway
 from cutover.selftest.exchanges import Script, batch, exchange, store
+from loadtests.processes import child_environment, module_command
+from tests.cutover.cluster.conftest import NO_PAGE, wait_for
+from tests.cutover.replay.broken import MARK
+from tests.cutover.replay.conftest import answered
+from tests.cutover.replay.conftest import store as replayable
 from tests.support.commands import run_command
 
 COLD = Script(system="冷")
 SEGMENTS = 6
 EACH = 5
+BROKEN = "tests.cutover.replay.broken:NAMED"
 
-
-@pytest.fixture(scope="module")
-def scheduler() -> Iterator[str]:
-    """A cluster of two workers, as a team has one."""
-    with LocalCluster(2, 1, dashboard_address="127.0.0.1:0") as cluster:
-        yield cluster.scheduler_address
+pytestmark = pytest.mark.slow
 
 
 def captures(folder: Path) -> str:
@@ -37,51 +41,6 @@ def captures(folder: Path) -> str:
         runs = [exchange(graph=COLD if n % 7 == 0 else None, number=n) for n in numbers]
         store(folder, batch(*runs), name=f"{segment}.jsonl.zst")
     return str(folder)
-
-
-def reported(place: str, workers: Workers) -> bytes:
-    """Return the report on captures, byte for byte, and check how much it is about."""
-    comparison = CaptureComparison(place, workers=workers)
-    read: list[int] = []
-    tally = comparison.tally(read.append)
-    assert (tally.pairs, tally.different, sum(read)) == (SEGMENTS * EACH, 5, comparison.size)
-    return encode_report(report_on(comparison, tally))
-
-
-class DyingOnce(Executor):
-    """An executor on which the first call ends its worker's process in the middle."""
-
-    def __init__(self, executor: Executor, marker: Path) -> None:
-        self._executor, self._marker = executor, str(marker)
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run a call there."""
-        marker = self._marker
-
-        def dying(*arguments: Any) -> Any:
-            result = fn(*arguments)
-            try:
-                Path(marker).touch(exist_ok=False)
-            except FileExistsError:
-                return result
-            os.kill(os.getpid(), signal.SIGKILL)
-            return None
-
-        return self._executor.submit(dying, *args, **kwargs)
-
-
-@pytest.mark.untraced
-def test_workers_of_a_cluster_give_the_same_report(scheduler: str, tmp_path: Path) -> None:
-    """Whoever compares: this process, or workers, one of which dies with a part half done."""
-    place = captures(tmp_path / "captures")
-    here = reported(place, HERE)
-    with workers_at(scheduler) as workers:
-        assert workers.count == 2
-        assert reported(place, workers) == here
-        assert workers.executor is not None
-        dying = DyingOnce(workers.executor, tmp_path / "died")
-        assert reported(place, Workers(dying, 2)) == here
-    assert (tmp_path / "died").exists()
 
 
 @pytest.mark.untraced
@@ -128,3 +87,110 @@ def test_a_call_that_ends_every_worker_ends_the_comparison() -> None:
 
     with pytest.raises(dask.ClusterLost, match="did not finish"):
         ask()
+
+
+def test_a_cluster_without_workers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing would ever be done: it is said at once, or nearly."""
+    monkeypatch.setattr(dask, "_CONNECT", 0.2)
+    with (
+        LocalCluster(n_workers=0, dashboard_address=NO_PAGE) as cluster,
+        pytest.raises(dask.SchedulerUnreachable, match="it has no workers"),
+    ):
+        workers_at(cluster.scheduler_address).__enter__()
+
+
+OTHER = """
+from cutover.cluster import dask
+dask.python_version = lambda: "3.0.1"
+"""
+
+
+@pytest.mark.untraced
+def test_a_worker_that_joins_later_is_asked_first(tmp_path: Path) -> None:
+    """Of other code, it does no piece: the work ends, and says which worker that was."""
+    (tmp_path / "other.py").write_text(OTHER)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=NO_PAGE) as cluster,
+        workers_at(cluster.scheduler_address) as workers,
+    ):
+        command = module_command(
+            "distributed.cli.dask_worker", cluster.scheduler_address, "--nthreads=1", "--no-nanny"
+        )
+        preload = f"--preload={tmp_path / 'other.py'}"
+        late = subprocess.Popen(
+            [*command, preload, "--no-dashboard", "--death-timeout=5"],
+            env=child_environment(),
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            wait_for(cluster.scheduler_address, 2)
+            assert workers.executor is not None
+            calls = [workers.executor.submit(os.getpid) for _ in range(8)]
+            with pytest.raises(dask.OtherVersions, match=r"has python 3\.0\.1, here 3\.1"):
+                [call.result() for call in calls]
+        finally:
+            late.terminate()
+            late.wait()
+
+
+@pytest.mark.untraced
+def test_a_broken_stack_is_killed_where_it_runs(scheduler: str, tmp_path: Path) -> None:
+    """It blocks, or ends its process: the run is lost and named, and its last position is here."""
+    names = ("m-0", f"{MARK}-stands", "m-2", f"{MARK}-ends", "m-5")
+    out, captures = tmp_path / "out", replayable(answered(names), tmp_path / "captures")
+    how = PlayOptions("recorded", 0.5)
+    plan = ReplayPlan(str(captures), out, sides_of(BROKEN), how)
+    with workers_at(scheduler, needs=cluster_needs(plan)) as workers:
+        counts = replay(plan, workers=workers)
+    assert (counts.exchanges, counts.equal) == (5, 3)
+    assert counts.outcomes == {"completed": 3, "timeout": 1, "failed": 1}
+    assert "_block" in (out / LOG).read_text("utf-8")
+
+
+@pytest.mark.untraced
+def test_a_worker_that_does_not_see_long_texts_says_so(
+    scheduler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are beside the captures: on this machine alone, as far as the worker can tell."""
+    [[serving]] = answered(["m-0"])
+    assert serving.request is not None
+    body = {**msgspec.json.decode(serving.request.body), "content": "图" * 30_000}
+    request = msgspec.structs.replace(serving.request, body=msgspec.Raw(msgspec.json.encode(body)))
+    alone = msgspec.structs.replace(serving, request=request, shadow="")
+    captures = replayable([[alone]], tmp_path / "captures")
+    assert list(captures.rglob("blobs/*"))
+    plan = ReplayPlan(str(captures), tmp_path / "out", sides_of("legacy"))
+    elsewhere = tmp_path / "elsewhere"
+
+    def moved(part: Part) -> Part:
+        return replace(part, place=str(elsewhere / "flow=chat" / "0.jsonl.zst"))
+
+    with workers_at(scheduler, needs=cluster_needs(plan)) as workers:
+        monkeypatch.setattr(PartReader, "parts", _each(PartReader.parts, moved))
+        with pytest.raises(BlobsAway, match="name the captures by a folder or URL"):
+            replay(plan, workers=workers)
+
+
+def _each(read: Callable[..., Iterator[Part]], change: Callable[[Part], Part]) -> Any:
+    return lambda *given: map(change, read(*given))
+
+
+def test_what_only_this_process_can_replay_is_refused(tmp_path: Path) -> None:
+    """A stack in the command's own process, for a debugger; services are tested with theirs."""
+    options = "--scheduler", "local", "--processes", "0", "--stack", "legacy"
+    status, said = run_command("replay", tmp_path, *options, "-o", tmp_path / "out")
+    assert (status, "--processes 0 runs them in this process" in said) == (2, True), said
+
+
+@pytest.mark.untraced
+def test_every_command_takes_a_scheduler(scheduler: str, tmp_path: Path) -> None:
+    """`replay`, `selftest` and `noise`: as they are typed."""
+    captures = replayable(answered(["m-0", "m-1"]), tmp_path / "captures")
+    there = "--scheduler", scheduler, "-o"
+    status, said = run_command("replay", captures, "--stack", "legacy", *there, tmp_path / "replay")
+    assert (status, (tmp_path / "replay" / "report" / "report.json").exists()) == (0, True), said
+    options = "--pairs", "8", "--faults", "2"
+    status, said = run_command("selftest", *options, *there, tmp_path / "selftest")
+    assert (status, (tmp_path / "selftest" / "selftest.json").exists()) == (0, True), said
+    status, said = run_command("noise", captures, *there, tmp_path / "noise")
+    assert (status, (tmp_path / "noise" / "noise.json").exists()) == (3, True), said

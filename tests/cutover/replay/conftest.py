@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from contract.flows import SPECS
+from contract.flows.chat import ChatRequest
+from contract.model import Chunk
 from contract.records import RunRecord
 from cutover.selftest.cases import case
 from router.capture.writer import (
     CaptureWriter,
 )
 from router.config.schema import CaptureSettings, RedactionSettings
+from tests.support.flow_runs import Case
 from tests.support.planted_faults import served
 
 MANY = 140
@@ -46,3 +50,12 @@ def exchanges() -> list[list[RunRecord]]:
 def alone(exchanges: list[list[RunRecord]]) -> list[list[RunRecord]]:
     """Return the same exchanges as they are without a shadow."""
     return [[run for run in batch if run.role == "serving"] for batch in exchanges]
+
+
+def answered(names: Iterable[str]) -> list[list[RunRecord]]:
+    """Serve a greeting for every name, on legacy alone."""
+    said = (Chunk(text="Hello"), Chunk(text=" there.", finish="stop"))
+    batches = served(
+        Case(ChatRequest(message_id=name, content="hi"), answers=(said,)) for name in names
+    )
+    return [[run for run in batch if run.role == "serving"] for batch in batches]

@@ -11,8 +11,6 @@ import msgspec
 import pytest
 
 from compare.input.damage import CapturesUnreadable
-from contract.flows.chat import ChatRequest
-from contract.model import Chunk
 from contract.records import RunRecord
 from cutover.replay import (
     Counts,
@@ -30,9 +28,8 @@ from cutover.replay.session import SUMMARY, InsideItself
 from cutover.replay.sides import Side, Sides
 from cutover.selftest.cases import case
 from tests.cutover.replay.broken import MARK
-from tests.cutover.replay.conftest import MANY, store
+from tests.cutover.replay.conftest import MANY, answered, store
 from tests.support.capture_files import runs
-from tests.support.flow_runs import Case
 from tests.support.planted_faults import served
 
 BROKEN = "tests.cutover.replay.broken:NAMED"
@@ -152,7 +149,7 @@ def test_a_broken_stack_costs_its_own_exchanges_only(tmp_path: Path) -> None:
     must find the line.
     """
     names = ("m-0", f"{MARK}-stands", "m-2", f"{MARK}-ends", f"{MARK}-ignores", "m-5")
-    out, captures = tmp_path / "out", store(_answered(names), tmp_path / "captures")
+    out, captures = tmp_path / "out", store(answered(names), tmp_path / "captures")
     how = PlayOptions("recorded", 0.5)
     counts = replay(ReplayPlan(str(captures), out, sides_of(BROKEN), how, processes=1))
     assert (counts.exchanges, counts.equal) == (6, 3)
@@ -160,15 +157,6 @@ def test_a_broken_stack_costs_its_own_exchanges_only(tmp_path: Path) -> None:
     assert not workers()
     assert len({run.exchange for run in said(out)}) == 6
     assert "_block" in (out / LOG).read_text("utf-8")
-
-
-def _answered(names: Iterable[str]) -> list[list[RunRecord]]:
-    """Serve a greeting for every name, on legacy alone."""
-    said = (Chunk(text="Hello"), Chunk(text=" there.", finish="stop"))
-    batches = served(
-        Case(ChatRequest(message_id=name, content="hi"), answers=(said,)) for name in names
-    )
-    return [[run for run in batch if run.role == "serving"] for batch in batches]
 
 
 def test_second_runs_that_come_in_a_later_segment_are_joined(
