@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from itertools import repeat
 from typing import Final
 
 from langchain_core.runnables import RunnableConfig
@@ -21,6 +23,8 @@ from graph_impl.threads import WAIT_SECONDS, State, Threads, plain_values, threa
 _CONNECTIONS = 8
 _CONNECT_SECONDS = 5
 """For one connection, and for all attempts at one: the next call that needs it tries again."""
+_MIGRATING = 5_230_918  # any number, of no other lock
+_LOCK_SECONDS = 0.05
 
 
 class PostgresThreads(Threads, AsyncPostgresSaver):
@@ -69,9 +73,29 @@ async def postgres_threads(address: str) -> AsyncIterator[PostgresThreads]:
         reconnect_timeout=_CONNECT_SECONDS,
     )
     async with pool:
-        threads = PostgresThreads(pool)
-        await threads.setup()
-        yield threads
+        async with pool.connection() as connection:
+            await _make_tables(connection)
+        yield PostgresThreads(pool)
+
+
+async def _make_tables(connection: AsyncConnection[DictRow]) -> None:
+    """Bring the tables up to date, one process after the other: routers start at once."""
+    # Asked again and again: what waits in the server has a transaction open, and for its end the
+    # other one waits, whose indexes are built concurrently.
+    for seconds in repeat(_LOCK_SECONDS):
+        if await _advisory(connection, "pg_try_advisory_lock"):
+            break
+        await asyncio.sleep(seconds)
+    try:
+        await AsyncPostgresSaver(connection).setup()
+    finally:
+        await _advisory(connection, "pg_advisory_unlock")
+
+
+async def _advisory(connection: AsyncConnection[DictRow], function: str) -> bool:
+    cursor = await connection.execute(f"SELECT {function}({_MIGRATING}) AS done".encode())
+    row = await cursor.fetchone()
+    return row is not None and bool(row["done"])
 
 
 _PAGE: Final = (

@@ -7,7 +7,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ from graph_impl.threads import (
     opened_threads,
     sqlite_threads,
 )
-from tests.support.postgres import own_schema
+from tests.support.postgres import execute, own_schema
 from tests.support.relay import relayed
 from tests.support.session_turns import SECRET, SESSION_ID, House, Place, hold, said, shown
 
@@ -99,6 +99,16 @@ async def test_a_foreign_state_is_overwritten(tmp_path: Path, number: int) -> No
     """Garbage, other serialisers, other graphs."""
     place = Place(f"sqlite:///{tmp_path}/threads.db")
     await overwritten(place, "UPDATE checkpoints SET type = ?, checkpoint = ?", *STATES[number])
+
+
+@pytest.mark.sockets
+async def test_routers_that_start_at_once_make_the_tables_of_postgres_once(dsn: str) -> None:
+    """The library's own statements collide, although they ask whether there are tables."""
+    async with AsyncExitStack() as opened_all:
+        opening = (opened_all.enter_async_context(opened_threads(dsn)) for _ in range(4))
+        await asyncio.gather(*opening)
+        (count,) = execute(dsn, "SELECT count(*) FROM pg_index WHERE NOT indisvalid")
+        assert count == (0,)
 
 
 @pytest.mark.sockets
