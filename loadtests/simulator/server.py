@@ -64,24 +64,28 @@ class Served(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def running(
-    profile: Profile | None = None, port: int = 0, *, api_key: str | None = None
+    profile: Profile | None = None,
+    port: int = 0,
+    *,
+    host: str = HOST,
+    api_key: str | None = None,
 ) -> AsyncIterator[Served]:
-    """Serve on loopback; port 0 takes a free one. On leaving, open answers break off.
+    """Serve, on loopback by default; port 0 takes a free one. On leaving, open answers break off.
 
     uvicorn's protocol is used without uvicorn's server: that one ticks ten times a second, waits
     for answers that never end, and takes over the signals of the process.
     """
     simulator = Simulator(profile, api_key)
     state = ServerState()
-    server = await _listen(simulator, state, port)
+    server = await _listen(simulator, state, host, port)
     try:
-        yield Served(f"http://{HOST}:{_server_port(server)}", simulator.ledger)
+        yield Served(f"http://{host}:{_server_port(server)}", simulator.ledger)
     finally:
         server.close()
         await _break_off(state)
 
 
-async def _listen(simulator: Simulator, state: ServerState, port: int) -> asyncio.Server:
+async def _listen(simulator: Simulator, state: ServerState, host: str, port: int) -> asyncio.Server:
     config = Config(
         simulator,
         http=SimulatorConnection,
@@ -97,7 +101,7 @@ async def _listen(simulator: Simulator, state: ServerState, port: int) -> asynci
     loop = asyncio.get_running_loop()
     return await loop.create_server(
         lambda: SimulatorConnection(config, state, {}, loop),
-        HOST,
+        host,
         port,
         backlog=BACKLOG,
         family=socket.AF_INET,
