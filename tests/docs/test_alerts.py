@@ -9,7 +9,7 @@ import pytest
 
 from router.telemetry.instruments import INSTRUMENTS, Instrument
 from tests.conftest import ROOT
-from tests.support.promtool import promtool
+from tests.support.programs import promtool
 
 DEPLOY = ROOT / "deploy"
 RULES = (DEPLOY / "alerts.yml").read_text("utf-8")

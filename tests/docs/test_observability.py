@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 from tests.support.faulty_stacks import after, crash
 from tests.support.flow_runs import Case
 from tests.support.log_records import listening
-from tests.support.promtool import promtool
+from tests.support.programs import promtool
 from tests.support.recorded_spans import Traced, said
 from tests.support.router_world import House, Rules
 from tests.support.tool_replies import CASE, FLOWS, both

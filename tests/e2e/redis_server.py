@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from loadtests.processes import own_port
-
-_PROGRAM = "redis-server"
+from tests.support.programs import installed
 
 
 class RedisServer:
@@ -55,12 +52,7 @@ class RedisServer:
 @asynccontextmanager
 async def own_redis(folder: Path) -> AsyncIterator[RedisServer]:
     """Start a server; without the program skip, and fail under CI."""
-    program = shutil.which(_PROGRAM)
-    if program is None:
-        missing = f"no {_PROGRAM} is installed"
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{missing}, and CI=true asks for it")
-        pytest.skip(missing)
+    program = installed("redis-server", "redis-server")
     with own_port() as port:
         server = RedisServer(program, folder, port)
         await server.start()

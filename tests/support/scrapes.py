@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import ROOT
 from tests.support.deployment import Deployment
-from tests.support.promtool import promtool
+from tests.support.programs import promtool
 
 METRICS = "[metrics]\nenabled = true\n"
 

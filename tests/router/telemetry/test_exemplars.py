@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 from tests.support.deployment import Deployment, Setup, deployed, moment
 from tests.support.metrics_page import traced
 from tests.support.patience import PATIENCE_S
-from tests.support.promtool import installed
+from tests.support.programs import installed
 from tests.support.span_collector import collecting
 
 pytestmark = pytest.mark.sockets
@@ -90,7 +90,7 @@ async def prometheus(folder: Path, target: str) -> AsyncIterator[str]:
     (folder / "prometheus.yml").write_bytes(msgspec.json.encode({"scrape_configs": [job]}))
     with own_port() as port:
         process = await asyncio.create_subprocess_exec(
-            installed("prometheus"),
+            installed("prometheus", "prometheus"),
             "--config.file=prometheus.yml",
             "--storage.tsdb.path=data",
             f"--web.listen-address=127.0.0.1:{port}",
