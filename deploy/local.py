@@ -57,6 +57,8 @@ _VARIABLE = re.compile(r"\$(?:\$|{(\w+)(?::([?-])([^}]*))?})")
 _DSN = re.compile(r"postgresql://[^/\s]+@postgres:5432/cutover")
 _ENTRYPOINTS = {"cutover": ["cutover"], "prom/prometheus": ["prometheus"]}
 ROUTERS = ("router-1", "router-2")
+STORE = "store"
+_STORE_PORT = 8333
 CAPTURES = "s3://cutover/captures"
 MESSAGES = 12
 CLIENTS = 3
@@ -247,8 +249,8 @@ http {{ access_log off; {kept} include conf.d/*.conf; }}
         if service.image == "nginx":
             configuration = service.root / "etc/nginx/nginx.conf"
             return ["nginx", "-p", str(service.root), "-c", str(configuration)]
-        if service.image == "minio/minio":
-            return ["moto_server", "--host", service.address, "--port", "9000"]
+        if service.name == STORE:
+            return ["moto_server", "--host", service.address, "--port", str(_STORE_PORT)]
         entrypoint = service.settings.get("entrypoint") or _ENTRYPOINTS.get(service.image, [])
         words = [*entrypoint, *(arguments or service.settings.get("command", []))]
         return [self._local(service, str(word)) for word in words]
@@ -319,8 +321,8 @@ http {{ access_log off; {kept} include conf.d/*.conf; }}
         service.started_seconds = time.monotonic() - began
 
     async def _is_healthy(self, service: Service) -> bool:
-        if service.image == "minio/minio":  # moto has no such page
-            words = ["curl", "--silent", self.url(service.name, 9000)]
+        if service.name == STORE:  # moto has no such page
+            words = ["curl", "--silent", self.url(STORE, _STORE_PORT)]
         else:
             words = [self._local(service, word) for word in service.health]
         if service.image == "nginx":

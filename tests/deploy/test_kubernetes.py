@@ -21,6 +21,7 @@ from tests.conftest import ROOT
 from tests.deploy.test_compose import CONFIGURATION, DEPLOY, named_variables
 from tests.docs.transcripts import blocks
 from tests.support.deployment import deployed
+from tests.support.programs import promtool
 
 VERSIONS = ("1.33", "1.37")
 """Of Kubernetes: the oldest and the newest that the manifests are checked for."""
@@ -177,12 +178,32 @@ def test_the_autoscaler_reads_a_metric_that_is_exported() -> None:
     name = pods["metric"]["name"]
     (kind,) = (one.kind for one in INSTRUMENTS if one.name == name)
     assert kind == "gauge"
-    (rule,) = yaml.safe_load(blocks(PAGE, "Kubernetes", "yaml")[0])["rules"]["custom"]
+    _, adapter = blocks(PAGE, "Kubernetes", "yaml")
+    (rule,) = yaml.safe_load(adapter)["rules"]["custom"]
     assert rule["seriesQuery"].startswith(f"{name}{{")
     assert "as" not in rule.get("name", {}), "the metric keeps its name"
     assert set(rule["resources"]["overrides"]) == {"namespace", "pod"}
-    annotations = DEPLOYMENTS["cutover-router"]["spec"]["template"]["metadata"]["annotations"]
-    assert annotations["prometheus.io/port"] == str(SETTINGS.server.port)
+
+
+@pytest.mark.slow
+def test_prometheus_reads_the_pages_scrape(tmp_path: Path) -> None:
+    """It finds the pods by their label and port, and adds the labels that the adapter asks for."""
+    scrape, adapter = blocks(PAGE, "Kubernetes", "yaml")
+    document = yaml.safe_load(scrape)
+    (job,) = document["scrape_configs"]
+    assert job["job_name"] == "cutover"
+    # Debian's Prometheus is built without it.
+    assert job.pop("kubernetes_sd_configs") == [{"role": "pod"}]
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(document), "utf-8")
+    ran = promtool("check", "config", "prometheus.yml", folder=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    kept = [one["regex"] for one in job["relabel_configs"] if one.get("action") == "keep"]
+    template = DEPLOYMENTS["cutover-router"]["spec"]["template"]
+    (port,) = container("cutover-router")["ports"]
+    assert kept == [template["metadata"]["labels"]["app.kubernetes.io/part-of"], port["name"]]
+    added = {one["target_label"] for one in job["relabel_configs"] if "target_label" in one}
+    (rule,) = yaml.safe_load(adapter)["rules"]["custom"]
+    assert added == set(rule["resources"]["overrides"])
 
 
 def test_the_pages_commands_name_what_there_is() -> None:
