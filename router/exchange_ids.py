@@ -13,12 +13,11 @@ from hashlib import blake2b
 from hmac import compare_digest
 from itertools import product
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-import fsspec
+from typing import Final, NamedTuple
 
 from contract.errors import CutoverError
 from effects.files import write_whole
+from effects.places import Place
 from router.stack import STACKS, StackName
 
 log = logging.getLogger(__name__)
@@ -115,9 +114,8 @@ def default_receipt_key(place: str, pseudonyms: bytes) -> bytes:
         return _derived(pseudonyms)
     drawn = secrets.token_bytes(_KEY_BYTES)
     try:
-        system, root = fsspec.core.url_to_fs(place)
-        return _stored(system, root, drawn)
-    except (OSError, ValueError, ImportError, NotImplementedError) as error:
+        return _stored(Place(place), drawn)
+    except (OSError, ValueError, ImportError) as error:
         why = type(error).__name__
         log.warning("feedback is taken for exchanges of this process only: no key stored (%s)", why)
         return drawn
@@ -127,20 +125,17 @@ def _derived(configured: bytes) -> bytes:
     return blake2b(configured, digest_size=_KEY_BYTES, person=b"exchange ids").digest()
 
 
-_LOCAL: Final = frozenset({"file", "local"})
-
-
-def _stored(system: Any, root: str, drawn: bytes) -> bytes:
+def _stored(place: Place, drawn: bytes) -> bytes:
     """Return the stored key; `drawn` becomes that where there is none, by one process alone."""
-    path = f"{root}/{KEY_FILE}"
+    path = f"{place.root}/{KEY_FILE}"
     try:
-        if _LOCAL & {system.protocol, *system.protocol}:
-            Path(root).mkdir(parents=True, exist_ok=True)
+        if place.local:
+            Path(place.root).mkdir(parents=True, exist_ok=True)
             write_whole(Path(path), drawn, 0o600, exclusive=True)
         else:
-            system.pipe_file(path, drawn, mode="create")
+            place.put(path, drawn, new=True)
     except FileExistsError:
-        drawn = system.cat_file(path, end=_KEY_BYTES)
+        drawn = place.read(path, ends=_KEY_BYTES)
     if len(drawn) < _KEY_BYTES:
         raise ValueError(path)
     return drawn

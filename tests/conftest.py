@@ -10,22 +10,27 @@ import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from tempfile import gettempdir
 from types import ModuleType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import httpcore2
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from pytest_asyncio import is_async_test
 
+from effects.places import Place
 from effects.testing import VirtualLoop
 from loadtests.processes import own_port
 from tests.support.patience import be_patient
 from tests.support.postgres import own_schema, pgvector_server
 from tests.support.project import PACKAGES, root_of
+
+if TYPE_CHECKING:
+    from tests.support.object_server import ObjectServer
 
 ROOT = Path(__file__).resolve().parent.parent
 # Sixty processes are started; each would compile the project anew where no bytecode is kept.
@@ -249,6 +254,37 @@ def postgres_dsn() -> str:
     """Return the address of a PostgreSQL on loopback; without one skip, and fail under CI."""
     _require_server("PostgreSQL", 5432)
     return "postgresql://postgres:postgres@127.0.0.1:5432/postgres"
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator["ObjectServer"]:
+    """Return an S3-compatible server on loopback, of this process alone."""
+    support = import_module("tests.support.object_server")  # few tests need it: 0.3 s
+    with support.object_server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: "ObjectServer", monkeypatch: pytest.MonkeyPatch) -> Iterator["ObjectServer"]:
+    """Return the server with an empty `bucket`, and its address in the environment."""
+    for name, value in s3_server.environ.items():
+        monkeypatch.setenv(name, value)
+    s3_server.new_bucket()
+    yield s3_server
+    s3_server.reset()
+
+
+@pytest.fixture(params=["memory", "s3"])
+def object_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Return the URL of an empty place of objects: in memory, and at the server."""
+    if request.param == "s3":
+        yield f"{request.getfixturevalue('s3').bucket}/captures"
+        return
+    place = f"memory://{tmp_path.name}"
+    yield place
+    system = Place(place).system
+    if system.exists(place):
+        system.rm(place, recursive=True)
 
 
 @pytest.fixture
