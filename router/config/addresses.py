@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from ipaddress import ip_address, ip_network
 from itertools import chain
 from typing import Annotated, Any, get_args
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 from pydantic import AfterValidator, BaseModel
@@ -27,6 +27,7 @@ _OWN_PATHS = re.compile(
     r"|(?:admin|docs|effects|exchanges|mcp)/.*|v1/(?:chat/completions|models))"
 )
 """Paths the router answers itself."""
+_SECRET_OPTION = re.compile(r"(?i)key|secret|token|passw|credential|account|sig")
 _FROM_ENVIRONMENT = "env:"
 _HERE = "environment"
 
@@ -164,7 +165,15 @@ def _check_example(value: str) -> str:
 
 
 def _check_folder(value: str) -> str:
-    return _refuse_password(value, "leave it to the variables or files its store reads by itself")
+    instead = "leave it to the variables or files its store reads by itself"
+    for url in value.split("::"):  # fsspec writes one address behind another so
+        _refuse_password(url, instead)
+        query = urlsplit(url).query if "://" in url else ""
+        for name, _ in parse_qsl(query, keep_blank_values=True):
+            if _SECRET_OPTION.search(name):
+                message = f"{name!r} may not stand in the file: {instead}"
+                raise ValueError(message)
+    return value
 
 
 _NAMES_VARIABLE = AfterValidator(_check_variable)

@@ -269,6 +269,10 @@ def test_a_refusal_names_file_key_value_and_what_is_allowed(text: str, parts: li
         '[stacks]\ngraph = "http://u:hush@h/"',
         '[captures]\npath = "s3://user:hush@bucket/x"',
         '[captures]\npath = "ftp://:hush@host/x"',
+        '[captures]\npath = "simplecache::s3://user:hush@bucket/x"',
+        '[captures]\npath = "s3://bucket/x?key=AKIA&secret=hush"',
+        '[captures]\npath = "abfs://box/x?account_key=hush"',
+        '[captures]\npath = "abfs://box/x?sig=hush"',
     ],
 )
 def test_a_secret_in_the_file_is_refused_and_not_repeated(text: str) -> None:
@@ -277,3 +281,11 @@ def test_a_secret_in_the_file_is_refused_and_not_repeated(text: str) -> None:
     assert "hush" not in sentence
     in_an_address = "hush@" in text and "= [" not in text
     assert ("a password may not stand in the file" in sentence) == in_an_address
+
+
+def test_an_option_that_holds_a_secret_is_named() -> None:
+    """The value is not; other options of an address are taken."""
+    sentence = refusal('[captures]\npath = "s3://bucket/x?versions=1&secret=hush"')
+    assert "'secret' may not stand in the file: leave it to the variables or files" in sentence
+    path = "s3://bucket/x?versions=1"
+    assert read(f'[captures]\npath = "{path}"').captures.path == path
