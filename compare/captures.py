@@ -34,6 +34,7 @@ from compare.input.pairing import (
 from compare.input.segments import (
     CapturedLine,
     CaptureSegment,
+    Days,
     find_segments,
     read_lines,
     stretches,
@@ -76,6 +77,12 @@ class Question:
     served: Selection | None = None
     noise: Literal["", "alone", "joined"] = ""
 
+    @property
+    def days(self) -> Days:
+        """The folders of captures that may hold what is asked for."""
+        days = self.selection.days
+        return days if self.served is None else days | self.served.days
+
 
 def compare_captures(
     place: str,
@@ -93,9 +100,10 @@ def compare_captures(
     are `known` are not read, and those that are read become known. Raises `CapturesUnreadable`,
     `WorkerLost`, `ExpressionTooSlow`.
     """
-    scores, damaged = read_scores(place)
+    scores, damaged = read_scores(place, question.days.first)
     question = replace(question, scores=scores)
-    segments = (one for one in find_segments(place) if _may_hold(one, question.selection.flow))
+    found = find_segments(place, days=question.days)
+    segments = (one for one in found if _may_hold(one, question.selection.flow))
     parts = [part for segment in segments for part in stretches(segment)]
     unread = parts if known is None else known.begin(question, parts)
     total = Tally(selection=question.selection)

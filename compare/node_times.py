@@ -17,7 +17,7 @@ from compare.clusters import NAME_AT_MOST, OTHERS
 from compare.findings import shortened
 from compare.input.captures import LineHead, damage_of, is_not_to_come, new_series
 from compare.input.damage import ILLEGIBLE, CapturesUnreadable, Damage, DamageTally
-from compare.input.segments import CapturedLine, find_segments, read_lines
+from compare.input.segments import ALL_DAYS, CapturedLine, Days, find_segments, read_lines
 from contract.records import VERSION, Role
 from evidence.intervals import percentile
 
@@ -246,7 +246,8 @@ def read_node_times(
     A file that cannot be read is damage. Raises `CapturesUnreadable`.
     """
     tally = NodeTally()
-    for segment in find_segments(place):
+    days = Days(*flows) if len(flows) == 1 else ALL_DAYS
+    for segment in find_segments(place, days=days):
         try:
             for line in read_lines(segment, on_bytes):
                 if isinstance(line, Damage):

@@ -11,7 +11,7 @@ import msgspec
 
 from compare.input.captures import Exchange, exchanges
 from compare.input.damage import CapturesUnreadable, Damage
-from compare.input.segments import find_segments, read_lines, stretches
+from compare.input.segments import Days, find_segments, read_lines, stretches
 from contract.model import Chunk
 from contract.operations import EXTERNAL_READ, MODEL_STREAM, TOOLS_RUN
 from contract.records import EntryRecord, RunRecord
@@ -110,7 +110,7 @@ def calls_seen(found: Iterable[Exchange]) -> dict[StackName, CallsSeen]:
 def newest_exchanges(place: str, flow: str) -> list[Exchange]:
     """Read the newest captured exchanges of a flow; raises `CapturesUnreadable`."""
     newest: list[Exchange] = []
-    own = [one for one in find_segments(place) if f"flow={flow}/" in one.url]
+    own = [one for one in find_segments(place, days=Days(flow)) if f"flow={flow}/" in one.url]
     for segment in reversed(own[-_SEGMENTS:]):
         last = stretches(segment)[-1]
         read = exchanges(read_lines(last), last.url)

@@ -10,7 +10,7 @@ import msgspec
 
 from compare.input.blobs import BlobFolder, BlobMissing
 from compare.input.damage import ILLEGIBLE, Damage
-from compare.input.segments import CaptureSegment, find_segments, read_lines
+from compare.input.segments import CaptureSegment, Days, find_segments, read_lines
 from contract.blobs import put_back
 from contract.errors import CutoverError
 from contract.records import RequestRecord
@@ -48,7 +48,7 @@ def captured_requests(captures: str, flow: str) -> list[CapturedRequest]:
     What is damaged, or lacks a text that was put beside it, is left out. Raises
     `CapturesUnreadable`, and `NothingCaptured` where nothing is left.
     """
-    segments = find_segments(captures)
+    segments = find_segments(captures, days=Days(flow))
     found = sorted(one for segment in segments for one in _requests(segment, flow))
     if not found:
         raise NothingCaptured(captures, flow)

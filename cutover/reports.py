@@ -113,15 +113,9 @@ class CaptureComparison:
         return known_flows(self.known)
 
     @property
-    def size(self) -> int:
-        """Bytes to read; raises `CapturesUnreadable`."""
-        return sum(segment.size for segment in find_segments(self.captures))
-
-    def tally(
-        self, on_bytes: Callable[[int], None], known_parts: KnownParts | None = None
-    ) -> Tally:
-        """Compare; raises `CapturesUnreadable` and `WorkerLost`."""
-        question = Question(
+    def question(self) -> Question:
+        """What is asked of the captures."""
+        return Question(
             self.known,
             self.chunking,
             self.rules,
@@ -129,9 +123,20 @@ class CaptureComparison:
             served=self.served,
             noise=self.noise,
         )
-        workers = self.workers
+
+    @property
+    def size(self) -> int:
+        """Bytes to read; raises `CapturesUnreadable`."""
+        days = self.question.days
+        return sum(segment.size for segment in find_segments(self.captures, days=days))
+
+    def tally(
+        self, on_bytes: Callable[[int], None], known_parts: KnownParts | None = None
+    ) -> Tally:
+        """Compare; raises `CapturesUnreadable` and `WorkerLost`."""
+        count, executor = self.workers.count, self.workers.executor
         return compare_captures(
-            self.captures, question, on_bytes, workers.count, workers.executor, known_parts
+            self.captures, self.question, on_bytes, count, executor, known_parts
         )
 
 

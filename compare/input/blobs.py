@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from hashlib import blake2b
 from operator import is_
 
-import fsspec
 import msgspec
 import zstandard
 
 from compare.input.damage import Damage
 from contract.blobs import put_back
+from contract.capture_files import BLOBS
 from contract.errors import CutoverError
 from contract.records import EntryRecord, PlayRecord, RunRecord
+from effects.places import Place
 
 KEPT_AT_MOST = 1 << 26
-FOLDER = "blobs"
 _LEVELS = 4
+_RECORDED = re.compile(r"/flow=[^/]+/date=[^/]+/[^/]+$")
 
 
 class BlobMissing(CutoverError):
@@ -32,15 +34,15 @@ class BlobFolder:
 
     def __init__(self, segment: str) -> None:
         self._segment = segment
-        self._place: str | None = None
+        self._place: Place | None = None
 
     def fetch(self, digest: str) -> bytes:
         """Read one; raises `BlobMissing`."""
         try:
             if self._place is None:
                 self._place = self._find()
-            with fsspec.open(f"{self._place}/{digest}.zst", "rb") as file:
-                content = zstandard.ZstdDecompressor().decompress(file.read())
+            packed = self._place.read(f"{self._place.root}/{digest}.zst")
+            content = zstandard.ZstdDecompressor().decompress(packed)
         except FileNotFoundError as error:
             raise BlobMissing(digest, "is not there") from error
         except (OSError, ValueError, zstandard.ZstdError) as error:
@@ -49,14 +51,19 @@ class BlobFolder:
             raise BlobMissing(digest, "does not hold what its name says")
         return bytes(content)
 
-    def _find(self) -> str:
+    def _find(self) -> Place:
+        folders = []
+        if (captured := _RECORDED.search(self._segment)) is not None:
+            folders.append(self._segment[: captured.start()])  # where the recorder puts them
         folder = self._segment
         for _ in range(_LEVELS):
             folder = folder.rpartition("/")[0]
-            system, path = fsspec.core.url_to_fs(f"{folder}/{FOLDER}")
-            if system.isdir(path):
-                return f"{folder}/{FOLDER}"
-        raise FileNotFoundError(FOLDER)
+            folders.append(folder)
+        for one in dict.fromkeys(folders):
+            place = Place(f"{one}/{BLOBS}")
+            if place.exists(place.root):
+                return place
+        raise FileNotFoundError(BLOBS)
 
 
 class Blobs:

@@ -5,20 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from contract.declarations import MOST_BYTES, DeclarationRefused, decode_text, not_a_file
-
-_LOCAL = frozenset({"file", "local"})
-
-
-def on_disk(system: Any) -> bool:
-    """Whether a file system of fsspec is that of this host."""
-    return bool(_LOCAL & set(system.protocol))
+from effects.places import Info, Place
 
 
-def files_below(system: Any, root: str) -> Mapping[str, Mapping[str, Any]]:
-    """Return all files below a folder, with what is known of each; raises `OSError`.
+def files_below(place: Place) -> Mapping[str, Info]:
+    """Return all files below a place, with what is known of each; raises `OSError`.
 
     A folder without permission is empty to fsspec. Here it is an error: what is in it would
     silently be left out.
@@ -28,11 +21,10 @@ def files_below(system: Any, root: str) -> Mapping[str, Mapping[str, Any]]:
         if not isinstance(trouble, FileNotFoundError | NotADirectoryError):  # removed, or a file
             raise trouble
 
-    if on_disk(system):
-        for _ in os.walk(root, onerror=refuse):
+    if place.local:
+        for _ in os.walk(place.root, onerror=refuse):
             pass
-    found: Mapping[str, Mapping[str, Any]] = system.find(root, detail=True)
-    return found
+    return place.below(place.root)
 
 
 def no_file(path: str | os.PathLike[str]) -> str:

@@ -15,7 +15,13 @@ import msgspec
 from compare.input.captures import damage_of, head_of
 from compare.input.damage import ILLEGIBLE, CapturesUnreadable, Damage
 from compare.input.pairing import CANDIDATE
-from compare.input.segments import CapturedLine, CaptureSegment, find_segments, read_lines
+from compare.input.segments import (
+    CapturedLine,
+    CaptureSegment,
+    Days,
+    find_segments,
+    read_lines,
+)
 from compare.input.selection import EVERYTHING, Selection
 from contract.flow import FlowSpec
 from contract.operations import LOCK_ACQUIRE, OPERATIONS
@@ -169,10 +175,11 @@ def read_outcomes(
     Each once, however often it is read. Remembers about 60 bytes for every exchange, and every
     score; `on_bytes` gets the number of bytes read, piece by piece. Raises `CapturesUnreadable`.
     """
-    scores, damaged = read_scores(place)
+    days = selection.days
+    scores, damaged = read_scores(place, days.first)
     yield from damaged
     known: set[int] = set()
-    for segment in find_segments(place):
+    for segment in find_segments(place, days=days):
         for runs in _served(segment, on_bytes):
             if isinstance(runs, Damage):
                 yield runs
@@ -201,14 +208,15 @@ def _outcome(
     return outcome_of(runs, spec, scores.get(runs[0].exchange))
 
 
-def read_scores(place: str) -> tuple[dict[str, Score], list[Damage]]:
+def read_scores(place: str, first_day: str = "") -> tuple[dict[str, Score], list[Damage]]:
     """Return the last score of each exchange with feedback, and what of it cannot be read.
 
-    Of all feedback beside captures; raises `CapturesUnreadable`.
+    Of the feedback beside captures, which is no older than its exchange: that of days before the
+    first may be left out. Raises `CapturesUnreadable`.
     """
     found: list[FeedbackRecord] = []
     damaged: list[Damage] = []
-    for segment in find_segments(place, feedback=True):
+    for segment in find_segments(place, feedback=True, days=Days(first=first_day)):
         for line in _lines(segment, None):
             if isinstance(line, Damage):
                 damaged.append(Damage("feedback", line.place, line.detail))

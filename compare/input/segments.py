@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import IO
 
-import fsspec
 import msgspec
 import zstandard
-from fsspec.implementations.local import LocalFileSystem
 
 from compare.input.batches import MAGIC, WHOLE_AT_MOST, Batch, decompressed, frame_end
 from compare.input.damage import ILLEGIBLE, CapturesUnreadable, Damage
-from compare.input.files import files_below, no_file, on_disk
+from compare.input.files import files_below, no_file
+from contract.capture_files import (
+    BLOBS,
+    DAY,
+    FEEDBACK,
+    FLOW_PREFIX,
+    FORGOTTEN,
+    read_seek_table,
+)
+from effects.places import Info, Place
 
-PIECE = 1 << 18
 LINE_AT_MOST = 1 << 26
 STRETCH = 1 << 27
 """Bytes of lines in a stretch, about: half a second of work."""
 CUT_FROM = 1 << 16
+TABLE_FROM = 1 << 22
+"""Bytes of an object whose table is asked for: a shorter one is hardly a stretch long."""
+TABLE_TAIL = 1 << 17
+"""Bytes asked for at its end: a table of 16 000 batches."""
 PACKED = ".zst"
 PACKED_LINES = ".jsonl.zst"
+NOTHING = "there is nothing there"
 _SUFFIXES = (PACKED_LINES, ".jsonl")
-_FEEDBACK = "/feedback/date="
+_FEEDBACK = f"/{FEEDBACK}/date="
 """Beside the exchanges the capture keeps what users thought; that is no run to compare."""
 
 
@@ -66,27 +75,83 @@ class CapturedLine(msgspec.Struct, frozen=True):
         return f"{batch}line {self.number}"
 
 
-def find_segments(place: str, *, feedback: bool = False) -> list[CaptureSegment]:
+@dataclass(frozen=True, slots=True)
+class Days:
+    """The folders of captures that are wanted: of one flow, "" all, from day to day, both in.
+
+    Days are `YYYY-MM-DD` in UTC, "" without an end. An exchange is in the folder of the day on
+    which it began.
+    """
+
+    flow: str = ""
+    first: str = ""
+    last: str = ""
+
+    def __or__(self, other: Days) -> Days:
+        """Return what holds both."""
+        return Days(
+            self.flow if self.flow == other.flow else "",
+            min(self.first, other.first),
+            max(self.last, other.last) if self.last and other.last else "",
+        )
+
+    def holds(self, folder: str) -> bool:
+        """Whether a folder of a day is wanted, and any that is none."""
+        day = DAY.search(folder)
+        return day is None or self.first <= day[1] <= (self.last or day[1])
+
+
+ALL_DAYS = Days()
+
+
+def find_segments(
+    place: str, *, feedback: bool = False, days: Days = ALL_DAYS
+) -> list[CaptureSegment]:
     """List the segments at a path or fsspec URL, in a stable order; raises `CapturesUnreadable`.
 
-    Those of exchanges, or of `feedback`.
+    Those of exchanges, or of `feedback`. On an object store other days' folders are not listed;
+    on this host they are: a report counts what it leaves out.
     """
     try:
-        system, root = fsspec.core.url_to_fs(place)
-        if not system.exists(root):
-            raise CapturesUnreadable(place, "there is nothing there")
-        found = files_below(system, root)
+        at = Place(place)
+        if at.local:
+            if not at.exists(at.root):
+                raise CapturesUnreadable(place, NOTHING)
+            found = files_below(at)
+        else:
+            found = _wanted_files(at, days, feedback=feedback)
     except (OSError, ValueError, ImportError) as trouble:
         raise CapturesUnreadable(place, str(trouble)) from trouble
     return [
-        CaptureSegment(
-            str(system.unstrip_protocol(path)),
-            int(found[path].get("size") or 0),
-            version=str(found[path]),
-        )
+        CaptureSegment(at.url(path), int(found[path].get("size") or 0), version=str(found[path]))
         for path in sorted(found)
         if path.endswith(_SUFFIXES) and (_FEEDBACK in path) == feedback
     ]
+
+
+def _wanted_files(at: Place, days: Days, *, feedback: bool) -> dict[str, Info]:
+    """List a place of an object store, folder by folder, as far as the files may be wanted."""
+    folders, found = at.children(at.root)
+    if not folders and not found:
+        raise CapturesUnreadable(at.url(at.root), NOTHING)
+    for folder in folders:
+        name = folder.rpartition("/")[2]
+        if name in {BLOBS, FORGOTTEN} or (name == FEEDBACK) != feedback:
+            continue
+        if name.startswith(FLOW_PREFIX) and days.flow not in {"", name.removeprefix(FLOW_PREFIX)}:
+            continue
+        if not days.first and not days.last:
+            found |= at.below(folder)
+            continue
+        dated, beside = at.children(folder)
+        wanted = [one for one in dated if days.holds(one)]
+        if wanted == dated:
+            found |= at.below(folder)
+            continue
+        found |= beside
+        for one in wanted:
+            found |= at.below(one)
+    return found
 
 
 def read_lines(
@@ -94,31 +159,27 @@ def read_lines(
 ) -> Iterator[CapturedLine | Damage]:
     """Read one segment; what is torn is yielded as damage; raises `CapturesUnreadable`."""
     try:
-        system, path = fsspec.core.url_to_fs(segment.url)
-        if on_disk(system) and (why := no_file(path)):
+        at = Place(segment.url)
+        if at.local and (why := no_file(at.root)):
             raise CapturesUnreadable(segment.url, why)
-        with fsspec.open(segment.url, "rb") as file:
-            pieces = _pieces(file, segment, on_bytes)
-            first = next(pieces, b"")
-            if not first:
-                yield Damage("torn", segment.url, "the file is empty")
-            if segment.url.endswith(PACKED):
-                batches = decompressed(chain((first,), pieces), segment.url, segment.begins)
-            else:
-                text = first if segment.begins else first.removeprefix(BOM_UTF8)
-                batches = (Batch(None, piece) for piece in chain((text,), pieces))
-            yield from split_lines(batches, segment.url)
+        size = segment.begins + segment.size
+        found = at.pieces(at.root, segment.begins, segment.ends, size=size)
+        pieces = _noted(found, on_bytes)
+        first = next(pieces, b"")
+        if not first:
+            yield Damage("torn", segment.url, "the file is empty")
+        if segment.url.endswith(PACKED):
+            batches = decompressed(chain((first,), pieces), segment.url, segment.begins)
+        else:
+            text = first if segment.begins else first.removeprefix(BOM_UTF8)
+            batches = (Batch(None, piece) for piece in chain((text,), pieces))
+        yield from split_lines(batches, segment.url)
     except OSError as trouble:
         raise CapturesUnreadable(segment.url, str(trouble)) from trouble
 
 
-def _pieces(
-    file: IO[bytes], segment: CaptureSegment, on_bytes: Callable[[int], None] | None
-) -> Iterator[bytes]:
-    file.seek(segment.begins)
-    left = sys.maxsize if segment.ends is None else segment.ends - segment.begins
-    while piece := file.read(min(PIECE, left)):
-        left -= len(piece)
+def _noted(pieces: Iterable[bytes], on_bytes: Callable[[int], None] | None) -> Iterator[bytes]:
+    for piece in pieces:
         yield piece
         if on_bytes is not None:
             on_bytes(len(piece))
@@ -159,15 +220,24 @@ def split_lines(batches: Iterable[Batch | Damage], url: str) -> Iterator[Capture
 
 
 def stretches(segment: CaptureSegment, stretch: int = STRETCH) -> list[CaptureSegment]:
-    """Cut a segment where it is long, packed and on this machine; else return it as it is."""
+    """Cut a segment where it is long, and packed; else return it as it is.
+
+    An object is cut where the table at its end says that batches begin, if it has one.
+    """
     if segment.size < CUT_FROM or not segment.url.endswith(PACKED):
         return [segment]
-    system, path = fsspec.core.url_to_fs(segment.url)
-    if not isinstance(system, LocalFileSystem):
-        return [segment]
+    at = Place(segment.url)
     try:
-        with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-            cuts = list(_cuts(data, stretch))
+        if at.local:
+            with (
+                Path(at.root).open("rb") as file,
+                mmap(file.fileno(), 0, access=ACCESS_READ) as data,
+            ):
+                cuts = list(_cuts(data, stretch))
+        elif segment.size >= TABLE_FROM:
+            cuts = list(_cuts_by_table(at.read(at.root, -TABLE_TAIL), segment.size, stretch))
+        else:
+            cuts = []
     except (OSError, ValueError):
         return [segment]  # why it cannot be read comes out when it is read
     starts, ends = [0, *cuts], [*cuts, None]
@@ -177,6 +247,17 @@ def stretches(segment: CaptureSegment, stretch: int = STRETCH) -> list[CaptureSe
         )
         for start, end in zip(starts, ends, strict=True)
     ]
+
+
+def _cuts_by_table(tail: bytes, size: int, stretch: int) -> Iterator[int]:
+    """Yield where to cut an object: a recorder ends each batch between two exchanges."""
+    frames = read_seek_table(tail, size) or []
+    end, content = 0, 0
+    for packed, lines in frames[:-1]:
+        end, content = end + packed, content + lines
+        if content >= stretch:
+            yield end
+            content = 0
 
 
 def _cuts(data: mmap, stretch: int) -> Iterator[int]:

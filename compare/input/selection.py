@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from compare.input.captures import Exchange
+from compare.input.segments import Days
 from contract.errors import CutoverError
 
 _MILLION = 1_000_000
@@ -59,6 +60,15 @@ class Selection(msgspec.Struct, frozen=True):
         )
 
     @property
+    def days(self) -> Days:
+        """The folders of captures that may hold what is selected."""
+        return Days(
+            self.flow,
+            "" if self.since is None else _day(self.since),
+            "" if self.until is None else _day(self.until - 1),
+        )
+
+    @property
     def text(self) -> str:
         """The selection in words; "" of everything."""
         parts = [
@@ -103,6 +113,14 @@ def moment_of(text: str, now: int, option: str) -> int:
     if when.tzinfo is None:
         raise MomentRefused(option, text, "has no zone")
     return round(when.timestamp() * _MILLION)
+
+
+def _day(us: int) -> str:
+    """Return the day (UTC) of a moment; "" where no calendar goes so far."""
+    try:
+        return f"{datetime.fromtimestamp(us / _MILLION, UTC):%Y-%m-%d}"
+    except (ValueError, OverflowError, OSError):
+        return ""
 
 
 def moment(us: int) -> str:

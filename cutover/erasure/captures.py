@@ -11,29 +11,31 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any
 
-import fsspec
 import msgspec
 
 from compare.input.batches import decompressed
 from compare.input.captures import head_of
 from compare.input.damage import ILLEGIBLE, Damage
-from compare.input.files import files_below, no_file, on_disk
+from compare.input.files import files_below, no_file
 from compare.input.segments import PACKED_LINES
+from contract.capture_files import FEEDBACK, FramesSize, seek_table
 from contract.flow import FlowSpec
 from contract.records import FeedbackRecord
 from contract.stores import DataSubject, SubjectKind
 from effects.files import whole_file
+from effects.places import ObjectChanged, Place, changed_at
 from router.capture.pseudonyms import PSEUDONYM, digest
 from router.capture.segments import (
-    add_forgotten,
+    ForgottenLists,
+    blob_path,
     compressor,
     exclusive,
     in_place,
-    read_forgotten,
 )
 
 _FIELDS: Mapping[SubjectKind, str] = {
@@ -137,12 +139,12 @@ class Removed:
 
 
 class SegmentEdit:
-    """A segment below an fsspec place; `local` ones are replaced while none is appended to."""
+    """A segment at a place; one on this host is replaced while none is appended to it."""
 
-    def __init__(self, system: Any, path: str, *, local: bool) -> None:
-        self._system = system
+    def __init__(self, place: Place, path: str, size: int) -> None:
+        self._place = place
         self.path = path
-        self._local = local
+        self._size = size
         self.damaged = False
         """Whether damage has been read so far."""
 
@@ -182,32 +184,51 @@ class SegmentEdit:
 
         What is damaged is left out: whose it is cannot be read. An empty segment is removed.
         """
-        if not self._local:
-            with self._system.open(self.path, "rb") as file:
-                return self._rewritten(file, exchanges, self._put)
+        if not self._place.local:
+            return self._put_without(exchanges)
         path = Path(self.path)
         while True:
             with path.open("rb") as file, exclusive(file):
                 if in_place(file, path):
-                    return self._rewritten(file, exchanges, self._replace)
+                    pieces = iter(partial(file.read, _PIECE), b"")
+                    removed, content = self._rewritten(pieces, exchanges)
+                    if content is not None:
+                        self._replace(content)
+                    return removed
+
+    def _put_without(self, exchanges: Collection[str]) -> Removed:
+        """Put an object anew, unless another command did so since it was read: then read again."""
+        while True:
+            try:
+                info = self._place.info(self.path)
+                pieces = self._place.pieces(self.path, size=info["size"])
+                removed, content = self._rewritten(pieces, exchanges)
+                if content:
+                    self._place.put(self.path, content, tag=self._place.tag(info))
+                elif content is not None:
+                    self._place.remove(self.path)
+            except ObjectChanged:
+                continue
+            except FileNotFoundError:  # too old, or another command removed the last of it
+                return Removed()
+            return removed
 
     def _lines(self) -> Iterator[bytes]:
-        with self._system.open(self.path, "rb") as file:
-            for batch in _batches(file, self.path):
+        with suppress(FileNotFoundError):  # as above
+            for batch in _batches(self._place.pieces(self.path, size=self._size), self.path):
                 self.damaged |= batch is None
                 yield from batch or ()
 
     def _rewritten(
-        self,
-        file: IO[bytes],
-        exchanges: Collection[str],
-        store: Callable[[bytes], None],
-    ) -> Removed:
+        self, pieces: Iterable[bytes], exchanges: Collection[str]
+    ) -> tuple[Removed, bytes | None]:
+        """Return what goes, and the content without it: empty of nothing, None where none goes."""
         removed = Removed()
         kept: list[bytes] = []
+        sizes: list[FramesSize] = []
         changed = False
         pack = compressor()
-        for batch in _batches(file, self.path):
+        for batch in _batches(pieces, self.path):
             lines = []
             for line in batch or ():
                 exchange = head_of(line).exchange
@@ -218,16 +239,14 @@ class SegmentEdit:
                     lines.append(line)
             changed |= batch is None or len(lines) < len(batch)
             if lines:
-                kept.append(pack.compress(b"".join(lines)))
-        if changed:
-            store(b"".join(kept))
-        return removed
-
-    def _put(self, content: bytes) -> None:
-        if content:
-            self._system.pipe_file(self.path, content)
-        else:
-            self._system.rm_file(self.path)
+                content = b"".join(lines)
+                kept.append(pack.compress(content))
+                sizes.append((len(kept[-1]), len(content)))
+        if not changed:
+            return removed, None
+        if kept and not self._place.local:
+            kept.append(seek_table(sizes))
+        return removed, b"".join(kept)
 
     def _replace(self, content: bytes) -> None:
         path = Path(self.path)
@@ -242,9 +261,8 @@ class SegmentEdit:
             os.utime(file.fileno(), ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def _batches(file: IO[bytes], path: str) -> Iterator[list[bytes] | None]:
+def _batches(pieces: Iterable[bytes], path: str) -> Iterator[list[bytes] | None]:
     """Yield the whole lines of each batch; None where something is damaged or cut off."""
-    pieces = iter(lambda: file.read(_PIECE), b"")
     found = decompressed(pieces, path)
     for _, parts in groupby(found, lambda part: None if isinstance(part, Damage) else part.begins):
         data = bytearray()
@@ -259,7 +277,7 @@ def _batches(file: IO[bytes], path: str) -> Iterator[list[bytes] | None]:
             yield None
 
 
-_FEEDBACK = "/feedback/"
+_FEEDBACK = f"/{FEEDBACK}/"
 _WRITTEN_WITHIN_SECONDS = 3_600
 """An exchange whose feedback is older has been written, if it ever is."""
 
@@ -286,6 +304,7 @@ def erase_captures(place: str, subject: SubjectMatcher) -> ErasedCaptures:
     exchanges, lone, due = set[str](), set[str](), set[str]()
     concerned: list[tuple[SegmentEdit, set[str]]] = []
     feedback, runs = folder.feedback_and_runs()
+    known = {segment.path for segment in (*feedback, *runs)}
     before = (began - _WRITTEN_WITHIN_SECONDS) * 1_000_000
     commented = {one for segment in feedback for one in segment.commented(before)}
     # Backwards, for a served run is written first: it is not missed while segments grow.
@@ -298,11 +317,14 @@ def erase_captures(place: str, subject: SubjectMatcher) -> ErasedCaptures:
     going = exchanges | (lone - due)
     folder.note_forgotten(exchanges)  # before they go: what is sent from now on is not stored
     blobs = set[bytes]()
-    for segment, known in concerned:
-        if segment.damaged or not known.isdisjoint(going):
+    for segment, held in concerned:
+        if segment.damaged or not held.isdisjoint(going):
             blobs |= segment.without(going).blobs
     going |= commented | folder.forgotten()
     feedbacks = sum(len(segment.without(going).exchanges) for segment in feedback)
+    for segment in folder.segments():  # what a router stored before it could know of the list
+        if segment.path not in known:
+            blobs |= segment.without(exchanges).blobs
     return ErasedCaptures(frozenset(exchanges), feedbacks, folder.remove_blobs(blobs, began))
 
 
@@ -310,9 +332,8 @@ class _Folder:
     """The files of captures below a path or fsspec URL."""
 
     def __init__(self, place: str) -> None:
-        self._system: Any
-        self._system, self._root = fsspec.core.url_to_fs(place)
-        self._local = on_disk(self._system)
+        self._place = Place(place)
+        self._lists = ForgottenLists(self._place)
 
     def feedback_and_runs(self) -> tuple[list[SegmentEdit], list[SegmentEdit]]:
         """Return the segments of feedback, and those of runs."""
@@ -323,17 +344,17 @@ class _Folder:
 
     def note_forgotten(self, exchanges: Collection[str]) -> None:
         """Store that exchanges were forgotten."""
-        add_forgotten(self._system, self._root, exchanges)
+        self._lists.add(exchanges)
 
     def forgotten(self) -> frozenset[str]:
         """Return the exchanges that were forgotten, now or earlier."""
-        return read_forgotten(self._system, self._root)
+        return self._lists.read()
 
     def segments(self) -> Iterator[SegmentEdit]:
         """Yield the segments there are, runs and feedback; a pipe or a device holds none."""
-        for path in sorted(files_below(self._system, self._root)):
-            if path.endswith(PACKED_LINES) and not (self._local and no_file(path)):
-                yield SegmentEdit(self._system, path, local=self._local)
+        for path, info in sorted(files_below(self._place).items(), key=itemgetter(0)):
+            if path.endswith(PACKED_LINES) and not (self._place.local and no_file(path)):
+                yield SegmentEdit(self._place, path, info["size"])
 
     def remove_blobs(self, digests: set[bytes], began: float) -> int:
         """Remove the blobs that no line names any more, unused since; returns how many."""
@@ -342,9 +363,9 @@ class _Folder:
         used = {one for segment in self.segments() for one in segment.blobs() if one in digests}
         removed = 0
         for unused in digests - used:
-            path = f"{self._root}/blobs/{unused.decode()}.zst"
+            path = blob_path(self._place.root, unused.decode())
             with suppress(FileNotFoundError):
-                if self._system.info(path).get("mtime", 0) < began:
-                    self._system.rm_file(path)
+                if (changed_at(self._place.info(path)) or 0) < began:
+                    self._place.remove(path)
                     removed += 1
         return removed

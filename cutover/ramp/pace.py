@@ -8,6 +8,7 @@ from typing import Final
 
 from compare.input.damage import CapturesUnreadable, Damage
 from compare.input.outcomes import read_outcomes
+from compare.input.selection import Selection
 from contract.flow import FlowSpec
 from cutover.ramp.machine import Plan
 
@@ -25,7 +26,7 @@ def captured_rate(captures: str, spec: FlowSpec) -> float | None:
     """
     began = array("q")
     try:
-        for one in read_outcomes(captures, {spec.name: spec}):
+        for one in read_outcomes(captures, {spec.name: spec}, Selection(flow=spec.name)):
             if not isinstance(one, Damage):
                 began.append(one.began)
     except (CapturesUnreadable, OSError):

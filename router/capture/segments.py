@@ -1,39 +1,67 @@
-"""Segments: where batches are stored, appended as whole frames, within a quota of the disk."""
+"""Segments: where batches are stored on a local disk, appended as whole frames, within a quota."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import secrets
 import socket
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fcntl import LOCK_EX, LOCK_UN, flock
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, NamedTuple
 
-import fsspec
 import zstandard
 
+from contract.capture_files import BLOBS, DAY, FORGOTTEN
 from contract.errors import CutoverError
 from effects.files import write_whole
+from effects.places import Place
 from router.config.schema import CaptureSettings
 from router.exchange_ids import KEY_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
-
-FORGOTTEN = "forgotten"
-"""The folder of lists of exchanges that were forgotten; quota and age do not delete them."""
 _LIST = ".ids"
 
 # Deleting goes a little beyond the cap, so that it is not done at every batch.
 _KEPT_SHARE = 0.9
-_DATE = re.compile(r"/date=(\d{4}-\d\d-\d\d)/")
 _DAY_SECONDS = 86_400
+
+
+@dataclass(slots=True)
+class Batch:
+    """Lines for one folder that are not stored yet, and the exchanges they are of.
+
+    `exchanges` counts, of each, the packs whose loss or storage counts as an exchange: not those of
+    second runs that come later. `packed` counts all.
+    """
+
+    lines: list[bytes] = field(default_factory=list)
+    packed: int = 0
+    exchanges: dict[str, int] = field(default_factory=dict)
+
+    def add(self, lines: list[bytes], exchange: str, *, later: bool) -> None:
+        """Add the lines of one exchange or feedback."""
+        self.lines += lines
+        self.packed += 1
+        self.exchanges[exchange] = self.exchanges.get(exchange, 0) + (not later)
+
+
+class Settled(NamedTuple):
+    """What became of batches, in counts: stored in so many bytes, or lost by an error."""
+
+    packed: int
+    exchanges: int
+    lines: int
+    batches: int = 1
+    size: int = 0
+    error: Exception | None = None
 
 
 class DiskQuota:
@@ -74,9 +102,9 @@ class DiskQuota:
         if not self._days:
             return
         oldest = self._wall() - self._days * _DAY_SECONDS
-        first_day = time.strftime("%Y-%m-%d", time.gmtime(oldest))
+        first_day = day_of(oldest)
         for changed, size, path in self._files():
-            day = _DATE.search(path)
+            day = DAY.search(path)
             if (day[1] < first_day) if day else (changed < oldest):
                 self._delete(path, size)
 
@@ -102,7 +130,11 @@ class DiskQuota:
         return found
 
 
-_APPENDING = frozenset({"file", "local"})
+def day_of(seconds: float) -> str:
+    """Return the day (UTC) of a time in seconds since the Unix epoch; raises `ValueError`."""
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds))
+
+
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]+")
 _LEVEL = 3
 _DIGEST_BYTES = 32
@@ -129,25 +161,23 @@ class _Open:
 
 
 class SegmentStore:
-    """Writes batches and blobs below a path or fsspec URL; blocking, for one thread.
+    """Writes batches and blobs below a folder of this host; blocking, for one thread.
 
-    On a local disk the oldest files go beyond `disk_bytes`, and those older than `keep_days`; a
-    remote store has rules of its own for both. `wall` returns seconds since the Unix epoch.
+    The oldest files go beyond `disk_bytes`, and those older than `keep_days`. `wall` returns
+    seconds since the Unix epoch.
     """
 
+    due = math.inf
+    """When `tend` has something to do: never, for a batch is written at once."""
+    fault: str | None = None
+
     def __init__(self, captures: CaptureSettings, wall: Callable[[], float] = time.time) -> None:
-        self._system: Any
-        try:
-            self._system, self._root = fsspec.core.url_to_fs(captures.path)
-        except (OSError, ValueError, ImportError) as error:
-            raise CapturePlaceRefused(captures.path, str(error)) from error
-        self._local = bool(_APPENDING & set(self._system.protocol))
+        self._place = Place(captures.path)
+        self._root = self._place.root
         full = min(captures.segment_bytes, captures.disk_bytes // _SEGMENTS_UNDER_CAP)
         self._full = max(1, full)
-        self._quota: DiskQuota | None = None
-        if self._local:
-            self._quota = DiskQuota(self._root, captures.disk_bytes, captures.keep_days, wall)
-        self._prefix = _process_name()
+        self._quota = DiskQuota(self._root, captures.disk_bytes, captures.keep_days, wall)
+        self._prefix = process_name()
         self._seq = 0
         self._open: dict[str, _Open] = {}
         self._compressor = compressor()
@@ -155,50 +185,60 @@ class SegmentStore:
     @property
     def deleted(self) -> int:
         """How many files have been deleted for the disk quota or their age."""
-        return self._quota.deleted if self._quota is not None else 0
+        return self._quota.deleted
+
+    def store(self, batches: Mapping[str, Batch]) -> Iterator[Settled]:
+        """Write a batch for each folder; yields what became of each."""
+        for folder, batch in batches.items():
+            counts = Settled(batch.packed, sum(batch.exchanges.values()), len(batch.lines))
+            try:
+                size = self.write(folder, b"".join(batch.lines))
+            except (OSError, MemoryError, zstandard.ZstdError) as error:
+                yield counts._replace(error=error)
+            else:
+                yield counts._replace(size=size)
 
     def write(self, folder: str, lines: bytes) -> int:
-        """Store lines as one batch; returns the bytes written; raises `OSError`."""
+        """Append lines as one batch; returns the bytes written; raises `OSError`."""
         frame = self._compressor.compress(lines)
-        if self._local:
-            self._append(folder, frame)
-        else:
-            self._system.pipe_file(self._new_path(folder), frame)
+        self._append(folder, frame)
         self._count(len(frame))
         return len(frame)
 
     def blob(self, content: bytes) -> str:
         """Store content under its digest, once; returns the digest; raises `OSError`."""
-        digest = blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
-        path = f"{self._root}/blobs/{digest}.zst"
-        if self._system.exists(path):
-            if self._local:  # young again: the cap must not delete it before what names it
-                os.utime(path)
+        digest = digest_of(content)
+        path = Path(blob_path(self._root, digest))
+        if path.exists():
+            os.utime(path)  # young again: the cap must not delete it before what names it
             return digest
         packed = self._compressor.compress(content)
-        if self._local:
-            self._system.makedirs(f"{self._root}/blobs", exist_ok=True)
-            beside = f"{path}.{self._prefix}"
-            self._system.pipe_file(beside, packed)
-            self._system.mv(beside, path)
-        else:
-            self._system.pipe_file(path, packed)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f"{path.name}.{self._prefix}")
+        beside.write_bytes(packed)
+        beside.replace(path)
         self._count(len(packed))
         return digest
 
     def forgotten(self) -> frozenset[str]:
         """Return the exchanges that were forgotten; raises `OSError`."""
-        return read_forgotten(self._system, self._root)
+        return ForgottenLists(self._place).read()
 
     def expire(self) -> None:
         """Delete files that are too old."""
-        if self._quota is not None:
-            self._quota.expire()
+        self._quota.expire()
 
-    def close(self) -> None:
+    def tend(self) -> tuple[Settled, ...]:
+        """Do what is due: nothing."""
+        return ()
+
+    flush = tend
+
+    def close(self) -> tuple[Settled, ...]:
         """Close every open segment."""
         while self._open:
             self._open.popitem()[1].file.close()
+        return ()
 
     def _append(self, folder: str, frame: bytes) -> None:
         segment = self._open.get(folder)
@@ -225,14 +265,14 @@ class SegmentStore:
         return True
 
     def _begin(self, folder: str) -> _Open:
-        days = sorted(name for name in self._open if _flow_of(name) == _flow_of(folder))
+        days = sorted(name for name in self._open if flow_of(name) == flow_of(folder))
         for other in days[:-1]:  # around midnight exchanges of two days are written
             self._end(other)
-        if self._quota is not None:
-            self._quota.measure()  # other processes write here, too
-        path = self._new_path(folder)
-        self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
-        segment = _Open(Path(path), self._system.open(path, "ab"))
+        self._quota.measure()  # other processes write here, too
+        self._seq += 1
+        path = Path(segment_path(self._root, folder, self._prefix, self._seq))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        segment = _Open(path, path.open("ab"))
         self._open[folder] = segment
         return segment
 
@@ -241,33 +281,58 @@ class SegmentStore:
         with suppress(OSError):  # what it still buffered is lost, and counted
             segment.file.close()
 
-    def _new_path(self, folder: str) -> str:
-        self._seq += 1
-        return f"{self._root}/{folder}/{self._prefix}-{self._seq:06d}.jsonl.zst"
-
     def _count(self, size: int) -> None:
-        if self._quota is not None:
-            self._quota.take(size, {str(segment.path) for segment in self._open.values()})
+        self._quota.take(size, {str(segment.path) for segment in self._open.values()})
 
 
-def add_forgotten(system: Any, root: str, exchanges: Collection[str]) -> None:
-    """Store that exchanges were forgotten: later feedback on them is not stored."""
-    if exchanges:
-        system.makedirs(f"{root}/{FORGOTTEN}", exist_ok=True)
-        path = f"{root}/{FORGOTTEN}/{time.time_ns()}-{secrets.token_hex(4)}{_LIST}"
+class ForgottenLists:
+    """The exchanges below a place of captures that were forgotten: lists, which never change."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._folder = f"{place.root}/{FORGOTTEN}"
+        self._read: dict[str, frozenset[str]] = {}
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The exchanges of all lists that were read."""
+        return frozenset().union(*self._read.values())
+
+    def read(self) -> frozenset[str]:
+        """Return all forgotten exchanges; reads what lists are new; raises `OSError`."""
+        there = [path for path in self._place.below(self._folder) if path.endswith(_LIST)]
+        self._read = {
+            path: self._read.get(path) or frozenset(self._place.read(path).decode().split())
+            for path in there
+        }
+        return self.known
+
+    def add(self, exchanges: Collection[str]) -> None:
+        """Store that exchanges were forgotten: nothing of them is stored from now on."""
+        if not exchanges:
+            return
+        path = f"{self._folder}/{time.time_ns()}-{secrets.token_hex(4)}{_LIST}"
         content = "".join(f"{one}\n" for one in sorted(exchanges)).encode()
-        if _APPENDING & set(system.protocol):
+        if self._place.local:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
             write_whole(Path(path), content)
         else:
-            system.pipe_file(path, content)
+            self._place.put(path, content)
 
 
-def read_forgotten(system: Any, root: str) -> frozenset[str]:
-    """Return the exchanges below a place of captures that were forgotten; raises `OSError`."""
-    folder = f"{root}/{FORGOTTEN}"
-    system.invalidate_cache(folder)
-    lists = [path for path in system.find(folder) if path.endswith(_LIST)]
-    return frozenset(one for path in lists for one in system.cat_file(path).decode().split())
+def segment_path(root: str, folder: str, process: str, number: int) -> str:
+    """Return the path of the `number`-th segment of a process."""
+    return f"{root}/{folder}/{process}-{number:06d}.jsonl.zst"
+
+
+def blob_path(root: str, digest: str) -> str:
+    """Return the path of a long text."""
+    return f"{root}/{BLOBS}/{digest}.zst"
+
+
+def digest_of(content: bytes) -> str:
+    """Return the name of a long text."""
+    return blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def compressor() -> zstandard.ZstdCompressor:
@@ -293,10 +358,13 @@ def in_place(file: IO[bytes], path: Path) -> bool:
         return False
 
 
-def _flow_of(folder: str) -> str:
+def flow_of(folder: str) -> str:
+    """Return the part of a folder that all days of a flow share."""
     return folder.partition("/")[0]
 
 
-def _process_name() -> str:
+def process_name() -> str:
+    """Return a name that no other process has, now or later."""
     host = _NOT_IN_NAMES.sub("-", socket.gethostname())[:40].strip("-") or "host"
-    return f"{host}-{os.getpid()}-{time.time_ns() // 1_000_000}"
+    moment = time.time_ns() // 1_000_000
+    return f"{host}-{os.getpid()}-{moment}-{secrets.token_hex(3)}"

@@ -10,7 +10,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,12 +21,14 @@ from typing import Literal
 import msgspec
 
 from contract.blobs import LONGEST, without_blobs
+from contract.capture_files import DATE_PREFIX, FEEDBACK, FLOW_PREFIX
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
 from contract.records import FeedbackRecord, RunRecord, encode_run, writable
 from contract.wire import EventDecoder
+from router.capture.objects import capture_store
 from router.capture.redaction import ExchangeValues, Redactor
-from router.capture.segments import SegmentStore
+from router.capture.segments import Batch, Settled
 from router.config.patterns import compile_patterns
 from router.config.schema import CaptureSettings
 from router.routing.assignment import captured
@@ -52,8 +54,9 @@ log = logging.getLogger(__name__)
 class CaptureCounts:
     """Counts since the start, in exchanges and feedbacks; `bytes` as stored.
 
-    Each is `written`, `waiting`, `not_sampled` or `dropped`. A second run that comes later than the
-    served ones may wait or be dropped by itself.
+    Each is `written`, `waiting`, `not_sampled` or `dropped`, but for those that were forgotten
+    while they waited. A second run that comes later than the served ones may wait or be dropped by
+    itself.
     """
 
     written: int = 0
@@ -80,6 +83,7 @@ class Packed(msgspec.Struct, frozen=True):
     """
 
     folder: str
+    exchange: str
     lines: list[bytes]
     later: bool = False
 
@@ -92,7 +96,8 @@ class CaptureWriter:
 
     `put` and `feedback` never wait: with the queue full (a slow disk), or the disk refusing, whole
     exchanges are dropped and counted. A batch is `batch` exchanges or `flush_seconds`, whichever
-    comes first. `key` makes pseudonyms; without one they are equal within this process only.
+    comes first; an object store gets several batches in one object. `key` makes pseudonyms; without
+    one they are equal within this process only.
     """
 
     def __init__(
@@ -158,7 +163,7 @@ class CaptureWriter:
     def fault(self) -> str | None:
         """What was dropped, where nothing has been stored since; None where captures work."""
         if max(self._refused_at, self._batch.dropped_at) <= self._batch.stored_at:
-            return None
+            return self._batch.store.fault
         dropped = self.counts.dropped.items()
         reasons = ", ".join(f"{count} {why}" for why, count in dropped)
         return f"no exchange was stored since the last was dropped; since the start: {reasons}"
@@ -287,8 +292,7 @@ class CaptureWriter:
 
     def _flush(self, done: Future[None]) -> None:
         self._batch.write()
-        if done is self._closing:
-            self._batch.store.close()
+        self._batch.flush(close=done is self._closing)
         done.set_result(None)
 
     def _take_ready(self, ready: Sequence[Packed], size: int) -> None:
@@ -339,7 +343,8 @@ class CaptureWriter:
         if record.exchange in self._batch.forgotten():
             return None
         line = _encoder.encode(self.redactor.feedback(record)) + b"\n"
-        return Packed(f"feedback/date={_date(record.at // _DAY_MICROSECONDS)}", [line])
+        folder = f"{FEEDBACK}/{DATE_PREFIX}{_date(record.at // _DAY_MICROSECONDS)}"
+        return Packed(folder, record.exchange, [line])
 
 
 class _Batch:
@@ -349,11 +354,10 @@ class _Batch:
     """
 
     def __init__(self, captures: CaptureSettings) -> None:
-        self.store = SegmentStore(captures)
+        self.store = capture_store(captures)
         self._captures = captures
-        self._lines: dict[str, list[bytes]] = {}
-        self._packed: Counter[str] = Counter()
-        self._exchanges: Counter[str] = Counter()
+        self._batches: dict[str, Batch] = {}
+        self._packed = 0
         self._due = math.inf
         self._sweep = time.monotonic() if captures.keep_days else math.inf
         self.written = self.lines = self.batches = self.bytes = 0
@@ -365,23 +369,23 @@ class _Batch:
 
     def seconds_left(self) -> float | None:
         """Return the time until `tend` is due; None while it is not."""
-        moment = min(self._due, self._sweep)
+        moment = min(self._due, self._sweep, self.store.due)
         return None if moment == math.inf else max(0.0, moment - time.monotonic())
 
     def forgotten(self) -> frozenset[str]:
         """Return the exchanges that were forgotten, read once a batch."""
-        if self._forgotten is None or not self._lines:
+        if self._forgotten is None or not self._batches:
             self._forgotten = self.store.forgotten()
         return self._forgotten
 
     def add(self, packed: Packed) -> None:
         """Add lines packed together; writes when the batch is full or due."""
-        self._lines.setdefault(packed.folder, []).extend(packed.lines)
-        self._packed[packed.folder] += 1
-        self._exchanges[packed.folder] += not packed.later
+        batch = self._batches.setdefault(packed.folder, Batch())
+        batch.add(packed.lines, packed.exchange, later=packed.later)
+        self._packed += 1
         if self._due == math.inf:
             self._due = time.monotonic() + self._captures.flush_seconds
-        if self._packed.total() >= self._captures.batch:
+        if self._packed >= self._captures.batch:
             self.write()
         self.tend()
 
@@ -390,6 +394,8 @@ class _Batch:
         now = time.monotonic()
         if self._due <= now:
             self.write()
+        if self.store.due <= now:
+            self._settle(self.store.tend())
         if self._sweep <= now:
             self._sweep = now + _SWEEP_SECONDS
             try:
@@ -398,24 +404,28 @@ class _Batch:
                 self._log("old files stay", error)
 
     def write(self) -> None:
-        """Store everything, a batch per folder."""
+        """Hand everything to the store, a batch per folder."""
         self._forgotten = None
-        for folder, lines in self._lines.items():
-            count = self._packed[folder]
-            try:
-                size = self.store.write(folder, b"".join(lines))
-            except Exception as error:  # noqa: BLE001 (stores elsewhere have errors of their own)
-                self.drop("disk", count, error)
+        batches, self._batches = self._batches, {}
+        self._packed, self._due = 0, math.inf
+        self._settle(self.store.store(batches))
+
+    def flush(self, *, close: bool) -> None:
+        """Let the store put what it holds; what it cannot is lost where it is to close."""
+        self._settle(self.store.close() if close else self.store.flush())
+
+    def _settle(self, found: Iterable[Settled]) -> None:
+        """Count what has been stored or lost."""
+        for one in found:
+            if one.error is not None:
+                self.drop("disk", one.packed, one.error)
                 continue
             self.stored_at = time.monotonic()
-            self.settled += count
-            self.written += self._exchanges[folder]
-            self.lines += len(lines)
-            self.batches += 1
-            self.bytes += size
-        for counted in (self._lines, self._packed, self._exchanges):
-            counted.clear()
-        self._due = math.inf
+            self.settled += one.packed
+            self.written += one.exchanges
+            self.lines += one.lines
+            self.batches += one.batches
+            self.bytes += one.size
 
     def drop(self, why: Dropped, count: int, error: Exception) -> None:
         """Count a loss; the error is named only: its text could quote the data."""
@@ -431,7 +441,8 @@ class _Batch:
 def _encoded(records: Sequence[RunRecord], *, later: bool) -> Packed:
     date = _date(records[0].began // _DAY_MICROSECONDS)
     lines = [encode_run(record) for record in records]
-    return Packed(f"flow={records[0].flow}/date={date}", lines, later)
+    folder = f"{FLOW_PREFIX}{records[0].flow}/{DATE_PREFIX}{date}"
+    return Packed(folder, records[0].exchange, lines, later)
 
 
 def _size(record: RunRecord) -> int:

@@ -123,6 +123,8 @@ Price = Annotated[float, _Number, Field(ge=0)]
 Margin = Annotated[float, _Number, Field(gt=0)]
 Percent = Annotated[Decimal, BeforeValidator(percentage)]
 Positive = Annotated[int, Field(ge=1)]
+ObjectBytes = Annotated[int, Field(ge=1, le=64 * MIB)]
+"""Few enough for one request."""
 Limit = Annotated[int, Field(ge=0)]
 """0 is no limit."""
 Texts = Annotated[tuple[str, ...], Strict(strict=False)]
@@ -524,8 +526,14 @@ class CaptureSettings(Section):
         "exchanges that may wait for the disk, 64 MiB in all; beyond, dropped", 16_384
     )
     flush_seconds: Seconds = 1.0
-    segment_bytes: Positive = 64 * MIB
-    disk_bytes: Positive = _key("beyond, the oldest segments go", 4_096 * MIB)
+    segment_bytes: Positive = _key("of a file on a disk", 64 * MIB)
+    object_bytes: ObjectBytes = _key(
+        "on an object store, of an object; four times as many are held in memory at most", 16 * MIB
+    )
+    object_seconds: Seconds = _key(
+        "on an object store, what a kill may cost: an object is put at the latest after", 60.0
+    )
+    disk_bytes: Positive = _key("on a disk: beyond, the oldest segments go", 4_096 * MIB)
     keep_days: Limit = _key("older segments go; 0: none goes by age", 0)
     pseudonym_key_env: Variable = _key(
         "variable with the key of pseudonyms; without it they last for one process", ""

@@ -138,7 +138,8 @@ class Setup:
 
     `more` is more configuration; `PROVIDER` in it is where the simulated provider is. Without
     `chat` its stacks lack the flow of that name. `others`
-    is where memory and pauses are; `captures` and `server` are more of those sections.
+    is where memory and pauses are; `captures` and `server` are more of those sections,
+    `captures_at` is a place of captures other than the folder.
     """
 
     stack: StackName = "legacy"
@@ -152,6 +153,7 @@ class Setup:
     pseudonym_key_env: str = ""
     lock_ttl: float = 60.0
     captures: str = ""
+    captures_at: str = ""
     server: str = ""
     history: str = ""
     checkpoints: str = ""
@@ -206,7 +208,7 @@ cors_origins = {[setup.cors_origin] if setup.cors_origin else []}
 {setup.server}
 
 [captures]
-path = "{folder}/captures"
+path = "{setup.captures_at or f"{folder}/captures"}"
 pseudonym_key_env = "{setup.pseudonym_key_env}"
 {setup.captures}
 

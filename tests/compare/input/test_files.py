@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 
 from compare.input.damage import CapturesUnreadable
@@ -14,6 +13,7 @@ from compare.input.files import files_below
 from compare.input.segments import find_segments
 from contract.stores import DataSubject
 from cutover.erasure import SubjectMatcher, erase_captures
+from effects.places import Place
 from tests.support.forked import forked_module
 
 NOT_FILES = ("device.jsonl", "pipe.jsonl.zst")
@@ -53,7 +53,7 @@ def test_who_forgets_is_refused(captures: Path) -> None:
 def test_what_is_not_there_is_empty(tmp_path: Path) -> None:
     """Nothing was captured yet; on a disk and elsewhere."""
     for place in (str(tmp_path / "absent"), "memory://absent"):
-        assert not files_below(*fsspec.core.url_to_fs(place))
+        assert not files_below(Place(place))
         assert not erase_captures(place, ANN).exchanges
 
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import fsspec
 import msgspec
 import pytest
 
@@ -220,18 +219,6 @@ async def test_a_shadow_that_was_still_running_goes_the_next_time(
     assert exchanges(tmp_path) == [*["90"][:others], "2"]
     assert erase_captures(str(tmp_path), ANN).exchanges == set()
     assert exchanges(tmp_path) == ["90"][:others]
-
-
-async def test_a_store_elsewhere_gets_its_objects_anew(tmp_path: Path) -> None:
-    """Objects cannot be appended to: each batch is one, replaced or removed as a whole."""
-    place = f"memory://{tmp_path.name}"
-    await written(place, asked("1", "ben"), asked("2", "ann@example.org"))
-    system = fsspec.filesystem("memory")
-    assert len(system.find(f"/{tmp_path.name}")) == 4
-    assert erase_captures(place, ANN).exchanges == {"2"}
-    left = [path for path in system.find(f"/{tmp_path.name}") if "/forgotten/" not in path]
-    assert len(left) == 2
-    system.rm(f"/{tmp_path.name}", recursive=True)
 
 
 def test_where_nothing_was_captured_nothing_is_forgotten(tmp_path: Path) -> None:

@@ -13,11 +13,9 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
 
-import fsspec
 import msgspec
 import pytest
 import zstandard
-from fsspec.implementations.local import LocalFileSystem
 
 from contract.model import (
     Chunk,
@@ -28,10 +26,11 @@ from contract.model import (
     UserMessage,
 )
 from contract.operations import MODEL_STREAM, TOOLS_LIST
-from contract.records import FeedbackRecord, RunRecord, decode_run
+from contract.records import FeedbackRecord, RunRecord
+from effects.places import Place
 from effects.tape import Tape, canonical
 from router.capture.redaction import ExchangeValues
-from router.capture.segments import CapturePlaceRefused, SegmentStore, add_forgotten
+from router.capture.segments import CapturePlaceRefused, ForgottenLists, SegmentStore
 from router.capture.writer import CaptureWriter
 from router.config import patterns
 from router.config.schema import CaptureSettings, RedactionSettings
@@ -309,7 +308,7 @@ async def test_feedback_is_redacted_and_dropped_once_its_exchange_is_forgotten(
     feedback = FeedbackRecord(v=1, exchange="a", score=1, at=BEGAN, comment="li.lei@example.com")
     other = msgspec.structs.replace(feedback, exchange="b")
     for forgotten in ((), ("a",), ("b",)):
-        add_forgotten(LocalFileSystem(), str(tmp_path), forgotten)
+        ForgottenLists(Place(str(tmp_path))).add(forgotten)
         writer.feedback(feedback)
         writer.feedback(other)
         await writer.flush()
@@ -366,21 +365,6 @@ async def test_closing_has_a_deadline(tmp_path: Path, disk: SlowDisk) -> None:
     assert await writer.aclose() == 0
     await writer.flush()
     assert len(runs(tmp_path)) == 2
-
-
-async def test_a_store_that_cannot_append_gets_an_object_per_batch() -> None:
-    """Any fsspec address serves."""
-    place = "memory://captures-of-a-test"
-    writer = writer_to(place, batch=1)
-    for name in ("a", "b"):
-        writer.put([spoken(name)])
-    await writer.aclose()
-    system = fsspec.filesystem("memory")
-    found = sorted(system.find("/captures-of-a-test"))
-    assert len(found) == 2
-    lines = zstandard.ZstdDecompressor().decompress(system.cat_file(found[1]))
-    assert decode_run(lines).exchange == "b"
-    system.rm("/captures-of-a-test", recursive=True)
 
 
 def test_a_place_nobody_knows_is_refused_at_once() -> None:
