@@ -68,7 +68,7 @@ class GateResult:
 
 
 def decide(
-    captures: Path,
+    captures: str,
     settings: Settings,
     flow: str,
     *,
@@ -88,7 +88,7 @@ def decide(
     `CapturesUnreadable` and what reading rules and waivers raises.
     """
     found = evaluate(
-        str(captures),
+        captures,
         settings,
         flow,
         to=to,

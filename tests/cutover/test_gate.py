@@ -26,7 +26,7 @@ from tests.compare.noise.messages import WORDS, answer, live, places
 
 def test_an_empty_folder_cannot_tell(tmp_path: Path) -> None:
     """No data is a decision, not an error."""
-    decision = decide(tmp_path, settings_at(None), "chat", to=25)
+    decision = decide(str(tmp_path), settings_at(None), "chat", to=25)
     assert (decision.verdict, decision.to) == ("cannot_tell", 25)
     assert decision.reasons
 
@@ -34,7 +34,7 @@ def test_an_empty_folder_cannot_tell(tmp_path: Path) -> None:
 def test_an_unknown_flow_is_refused(tmp_path: Path) -> None:
     """The names that are known are in the error."""
     with pytest.raises(FlowUnknown, match="'chat'"):
-        decide(tmp_path, settings_at(None), "chta", to=25)
+        decide(str(tmp_path), settings_at(None), "chta", to=25)
 
 
 NOW = 1_800_000_000.0
@@ -152,7 +152,7 @@ def test_the_code_in_force_is_that_which_served_last(tmp_path: Path) -> None:
     for stack in report["stacks"]:
         stack["code"] = ["of-yesterday"]
     (tmp_path / "load.json").write_text(json.dumps(report))
-    decision = decide(captures, settings_at(None), "chat", to=25, load=tmp_path)
+    decision = decide(str(captures), settings_at(None), "chat", to=25, load=tmp_path)
     reasons = [one.reason for one in decision.checks if one.name == "load"]
     assert len(reasons) == 1
     assert "had other code than it serves with now: of-yesterday" in reasons[0]
@@ -179,7 +179,7 @@ shadow_percent = 100.0
 
 def mirroring(captures: Path) -> Decision:
     """Decide on the first step of a flow that only mirrors: pairs alone count."""
-    return decide(captures, parse_settings(MIRRORED, "here", SPECS), "chat", to=1)
+    return decide(str(captures), parse_settings(MIRRORED, "here", SPECS), "chat", to=1)
 
 
 OTHER = Script(system="冷")
@@ -242,11 +242,11 @@ def test_a_stack_compared_with_itself_is_no_pair(tmp_path: Path) -> None:
 def test_a_folder_without_load_runs_is_refused(tmp_path: Path) -> None:
     """Also runs of another flow: nothing is decided by half of what was asked for."""
     with pytest.raises(LoadUnreadable, match="cannot be read"):
-        decide(tmp_path, settings_at(None), "chat", to=25, load=tmp_path)
+        decide(str(tmp_path), settings_at(None), "chat", to=25, load=tmp_path)
     report = {"flow": "ops", "basis": "valid", "stacks": [], "paired": []}
     (tmp_path / "load.json").write_bytes(msgspec.json.encode(report))
     with pytest.raises(LoadUnreadable, match="'ops', not 'chat'"):
-        decide(tmp_path, settings_at(None), "chat", to=25, load=tmp_path)
+        decide(str(tmp_path), settings_at(None), "chat", to=25, load=tmp_path)
 
 
 OTHER_WORDS = ("sunny", "cloudy", "windy", "warm")
@@ -326,7 +326,7 @@ def test_legacy_that_answers_again_with_other_code_is_no_noise(tmp_path: Path) -
 def test_shadows_that_played_the_tape_have_no_noise(tmp_path: Path) -> None:
     """There is nothing to measure, unless answers of legacy are named."""
     captures = store(tmp_path, batch(exchange()))
-    decision = decide(captures, settings_at(None), "chat", to=25)
+    decision = decide(str(captures), settings_at(None), "chat", to=25)
     assert "noise" not in {one.name for one in decision.checks}
 
 

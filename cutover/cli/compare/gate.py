@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import DownloadColumn, TimeRemainingColumn
 
 from compare.input.segments import find_segments
-from compare.input.selection import moment
+from compare.input.selection import Selection, moment
 from contract.errors import CutoverError
 from cutover.cli.terminal import bar, print_outcome, print_rows, print_written, refusals, tables
 from cutover.flows import rules_at, settings_at
@@ -93,7 +93,9 @@ def gate(
         if out is not None and out.resolve().is_relative_to(Path(captures).resolve()):
             raise ReportAmongCaptures(out)
         settings = settings_at(config)
-        size = sum(segment.size for segment in find_segments(captures))
+        begin = selection_at(since, "", "").since
+        days = Selection(since=begin, flow=flow).days
+        size = sum(segment.size for segment in find_segments(captures, days=days))
         with bar(Console(stderr=True), DownloadColumn(), TimeRemainingColumn()) as shown:
             task = shown.add_task("comparing", total=size)
             found = evaluate(
@@ -104,7 +106,7 @@ def gate(
                 load=load,
                 quality=quality,
                 noise=noise or (),
-                since=selection_at(since, "", "").since,
+                since=begin,
                 rules=rules_at(rules, settings),
                 waivers=waivers_at(waivers),
                 processes=processes,

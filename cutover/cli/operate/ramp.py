@@ -59,7 +59,7 @@ class RampPlace:
 
     flow: str
     config: Path
-    captures: Path | None
+    captures: str | None
     load: Path | None
     noise: tuple[str, ...] = ()
 
@@ -88,7 +88,7 @@ class RampPlace:
             )
             flows = {**settings.flows, self.flow: flow}
             return decide(
-                self.captures or Path(settings.captures.path),
+                self.captures or settings.captures.path,
                 settings.model_copy(update={"flows": flows}),
                 self.flow,
                 to=to,
@@ -105,7 +105,8 @@ def ramp(
     flow: Annotated[str, typer.Argument(help="The flow.")],
     config: Annotated[Path, typer.Option(help="The configuration.")] = DEFAULT_CONFIG,
     captures: Annotated[
-        Path | None, typer.Option(help="For the gate.", show_default="those of the configuration")
+        str | None,
+        typer.Option(help="Folder or URL, for it.", show_default="those of the configuration"),
     ] = None,
     load: Annotated[Path | None, typer.Option(help="A folder of cutover load, for it.")] = None,
     noise: Annotated[
@@ -252,7 +253,7 @@ def _print_plan(plan: Plan, writer: FlagWriter) -> None:
 def _print_pace(plan: Plan, share: float, place: RampPlace) -> None:
     """Print how long each step takes at least, at the rate of requests that captures show."""
     settings = place.settings()
-    captures = str(place.captures or settings.captures.path)
+    captures = place.captures or settings.captures.path
     rate = captured_rate(captures, flows_of(settings)[place.flow])
     requests = settings.gate_of(place.flow).requests
     for line in describe_pace(plan, share, requests, rate):

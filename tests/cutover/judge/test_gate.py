@@ -35,7 +35,7 @@ def judged(folder: Path, control: int, candidate: int, pairs: str = "x") -> None
 def quality(folder: Path, gate: str = "", since: int | None = None) -> list[Check]:
     """Return what the gate says of judged answers."""
     settings = parse_settings(f"[gate]\nselftest = false\n{gate}", "cutover.toml", SPECS)
-    decision = decide(folder, settings, "chat", to=25, since=since)
+    decision = decide(str(folder), settings, "chat", to=25, since=since)
     return [one for one in decision.checks if one.name == "quality"]
 
 

@@ -52,7 +52,7 @@ def test_a_look_opens_what_is_new_and_decides_as_if_it_had_read_all(tmp_path: Pa
     """Each segment is opened once, whatever the gate asks of it, and no more afterwards."""
     config, folder = tmp_path / "cutover.toml", tmp_path / "captures"
     config.write_text(CONFIGURATION, "utf-8")
-    place = RampPlace("chat", config, folder, None)
+    place = RampPlace("chat", config, str(folder), None)
     writer = FakeFlags(Flags(enabled=True, percent=25.0))
     decide = place.decider(writer)
 
@@ -77,7 +77,7 @@ def test_a_look_at_live_shadows_opens_each_segment_once(tmp_path: Path) -> None:
     mode = '[shadow]\nmode = "live"\nrequests_per_day = 99\n'
     config.write_text(CONFIGURATION + mode, "utf-8")
     _, again = places(tmp_path, 6)
-    place = RampPlace("chat", config, folder, None, tuple(map(str, again)))
+    place = RampPlace("chat", config, str(folder), None, tuple(map(str, again)))
     writer = FakeFlags(Flags(enabled=True, percent=25.0))
     decide = place.decider(writer)
     for number, name in enumerate("abc"):
@@ -101,6 +101,6 @@ def test_a_look_passes_noise_on_to_the_gate(tmp_path: Path) -> None:
     again = store(tmp_path / "again", batch(exchange(number=7)))
     writer = FakeFlags(Flags(enabled=True, percent=25.0))
     for noise, checks in (((), 0), ((str(again),), 1)):
-        decide = RampPlace("chat", config, folder, None, noise).decider(writer)
+        decide = RampPlace("chat", config, str(folder), None, noise).decider(writer)
         names = [one.name for one in decide(50.0, None).checks]
         assert names.count("noise") == checks

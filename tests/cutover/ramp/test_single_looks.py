@@ -101,7 +101,7 @@ def test_evidence_of_earlier_looks_counts_in_the_next_command(tmp_path: Path) ->
     path = configured(tmp_path, 50.0, 0.0)
     thirds = DrawnRollout(requests=1_800, failing=0.02).outcomes()
     parts = [thirds[start : start + 600] for start in range(0, 1_800, 600)]
-    place = RampPlace("chat", path, tmp_path / "captures", None)
+    place = RampPlace("chat", path, str(tmp_path / "captures"), None)
     writer = FakeFlags(Flags(enabled=True, percent=50.0))
     kept: Decide = place.decider(writer)
     seen = []
@@ -110,7 +110,7 @@ def test_evidence_of_earlier_looks_counts_in_the_next_command(tmp_path: Path) ->
         segment = tmp_path / "captures" / f"{number}.jsonl"
         segment.parent.mkdir(exist_ok=True)
         (folder / "flow=chat" / "a.jsonl").rename(segment)
-        alone = RampPlace("chat", path, segment, None).decider(writer)
+        alone = RampPlace("chat", path, str(segment), None).decider(writer)
         assert alone(100.0, 0.0).verdict != "rollback"
         again, whole = place.decider(writer)(100.0, 0.0), kept(100.0, 0.0)
         assert again == whole
