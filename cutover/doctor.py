@@ -1,10 +1,14 @@
-"""Checks of a set-up: what is configured, reachable or missing. Nothing is created or changed."""
+"""Checks of a set-up: what is configured, reachable or missing. Nothing is created or changed.
+
+But for an object at a remote place of captures, which is deleted again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -39,6 +43,7 @@ from effects.memory.embeddings import maker_named
 from effects.memory.sqlite import vectors_in_file
 from effects.memory.store import VectorCounts
 from effects.model.tokens import encoding_of, tokenizers_installed
+from effects.places import Place
 from effects.stores import HealthCheck, HttpConversations, Plaintext
 from effects.stores.http import NO_MESSAGE
 from effects.tools import python_tools, reserved_names
@@ -466,10 +471,44 @@ async def _pauses(settings: Settings, environ: Mapping[str, str]) -> str:
 
 
 async def _captures(settings: Settings) -> str:
-    place = settings.captures.path
-    if "://" in place:
-        return f"{place}: reached with the first batch"
-    return _writable(Path(place), place)
+    url = settings.captures.path
+    try:
+        place = Place(url)
+    except (OSError, ValueError, ImportError) as error:
+        raise PartMissing(url, str(error)) from error
+    if place.local:
+        return _writable(Path(place.root), url)
+    return await asyncio.to_thread(_objects, place, url)
+
+
+def _objects(place: Place, url: str) -> str:
+    """Put an object, read it, list it and delete it; names the permission that is missing."""
+    path = f"{place.root}/doctor/{secrets.token_hex(8)}"
+    steps: Mapping[tuple[str, str], Callable[[], object]] = {
+        ("written", "s3:PutObject"): lambda: place.put(path, b"a probe of `cutover doctor`"),
+        ("read", "s3:GetObject"): lambda: place.read(path),
+        ("listed", "s3:ListBucket"): lambda: place.below(f"{place.root}/doctor"),
+        ("deleted", "s3:DeleteObject"): lambda: place.remove(path),
+    }
+    failed = dict[str, str]()
+    for (what, permission), step in steps.items():
+        try:
+            step()
+        except OSError as error:
+            named = f", {permission}" if isinstance(error, PermissionError) else ""
+            failed[what] = f"objects cannot be {what} ({error}{named})"
+            if what == "written":
+                break
+    if failed:
+        left = f"; {path} is left there" if "deleted" in failed else ""
+        raise PartMissing(url, "; ".join(failed.values()) + left)
+    detail = f"{url}: objects can be written, read, listed and deleted"
+    if place.keeps_versions():
+        return Note(
+            f"{detail}; it keeps versions: what `cutover forget` and keep_days delete stays until "
+            "a lifecycle rule removes old versions"
+        )
+    return detail
 
 
 async def _receipts(settings: Settings, environ: Mapping[str, str]) -> str:
