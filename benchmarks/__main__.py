@@ -80,6 +80,7 @@ BENCHES: dict[str, Bench] = {
         "benchmarks.parts.compare", lambda e: (e.rounds, e.requests * PAIRS_PER_REQUEST)
     ),
     "outcomes": in_process("benchmarks.parts.outcomes", lambda e: (e.rounds,)),
+    "objects": in_process("benchmarks.parts.objects", lambda e: (e.rounds,)),
     "prompts": in_process("benchmarks.parts.prompts", lambda e: (PROMPTS, e.requests)),
     "recall": in_process("benchmarks.parts.recall", _recalled),
     "checkpoint": in_process("benchmarks.parts.checkpoint", lambda e: (1 + 2 * e.rounds,)),
