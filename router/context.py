@@ -118,7 +118,8 @@ class ExchangeContext:
     The rest is set when nothing more is sent: `ended`, `first_frame` and `first_text` are
     microseconds since the exchange began; `fallback` is how the other stack served: `breaker` where
     the breaker of the assigned stack is open; `pause_bytes` is the size of the row in which it
-    waits for a human. `records` and `accounts` are those of its runs, the shadow's last.
+    waits for a human; `with_workers`: others write its runs down. `records` and `accounts` are
+    those of its runs, the shadow's last.
     """
 
     exchange: str
@@ -141,6 +142,7 @@ class ExchangeContext:
     fallback: Literal["", "breaker", "fallback", "takeover"] = ""
     lost_us: int = 0
     pause_bytes: int = 0
+    with_workers: bool = False
     outcome: RunOutcome | None = None
     committed: bool = False
     client_left: bool = False

@@ -58,6 +58,11 @@ COMMANDS: Mapping[str, _Place] = {
         "operate.serve:serve",
         "Serve the flows; a change of cutover.toml is in force within a second.",
     ),
+    "shadow-worker": _Place(
+        "operate.shadow_worker:shadow_worker",
+        "Run shadows that routers hand over, and write the pairs into the captures.",
+        extra="compare,workers",
+    ),
     "replay": _Place(
         "compare.replay:replay_captures",
         "Run captured exchanges on a stack as it is now, from the tape, and compare.",

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,7 @@ from effects.workers import AuditedWorkers
 from router.admin.audit import Change, now, write_audit
 from router.admin.pages import RecentExchanges
 from router.capture.writer import CaptureWriter
+from router.config.addresses import resolve_address
 from router.config.capabilities import default_models, powers_of
 from router.config.schema import CaptureSettings, Settings, StoreSettings
 from router.context import Observer
@@ -66,6 +68,7 @@ from router.resume.pauses import Pauses
 from router.router import Router
 from router.routing.pins import Pins
 from router.serving.stack import Stack
+from router.shadow.workers import ShadowWorkers
 from router.stack import StackName
 from router.state_sync import StateSync
 from router.telemetry.access_log import AccessLog
@@ -176,6 +179,7 @@ async def open_services(
             write_journal = await open_write_journal(stores.pauses, stack)
             report = partial(_audit_writes, first)
             await stack.enter_async_context(reporting_writes(write_journal, report))
+        shadow_workers = await _open_shadow_workers(settings, environ, stack)
         replies = ShadowReplies()
         await stack.enter_async_context(following(replies, live.conversations))
         key = environ.get(first.captures.pseudonym_key_env, "").encode()
@@ -210,6 +214,7 @@ async def open_services(
             ),
             write_journal=write_journal,
             replies=replies,
+            shadow_workers=shadow_workers,
         )
         if write_journal is not None:
             await stack.enter_async_context(finishing(router.finish_remainders))
@@ -229,6 +234,7 @@ async def open_services(
                     "memory": live.memory,
                     "pauses": pauses,
                     "audit": live.audit,
+                    "shadow_workers": shadow_workers,
                 },
                 sessions=StoredSessions(live, known, pauses, replies),
                 state_sync=await _open_state_sync(stores.shared_state, router, stack),
@@ -277,6 +283,20 @@ async def _open_state_sync(address: str, router: Router, stack: AsyncExitStack) 
     sync = StateSync(state, breakers, budget, lambda: router.flows)
     await stack.enter_async_context(sync.running())
     return sync
+
+
+async def _open_shadow_workers(
+    settings: Callable[[], Settings], environ: Mapping[str, str], stack: AsyncExitStack
+) -> ShadowWorkers | None:
+    """Open the way to the workers of shadows, closed with `stack`; None where there are none."""
+    broker = resolve_address(settings().shadow.broker, environ)
+    if not broker:
+        return None
+    stream = import_module("effects.stores.shadow_stream").RouterStream(broker)
+    stack.push_async_callback(stream.aclose)
+    workers = ShadowWorkers(stream, lambda: settings().shadow, time.monotonic)
+    await stack.enter_async_context(workers.running())
+    return workers
 
 
 def _audit_unknown(settings: Settings, flow: str, hitl_id: str, tool: str) -> None:

@@ -24,6 +24,7 @@ from router.serving.stack import Stack
 from router.shadow.budget import ShadowBudget
 from router.shadow.sessions import IdleGate
 from router.shadow.shadows import Shadows
+from router.shadow.workers import ShadowWorkers
 from router.stack import StackName
 
 
@@ -37,6 +38,7 @@ def assemble_router(
     rules: Rules = NO_RULES,
     shadow_model: Model | None = None,
     replies: ShadowReplies | None = None,
+    shadow_workers: ShadowWorkers | None = None,
     qa_key: bytes = b"",
     pins: Pins | None = None,
     flags: FlagEvaluator | None = None,
@@ -51,7 +53,7 @@ def assemble_router(
 ) -> Router:
     """Return a router; `shadow_model` is the model of shadows in mode `live` alone.
 
-    `rules` are what does not count when shadows are compared.
+    `rules` are what does not count when shadows are compared; `shadow_workers` run some of them.
     `live` makes the live ports for one request's body; `settings` returns those in force now.
     `debugged` are ids of exchanges, messages or sessions whose steps are logged.
     """
@@ -67,6 +69,7 @@ def assemble_router(
         judge=FlowComparers(flows, rules=rules).judge,
         model=shadow_model,
         replies=replies or ShadowReplies(),
+        workers=shadow_workers,
     )
     assigner = Assigner(
         tuple(stacks),

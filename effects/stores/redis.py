@@ -44,7 +44,7 @@ LIMIT = 1.0
 """Seconds an adapter allows Redis for connecting and for each reply."""
 
 
-class _RedisStore:
+class RedisStore:
     """A client that waits briefly; the keys of one store begin with its prefix."""
 
     codes: FaultCodes = STORE_CODES
@@ -85,7 +85,7 @@ return redis.call('del', KEYS[1])
 """
 
 
-class RedisLeases(_RedisStore):
+class RedisLeases(RedisStore):
     """Leases that Redis itself ends."""
 
     codes = LOCK_CODES
@@ -139,7 +139,7 @@ _encoder = msgspec.json.Encoder()
 _pin = msgspec.json.Decoder(Pin)
 
 
-class RedisPins(_RedisStore):
+class RedisPins(RedisStore):
     """Pins that Redis itself ends."""
 
     def __init__(self, url: str, *, prefix: str = "cutover:pin:") -> None:
@@ -234,7 +234,7 @@ _note = msgspec.json.Decoder(tuple[str, BreakerPhase, float, int])
 _spending = msgspec.json.Decoder(Spending)
 
 
-class RedisSharedState(_RedisStore):
+class RedisSharedState(RedisStore):
     """Shared state whose notes hold by the clock of Redis."""
 
     def __init__(self, url: str, *, prefix: str = "cutover:state:") -> None:

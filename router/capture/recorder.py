@@ -143,7 +143,12 @@ class ExchangeRecorder:
         )
 
     def await_shadow(self, context: ExchangeContext) -> None:
-        """Hand the served runs of an exchange to the captures, unless its shadow ends soon."""
+        """Hand the served runs of an exchange to the captures, unless its shadow ends soon.
+
+        One that is `with_workers` is held: it comes back, or its worker has written it down.
+        """
+        if context.with_workers:
+            return
         loop = asyncio.get_running_loop()
         self._held[context.exchange] = loop.call_later(_HOLD_SECONDS, self._put_due, context)
 
@@ -163,7 +168,9 @@ class ExchangeRecorder:
         if (held := self._held.pop(context.exchange, None)) is not None:
             held.cancel()
         try:
-            if context.exchange not in self._awaited:
+            if context.with_workers:
+                pass  # its worker writes it down
+            elif context.exchange not in self._awaited:
                 self._put_served(context, _shadow_state(line), reason=line.reason)
             elif (values := self._awaited.pop(context.exchange)) is not None:
                 second = _second(context, line)

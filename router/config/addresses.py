@@ -214,6 +214,8 @@ CheckpointStore = Annotated[str, _address("sqlite", "postgresql", "memory", word
 AuditStore = Annotated[str, _address("sqlite", "postgresql", "memory", words=(AUTO,))]
 Coordination = Annotated[str, _address("sqlite", "redis", "rediss", words=(AUTO, PROCESS))]
 """Where routers share state: locks, pins, breakers."""
+Broker = Annotated[str, _address("redis", "rediss", words=("",))]
+"""Where exchanges wait for the workers of shadows; "": there are none."""
 HistoryStore = Annotated[str, _address("sqlite", words=("",))]
 
 

@@ -28,6 +28,7 @@ from router.config.addresses import (
     AUTO,
     AuditStore,
     BodyField,
+    Broker,
     CheckpointStore,
     Coordination,
     Endpoint,
@@ -482,6 +483,12 @@ class ShadowSettings(Section):
         'file of what does not count (rules.md), at start; "": diff.toml, if it is there', ""
     )
     queue: Positive = _key("exchanges that may wait, at start", 256)
+    broker: Broker = _key(
+        'redis://… or "env:NAME", at start: in mode "replay" shadows run on `cutover '
+        'shadow-worker`, see scaling.md; "": in this process',
+        "",
+    )
+    worker_seconds: Seconds = _key("for a worker to tell how an exchange ended", 600.0)
     streams: Positive = _key("remote shadows that may run at once; in process it is one", 256)
     seconds: Seconds = _key("for one shadow", 60.0)
     model_calls: Positive = _key('open at once in mode "live", at start', 4)

@@ -20,7 +20,7 @@ from contract.records import ErrorRecord
 from effects.model import resolving
 from effects.stores import ShadowConversation, ShadowReplies
 from router.config.schema import Settings
-from router.context import ExchangeContext, LedgerLine, LedgerState
+from router.context import Account, ExchangeContext, LedgerLine, LedgerState
 from router.routing.assignment import Decision, shadowed
 from router.routing.histories import STORING
 from router.serving.frames import candidate_limit
@@ -29,6 +29,7 @@ from router.serving.stack import Stack
 from router.serving.stream import CLAIM_LOST, STOPPING, ServedStream
 from router.shadow.budget import ShadowBudget
 from router.shadow.sessions import IdleGate, shadow_session
+from router.shadow.workers import ShadowTold, ShadowWorkers
 from router.stack import RunOutcome, StackName
 
 log = logging.getLogger(__name__)
@@ -162,7 +163,7 @@ class Shadows:
 
     `record` writes a compared run down, `judge` decides whether it equals the served one. `model`
     is asked by shadows in mode `live`; `replies` are the answers of those that hold conversations
-    of their own.
+    of their own. With `workers` shadows run there that need nothing but the records of an exchange.
     """
 
     settings: Callable[[], Settings]
@@ -173,6 +174,7 @@ class Shadows:
     judge: Judge
     model: Model | None = None
     replies: ShadowReplies = field(default_factory=ShadowReplies)
+    workers: ShadowWorkers | None = None
     ledger: Ledger = field(default_factory=Ledger, init=False)
     requests: Counter[tuple[str, StackName, str]] = field(default_factory=Counter, init=False)
     """Shadow requests sent to services, by flow, stack and how their runs ended."""
@@ -187,16 +189,23 @@ class Shadows:
 
     def __post_init__(self) -> None:
         self._queue = asyncio.Queue(self.settings().shadow.queue)
+        if self.workers is not None:
+            self.workers.on_told = self._told
 
     @property
     def lag(self) -> float:
-        """Seconds for which the oldest running shadow has been due; 0 where none runs."""
+        """Seconds for which the oldest shadow has been due that runs, or is with a worker."""
         due = min((job.due for job in self._running.values()), default=None)
-        return 0.0 if due is None else self.gate.monotonic() - due
+        here = 0.0 if due is None else self.gate.monotonic() - due
+        return here if self.workers is None else max(here, self.workers.lag)
 
     @property
     def waiting(self) -> int:
         """How many exchanges wait for their shadow."""
+        return self._waiting_here + (0 if self.workers is None else self.workers.waiting)
+
+    @property
+    def _waiting_here(self) -> int:
         return self._queue.qsize() + len(self._order.waiting)
 
     def begin(self, context: ExchangeContext, stream: ServedStream, decision: Decision) -> None:
@@ -266,12 +275,20 @@ class Shadows:
             self._settle(job, "cancelled", reason)
         elif reason := self._dropped(job):
             self._settle(job, "dropped", reason)
+        elif self.workers is not None and self._suits_workers(job):
+            context.with_workers = True
+            context.tape.usage.release()
+            self.workers.send(exchange, context.records)
         elif exchange in self._tailing or not self._order.wait(job):
             self._enqueue(job)
 
     async def aclose(self, seconds: float) -> None:
         """Finish what waits, for so many seconds; the rest is dropped."""
         self._closed = True
+        if self.workers is not None:
+            began = self.gate.monotonic()
+            await self.workers.aclose(seconds)
+            seconds = max(seconds - (self.gate.monotonic() - began), 0.0)
         stopped: list[Run] = []
         if workers := self._alive():
             _, late = await asyncio.wait(workers, timeout=seconds)
@@ -319,8 +336,33 @@ class Shadows:
             return "stopping"
         if job.run is None and self.budget.exhausted:
             return "budget"
-        full = self.waiting >= self._queue.maxsize and job.exchange not in self._tailing
+        if self.workers is not None and self._suits_workers(job):
+            return "queue_full" if self.workers.full else ""
+        full = self._waiting_here >= self._queue.maxsize and job.exchange not in self._tailing
         return "queue_full" if full else ""
+
+    def _suits_workers(self, job: ShadowJob) -> bool:
+        """Whether the records of an exchange are all that its shadow needs."""
+        context = job.context
+        return (
+            self.settings().shadow.mode == "replay"
+            and job.run is None
+            and job.stack.powers.taped
+            and job.stream.turn is None
+            and not context.resumes
+            and not context.debugged
+        )
+
+    def _told(self, told: ShadowTold) -> None:
+        """Settle an exchange as its worker tells it, or as one that came back."""
+        job = self._jobs.get(told.exchange)
+        if job is None:
+            return
+        job.context.with_workers = told.captured
+        if told.run is not None:
+            job.context.records.append(told.run)
+            job.context.accounts.append(Account(0, told.run.run_us, ()))
+        self._settle(job, told.state, told.reason)
 
     def _settle(self, job: ShadowJob, state: LedgerState, reason: str = "") -> None:
         """Settle an exchange in the ledger; a run that is not compared is stopped."""
@@ -400,18 +442,11 @@ class Shadows:
         if job.stack.powers.taped:  # a remote stack computes elsewhere
             await self.gate.wait()
         run = job.run or self._start(job)
-        if not await run.wait_stopped(job.seconds):
-            run.fence(_TIMED_OUT)
-            await run.wait_stopped(_STOP_SECONDS)
+        await finish(run, job.seconds)
         outcome = run.outcome
         if outcome is _SHED:
             self._settle(job, "dropped", "loop_busy")
             return
-        if outcome is not None and outcome.kind == "paused":
-            # Its stream ends as the served one did, which waits for a human, too.
-            last = run.last_event(len(run.frames) - 1) if run.frames else None
-            stamp = run.frames[-1].at if run.frames else run.began
-            run.close(run.closing_frames(outcome, last, stamp))
         turn, served = job.stream.turn, job.stream.run.outcome
         both = {one.kind for one in (served, outcome) if one is not None}
         if turn is not None and len(both) == 1 and both <= STORING:
@@ -442,6 +477,19 @@ class Shadows:
             self.budget.count_request()
         run.start()
         return run
+
+
+async def finish(run: Run, seconds: float) -> None:
+    """Wait for the end of a shadow, or end it after so many seconds."""
+    if not await run.wait_stopped(seconds):
+        run.fence(_TIMED_OUT)
+        await run.wait_stopped(_STOP_SECONDS)
+    outcome = run.outcome
+    if outcome is not None and outcome.kind == "paused":
+        # Its stream ends as the served one did, which waits for a human, too.
+        last = run.last_event(len(run.frames) - 1) if run.frames else None
+        stamp = run.frames[-1].at if run.frames else run.began
+        run.close(run.closing_frames(outcome, last, stamp))
 
 
 def _size_limit(stream: ServedStream) -> int:

@@ -31,6 +31,7 @@ _LIMITS = (
     ("router.capture.writer", "CLOSING_SECONDS"),
     ("router.routing.lookup", "WAIT_SECONDS"),
     ("router.shadow.sessions", "SLICE_SECONDS"),
+    ("effects.stores.shadow_broker", "LIMIT"),
     ("router.state_sync", "TIMEOUT_SECONDS"),
 )
 """Limits of the product of 0.02 to 5 s, on neighbours that answer and on what shadows compute.

@@ -1,0 +1,91 @@
+"""`cutover shadow-worker`: run shadows that routers hand over, until a signal stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import uvloop
+from taskiq.receiver import Receiver
+from yarl import URL
+
+from contract.errors import CutoverError
+from contract.flows import SPECS
+from cutover.application import in_force
+from cutover.cli.terminal import refusals
+from cutover.flows import DEFAULT_CONFIG
+from cutover.server.logging import FORMAT, LogRedaction
+from cutover.shadow_worker.worker import IDLE_SECONDS, opened_worker
+from effects.stores.shadow_broker import TASK, ShadowBroker
+from effects.stores.shadow_stream import READ_AT_ONCE, WorkerStream
+from router.config.addresses import resolve_address
+from router.config.schema import Settings
+from router.config.watcher import SettingsWatcher
+
+REFUSED = 2
+_AT_ONCE = 4 * READ_AT_ONCE
+"""Deliveries under way: one runs, the others wait for their turn, or to be stored together."""
+
+
+class NoBroker(CutoverError):
+    """No broker is configured."""
+
+    def __init__(self, config: Path) -> None:
+        super().__init__(f"{str(config)!r}: [shadow] broker names no Redis to read from")
+
+
+def shadow_worker(
+    config: Annotated[
+        Path, typer.Option(help="The configuration of the routers.")
+    ] = DEFAULT_CONFIG,
+) -> None:
+    """Run shadows that routers hand over, and write the pairs into the captures.
+
+    SIGTERM or SIGINT: what has begun is finished within [server] drain_seconds, the rest is
+    another worker's. Exit 0: stopped, 2: refused.
+    """
+    handler = logging.StreamHandler()
+    logging.basicConfig(level=logging.INFO, format=FORMAT, handlers=[handler])
+    logging.getLogger("taskiq").setLevel(logging.WARNING)  # it has two lines an exchange
+    with refusals(REFUSED):
+        settings = in_force(SettingsWatcher(config, SPECS))()
+        LogRedaction(handler, os.environ)(settings)
+        if not settings.shadow.broker:
+            raise NoBroker(config)
+        uvloop.run(_work(settings))
+
+
+async def _work(settings: Settings) -> None:
+    """Work until a signal comes."""
+    address = resolve_address(settings.shadow.broker, os.environ)
+    stream = WorkerStream(address, settings.shadow.seconds + IDLE_SECONDS)
+    broker = ShadowBroker(stream)
+    loop = asyncio.get_running_loop()
+    try:
+        async with opened_worker(settings, os.environ, stream) as worker:
+            for one in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(one, worker.stopping.set)
+
+            async def take(delivery: Any) -> None:  # the library names it anew: no method can be
+                await worker.take(delivery)
+
+            broker.register_task(take, task_name=TASK)
+            receiver = Receiver(
+                broker,
+                validate_params=False,
+                max_async_tasks=_AT_ONCE,
+                wait_tasks_timeout=settings.server.drain_seconds,
+            )
+            server = URL(address).with_user(None).with_query(None)
+            typer.echo(f"cutover shadow-worker {stream.worker} reads {server}")
+            await receiver.listen(worker.stopping)
+            ends = ", ".join(f"{count} {end}" for end, count in sorted(worker.counts.items()))
+            typer.echo(f"cutover shadow-worker stopped: {ends or 'nothing was handed over'}")
+    finally:
+        await broker.shutdown()
+        await stream.aclose()

@@ -1,0 +1,1 @@
+"""The worker of shadows: exchanges off the routers' stream, run and written down elsewhere."""

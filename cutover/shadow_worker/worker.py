@@ -1,0 +1,170 @@
+"""A worker: deliveries off the stream, pairs into the captures, what became of them to the router.
+
+An exchange is delivered at least once and written down at most once: who writes claims it first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Final
+
+import msgspec
+
+from compare.comparison import FlowComparers
+from contract.errors import EffectFailed
+from contract.records import RunRecord
+from cutover.flows import flows_of, rules_at
+from cutover.shadow_worker.candidates import Candidates, CannotRun, ShadowPair
+from cutover.wiring.stacks import open_stacks, prompt_folders
+from effects.loop_time import counted_loop_time
+from effects.stores.shadow_stream import Delivery, WorkerStream
+from router.capture.writer import CaptureWriter
+from router.config.schema import Settings
+from router.shadow.workers import ShadowTold, decode_handed, encode_told
+
+TRIES: Final = 3
+"""How often an exchange is begun whose worker ends over it, before it is set aside."""
+IDLE_SECONDS: Final = 15.0
+"""How much longer than a shadow may take its worker may be silent, before others take over."""
+_STORED_SECONDS: Final = 0.25
+"""How long pairs wait for others, to be stored in one piece."""
+_AGAIN_SECONDS: Final = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class StoredPairs:
+    """Writes pairs down, many in one piece; each call returns once its own is stored."""
+
+    def __init__(self, writer: CaptureWriter) -> None:
+        self._writer = writer
+        self._group: asyncio.Task[bool] | None = None
+
+    async def store(self, runs: Sequence[RunRecord]) -> bool:
+        """Store the runs of an exchange; False where one of the piece was dropped."""
+        if self._group is None or self._group.done():
+            before = sum(self._writer.counts.dropped.values())
+            self._group = asyncio.create_task(self._flush(before), name="store pairs")
+        group = self._group
+        self._writer.put(runs)
+        return await asyncio.shield(group)
+
+    async def _flush(self, before: int) -> bool:
+        await asyncio.sleep(_STORED_SECONDS)
+        self._group = None
+        await self._writer.flush()
+        return sum(self._writer.counts.dropped.values()) == before
+
+
+class ShadowWorker:
+    """Takes deliveries, one at a time through the candidate; `counts` are of how they ended."""
+
+    def __init__(self, stream: WorkerStream, candidates: Candidates, pairs: StoredPairs) -> None:
+        self.counts: Counter[str] = Counter()
+        self.stopping = asyncio.Event()
+        self._stream = stream
+        self._candidates = candidates
+        self._pairs = pairs
+        self._turn = asyncio.Lock()
+
+    async def take(self, delivery: Delivery) -> None:
+        """See a delivery to its end; one that fails stays on the stream, and is tried again."""
+        try:
+            handed = decode_handed(delivery.message)
+        except msgspec.DecodeError:
+            log.error("what stands on the stream at %s cannot be read: set aside", delivery.id)
+            await self._set_aside(delivery)
+            return
+        exchange = handed.runs[0].exchange
+        try:
+            async with self._turn:
+                told = await self._shadowed(delivery, handed.runs)
+            if told is None:
+                return
+            if isinstance(told, ShadowPair):
+                told = await self._written(told)
+            if told is not None:
+                self.counts[f"{told.state}({told.reason})"] += 1
+            await self._done(delivery, handed.router, told)
+        except EffectFailed as failed:
+            log.error("exchange %s stays on the stream: %s", exchange, failed)
+        except Exception:
+            log.exception("exchange %s stays on the stream", exchange)
+
+    async def _shadowed(
+        self, delivery: Delivery, runs: tuple[RunRecord, ...]
+    ) -> ShadowPair | ShadowTold | None:
+        """Run the candidate of an exchange; None where it is no longer this worker's."""
+        exchange = runs[0].exchange
+        tries = await self._stream.begin(delivery, exchange)
+        if not tries:
+            return None
+        if tries > TRIES:
+            log.error("exchange %s ended %d workers: set aside", exchange, TRIES)
+            await self._stream.set_aside(delivery)
+            return ShadowTold(exchange, "dropped", "set_aside")
+        try:
+            return await self._candidates.pair(runs)
+        except CannotRun as why:
+            log.warning("exchange %s: %s", exchange, why)
+            return ShadowTold(exchange, "failed", "cannot")
+
+    async def _written(self, pair: ShadowPair) -> ShadowTold | None:
+        """Write a pair down, unless another does; None then, as that one tells the router."""
+        exchange = pair.shadow.exchange
+        if not await self._stream.claim(exchange):
+            return None
+        if not await self._pairs.store((*pair.runs, pair.shadow)):
+            return ShadowTold(exchange, "dropped", "captures")
+        facts = msgspec.structs.replace(pair.shadow, frames=(), plays=())
+        return ShadowTold(exchange, "compared", pair.judgement, captured=True, run=facts)
+
+    async def _done(self, delivery: Delivery, router: str, told: ShadowTold | None) -> None:
+        """Take a delivery off the stream and tell its end, again until that is done."""
+        message = b"" if told is None else encode_told(told)
+        while True:
+            try:
+                await self._stream.done(delivery, router if told else "", message)
+            except EffectFailed:
+                if self.stopping.is_set():
+                    raise
+                await asyncio.sleep(_AGAIN_SECONDS)
+            else:
+                return
+
+    async def _set_aside(self, delivery: Delivery) -> None:
+        with suppress(EffectFailed):  # it is delivered again
+            await self._stream.set_aside(delivery)
+            await self._stream.done(delivery)
+            self.counts["set_aside"] += 1
+
+
+@asynccontextmanager
+async def opened_worker(
+    settings: Settings, environ: Mapping[str, str], stream: WorkerStream
+) -> AsyncIterator[ShadowWorker]:
+    """Open what a worker needs, as the router of the same configuration does, and close it.
+
+    Raises what a configuration that cannot be used raises.
+    """
+    rules, flows = rules_at(None, settings), flows_of(settings)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(counted_loop_time())
+        stacks = await open_stacks(settings.stacks, stack, prompts=prompt_folders(settings))
+        key = environ.get(settings.captures.pseudonym_key_env, "").encode()
+        captures = CaptureWriter(settings.captures, flows, salt=settings.rollout.salt, key=key)
+        stack.push_async_callback(captures.aclose)
+        candidates = Candidates(
+            stacks,
+            flows,
+            FlowComparers(flows, rules=rules).judge,
+            captures,
+            lambda _answered, _usage: None,  # it asks no model
+            settings.shadow.seconds,
+            settings.limits.exchange_bytes,
+        )
+        yield ShadowWorker(stream, candidates, StoredPairs(captures))

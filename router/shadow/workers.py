@@ -1,0 +1,202 @@
+"""Shadows on other processes: a finished exchange is handed over, and a worker tells how it ended.
+
+The router waits for neither: it holds as many exchanges as [shadow] queue says, drops what comes
+beyond, and takes an exchange back that no worker tells of in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from contract.errors import EffectFailed
+from contract.records import RunRecord, decode_run, encode_run
+from router.config.schema import ShadowSettings
+from router.context import LedgerState
+
+log = logging.getLogger(__name__)
+
+_REST_SECONDS = 1.0
+"""How long to leave a stream alone that does not answer."""
+
+
+class HandedExchange(NamedTuple):
+    """The served runs of an exchange, nothing redacted, and the router that is to be told."""
+
+    router: str
+    runs: tuple[RunRecord, ...]
+
+
+class ShadowTold(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where an exchange ended, as its worker tells it.
+
+    `captured`: its runs are in the captures already, or will be, by the worker. `run` is the record
+    of the shadow without what is in the captures alone.
+    """
+
+    exchange: str
+    state: LedgerState
+    reason: str = ""
+    captured: bool = False
+    run: RunRecord | None = None
+
+
+_told = msgspec.json.Decoder(ShadowTold)
+encode_told = msgspec.json.Encoder().encode
+
+
+class ShadowStream(Protocol):
+    """Where exchanges wait for workers, each in order; every method may raise `EffectFailed`."""
+
+    router: str
+    """The name under which this router is told."""
+
+    async def send(self, message: bytes) -> None:
+        """Put an exchange on the stream."""
+        ...
+
+    async def told(self) -> Sequence[bytes]:
+        """Wait for a moment; return what workers have told this router since the last call."""
+        ...
+
+    async def claim(self, exchange: str) -> bool:
+        """Take an exchange, for good: True for the one who may write its runs down."""
+        ...
+
+
+def encode_handed(router: str, records: Sequence[RunRecord]) -> bytes:
+    """Write an exchange as lines: the router, then the runs as they stand in captures."""
+    lines = [router.encode() + b"\n", *map(encode_run, records)]
+    return b"".join(lines)
+
+
+def decode_handed(message: bytes) -> HandedExchange:
+    """Read an exchange; raises `msgspec.DecodeError` where it is none."""
+    router, *lines = message.removesuffix(b"\n").split(b"\n")
+    runs = tuple(map(decode_run, lines or [b""]))
+    return HandedExchange(router.decode(errors="replace"), runs)
+
+
+class ShadowWorkers:
+    """Hands exchanges to workers; `on_told` is called once for each, by whatever it ends.
+
+    `settings` returns those in force now; `monotonic` is in seconds.
+    """
+
+    def __init__(
+        self,
+        stream: ShadowStream,
+        settings: Callable[[], ShadowSettings],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.on_told: Callable[[ShadowTold], object] = lambda _: None
+        self._stream = stream
+        self._settings = settings
+        self._monotonic = monotonic
+        self._most = settings().queue
+        self._out: dict[str, float] = {}
+        """When each exchange that was handed over was, the oldest first."""
+        self._outbox: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self.fault: str | None = None
+        """Why workers cannot be reached; None where they can."""
+
+    @property
+    def waiting(self) -> int:
+        """How many exchanges are with workers, or on their way there."""
+        return len(self._out)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more may be handed over."""
+        return len(self._out) >= self._most
+
+    @property
+    def lag(self) -> float:
+        """Seconds since the oldest of them was handed over; 0 where there is none."""
+        first = next(iter(self._out.values()), None)
+        return 0.0 if first is None else self._monotonic() - first
+
+    def send(self, exchange: str, records: Sequence[RunRecord]) -> None:
+        """Hand an exchange over."""
+        message = encode_handed(self._stream.router, records)
+        self._out[exchange] = self._monotonic()
+        self._empty.clear()
+        self._outbox.put_nowait((exchange, message))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Return a block in which exchanges are sent, and workers heard."""
+        tasks = [
+            asyncio.create_task(self._send_all(), name="shadow workers: send"),
+            asyncio.create_task(self._hear_all(), name="shadow workers: hear"),
+        ]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def aclose(self, seconds: float) -> None:
+        """Wait for what workers tell, for so many seconds; take back the rest."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._empty.wait()
+        for exchange in tuple(self._out):
+            await self._take_back(exchange, "stopping")
+
+    async def _send_all(self) -> None:
+        while True:
+            exchange, message = await self._outbox.get()
+            if exchange not in self._out:  # it was taken back meanwhile
+                continue
+            try:
+                await self._stream.send(message)
+            except EffectFailed as failed:
+                self._failed(failed)
+                self._end(ShadowTold(exchange, "dropped", "broker"))
+                while not self._outbox.empty():  # each would wait as long
+                    exchange, _ = self._outbox.get_nowait()
+                    self._end(ShadowTold(exchange, "dropped", "broker"))
+            else:
+                self.fault = None
+
+    async def _hear_all(self) -> None:
+        while True:
+            try:
+                for message in await self._stream.told():
+                    self._end(_told.decode(message))
+            except EffectFailed as failed:
+                self._failed(failed)
+                await asyncio.sleep(_REST_SECONDS)
+            except msgspec.DecodeError:
+                log.error("a worker of shadows told what cannot be read; is it of this version?")
+            late = self._monotonic() - self._settings().worker_seconds
+            for exchange in [name for name, sent in self._out.items() if sent <= late]:
+                await self._take_back(exchange, "unanswered")
+
+    async def _take_back(self, exchange: str, reason: str) -> None:
+        """End an exchange of which no worker has told, unless one is about to."""
+        try:
+            captured = not await self._stream.claim(exchange)
+        except EffectFailed:
+            captured = False  # twice in the captures it counts once
+        self._end(ShadowTold(exchange, "failed" if captured else "dropped", reason, captured))
+
+    def _end(self, told: ShadowTold) -> None:
+        if self._out.pop(told.exchange, None) is not None:
+            if not self._out:
+                self._empty.set()
+            self.on_told(told)
+
+    def _failed(self, failed: EffectFailed) -> None:
+        if self.fault is None:
+            log.error("workers of shadows cannot be reached: %s", failed)
+        self.fault = f"they cannot be reached: {failed}"
