@@ -23,7 +23,6 @@ from benchmarks import (
     journal,
     load_generator,
     load_truth,
-    shadow,
     soak,
     takeover,
 )
@@ -31,6 +30,7 @@ from benchmarks.harness import FULL, QUICK, Effort
 from benchmarks.remote import pass_through
 from benchmarks.rows import BenchRow, table
 from benchmarks.services import interrupted
+from benchmarks.shadows import alongside, workers
 from loadtests.processes import child_environment, module_command
 
 OUT = Path("build") / "bench.json"
@@ -69,7 +69,8 @@ BENCHES: dict[str, Bench] = {
     "capacity": capacity.measure,
     "first_frame": first_frame.measure,
     "flow_costs": flow_costs.measure,
-    "shadow": shadow.measure,
+    "shadow": alongside.measure,
+    "shadow_workers": workers.measure,
     "disconnect": interruption.measure,
     "takeover": takeover.measure,
     "remote": pass_through.measure,

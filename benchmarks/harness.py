@@ -69,11 +69,16 @@ MEASURED = ("chat", "companion", "session", "pipeline", "ops")
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Shares of requests that graph serves and that are shadowed, in per cent; seconds of a pin."""
+    """Shares of requests that graph serves and that are shadowed, in per cent; seconds of a pin.
+
+    `broker` is where workers of shadows are reached, `queue` how many exchanges wait for them.
+    """
 
     graph: float = 0.0
     shadow: float = 0.0
     pin_seconds: float = 2_592_000.0
+    broker: str = ""
+    queue: int = 256
 
 
 def configuration(folder: Path, provider: str, rollout: Shares) -> str:
@@ -93,6 +98,10 @@ pin_seconds = {rollout.pin_seconds}
 
 [flows.session.options]
 unknown_session = "create"
+
+[shadow]
+broker = "{rollout.broker}"
+queue = {rollout.queue}
 
 [captures]
 path = "{folder}/captures"

@@ -38,7 +38,7 @@ from benchmarks.harness import (
     serving,
 )
 from benchmarks.rows import BenchRow, at_least, at_most, reported
-from benchmarks.shadow import ShadowLedger, ledger
+from benchmarks.shadows.alongside import ShadowLedger, ledger
 from contract.errors import CutoverError
 from evidence.intervals import percentile
 from loadtests.arrivals import Constant

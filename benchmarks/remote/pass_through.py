@@ -18,7 +18,7 @@ from benchmarks.harness import BenchServer, Effort, client, keep_asking, serving
 from benchmarks.remote.proxies import nginx, routing
 from benchmarks.remote.stream_reader import Reader, connect, request
 from benchmarks.rows import SEED, BenchRow, at_least, at_most, bootstrap, ratio_of_medians, reported
-from benchmarks.shadow import ledger
+from benchmarks.shadows.alongside import ledger
 from evidence.intervals import percentile
 
 PASSED = 0.55

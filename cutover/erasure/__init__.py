@@ -6,7 +6,13 @@ from cutover.erasure.captures import (
     declared_fields,
     erase_captures,
 )
-from cutover.erasure.stores import ErasedRows, ErasedThreads, erase_rows, erase_threads
+from cutover.erasure.stores import (
+    ErasedRows,
+    ErasedThreads,
+    erase_rows,
+    erase_set_aside,
+    erase_threads,
+)
 
 __all__ = [
     "ErasedCaptures",
@@ -16,5 +22,6 @@ __all__ = [
     "declared_fields",
     "erase_captures",
     "erase_rows",
+    "erase_set_aside",
     "erase_threads",
 ]

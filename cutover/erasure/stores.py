@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from contract.errors import CutoverError, EffectFailed
@@ -152,6 +153,24 @@ async def erase_threads(
         named = ", ".join(map(repr, sorted(sessions)))
         return ErasedThreads(None, (f"threads of {named}: {_reason(error)}; use --chat",))
     return ErasedThreads(len(sessions), ())
+
+
+async def erase_set_aside(
+    settings: Settings, environ: Mapping[str, str], wanted: Callable[[bytes], bool]
+) -> tuple[int | None, tuple[str, ...]]:
+    """Remove a subject's exchanges that workers of shadows have set aside.
+
+    Returns their number, None where that failed, and why.
+    """
+    try:
+        broker = resolve_address(settings.shadow.broker, environ)
+        if not broker:
+            return 0, ()
+        library = import_module("effects.stores.shadow_stream")  # of an extra
+        async with aclosing(library.ShadowStream(broker)) as stream:
+            return await stream.erase_set_aside(wanted), ()
+    except CutoverError as error:
+        return None, (f"exchanges set aside: {_reason(error)}",)
 
 
 def _exists(place: str) -> bool:

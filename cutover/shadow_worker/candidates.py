@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import faulthandler
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, cast
+from typing import cast
 
 import msgspec
 
@@ -27,9 +25,6 @@ from router.serving.stack import Stack
 from router.shadow.sessions import IdleGate, shadow_session
 from router.shadow.shadows import finish
 from router.stack import StackName
-
-_BLOCKED_RATIO: Final = 3
-"""A process whose loop stands still for so many times the seconds of a shadow ends itself."""
 
 
 class CannotRun(CutoverError):
@@ -82,8 +77,7 @@ class Candidates:
         if stack is None or not stack.powers.taped or not stack.serves(recording.spec):
             why = f"stack {name!r} has no flow {recording.spec.name!r} in this process"
             raise CannotRun(why)
-        with _ended_if_blocked(self._seconds):
-            run = await self._run(recording, stack, last)
+        run = await self._run(recording, stack, last)
         context = _context_of(recording, last)
         self._recorder.record(context, run)
         (shadow,) = context.records
@@ -138,16 +132,3 @@ def _context_of(recording: Recording, last: RunRecord) -> ExchangeContext:
         served=cast("StackName", serving.served),
         reason=last.reason,
     )
-
-
-@contextmanager
-def _ended_if_blocked(seconds: float) -> Iterator[None]:
-    """End this process, with its stacks in the log, where a candidate blocks it for too long.
-
-    The exchange stays on the stream; after a few tries it is set aside.
-    """
-    faulthandler.dump_traceback_later(_BLOCKED_RATIO * seconds, exit=True)
-    try:
-        yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()

@@ -6,6 +6,7 @@ An exchange is delivered at least once and written down at most once: who writes
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -33,6 +34,9 @@ IDLE_SECONDS: Final = 15.0
 _STORED_SECONDS: Final = 0.25
 """How long pairs wait for others, to be stored in one piece."""
 _AGAIN_SECONDS: Final = 1.0
+_BLOCKED_RATIO: Final = 3
+"""A worker whose loop stands still for so many times the seconds of a shadow ends itself."""
+_BEAT_SECONDS: Final = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -167,4 +171,26 @@ async def opened_worker(
             settings.shadow.seconds,
             settings.limits.exchange_bytes,
         )
+        await stack.enter_async_context(_ended_if_blocked(_BLOCKED_RATIO * settings.shadow.seconds))
         yield ShadowWorker(stream, candidates, StoredPairs(captures))
+
+
+@asynccontextmanager
+async def _ended_if_blocked(seconds: float) -> AsyncIterator[None]:
+    """End this process, with its stacks in the log, where a candidate blocks its loop for so long.
+
+    The exchange stays on the stream; after a few tries it is set aside.
+    """
+
+    async def beat() -> None:
+        while True:
+            faulthandler.dump_traceback_later(_BEAT_SECONDS + seconds, exit=True)
+            await asyncio.sleep(_BEAT_SECONDS)
+
+    beating = asyncio.create_task(beat(), name="shadow worker: beat")
+    try:
+        yield
+    finally:
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+        faulthandler.cancel_dump_traceback_later()

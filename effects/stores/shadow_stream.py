@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
@@ -24,7 +24,9 @@ BLOCK_MS: Final = 500
 _MARK_MS: Final = 86_400_000
 """How long it is remembered that an exchange is done: no delivery comes later."""
 _TOLD_MS: Final = 3_600_000
-_ASIDE_AT_MOST: Final = 1_000
+_ASIDE_MS: Final = 7 * 86_400_000
+"""How long what was set aside is stored: it is not redacted."""
+_ERASED_AT_ONCE: Final = 100
 
 # Whether a delivery is still this worker's and not done; then it is its own anew, and one more try.
 # KEYS: stream, mark, tries. ARGV: group, worker, id, milliseconds to remember. Returns the number
@@ -68,7 +70,32 @@ def entries_of(found: Any) -> Iterator[Entry]:
             yield ident.decode(), fields
 
 
-class _End(RedisStore):
+def _lines(fields: dict[bytes, bytes]) -> list[bytes]:
+    return fields[b"data"].split(b"\n")
+
+
+class ShadowStream(RedisStore):
+    """Either end of the stream, and what was set aside from it."""
+
+    def __init__(self, url: str, *, prefix: str = PREFIX) -> None:
+        super().__init__(url, prefix=prefix)
+        self._aside = prefix + "aside"
+
+    async def erase_set_aside(self, wanted: Callable[[bytes], bool]) -> int:
+        """Remove exchanges that were set aside and have a line that is `wanted`; returns how many.
+
+        What is still with workers is not: it ends in the captures, which are asked again.
+        """
+        erased, after = 0, "-"
+        with self._translated():
+            while True:
+                found: Any = await self._client.xrange(self._aside, after, count=_ERASED_AT_ONCE)
+                if not found:
+                    return erased
+                gone = [one for one, fields in found if any(map(wanted, _lines(fields)))]
+                erased += await self._client.xdel(self._aside, *gone) if gone else 0
+                after = f"({found[-1][0].decode()}"
+
     async def claim(self, exchange: str) -> bool:
         """Take an exchange, for good: True for the one who may write its runs down."""
         mark, token = f"{self._prefix}done:{exchange}", uuid4().bytes
@@ -78,7 +105,7 @@ class _End(RedisStore):
         return held in {None, token}
 
 
-class RouterStream(_End):
+class RouterStream(ShadowStream):
     """A router's end: exchanges go out, and what workers tell of them comes in."""
 
     def __init__(self, url: str, *, prefix: str = PREFIX) -> None:
@@ -103,7 +130,7 @@ class RouterStream(_End):
         return [fields[b"data"] for _, fields in entries]
 
 
-class WorkerStream(_End):
+class WorkerStream(ShadowStream):
     """The end of a worker, which reads by the broker of `shadow_broker`.
 
     What it has read is another worker's after `idle` seconds in which it was not begun again.
@@ -138,10 +165,12 @@ class WorkerStream(_End):
                 await pipe.execute()
 
     async def set_aside(self, delivery: Delivery) -> None:
-        """Put a copy of an exchange where no worker reads it; the oldest of many go."""
+        """Put a copy of an exchange where no worker reads it, for a week."""
         with self._translated():
-            aside = self._prefix + "aside"
-            await self._client.xadd(aside, {"data": delivery.message}, maxlen=_ASIDE_AT_MOST)
+            seconds, _ = await self._client.time()
+            oldest = seconds * 1_000 - _ASIDE_MS
+            await self._client.xadd(self._aside, {"data": delivery.message}, minid=oldest)
+            await self._client.pexpire(self._aside, _ASIDE_MS)
 
     async def leave(self) -> None:
         """Let others have at once what was read and not done."""

@@ -1085,7 +1085,7 @@ AT_START: Final = frozenset(
         *("pauses", "exchanges", "embeddings", "stacks", "flags", "gateway", "tools", "workers"),
         *(f"limits.{key}" for key in ("loop_seconds", "total_bytes", "tool_seconds")),
         *("limits.tool_characters", "limits.tools"),
-        *("shadow.queue", "shadow.rules", "shadow.model_calls"),
+        *("shadow.broker", "shadow.queue", "shadow.rules", "shadow.model_calls"),
         "flows.*.prompts",
     }
 )

@@ -15,7 +15,7 @@ from benchmarks.interruption import (
     stop_rows,
     waited,
 )
-from benchmarks.shadow import ShadowLedger, ShadowLine
+from benchmarks.shadows.alongside import ShadowLedger, ShadowLine
 from loadtests.rows import Ending, LoadRow
 from loadtests.simulator import Profile, Record
 from tests.support.patience import PATIENCE_S

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+import pytest
+
 from cutover.cli import main
 from tests.support.patience import PATIENCE_S, be_patient
 
@@ -24,7 +26,9 @@ def work(folder: Path, log: Path) -> None:
     for descriptor in (1, 2):
         os.dup2(opened, descriptor)
     sys.argv = ["cutover", "shadow-worker", "--config", str(folder / "cutover.toml")]
-    main()
+    with pytest.MonkeyPatch.context() as patch:  # a killed one's exchanges are another's soon
+        patch.setattr("cutover.cli.operate.shadow_worker.IDLE_SECONDS", 0.5)
+        main()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class WorkerProcess:
 
     def said(self) -> str:
         """Return what it has said."""
-        return self.log.read_text("utf-8")
+        return self.log.read_text("utf-8") if self.log.exists() else ""
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from cutover.erasure import (
     declared_fields,
     erase_captures,
     erase_rows,
+    erase_set_aside,
     erase_threads,
 )
 from cutover.flows import DEFAULT_CONFIG, flows_of, settings_at
@@ -63,17 +64,19 @@ def forget(
         settings = settings_at(config)
         subject = _subject({"user": user, "chat": chat, "message": message})
         key = _key(settings, plain=plain)
+        fields = declared_fields(subject.kind, flows_of(settings).values())
+    matcher = SubjectMatcher(subject, key, fields)
     captures: ErasedCaptures | None = None
     failures: list[str] = []
     try:
-        fields = declared_fields(subject.kind, flows_of(settings).values())
-        captures = erase_captures(settings.captures.path, SubjectMatcher(subject, key, fields))
+        captures = erase_captures(settings.captures.path, matcher)
     except (OSError, ValueError, ImportError) as error:
         failures.append(f"captures: {error}")
     exchanges = captures.exchanges if captures is not None else frozenset()
     rows, threads = asyncio.run(_erase(settings, subject, exchanges))
-    failures += (*rows.failures, *threads.failures)
-    _report(captures, rows, threads)
+    aside, why = asyncio.run(erase_set_aside(settings, os.environ, matcher.matches))
+    failures += (*rows.failures, *threads.failures, *why)
+    _report(captures, rows, threads, aside if settings.shadow.broker else None)
     for sentence in failures:
         typer.echo(f"not removed: {sentence}", err=True)
     raise typer.Exit(1 if failures else 0)
@@ -104,7 +107,9 @@ def _key(settings: Settings, *, plain: bool) -> bytes:
     return key
 
 
-def _report(captures: ErasedCaptures | None, rows: ErasedRows, threads: ErasedThreads) -> None:
+def _report(
+    captures: ErasedCaptures | None, rows: ErasedRows, threads: ErasedThreads, aside: int | None
+) -> None:
     if captures is not None:
         typer.echo(
             f"captures: {len(captures.exchanges)} exchanges, {captures.feedbacks} with feedback, "
@@ -116,6 +121,7 @@ def _report(captures: ErasedCaptures | None, rows: ErasedRows, threads: ErasedTh
         (rows.pauses, "pauses: {}"),
         (rows.audit, "audit: {} names"),
         (threads.sessions, "threads: of {} sessions"),
+        (aside, "set aside by shadow workers: {} exchanges"),
     ):
         if removed is not None:  # a store that failed has not removed nothing
             typer.echo(line.format(removed))

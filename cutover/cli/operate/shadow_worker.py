@@ -82,7 +82,7 @@ async def _work(settings: Settings) -> None:
                 wait_tasks_timeout=settings.server.drain_seconds,
             )
             server = URL(address).with_user(None).with_query(None)
-            typer.echo(f"cutover shadow-worker {stream.worker} reads {server}")
+            typer.echo(f"cutover shadow-worker {stream.worker} listening on {server}")
             await receiver.listen(worker.stopping)
             ends = ", ".join(f"{count} {end}" for end, count in sorted(worker.counts.items()))
             typer.echo(f"cutover shadow-worker stopped: {ends or 'nothing was handed over'}")

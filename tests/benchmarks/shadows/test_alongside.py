@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.harness import LoadedPair, quieter, rise_row
-from benchmarks.shadow import Pressed, ShadowLedger, ShadowLine, rows
+from benchmarks.shadows.alongside import Pressed, ShadowLedger, ShadowLine, rows
 from loadtests.rows import LoadRow
 
 

@@ -1,0 +1,1 @@
+"""What shadows cost: alongside served requests, and on workers."""
