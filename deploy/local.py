@@ -31,7 +31,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import repeat
@@ -144,8 +144,13 @@ class Service:
 
     @property
     def health(self) -> list[str]:
-        """The command of its health check; without one it does something once, and ends."""
-        return list(self.settings.get("healthcheck", {"test": []})["test"][1:])
+        """The command of its health check, if it has any."""
+        return list(self.settings.get("healthcheck", {}).get("test", ()))[1:]
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it is to run always; otherwise it does something once, and ends."""
+        return "restart" in self.settings
 
     @property
     def published_port(self) -> int:
@@ -307,16 +312,17 @@ http {{ access_log off; {kept} include conf.d/*.conf; }}
         process = service.process = await self._spawn(service, self.command(service))
 
         async def stands() -> bool:
-            if process.returncode is not None:
-                return True
-            return bool(service.health) and await self._is_healthy(service)
+            if process.returncode is not None or not service.lasts:
+                return process.returncode is not None
+            return not service.health or await self._is_healthy(service)
 
         try:
             await until(stands)
         except TimeoutError:
             what = f"is not healthy after {START_SECONDS:.0f} s"
             raise TopologyFailed(name, what, service.log) from None
-        if process.returncode or (service.health and process.returncode is not None):
+        if process.returncode or (service.lasts and process.returncode is not None):
+            service.process = None
             raise TopologyFailed(name, f"ended with status {process.returncode}", service.log)
         service.started_seconds = time.monotonic() - began
 
@@ -332,12 +338,14 @@ http {{ access_log off; {kept} include conf.d/*.conf; }}
     async def stop(self, name: str) -> None:
         """Send a service its signal and wait for its end; raises `TopologyFailed`.
 
-        Its processes are gone afterwards, whatever is raised.
+        A process of cutover has to end with status 0. All are gone afterwards, whatever is raised.
         """
         service = self.services[name]
         process, service.process = service.process, None
         if process is None:
             return
+        if service.lasts and process.returncode is not None:
+            raise TopologyFailed(name, f"had ended, with status {process.returncode}", service.log)
         sent = signal.Signals[service.settings.get("stop_signal", "SIGTERM")]
         if process.returncode is None:
             process.send_signal(sent)
@@ -357,6 +365,9 @@ http {{ access_log off; {kept} include conf.d/*.conf; }}
                 await process.wait()
         if left:
             raise TopologyFailed(name, "left processes behind", service.log)
+        if process.returncode and service.image == "cutover":
+            what = f"stopped with status {process.returncode}"
+            raise TopologyFailed(name, what, service.log)
 
     async def restart(self, name: str) -> None:
         """Replace a service's process, as `up` of a newer image does."""
@@ -472,6 +483,11 @@ async def running(folder: Path, postgres: str = POSTGRES) -> AsyncIterator[Topol
         }
         try:
             await topology.start_all(here)
+        except BaseException:
+            with suppress(TopologyFailed):  # why it did not start is what counts
+                await topology.stop_all()
+            raise
+        try:
             yield topology
         finally:
             await topology.stop_all()

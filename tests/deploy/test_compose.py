@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from contract.flows import SPECS
 from cutover.cli import app
-from cutover.server.serve import stop_seconds
+from cutover.server.serve import CLOSING_SECONDS, stop_seconds
 from cutover.wiring.addresses import store_addresses
 from deploy.local import ROUTERS, Topology, VariableMissing, drawn_secrets, interpolate, seconds
 from router.config.loader import load_settings
@@ -31,6 +31,7 @@ SERVICES: dict[str, Any] = yaml.safe_load(interpolate(TEXT, SECRETS))["services"
 CONFIGURATION = DEPLOY / "config" / "cutover.toml"
 SETTINGS = load_settings(CONFIGURATION, SPECS)
 LASTING = sorted(name for name in SERVICES if name not in {"operator", "bucket"})
+LISTENS_NOWHERE = {"shadow-worker"}
 
 
 def named_variables() -> set[str]:
@@ -182,7 +183,9 @@ def test_ports_are_published_on_loopback_alone() -> None:
 def test_services_are_watched_and_started_again(name: str) -> None:
     """What is to run always has a health check, and comes back after a crash and a reboot."""
     assert SERVICES[name]["restart"] == "unless-stopped"
-    assert SERVICES[name]["healthcheck"]["test"][0] == "CMD"
+    # Without NONE it would have that of the image, which asks a router.
+    kind = "NONE" if name in LISTENS_NOWHERE else "CMD"
+    assert SERVICES[name]["healthcheck"]["test"][0] == kind
 
 
 @pytest.mark.parametrize("name", ROUTERS)
@@ -202,6 +205,14 @@ def test_routers_have_the_time_they_may_take_to_stop(name: str) -> None:
     assert service["read_only"] is True
 
 
+def test_shadow_workers_have_the_time_to_store_what_they_have_begun() -> None:
+    """And they read the stream that the routers write."""
+    worker = SERVICES["shadow-worker"]
+    needed = SETTINGS.server.drain_seconds + CLOSING_SECONDS
+    assert seconds(worker["stop_grace_period"]) >= needed
+    assert SETTINGS.shadow.broker == "env:CUTOVER_REDIS"
+
+
 def test_the_configuration_leaves_nothing_to_one_router() -> None:
     """Stores, locks and pins are in servers, captures in the store; variables say where."""
     environ = SERVICES["router-1"]["environment"]
@@ -214,7 +225,7 @@ def test_the_configuration_leaves_nothing_to_one_router() -> None:
     assert (
         f"makedirs('{SETTINGS.captures.path.split('/')[2]}'" in SERVICES["bucket"]["entrypoint"][-1]
     )
-    for name in ("router-2", "operator"):
+    for name in ("router-2", "shadow-worker", "operator"):
         assert SERVICES[name]["environment"] == environ
 
 

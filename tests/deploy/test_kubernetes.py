@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from contract.flows import SPECS
-from cutover.server.serve import stop_seconds
+from cutover.server.serve import CLOSING_SECONDS, stop_seconds
 from router.config.loader import load_settings
 from router.config.watcher import SettingsWatcher
 from router.telemetry.instruments import INSTRUMENTS
@@ -67,9 +67,11 @@ def test_a_misspelt_key_is_refused() -> None:
 def test_the_configuration_is_the_one_of_compose() -> None:
     """Word for word, and it is the file that the routers are started with."""
     assert the("ConfigMap")["data"] == {"cutover.toml": CONFIGURATION.read_text("utf-8")}
-    mounted = {one["name"]: one["mountPath"] for one in container("cutover-router")["volumeMounts"]}
-    args = container("cutover-router")["args"]
-    assert args[args.index("--config") + 1] == f"{mounted['configuration']}/cutover.toml"
+    for name in DEPLOYMENTS:
+        mounted = {one["name"]: one["mountPath"] for one in container(name)["volumeMounts"]}
+        command, *args = container(name)["args"]
+        assert command == {"cutover-router": "serve"}.get(name, name.removeprefix("cutover-"))
+        assert args[args.index("--config") + 1] == f"{mounted['configuration']}/cutover.toml"
 
 
 def test_an_edit_of_the_config_map_is_seen(tmp_path: Path) -> None:
@@ -133,6 +135,14 @@ def test_no_stream_is_cut_by_an_update() -> None:
     assert before >= ready["periodSeconds"] * ready["failureThreshold"]
     assert pod["terminationGracePeriodSeconds"] >= before + stop_seconds(SETTINGS)
     assert "replicas" not in spec, "an apply would undo what the autoscaler decided"
+
+
+def test_shadow_workers_have_the_time_to_store_what_they_have_begun() -> None:
+    """On the same stores, with the variables of the routers."""
+    pod = DEPLOYMENTS["cutover-shadow-worker"]["spec"]["template"]["spec"]
+    needed = SETTINGS.server.drain_seconds + CLOSING_SECONDS
+    assert pod["terminationGracePeriodSeconds"] >= needed
+    assert container("cutover-shadow-worker")["env"] == container("cutover-router")["env"]
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)

@@ -73,6 +73,7 @@ async def test_the_topology_serves_while_its_routers_are_replaced(
         rolled_back = await started.run(
             "operator", "rollback", "chat", "--config", "/etc/cutover/cutover.toml"
         )
+        worker = started.services["shadow-worker"]
         log = started.services["operator"].log.read_text("utf-8")
         after = load_settings(started.files / "config/cutover.toml", SPECS)
     assert seen.messages > 2 * MESSAGES, "no message was sent while routers were replaced"
@@ -82,6 +83,9 @@ async def test_the_topology_serves_while_its_routers_are_replaced(
     assert seen.scraped >= MESSAGES
     assert seen.rules > 20
     assert seen.good
+    log = worker.log.read_text("utf-8")
+    (shadows,) = re.findall(r"stopped: (\d+) compared\(equal\)", log)
+    assert int(shadows) >= MESSAGES
     assert (settings.flows["chat"].enable_langgraph, rolled_back) == (True, 0), log
     assert after.flows["chat"].enable_langgraph is False
 

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from contract.flows import SPECS
-from cutover.server.serve import stop_seconds
+from cutover.cli import app
+from cutover.server.serve import CLOSING_SECONDS, stop_seconds
 from router.config.loader import parse_settings
 from tests.conftest import ROOT
 from tests.support.programs import installed, output_of
@@ -45,9 +47,16 @@ def test_systemd_reads_the_units(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", UNITS, ids=[path.name for path in UNITS])
 def test_units_give_the_time_it_may_take_to_stop(path: Path) -> None:
-    """Twice the draining, the writes and the rest; and the start is tried until it succeeds."""
+    """Of a router or of a shadow worker; and the start is tried until it succeeds."""
     service = section(path, "Service")
-    assert float(service["TimeoutStopSec"]) >= stop_seconds(DEFAULTS)
+    command = service["ExecStart"].split()[1:]
+    # An option that does not exist is refused before the help is shown.
+    assert CliRunner().invoke(app, [*command, "--help"]).exit_code == 0
+    needed = {
+        "serve": stop_seconds(DEFAULTS),
+        "shadow-worker": DEFAULTS.server.drain_seconds + CLOSING_SECONDS,
+    }
+    assert float(service["TimeoutStopSec"]) >= needed[command[0]]
     assert service["KillMode"] == "mixed"
     assert service["Restart"] == "on-failure"
     # Status 2 may be a store that is away: the start is tried again.
