@@ -1,12 +1,15 @@
-"""The open loop against servers that know what they did: truth, overload, many streams, workers."""
+"""Load on servers that know what they did: truth, overload, many streams, workers, machines."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -16,15 +19,23 @@ from tempfile import TemporaryDirectory
 from benchmarks.harness import Effort
 from benchmarks.load_truth import Stamps, fetch_stamps, write_scripts
 from benchmarks.rows import BenchRow, at_least, at_most, reported
+from cutover.cluster import LOADING, differing, versions
 from evidence.intervals import percentile
 from evidence.tests import paired_mean
+from loadtests.machines import Address, Machines
 from loadtests.metrics import METRICS
-from loadtests.plan import LoadPlan, PlannedRun, Spacing
-from loadtests.processes import ServerProcess, server_process
+from loadtests.plan import Engine, LoadPlan, PlannedRun, Spacing
+from loadtests.processes import (
+    ServerProcess,
+    child_environment,
+    module_command,
+    own_port,
+    server_process,
+)
 from loadtests.report import FinishedRun, RunSummary, summarise_run
 from loadtests.requests import Target
 from loadtests.rows import SECOND, GeneratorLoad, LoadRow, read_loads, read_rows
-from loadtests.runner import load
+from loadtests.runner import Generators, OwnProcesses
 
 SERVERS = {
     "fixed": "first=0.05 gap=0.02 sends=20",
@@ -42,6 +53,7 @@ WAITED_SECONDS = 0.1
 STREAMS, PER_SECOND = 300, 20
 MANY = f"first=0.05 gap={1 / PER_SECOND} sends=100"
 MANY_SECONDS = 5.0
+USERS, THINK = 8, 0.1
 LAG_TARGET_MS = 5.0
 CPU_WITHIN = 0.10
 
@@ -107,6 +119,8 @@ async def observe(
     *,
     arrivals: Spacing = "constant",
     workers: int = 1,
+    engine: Engine = "open",
+    generators: Generators | None = None,
     meanwhile: Callable[[ServerProcess], Awaitable[None]] = _nothing,
 ) -> Observed:
     """Load a stamped target on one schedule; something may be done to the target meanwhile."""
@@ -115,20 +129,23 @@ async def observe(
         plan = LoadPlan(
             targets=(Target(stack="stamped", url=server.url),),
             messages=write_scripts(folder / "messages.jsonl", [script]),
-            engine="open",
+            engine=engine,
             arrivals=arrivals,
-            rate=rate,
+            rate=rate if engine == "open" else None,
+            users=USERS,
+            think=THINK,
             seconds=seconds,
             workers=workers,
             pairs=1,
         )
         run = PlannedRun(0, 0, "stamped", 1)
-        await asyncio.gather(load(plan, run, folder / "rows"), meanwhile(server))
+        loading = (generators or OwnProcesses()).load(plan, run, folder / "rows")
+        await asyncio.gather(loading, meanwhile(server))
         stamps = await fetch_stamps(server.url)
         rows = [row for path in (folder / "rows").glob("rows-*") for row in read_rows(path)]
-        generators = read_loads(folder / "rows")
-        summary = summarise_run(FinishedRun(run, rows, generators, None), plan)
-        return Observed(rows, stamps, generators, summary)
+        used = read_loads(folder / "rows")
+        summary = summarise_run(FinishedRun(run, rows, used, None), plan)
+        return Observed(rows, stamps, used, summary)
 
 
 async def truth(seconds: float) -> list[BenchRow]:
@@ -218,11 +235,52 @@ def _ttft(run: Observed, share: float) -> float:
     return percentile(sorted(METRICS["ttft"].sample(run.rows)), share)
 
 
+async def machines(seconds: float, rounds: int) -> list[BenchRow]:
+    """Load from one process, and from a master with two workers, in turn."""
+    script, rows = SERVERS["fixed"], list[BenchRow]()
+    async with AsyncExitStack() as stack:
+        at = Address("127.0.0.1", stack.enter_context(own_port(behind=1)))
+        same = partial(differing, own=versions(LOADING))
+        master = await stack.enter_async_context(Machines.at(at, 2, same))
+        command = module_command("cutover", "load", "--worker", str(at))
+        for _ in range(2):
+            worker = await asyncio.create_subprocess_exec(*command, env=child_environment())
+            stack.push_async_callback(_end, worker)
+        await master.gathered()
+        engines: tuple[Engine, ...] = ("open", "locust")
+        for engine in engines:
+            ones, twos = list[Observed](), list[Observed]()
+            for _ in range(rounds):
+                for seen, by in ((ones, OwnProcesses()), (twos, master)):
+                    load = observe(script, 40.0, seconds, engine=engine, generators=by)
+                    seen.append(await load)
+            found = paired_mean(*([_ttft(run, 0.95) for run in runs] for runs in (ones, twos)))
+            how = (
+                f"two workers of a master over one process, on one machine, {rounds} runs each of "
+                f"{seconds:g} s, {script!r}; "
+                + ("40 requests/s" if engine == "open" else f"{USERS} users, thinking {THINK:g} s")
+            )
+            between = f"95 % interval {found.low or 0.0:.3f} to {found.high or inf:.3f}"
+            name = f"load.machines.{engine}"
+            rows += [
+                reported(f"{name}_ttft_p95", found.value, "x", f"{between}; {how}"),
+                at_most(f"{name}_ttft_apart", _apart(ones, twos), "percentiles", 0, how),
+            ]
+    return rows
+
+
+async def _end(worker: Process) -> None:
+    if worker.returncode is None:
+        worker.terminate()
+    await worker.wait()
+
+
 async def measure(effort: Effort) -> list[BenchRow]:
-    """Measure all of it; takes about three minutes."""
+    """Measure all of it; takes about five minutes."""
     return [
         *await truth(5.0),
         *await stopped(4.0),
         *await overload(),
         *await many(15.0, max(effort.rounds // 10, 1)),
+        *await machines(5.0, max(effort.rounds // 5, 3)),
     ]

@@ -26,7 +26,7 @@ from loadtests.plan import Engine, LoadPlan, PlannedRun
 from loadtests.processes import ANNOUNCED, server_process
 from loadtests.requests import Target
 from loadtests.rows import GeneratorLoad, LoadRow, read_loads, read_rows
-from loadtests.runner import load
+from loadtests.runner import OwnProcesses
 
 GOLDEN = 0.618_033_988_75
 
@@ -297,7 +297,7 @@ async def observe(engine: Engine) -> Truth:
             )
             rate = USERS / 0.65 if engine == "open" else None
             plan = msgspec.structs.replace(plan, think=0.2, rate=rate)
-            await load(plan, PlannedRun(0, 0, "stamped", 1), folder / "rows")
+            await OwnProcesses().load(plan, PlannedRun(0, 0, "stamped", 1), folder / "rows")
             stamps = await fetch_stamps(server.url)
         rows = [row for path in (folder / "rows").glob("rows-*") for row in read_rows(path)]
         # What the generator gave up when its time was over may never have reached the target.

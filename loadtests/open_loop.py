@@ -168,7 +168,7 @@ async def run(plan: OpenLoopPlan, spec: FlowSpec, messages: MessageCycle, began:
     folder = Path(plan.rows)
     name = f"{plan.target.stack}-{uuid4().hex[:12]}"
     with RowWriter(folder / f"rows-{name}.jsonl") as writer:
-        generator = GeneratorMeter()
+        generator = GeneratorMeter(began)
         try:
             loop = OpenLoop(plan, spec.sent_by(plan.target.stack), writer.write)
             await loop.drive(messages, began)

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,14 +82,31 @@ def server_process(
 
 
 @contextmanager
-def own_port() -> Iterator[int]:
+def own_port(behind: int = 0) -> Iterator[int]:
     """Yield a port of loopback on which nothing listens until the caller does, again and again.
 
-    A port that is merely free is handed to the next process that asks for one, be it for the own
-    end of a connection: then something else listens, or a server cannot come back.
+    And so many `behind` it. A port that is merely free is handed to the next process that asks for
+    one, be it for the own end of a connection: then something else listens, or a server cannot come
+    back.
     """
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        # Set afterwards: the port was nobody's, and from now on a server that reuses it may bind.
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        yield int(held.getsockname()[1])
+    with ExitStack() as stack:
+        while True:
+            port = 0
+            try:
+                with ExitStack() as attempt:
+                    for number in range(1 + behind):
+                        bound = _bound(attempt, port and port + number)
+                        port = port or bound
+                    stack.push(attempt.pop_all())
+                    break
+            except OSError:
+                continue  # one behind it is another's
+        yield port
+
+
+def _bound(stack: ExitStack, port: int) -> int:
+    held = stack.enter_context(socket.socket())
+    held.bind(("127.0.0.1", port))
+    # Set afterwards: the port was nobody's, and from now on a server that reuses it may bind.
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return int(held.getsockname()[1])

@@ -188,6 +188,8 @@ class FinishedRun(msgspec.Struct, frozen=True):
     generators: Sequence[GeneratorLoad]
     machine_cpu: float | None
     broken_off: bool = False
+    lost: Sequence[str] = ()
+    """Workers on other machines that were lost, and why."""
 
 
 RunRows = Sequence[tuple[PlannedRun, Sequence[LoadRow]]]
@@ -387,6 +389,7 @@ def summarise_run(finished: FinishedRun, plan: LoadPlan) -> RunSummary:
     busiest = max((generator.share for generator in finished.generators), default=0.0)
     void = (
         BROKEN_OFF if finished.broken_off else "",
+        *(f"{lost}: its part of the load is missing" for lost in finished.lost),
         "no request was sent" if not rows else "",
         "no server answers there" if unreachable else "",
         f"sent {late:.3f} s late at P99" if late is not None and late > plan.lag else "",

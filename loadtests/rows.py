@@ -157,10 +157,14 @@ def read_rows(path: Path, *, torn: bool = False) -> Iterator[LoadRow]:
 
 
 class GeneratorLoad(msgspec.Struct, frozen=True):
-    """What one generator process used; seconds."""
+    """What one generator process used; seconds.
+
+    `began` is the moment from which its schedule counts, monotonic nanoseconds of its machine.
+    """
 
     cpu: float
     wall: float
+    began: int = 0
 
     @property
     def share(self) -> float:
@@ -169,18 +173,20 @@ class GeneratorLoad(msgspec.Struct, frozen=True):
 
 
 class GeneratorMeter:
-    """Starts measuring when it is made."""
+    """Starts measuring when it is made; `began` as in `GeneratorLoad`, by default then."""
 
-    def __init__(self) -> None:
+    def __init__(self, began: int | None = None) -> None:
         # What was imported lives for ever: the collector need not walk it in the middle of a run.
         gc.collect()
         gc.freeze()
         self._cpu = time.process_time()
         self._wall = time.monotonic()
+        self._began = time.monotonic_ns() if began is None else began
 
     def load(self) -> GeneratorLoad:
         """Return what was used until now."""
-        return GeneratorLoad(time.process_time() - self._cpu, time.monotonic() - self._wall)
+        cpu, wall = time.process_time() - self._cpu, time.monotonic() - self._wall
+        return GeneratorLoad(cpu, wall, self._began)
 
 
 def write_load(load: GeneratorLoad, folder: Path, name: str) -> None:
@@ -194,6 +200,17 @@ def read_loads(folder: Path) -> list[GeneratorLoad]:
     """Read the load of all generators that wrote into a folder."""
     paths = sorted(folder.glob("generator-*.json"))
     return [msgspec.json.decode(path.read_bytes(), type=GeneratorLoad) for path in paths]
+
+
+def write_busy(share: float | None, folder: Path, name: str) -> None:
+    """Write how busy another machine was, beside the rows of its generators."""
+    (folder / f"machine-{name}.json").write_bytes(msgspec.json.encode(share))
+
+
+def read_busy(folder: Path) -> list[float]:
+    """Read how busy the machines were whose generators wrote into a folder, this one aside."""
+    shares = (msgspec.json.decode(path.read_bytes()) for path in folder.glob("machine-*.json"))
+    return [share for share in shares if share is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,19 @@ import os
 import signal
 import time
 from asyncio.subprocess import PIPE, STDOUT, Process
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import msgspec
 
 from contract.errors import CutoverError
-from loadtests.arrivals import Cancellations, Constant
+from contract.flows.declared import DeclaredFlow
+from loadtests.arrivals import Cancellations, Constant, Shape
 from loadtests.open_loop import READY, OpenLoopPlan
 from loadtests.page import page
 from loadtests.parquet import parquet_library, write_parquet
@@ -33,10 +34,11 @@ from loadtests.requests import (
     HEADERS_VARIABLE,
     QA_KEY_VARIABLE,
     ConversationsUnnamed,
+    Target,
     flow_named,
     read_messages,
 )
-from loadtests.rows import SECOND, LoadRow, RowWriter, cpu_times, read_loads, read_rows
+from loadtests.rows import SECOND, LoadRow, RowWriter, cpu_times, read_busy, read_loads, read_rows
 
 LOCUSTFILE = Path(__file__).with_name("users.py")
 SHAPEFILE = Path(__file__).with_name("shapes.py")
@@ -47,16 +49,17 @@ LAST_LINES = 5
 ENDS_WITHIN = 5.0
 """Seconds a generator that is broken off has to write down what it has seen."""
 TICK_SECONDS = 0.2
-LEAD_SECONDS = 0.1
-"""From the moment all workers are ready to the first request."""
+LEAD = SECOND // 10
+"""Nanoseconds from the moment all workers are ready to the first request."""
 
 
 class GeneratorFailed(CutoverError):
     """A load generator ended with an error."""
 
     def __init__(self, stack: str, status: int, output: str) -> None:
-        last = "\n".join(output.splitlines()[-LAST_LINES:])
-        super().__init__(f"the generator for {stack!r} ended with {status}:\n{last}")
+        self.status = status
+        self.output = "\n".join(output.splitlines()[-LAST_LINES:])
+        super().__init__(f"the generator for {stack!r} ended with {status}:\n{self.output}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,38 +74,82 @@ class Child:
     plan: bytes = b""
 
 
-async def load(plan: LoadPlan, run: PlannedRun, folder: Path) -> None:
-    """Do one run; its raw rows are in `folder` afterwards. Raises `GeneratorFailed`.
+class Generators(Protocol):
+    """What sends the requests of runs: processes of this machine, or workers on several."""
 
-    Cancelled, it ends the generator; the rows it had seen are there all the same.
-    """
-    match plan.engine:
-        case "locust":
-            children = [_locust(plan, run, folder)]
-        case "open":
-            children = _workers(_open_loop(plan, run, folder))
-        case _:
-            assert_never(plan.engine)
-    await _finish(children, run.stack)
+    @property
+    def gone(self) -> bool:
+        """Whether none is left that could send anything."""
+        ...
+
+    @property
+    def lost(self) -> Sequence[str]:
+        """Workers that the last run has lost, and why."""
+        ...
+
+    async def gathered(self) -> None:
+        """Wait until all are there."""
+
+    async def load(self, plan: LoadPlan, run: PlannedRun, folder: Path) -> None:
+        """Do one run; its raw rows are in `folder` afterwards. Raises `GeneratorFailed`.
+
+        Cancelled, it ends the generators; the rows they had seen are there all the same.
+        """
+
+    async def warm_up(self, plan: LoadPlan, run: PlannedRun, folder: Path) -> None:
+        """Send a few requests that are not counted: caches, templates, connections."""
 
 
-async def warm_up(plan: LoadPlan, run: PlannedRun, folder: Path) -> None:
-    """Send a few requests that are not counted: caches, templates, connections."""
-    whole = _open_loop(plan, run, folder)
-    brief = msgspec.structs.replace(
-        whole,
+class OwnProcesses:
+    """Generators on this machine."""
+
+    gone = False
+    lost: Sequence[str] = ()
+
+    async def gathered(self) -> None:
+        """Wait for nothing."""
+
+    async def load(self, plan: LoadPlan, run: PlannedRun, folder: Path) -> None:
+        """Do one run."""
+        match plan.engine:
+            case "locust":
+                more = {"--processes": plan.workers} if plan.workers > 1 else {}
+                children = [locust_child(plan, run, folder, more)]
+            case "open":
+                whole = open_loop_plan(plan, run, folder)
+                parts = (split(whole, number, plan.workers) for number in range(plan.workers))
+                children = [open_loop_child(part) for part in parts]
+            case _:
+                assert_never(plan.engine)
+        await finish(children, run.stack)
+
+    async def warm_up(self, plan: LoadPlan, run: PlannedRun, folder: Path) -> None:
+        """Send a few requests."""
+        await finish([open_loop_child(warm_up_plan(plan, run, folder))], run.stack)
+
+
+def warm_up_plan(plan: LoadPlan, run: PlannedRun, folder: Path) -> OpenLoopPlan:
+    """Return a few requests to the stack of a run."""
+    return msgspec.structs.replace(
+        open_loop_plan(plan, run, folder),
         arrivals=WARM_UP,
         seconds=WARM_UP_SECONDS,
         cancellations=Cancellations(),
-        workers=1,
     )
-    await _finish(_workers(brief), run.stack)
 
 
-def _locust(plan: LoadPlan, run: PlannedRun, folder: Path) -> Child:
+def split(whole: OpenLoopPlan, worker: int, workers: int) -> OpenLoopPlan:
+    """Return the part of a worker (from 0) of so many: together they send what one would."""
+    return msgspec.structs.replace(whole, worker=worker, workers=workers)
+
+
+def locust_child(
+    plan: LoadPlan, run: PlannedRun, folder: Path, more: Mapping[str, object], *flags: str
+) -> Child:
+    """Return Locust, alone or as the master of workers; `more` and `flags` are options for that."""
     target = plan.target(run.stack)
     settings: dict[str, object] = {
-        "--locustfile": LOCUSTFILE if plan.shape == "flat" else f"{LOCUSTFILE},{SHAPEFILE}",
+        "--locustfile": locustfiles(plan.shape),
         "--users": plan.users,
         "--spawn-rate": plan.users,
         # Streams that are under way when the time is over are read to their end: to cut them off
@@ -125,32 +172,38 @@ def _locust(plan: LoadPlan, run: PlannedRun, folder: Path) -> Child:
     }
     if plan.shape != "flat":
         settings["--shape"] = plan.shape
-    if plan.workers > 1:
-        settings["--processes"] = plan.workers
+    settings |= more
     if plan.ui:
         settings |= {"--web-host": UI_HOST, "--web-port": plan.ui}
     else:
         settings["--run-time"] = f"{ceil(plan.seconds)}s"
     silent = () if plan.ui else ("--headless", "--only-summary")
-    words = [str(word) for setting in settings.items() for word in setting]
-    headers = "\n".join(f"{name}: {value}" for name, value in target.headers)
-    return Child(
-        module_command("locust", *silent, *words),
-        child_environment(
-            **{
-                HEADERS_VARIABLE: headers,
-                QA_KEY_VARIABLE: target.qa_key,
-                DECLARED_VARIABLE: _declared(plan),
-            }
-        ),
+    options = [str(word) for setting in settings.items() for word in setting]
+    command = module_command("locust", *silent, *flags, *options)
+    return Child(command, locust_environment(target, plan.declared))
+
+
+def locustfiles(shape: Shape) -> str:
+    """Return what Locust runs: its users, and the shape of their number if it changes."""
+    return str(LOCUSTFILE) if shape == "flat" else f"{LOCUSTFILE},{SHAPEFILE}"
+
+
+def locust_environment(
+    target: Target, declared: DeclaredFlow | None, **more: str
+) -> dict[str, str]:
+    """Return the environment of a Locust that asks a target, secrets included."""
+    return child_environment(
+        **{
+            HEADERS_VARIABLE: "\n".join(f"{name}: {value}" for name, value in target.headers),
+            QA_KEY_VARIABLE: target.qa_key,
+            DECLARED_VARIABLE: msgspec.json.encode(declared).decode() if declared else "",
+        },
+        **more,
     )
 
 
-def _declared(plan: LoadPlan) -> str:
-    return "" if plan.declared is None else msgspec.json.encode(plan.declared).decode()
-
-
-def _open_loop(plan: LoadPlan, run: PlannedRun, folder: Path) -> OpenLoopPlan:
+def open_loop_plan(plan: LoadPlan, run: PlannedRun, folder: Path) -> OpenLoopPlan:
+    """Return a run of the open loop, as one worker does it."""
     return OpenLoopPlan(
         flow=plan.flow,
         declared=plan.declared,
@@ -165,18 +218,26 @@ def _open_loop(plan: LoadPlan, run: PlannedRun, folder: Path) -> OpenLoopPlan:
         stall=plan.stall,
         cancellations=plan.cancellations,
         seed=run.seed,
-        workers=plan.workers,
     )
 
 
-def _workers(loop: OpenLoopPlan) -> list[Child]:
-    plans = (msgspec.structs.replace(loop, worker=worker) for worker in range(loop.workers))
-    command = module_command("loadtests.open_loop")
-    return [Child(command, child_environment(), msgspec.json.encode(one) + b"\n") for one in plans]
+def open_loop_child(part: OpenLoopPlan) -> Child:
+    """Return a generator of the open loop."""
+    plan = msgspec.json.encode(part) + b"\n"
+    return Child(module_command("loadtests.open_loop"), child_environment(), plan)
 
 
-async def _finish(children: Sequence[Child], stack: str) -> None:
-    """Run generators that share a load to their end; raises `GeneratorFailed`."""
+async def _soon() -> int:
+    return time.monotonic_ns() + LEAD
+
+
+async def finish(
+    children: Sequence[Child], stack: str, begin: Callable[[], Awaitable[int]] = _soon
+) -> None:
+    """Run generators that share a load to their end; raises `GeneratorFailed`.
+
+    Once all are ready, `begin` says when their schedule does: `time.monotonic_ns()`.
+    """
     processes: list[Process] = []
     try:
         for child in children:
@@ -192,9 +253,9 @@ async def _finish(children: Sequence[Child], stack: str) -> None:
             processes.append(process)
         first = await asyncio.gather(*map(_prepare, processes, children))
         # The clock is the machine's: one schedule for all workers. Without it they just end.
-        began = b"%d\n" % (time.monotonic_ns() + int(LEAD_SECONDS * SECOND))
-        begin = began if all(line == READY for line in first) else b""
-        ended = await asyncio.gather(*(process.communicate(begin) for process in processes))
+        ready = all(line == READY for line in first)
+        began = b"%d\n" % await begin() if ready else b""
+        ended = await asyncio.gather(*(process.communicate(began) for process in processes))
     finally:
         await asyncio.gather(*(_break_off(each) for each in processes if each.returncode is None))
     for process, line, (output, _) in zip(processes, first, ended, strict=True):
@@ -261,12 +322,14 @@ async def run_load(
     out: Path,
     watch: Watch = lambda _: None,
     broken_off: Callable[[], bool] = lambda: False,
+    generators: Generators | None = None,
 ) -> LoadReport:
     """Load every stack of a plan in turn; writes `rows.jsonl`, `load.json` and `load.html`.
 
     And `rows.parquet`, if that is in the plan.
 
-    Once it is `broken_off` the generator is ended, and what has been measured is all there is.
+    By default processes of this machine do. Once it is `broken_off` the generator is ended, and
+    what has been measured is all there is.
     Raises `MissingExtra`, `MessageFileRefused`, `FlowUnknown`, `GeneratorFailed` and
     `NothingMeasured`; `OSError` before anything is sent where `out` cannot be written to.
     Cancelling it ends the generator.
@@ -276,7 +339,9 @@ async def run_load(
         parquet_library()
     await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".load-", dir=out) as folder:
-        finished = await _PlanRunner(plan, Path(folder), watch, broken_off).runs()
+        generators = generators or OwnProcesses()
+        runner = _PlanRunner(plan, Path(folder), watch, broken_off, generators)
+        finished = await runner.runs()
         rows = [row for run in finished for row in run.rows]
         report = load_report(plan, finished, time.time())
         if (report.broken_off or plan.ui) and not rows:
@@ -303,16 +368,19 @@ class _PlanRunner:
     folder: Path
     watch: Watch
     broken_off: Callable[[], bool]
+    generators: Generators
 
     async def runs(self) -> list[FinishedRun]:
         plan = self.plan
         runs = interleaved(plan.stacks, plan.pairs, plan.seed)
         finished: list[FinishedRun] = []
+        await self._whole(self.generators.gathered())
         for target in plan.targets:
             first = next(run for run in runs if run.stack == target.stack)
-            await self._whole(warm_up(plan, first, self.folder / f"warm-{target.stack}"))
+            folder = self.folder / f"warm-{target.stack}"
+            await self._whole(self.generators.warm_up(plan, first, folder))
         for run in runs:
-            if self.broken_off():
+            if self.broken_off() or self.generators.gone:
                 break
             shown = LoadProgress(run.run + 1, len(runs), run.stack, 0.0, plan.seconds)
             finished.append(await self._one(run, shown))
@@ -321,12 +389,13 @@ class _PlanRunner:
     async def _one(self, run: PlannedRun, shown: LoadProgress) -> FinishedRun:
         folder = self.folder / str(run.run)
         before = cpu_times()
-        whole = await self._whole(load(self.plan, run, folder), shown)
-        busy = cpu_times().share_since(before)
+        whole = await self._whole(self.generators.load(self.plan, run, folder), shown)
+        busy = max(read_busy(folder), default=cpu_times().share_since(before))
         whole = whole or bool(self.plan.ui)  # which has no other end
         # Not on the loop: in a demonstration it serves the stacks as well.
         rows = await asyncio.to_thread(_read, folder, torn=not whole)
-        return FinishedRun(run, rows, read_loads(folder), busy, broken_off=not whole)
+        lost = self.generators.lost
+        return FinishedRun(run, rows, read_loads(folder), busy, broken_off=not whole, lost=lost)
 
     async def _whole(self, work: Awaitable[None], shown: LoadProgress | None = None) -> bool:
         """Wait for `work` and show its progress; False where it was broken off."""

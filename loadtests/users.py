@@ -7,7 +7,8 @@ was cut, or reported a failure, as a failure, and its response time ends at the 
 its percentiles are bucketed, so ours come from the raw rows each worker writes below `--rows`.
 Headers for every request (one `name: value` a line) are read from `CUTOVER_LOAD_HEADERS`, the key
 that signs the QA header for `--stack` from `CUTOVER_LOAD_QA_KEY`, and the wire of a `--flow` that
-is not built in, as JSON, from `CUTOVER_LOAD_DECLARED`.
+is not built in, as JSON, from `CUTOVER_LOAD_DECLARED`. `CUTOVER_LOAD_MESSAGES` and
+`CUTOVER_LOAD_ROWS` are the paths of a worker whose machine is not the master's.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ from loadtests.meter import (
 from loadtests.requests import (
     DECLARED_VARIABLE,
     HEADERS_VARIABLE,
+    MESSAGES_VARIABLE,
     QA_KEY_VARIABLE,
+    ROWS_VARIABLE,
     LoadMessage,
     Target,
     flow_named,
@@ -79,10 +82,11 @@ class RowRecorder:
             headers=tuple(parse_header(line) for line in lines),
             qa_key=os.environ.get(QA_KEY_VARIABLE, ""),
         )
-        self._messages = read_messages(self.spec, Path(options.messages), options.route_key)
+        messages = os.environ.get(MESSAGES_VARIABLE) or options.messages
+        self._messages = read_messages(self.spec, Path(messages), options.route_key)
         self._tag = uuid4().hex[:12]
         self._sent = 0
-        self._folder = Path(options.rows)
+        self._folder = Path(os.environ.get(ROWS_VARIABLE) or options.rows)
         self._name = f"{options.stack}-{self._tag}"
         self._writer = RowWriter(self._folder / f"rows-{self._name}.jsonl")
         self._generator = GeneratorMeter()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
+from platform import python_version
 from typing import Annotated, Final
 
 import typer
 
 from compare.sharing import Workers
 from cutover.own_modules import PACKAGES
+from cutover.wiring.stacks import fingerprint
 
 LOCAL = "local"
 """Names a cluster that is started on this machine, for as long as it is used."""
@@ -50,6 +54,35 @@ RUNNING: Final = Needs(
     (*COMPARING.packages, "jinja2", "langchain-core", "langgraph", "pydantic", "regex"),
 )
 """Of stacks that are run: their code, that of the rules, and what reads a tape to them."""
+
+
+LOADING: Final = Needs(
+    ("contract", "loadtests"), ("gevent", "httptools", "locust", "msgspec", "uvloop")
+)
+"""Of load: what sends requests and takes times."""
+
+
+def versions(needs: Needs) -> Mapping[str, str]:
+    """Return what this process runs of what results depend on: versions, and digests of code."""
+    return {
+        "python": python_version(),
+        **{name: version(name) for name in needs.packages},
+        # One of the stacks may be retired.
+        **{f"code of {one}": fingerprint(one) for one in needs.code if find_spec(one)},
+        **{
+            f"prompts of {flow}": fingerprint("contract", {flow: folder})
+            for flow, folder in needs.prompts
+        },
+    }
+
+
+def differing(found: Mapping[str, str], own: Mapping[str, str]) -> str:
+    """Say what another process runs other than this one; "" where it is the same."""
+    return "; ".join(
+        f"{name} {found.get(name, 'not at all')}, here {here}"
+        for name, here in own.items()
+        if found.get(name) != here
+    )
 
 
 @contextmanager

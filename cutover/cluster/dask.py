@@ -10,15 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import version
-from importlib.util import find_spec
-from platform import python_version
 from typing import Any, Final, TypeVar
 
 from compare.sharing import Workers, cores
 from contract.errors import CutoverError, MissingExtra
-from cutover.cluster import LOCAL, Needs
-from cutover.wiring.stacks import fingerprint
+from cutover.cluster import LOCAL, Needs, differing, versions
 
 try:
     from distributed import Client, LocalCluster, get_worker
@@ -103,33 +99,14 @@ def _connected(scheduler: str, processes: int | None) -> Iterator[Client]:
         yield client
 
 
-def versions(needs: Needs) -> Mapping[str, str]:
-    """Return what this process runs of what results depend on: versions, and digests of code."""
-    return {
-        "python": python_version(),
-        **{name: version(name) for name in needs.packages},
-        # One of the stacks may be retired.
-        **{f"code of {one}": fingerprint(one) for one in needs.code if find_spec(one)},
-        **{
-            f"prompts of {flow}": fingerprint("contract", {flow: folder})
-            for flow, folder in needs.prompts
-        },
-    }
-
-
 def _refuse_other(
     worker: str, found: Mapping[str, str] | BaseException, own: Mapping[str, str]
 ) -> None:
     """Raise `OtherVersions` for a worker that runs something else."""
     if isinstance(found, BaseException):
         raise OtherVersions(worker, f"no cutover that can be imported with its extras ({found})")
-    differing = [
-        f"{name} {found.get(name, 'not at all')}, here {here}"
-        for name, here in own.items()
-        if found.get(name) != here
-    ]
-    if differing:
-        raise OtherVersions(worker, "; ".join(differing))
+    if other := differing(found, own):
+        raise OtherVersions(worker, other)
 
 
 class _CheckedExecutor(Executor):

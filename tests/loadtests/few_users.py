@@ -7,6 +7,7 @@ from typing import Any
 import gevent
 from locust import events
 from locust.env import Environment
+from locust.runners import MasterRunner, WorkerRunner
 
 from loadtests.users import StreamUser
 
@@ -16,6 +17,18 @@ ENOUGH = 12
 
 
 def _count(environment: Environment, **_: object) -> None:
+    listeners: Any = environment.events
+    if isinstance(environment.runner, MasterRunner):
+        master = environment.runner
+
+        def enough(**_: object) -> None:
+            if master.stats.total.num_requests >= ENOUGH:
+                gevent.spawn(master.quit)
+
+        listeners.worker_report.add_listener(enough)
+        return
+    if isinstance(environment.runner, WorkerRunner):
+        return
     asked = 0
 
     def one_more(**_: object) -> None:
@@ -25,7 +38,6 @@ def _count(environment: Environment, **_: object) -> None:
             # In a greenlet of its own: it waits for the users, one of which reports this.
             gevent.spawn(environment.runner.quit)
 
-    listeners: Any = environment.events
     listeners.request.add_listener(one_more)
 
 

@@ -22,7 +22,7 @@ from loadtests.processes import own_port
 from loadtests.report import LoadReport
 from loadtests.requests import MessageFileRefused, Target
 from loadtests.rows import read_rows
-from loadtests.runner import LOCUSTFILE, GeneratorFailed, LoadProgress, load, run_load
+from loadtests.runner import LOCUSTFILE, GeneratorFailed, LoadProgress, OwnProcesses, run_load
 from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
@@ -146,7 +146,7 @@ async def test_locusts_own_table_counts_cut_streams_as_failures(
         messages=write_scripts(tmp_path / "cut.jsonl", ["first=0 gap=0 sends=4 end=cut"]),
     )
     run = PlannedRun(0, 0, "legacy", 0)
-    await load(doomed, run, tmp_path / "rows")
+    await OwnProcesses().load(doomed, run, tmp_path / "rows")
     (account,) = (tmp_path / "rows").glob("locust-*.json")
     table = msgspec.json.decode(account.read_bytes())
     assert table["requests"] == table["failures"] > 0
@@ -156,7 +156,7 @@ async def test_a_generator_that_dies_is_reported(stamped: str, tmp_path: Path) -
     """With the last lines it wrote."""
     broken = msgspec.structs.replace(plan(stamped, tmp_path, "open"), messages=tmp_path / "absent")
     with pytest.raises(GeneratorFailed, match="absent"):
-        await load(broken, PlannedRun(0, 0, "legacy", 0), tmp_path / "rows")
+        await OwnProcesses().load(broken, PlannedRun(0, 0, "legacy", 0), tmp_path / "rows")
     with pytest.raises(MessageFileRefused):
         await run_load(broken, tmp_path / "out")
 

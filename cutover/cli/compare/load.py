@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final
@@ -26,10 +27,12 @@ from contract.flows.ops import OPS
 from contract.flows.pipeline import PIPELINE
 from contract.flows.session import SESSION
 from cutover.cli.terminal import bar, refusals, tables
+from cutover.cluster import LOADING, differing, versions
 from cutover.demo.client import BUNDLED
 from cutover.flows import declared_at, settings_at
 from cutover.load_trace import captured_requests, trace_of
 from loadtests.arrivals import Cancellations, Shape
+from loadtests.machines import Address, Machines, Secrets, work
 from loadtests.metrics import DEFAULT_OBJECTIVES, parse_objective
 from loadtests.plan import Engine, LoadPlan, Spacing
 from loadtests.report import (
@@ -43,7 +46,14 @@ from loadtests.report import (
     void_lines,
 )
 from loadtests.requests import Target, flow_named, parse_header
-from loadtests.runner import UI_HOST, LoadProgress, NothingMeasured, run_load
+from loadtests.runner import (
+    UI_HOST,
+    Generators,
+    LoadProgress,
+    NothingMeasured,
+    OwnProcesses,
+    run_load,
+)
 from router.config.schema import RemoteStackSettings, Settings
 from router.remote import endpoint_url
 
@@ -205,11 +215,25 @@ def _url_of(place: str | RemoteStackSettings, spec: FlowSpec) -> str:
     return str(endpoint_url(place, spec))
 
 
-async def load_and_show(plan: LoadPlan, out: Path, console: Console) -> int:
+async def load_and_show(
+    plan: LoadPlan, out: Path, console: Console, master: Address | None = None
+) -> int:
     """Run a plan with a progress bar and print the report; returns the exit status.
 
-    A signal breaks the load off; with Locust's web UI it is how it ends.
+    A `master` waits there for as many workers as are planned. A signal breaks the load off; with
+    Locust's web UI it is how it ends.
     """
+    if master is not None:
+        own = versions(LOADING)
+        console.print(f"waiting at {master} for workers: {plan.workers}")
+        async with Machines.at(master, plan.workers, partial(differing, own=own)) as machines:
+            return await _load_and_show(plan, out, console, machines)
+    return await _load_and_show(plan, out, console, OwnProcesses())
+
+
+async def _load_and_show(
+    plan: LoadPlan, out: Path, console: Console, generators: Generators
+) -> int:
     if plan.ui:
         console.print(f"Locust: http://{UI_HOST}:{plan.ui}, ended and reported by Ctrl-C")
     with first_signal() as received, bar(console, TimeElapsedColumn()) as shown:
@@ -222,7 +246,7 @@ async def load_and_show(plan: LoadPlan, out: Path, console: Console) -> int:
             shown.update(task, completed=step.share, description=text)
 
         try:
-            report = await run_load(plan, out, watch, lambda: bool(received))
+            report = await run_load(plan, out, watch, lambda: bool(received), generators)
         except NothingMeasured as nothing:
             Console(stderr=True).print(str(nothing), highlight=False)
             return 128 + received[0]
@@ -299,7 +323,15 @@ def load(
     ] = "",
     cancel: Annotated[float, Option(help="Share of clients that leave early.")] = 0.0,
     cancel_within: Annotated[float, Option(help="Seconds within which they leave.")] = 5.0,
-    workers: Annotated[int, Option(min=1, help="Generator processes.")] = 1,
+    workers: Annotated[
+        int, Option(min=1, help="Generator processes; with --master, workers to wait for.")
+    ] = 1,
+    master: Annotated[
+        str, Option(metavar="HOST:PORT", help="Wait here for workers on other machines.")
+    ] = "",
+    worker: Annotated[
+        str, Option(metavar="HOST:PORT", help="Be a worker of the master there.")
+    ] = "",
     ui: Annotated[
         str, Option(help="Stack to load by hand in Locust's web UI.", metavar="[legacy|graph]")
     ] = "",
@@ -313,10 +345,21 @@ def load(
 
     Without an address they are asked where the configuration says.
 
+    With --master, --workers commands with --worker on other machines send, and this one reports.
+    These take no other options than headers and QA key, as the master has them.
+
     Exit 0: measured, 2: refused, 3: measured, but a stack has no valid run, and so nothing follows;
     130 (Ctrl-C) or 143: broken off, what was measured until then is written and shown.
     """
     with refusals(REFUSED), TemporaryDirectory() as folder:
+        if worker:
+            if master:
+                raise MasterAndWorker
+            secrets = worker_secrets((header_legacy, header_graph), _secret(qa_key_env))
+            raise typer.Exit(_worked(Address.parse(worker, "--worker"), secrets, tables()))
+        listening = Address.parse(master, "--master") if master else None
+        if listening and ui:
+            raise UiOfOneMachine
         declared = declared_at(config, flow)
         urls = legacy_url, graph_url
         spec = flow_named(flow, declared)
@@ -350,8 +393,48 @@ def load(
             parquet=parquet,
             objectives=tuple(map(parse_objective, objective)) or DEFAULT_OBJECTIVES,
         )
-        status = asyncio.run(load_and_show(plan, out, tables()))
+        status = asyncio.run(load_and_show(plan, out, tables(), listening))
     raise typer.Exit(status)
+
+
+class MasterAndWorker(CutoverError):
+    """One command is to be both."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "--master and --worker are two commands: on one machine, start both, the worker with "
+            "the master's address"
+        )
+
+
+class UiOfOneMachine(CutoverError):
+    """Locust's web UI is to have workers on other machines."""
+
+    def __init__(self) -> None:
+        super().__init__("--ui loads by hand from this machine alone: leave out --master")
+
+
+def worker_secrets(
+    headers: tuple[Sequence[str], Sequence[str]], qa_key: str
+) -> Mapping[str, Secrets]:
+    """Return what a worker's requests bear, by stack; raises `TargetRefused`."""
+    return {
+        stack: Secrets(tuple(map(parse_header, lines)), qa_key)
+        for stack, lines in zip(STACKS, headers, strict=True)
+    }
+
+
+def _worked(at: Address, secrets: Mapping[str, Secrets], console: Console) -> int:
+    """Work for a master until its last run; returns the exit status."""
+
+    def welcome() -> None:
+        console.print(f"a worker of the master at {at}")
+
+    try:
+        asyncio.run(work(at, versions(LOADING), secrets, welcome))
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return 0
 
 
 def _secret(variable: str) -> str:

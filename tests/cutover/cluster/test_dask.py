@@ -68,7 +68,7 @@ def test_no_cluster_is_no_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.untraced
 def test_other_versions_are_refused(scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker whose code is other than ours might find other differences."""
-    monkeypatch.setattr(dask, "python_version", lambda: "3.0.1")
+    monkeypatch.setattr("cutover.cluster.python_version", lambda: "3.0.1")
     with pytest.raises(dask.OtherVersions, match=r"python 3\.1\d\.\d+, here 3\.0\.1"):
         workers_at(scheduler).__enter__()
 
@@ -100,8 +100,8 @@ def test_a_cluster_without_workers_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 OTHER = """
-from cutover.cluster import dask
-dask.python_version = lambda: "3.0.1"
+from cutover import cluster
+cluster.python_version = lambda: "3.0.1"
 """
 
 
