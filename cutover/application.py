@@ -18,7 +18,7 @@ from fastapi import FastAPI
 
 from contract.errors import CutoverError
 from cutover.flows import settings_at
-from cutover.wiring.addresses import SINGLE_WORKER, WorkerGroup
+from cutover.wiring.addresses import SINGLE_WORKER, WorkerGroup, store_addresses
 from cutover.wiring.composition import Services, model_faults, open_services
 from cutover.wiring.gate_verdicts import gate_verdicts
 from cutover.wiring.history import HistoryWriter, follow_history
@@ -29,7 +29,7 @@ from effects.stores import PauseTotals
 from router.admin.audit import write_audit
 from router.admin.auth import AdminTokens, read_tokens
 from router.admin.operations import Operations, add_admin
-from router.config.addresses import on_loopback
+from router.config.addresses import on_loopback, resolve_value
 from router.config.schema import Settings
 from router.config.watcher import SettingsWatcher
 from router.gateway import (
@@ -42,6 +42,7 @@ from router.gateway import (
     add_gateway,
     add_signposts,
 )
+from router.gateway.hosts import KnownHosts
 from router.http.app import create_app, create_bare_app
 from router.serving.stack import Stack
 from router.stack import StackName
@@ -69,6 +70,16 @@ class GatewayKeyMissing(CutoverError):
 
     def __init__(self, variable: str) -> None:
         super().__init__(f"the gateway needs its key in the variable {variable!r}")
+
+
+class HostsNotShared(CutoverError):
+    """Other hosts are to find the gateway, and nothing is shared with them."""
+
+    def __init__(self, shared: str) -> None:
+        super().__init__(
+            "[gateway] advertise needs [stores] shared_state in Redis, where other routers find "
+            f"this one; it is {shared.partition('://')[0]!r}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +126,10 @@ async def application(
             if history is not None and services.router.assigner.flags is not None:
                 history.follow(services.router.assigner.flags)
 
+        sources_of_faults: dict[str, object] = {}
+
         def faults() -> Mapping[str, str]:
-            return _faults(services, watched, watchdog)
+            return _faults(services, watched, watchdog, sources_of_faults)
 
         page = None
         if services.metrics is not None:
@@ -139,7 +152,12 @@ async def application(
         app = create_app(services.router, faults, write, services.sessions.of)
         if watched is not None and tokens is not None:
             _add_operations(app, services, watched, environ, tokens, history)
-        gateway = open_gateway(services, environ, host, workers.neighbours)
+        neighbours = workers.neighbours
+        if neighbours is not None and first.gateway.advertise:
+            hosts = _known_hosts(first, environ, neighbours.name, stack)
+            neighbours.hosts = sources_of_faults["gateway_hosts"] = hosts
+            await stack.enter_async_context(hosts.announced())
+        gateway = open_gateway(services, environ, host, neighbours)
         own = None
         if gateway is not None:
             if first.gateway.address is not None:
@@ -165,6 +183,21 @@ async def mount_gateway(
         library.add_tool_servers(app, tools)
 
 
+def _known_hosts(
+    settings: Settings, environ: Mapping[str, str], name: str, stack: AsyncExitStack
+) -> KnownHosts:
+    """Return the gateways of other hosts, which find this one, too; closed with `stack`.
+
+    Raises `HostsNotShared`.
+    """
+    shared = store_addresses(settings, environ, 1).shared_state
+    if not shared.startswith(("redis://", "rediss://")):
+        raise HostsNotShared(shared)
+    hosts = import_module("effects.stores.gateway_hosts").RedisGatewayHosts(shared)
+    stack.push_async_callback(hosts.aclose)
+    return KnownHosts(hosts, name, resolve_value(settings.gateway.advertise, environ))
+
+
 def in_force(watched: SettingsWatcher | None) -> Callable[[], Settings]:
     """Return a function that returns the settings in force."""
     if watched is not None:
@@ -174,7 +207,10 @@ def in_force(watched: SettingsWatcher | None) -> Callable[[], Settings]:
 
 
 def _faults(
-    services: Services, watched: SettingsWatcher | None, watchdog: Watchdog
+    services: Services,
+    watched: SettingsWatcher | None,
+    watchdog: Watchdog,
+    more: Mapping[str, object],
 ) -> Mapping[str, str]:
     """Return what is wrong now, by part."""
     assigner = services.router.assigner
@@ -187,6 +223,7 @@ def _faults(
         "event_loop": watchdog,
         "captures": services.captures,
         **services.stores,
+        **more,
     }
     current = {part: getattr(source, "fault", None) for part, source in sources.items()}
     current["restart"] = watched.restart if watched is not None else None

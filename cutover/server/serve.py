@@ -249,8 +249,12 @@ async def _serve(
         if watched is not None:
             await stack.enter_async_context(watched.watching())
         (users, *sockets), neighbours = listening, None
-        if plan.gateways is not None and settings.gateway.enabled:
-            neighbours = stack.enter_context(WorkerPeers.joined(plan.gateways))
+        gateways = plan.gateways
+        if gateways is None and settings.gateway.advertise:
+            made = TemporaryDirectory(prefix="cutover-gateway-")
+            gateways = Path(stack.enter_context(made))  # a worker alone has other hosts
+        if gateways is not None and settings.gateway.enabled:
+            neighbours = stack.enter_context(WorkerPeers.joined(gateways))
             sockets.append(neighbours.listening)
         built = await stack.enter_async_context(
             application(

@@ -72,6 +72,19 @@ def _check_listener(value: str) -> str:
 Listener = Annotated[str, AfterValidator(_check_listener)]
 
 
+def _check_advertised(value: str) -> str:
+    if value.startswith(_FROM_ENVIRONMENT):
+        _check_variable(value.removeprefix(_FROM_ENVIRONMENT))
+    elif value and (_LISTENER.fullmatch(value) is None):
+        message = "allowed: 'host:port', '[host]:port', env:NAME, or nothing"
+        raise ValueError(message)
+    return value
+
+
+Advertised = Annotated[str, AfterValidator(_check_advertised)]
+"""The address at which other hosts reach this one, or the variable that holds it."""
+
+
 def _address(*schemes: str, words: tuple[str, ...] = (), variable: bool = True) -> AfterValidator:
     """Accept an address of one of the schemes, one of the words, and `env:NAME` if `variable`."""
     allowed = [

@@ -26,6 +26,7 @@ from contract.flows.declared import DeclaredFlow
 from contract.operations import WORKERS_RUN, WriteLimits
 from router.config.addresses import (
     AUTO,
+    Advertised,
     AuditStore,
     BodyField,
     Broker,
@@ -837,6 +838,11 @@ class GatewaySettings(Section):
     )
     key_env: Variable = _key(
         "variable with the key callers show; required unless it listens on loopback", ""
+    )
+    advertise: Advertised = _key(
+        'host:port at which other routers reach it, or "env:NAME"; needs [stores] shared_state in '
+        "Redis; see gateway.md",
+        "",
     )
     max_body_bytes: Positive = 16 * MIB
     effects: bool = _key(

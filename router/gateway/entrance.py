@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from router.context import TRACE_HEADER
 from router.gateway.correlation import OpenExchanges, open_runs
-from router.gateway.peers import NOT_HERE, WorkerPeers
+from router.gateway.peers import NOT_HERE, WorkerPeers, is_passed_on
 from router.gateway.refusals import GatewayRefused, refusal_of
 from router.http.connection import BodyMemory, DisconnectWatch
 from router.http.endpoints import send_whole
@@ -96,17 +96,25 @@ class Entrance:
     async def _answer(
         self, scope: Scope, body: bytes, send: Send, answer: Answer, *, here: bool
     ) -> None:
-        if not here and self.peers is not None and open_runs(self.exchanges, scope) is None:
-            if scope.get("client") is None:  # another worker asks
-                why = "no such exchange is open in this worker"
-                await refuse(send, GatewayRefused(NOT_HERE, "not_here", why))
-                return
-            if await self.peers.answer(scope, body, send):
-                return
         try:
-            await answer(scope, body, send)
+            if here or not await self._answered_elsewhere(scope, body, send):
+                await answer(scope, body, send)
         except GatewayRefused as error:
             await refuse(send, error)
+
+    async def _answered_elsewhere(self, scope: Scope, body: bytes, send: Send) -> bool:
+        """Let the worker of a call's exchange answer, where that is another.
+
+        Raises `GatewayRefused` where another worker passes on what is not open here.
+        """
+        if self.peers is None or open_runs(self.exchanges, scope) is not None:
+            return False
+        asked = scope.get("client") is None  # by one of this host, which asks the others itself
+        if not asked and await self.peers.answer(scope, body, send):
+            return True
+        if asked or is_passed_on(scope):
+            raise GatewayRefused(NOT_HERE, "not_here", "no such exchange is open here")
+        return False
 
 
 def outside() -> GatewayRefused:
