@@ -13,6 +13,8 @@ from contract.errors import EffectFailed, Fault
 from effects.stores.gateway_hosts import RedisGatewayHosts
 from router.gateway.hosts import KnownHosts
 
+_AWAY = "gateways of other hosts cannot be found: effect failed with 'store_unavailable'"
+
 
 @dataclass
 class Directory:
@@ -59,10 +61,7 @@ async def test_what_was_known_last_holds_while_nothing_answers() -> None:
         directory.away = True
         assert await hosts.address_of("dddddd") is None
         fault = hosts.fault
-        assert (
-            fault
-            == "gateways of other hosts cannot be found: effect failed with 'store_unavailable'"
-        )
+        assert fault == _AWAY
         assert await hosts.address_of("bbbbbb") == "10.0.0.2:8081"
         directory.away = False
         await hosts.others()
