@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import fsspec
 
@@ -79,6 +79,15 @@ class Place:
         """The file system of fsspec."""
         return self._system
 
+    def connect(self) -> None:
+        """Make the client of a store, where that takes long: S3's holds all threads for 0.2 s.
+
+        Nothing is requested, but what its credentials need.
+        """
+        if self._is_s3:
+            with _translated():
+                self._system.connect()
+
     def url(self, path: str) -> str:
         """Return the address of a path here."""
         return str(self._system.unstrip_protocol(path))
@@ -120,6 +129,15 @@ class Place:
         with _translated():
             return bytes(self._system.cat_file(path, start=begins, end=ends))
 
+    def open(self, path: str, *, cache: str = "readahead") -> IO[bytes]:
+        """Open a file; reading it may raise what its store raises."""
+        how: Mapping[str, Any] = {}
+        if not self.local:
+            how = {"block_size": FETCHED, "cache_type": cache}
+        with _translated():
+            opened: IO[bytes] = self._system.open(path, "rb", **how)
+            return opened
+
     def pieces(
         self, path: str, begins: int = 0, ends: int | None = None, *, size: int = 0
     ) -> Iterator[bytes]:
@@ -134,12 +152,7 @@ class Place:
             if ends is not None or len(data) < FETCHED:  # it has not grown since
                 yield from _cut(data)
                 return
-        how: Mapping[str, Any] = {}
-        if not self.local:
-            how = {"block_size": FETCHED, "cache_type": "none"}
-        with _translated():
-            opened = self._system.open(path, "rb", **how)
-        with opened as file:
+        with self.open(path, cache="none") as file:
             if begins:
                 with _translated():
                     file.seek(begins)

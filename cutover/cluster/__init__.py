@@ -45,7 +45,7 @@ class Needs:
 
 
 COMPARING: Final = Needs(
-    ("compare", "contract", "evidence"),
+    ("compare", "contract", "effects.places", "evidence"),
     ("dask", "distributed", "deepdiff", "msgspec", "numpy", "orjson", "zstandard"),
 )
 """Of comparisons, and of what is measured while captures are read."""

@@ -57,6 +57,11 @@ class CaptureStore(Protocol):
         ...
 
     @property
+    def full(self) -> bool:
+        """Whether the long texts of a batch are so many that it is to be handed over."""
+        ...
+
+    @property
     def fault(self) -> str | None:
         """Why nothing is stored at the moment; None where all is well, or nothing was tried."""
         ...
@@ -98,12 +103,13 @@ class CaptureStore(Protocol):
 def capture_store(captures: CaptureSettings) -> CaptureStore:
     """Return the store at the configured place; raises `CapturePlaceRefused`, `MissingExtra`."""
     try:
-        place = Place(captures.path)
+        if Place(captures.path).local:
+            return SegmentStore(captures)
+        return ObjectStore(captures)
     except MissingExtra:
         raise
     except (OSError, ValueError, ImportError) as error:
         raise CapturePlaceRefused(captures.path, str(error)) from error
-    return SegmentStore(captures) if place.local else ObjectStore(captures)
 
 
 class _Head(msgspec.Struct):
@@ -197,6 +203,7 @@ class ObjectStore:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._place = Place(captures.path)
+        self._place.connect()  # while nothing is served yet
         self._captures = captures
         self._wall, self._clock = wall, clock
         self._process = process_name()
@@ -204,6 +211,7 @@ class ObjectStore:
         self._gathered: dict[str, _Object] = {}
         self._waiting: list[_Object] = []
         self._blobs: dict[str, bytes] = {}
+        self._blob_bytes = 0
         self._lists = ForgottenLists(self._place)
         self._pack = compressor().compress
         self._pause = _FIRST_PAUSE
@@ -216,6 +224,11 @@ class ObjectStore:
         """When an object is due, on the monotonic clock."""
         first = min((one.due for one in self._gathered.values()), default=math.inf)
         return min(first, self._next_put) if self._waiting else first
+
+    @property
+    def full(self) -> bool:
+        """Whether the long texts that no object names yet fill an object."""
+        return self._blob_bytes >= self._captures.object_bytes
 
     @property
     def fault(self) -> str | None:
@@ -233,6 +246,7 @@ class ObjectStore:
             if one.size >= self._captures.object_bytes:
                 self._seal(folder)
         self._blobs.clear()
+        self._blob_bytes = 0
         yield from self.tend()
 
     def tend(self) -> list[Settled]:
@@ -271,6 +285,7 @@ class ObjectStore:
         digest = digest_of(content)
         if digest not in self._blobs:
             self._blobs[digest] = self._pack(content)
+            self._blob_bytes += len(self._blobs[digest])
         return digest
 
     def forgotten(self) -> frozenset[str]:

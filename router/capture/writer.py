@@ -385,7 +385,7 @@ class _Batch:
         self._packed += 1
         if self._due == math.inf:
             self._due = time.monotonic() + self._captures.flush_seconds
-        if self._packed >= self._captures.batch:
+        if self._packed >= self._captures.batch or self.store.full:
             self.write()
         self.tend()
 

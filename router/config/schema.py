@@ -127,6 +127,8 @@ Percent = Annotated[Decimal, BeforeValidator(percentage)]
 Positive = Annotated[int, Field(ge=1)]
 ObjectBytes = Annotated[int, Field(ge=1, le=64 * MIB)]
 """Few enough for one request."""
+ObjectSeconds = Annotated[float, _Number, Field(gt=0, le=3_600)]
+"""Erasure takes an exchange that began longer ago for written."""
 Limit = Annotated[int, Field(ge=0)]
 """0 is no limit."""
 Texts = Annotated[tuple[str, ...], Strict(strict=False)]
@@ -538,7 +540,7 @@ class CaptureSettings(Section):
     object_bytes: ObjectBytes = _key(
         "on an object store, of an object; four times as many are held in memory at most", 16 * MIB
     )
-    object_seconds: Seconds = _key(
+    object_seconds: ObjectSeconds = _key(
         "on an object store, what a kill may cost: an object is put at the latest after", 60.0
     )
     disk_bytes: Positive = _key("on a disk: beyond, the oldest segments go", 4_096 * MIB)

@@ -105,6 +105,7 @@ def test_a_short_object_takes_one_request_whatever_it_has_become(
         assert s3.counts() == requests
 
 
+@pytest.mark.slow
 def test_server_and_region_are_those_of_the_environment(
     s3: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +118,7 @@ def test_server_and_region_are_those_of_the_environment(
     clients.clear_instance_cache()
 
 
+@pytest.mark.slow
 def test_no_credentials_are_an_oserror(s3: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library raises an error of its own, which nothing expects."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")

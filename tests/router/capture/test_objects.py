@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -32,6 +33,7 @@ from router.capture.writer import CaptureWriter
 from router.config.schema import CaptureSettings
 from tests.support.capture_files import BEGAN, SPECS, spoken
 from tests.support.clocks import Clock
+from tests.support.deployment import until
 from tests.support.object_server import Fault, ObjectServer
 from tests.support.records import a_request
 
@@ -187,6 +189,7 @@ def test_memory_is_bounded_while_a_store_refuses(s3: ObjectServer) -> None:
     assert exchanges(s3.bucket) == [f"{number:03}" * 60 for number in range(lost, 80)]
 
 
+@pytest.mark.slow
 def test_many_quiet_flows_are_put_before_they_fill_the_memory(object_place: str) -> None:
     """None of their objects has its size."""
     store = store_at(object_place, object_bytes=2_000)
@@ -240,6 +243,34 @@ async def test_a_long_text_is_stored_with_what_names_it(object_place: str) -> No
     assert blobs.fetch(reference["blob"]).decode() == LONG
 
 
+async def test_long_texts_end_a_batch_before_they_fill_the_memory(object_place: str) -> None:
+    """Exchanges with pictures are large, and a batch holds many."""
+    writer = writer_to(object_place, batch=64, flush_seconds=3_600.0, object_bytes=60_000)
+    for number in range(4):
+        picture = random.Random(number).randbytes(40_000).hex()
+        writer.put([spoken(str(number), request=a_request({"image": picture}))])
+    await until(lambda: writer.counts.written == 4)
+    await writer.aclose()
+    assert len(objects(object_place)) == 2
+    assert writer.counts.batches == 2
+
+
+@pytest.mark.slow
+def test_the_client_is_made_before_anything_is_served(
+    s3: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the interpreter for 0.2 s; made later it would hold every stream."""
+    clients = Place(s3.bucket).system
+    clients.clear_instance_cache()
+    store = store_at(s3.bucket)
+    monkeypatch.delenv("AWS_ENDPOINT_URL")  # which a client reads when it is made
+    assert not gathered(store, "a")
+    assert [one.error for one in store.close()] == [None]
+    monkeypatch.undo()
+    clients.clear_instance_cache()
+    assert len(s3.requests) == 2
+
+
 async def test_what_was_forgotten_meanwhile_is_never_stored(object_place: str) -> None:
     """Second runs, long texts and feedback waited in memory; others are stored as they were."""
     writer = writer_to(object_place)
@@ -269,6 +300,7 @@ def aged(place: str, days: int) -> ObjectStore:
     return ObjectStore(captures, wall=datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp)
 
 
+@pytest.mark.slow
 def test_what_is_too_old_goes(object_place: str) -> None:
     """Whole days of all flows, and of feedback; twice is harmless, and nothing else goes."""
     store = aged(object_place, 2)
@@ -328,6 +360,7 @@ def long_object(place: str) -> CaptureSegment:
     return segment
 
 
+@pytest.mark.slow
 def test_a_long_object_is_cut_where_its_table_says(object_place: str) -> None:
     """Its stretches are what it holds."""
     segment = long_object(object_place)
@@ -342,6 +375,22 @@ def test_a_long_object_is_cut_where_its_table_says(object_place: str) -> None:
     assert stretches(without, stretch=1 << 20) == [without], "the table is of another object"
 
 
+@pytest.mark.slow
+def test_an_object_that_was_copied_to_a_disk_is_read_as_it_was(
+    object_place: str, tmp_path: Path
+) -> None:
+    """Its table is skipped there, and its frames are walked."""
+    segment = long_object(object_place)
+    folder = tmp_path / FOLDER
+    folder.mkdir(parents=True)
+    (folder / "copied.jsonl.zst").write_bytes(Place(segment.url).read(Place(segment.url).root))
+    (copied,) = find_segments(str(tmp_path))
+    parts = stretches(copied, stretch=1 << 20)
+    assert len(parts) == len(stretches(segment, stretch=1 << 20))
+    assert [line for part in parts for line in read_lines(part)] == list(read_lines(segment))
+
+
+@pytest.mark.slow
 def test_a_stretch_is_requested_by_its_range(
     s3: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,6 +408,7 @@ def test_a_stretch_is_requested_by_its_range(
     assert s3.counts() == {"HEAD": 1, "GET": len(asked)}
 
 
+@pytest.mark.slow
 def test_an_object_that_is_replaced_while_it_is_read_is_no_half_of_each(
     s3: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
