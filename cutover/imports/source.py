@@ -14,7 +14,6 @@ from pathlib import Path, PurePath
 from typing import IO, Any, Final, NamedTuple
 from urllib.parse import quote
 
-import fsspec
 import msgspec
 from sqlalchemy import URL, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
@@ -23,6 +22,7 @@ from compare.input.batches import decompressed
 from compare.input.damage import Damage
 from contract.errors import CutoverError
 from contract.stores import storable
+from effects.places import Place
 
 _PIECE: Final = 1 << 18
 _LONGEST: Final = 1 << 24
@@ -104,11 +104,10 @@ def _opened(source: str) -> IO[bytes]:
     if "://" not in source:
         return Path(source).open("rb")
     try:
-        system, path = fsspec.core.url_to_fs(source)
+        place = Place(source)
     except (ValueError, ImportError) as error:
         raise SourceUnreadable(_without_password(source), str(error)) from error
-    opened: IO[bytes] = system.open(path, "rb")
-    return opened
+    return place.open(place.root)
 
 
 def _plain(file: IO[bytes], compression: str, name: str) -> Iterator[bytes]:

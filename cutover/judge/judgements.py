@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-import fsspec
 import msgspec
 
 from contract.errors import CutoverError
 from contract.wire import NO_JSON
 from effects.files import locked_folder, write_whole
+from effects.places import Place
 from evidence.preferences import (
     PERSON,
     JudgedPair,
@@ -104,8 +104,8 @@ def read_judged_beside(captures: str) -> tuple[JudgedPair, ...]:
     """
     place = f"{captures.rstrip('/')}/{QUALITY_FILE}"
     try:
-        with fsspec.open(place, "rb") as file:
-            content = file.read()
+        at = Place(place)
+        content = at.read(at.root)
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
