@@ -129,9 +129,11 @@ def _select(facts: Facts) -> str:
 def _record(facts: Facts) -> str:
     if facts.tally.exchanges:
         return ""
+    # Of an object store the folders of other days are not read: there may be exchanges in them.
+    other = "select other exchanges, or " if facts.tally.selection.text else ""
     return (
-        "record exchanges: serve with `[captures] path` at this place and `shadow_percent` above "
-        "0, then compare again"
+        f"{other}record exchanges: serve with `[captures] path` at this place and "
+        "`shadow_percent` above 0, then compare again"
     )
 
 

@@ -101,6 +101,7 @@ EXPECTED: list[tuple[Case, NextStep, str]] = [
     ("read", advised(damaged(tally_of(), TORN)), "then compare again"),
     ("select", advised(NONE_SELECTED), "by `--since`, `--until` or `--configuration`"),
     ("record", advised(Tally()), "`[captures] path`"),
+    ("record", advised(Tally(selection=Selection(since=1))), "select other exchanges, or record"),
     ("pair", advised(unshadowed(0, "not_sampled()", 9)), "raise `shadow_percent`: 9 second runs"),
     ("pair", advised(without_pairs(**{"one run only": 2})), "`cutover replay 'c d' --stack graph"),
     ("pair", advised(without_pairs(**{"unknown flow 'team'": 2})), "`--config` with the file"),
