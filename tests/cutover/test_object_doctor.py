@@ -12,7 +12,7 @@ from effects.places import Place
 from router.config.loader import parse_settings
 from tests.support.object_server import Fault, ObjectServer
 
-pytestmark = pytest.mark.sockets
+pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
 
 def check(path: str) -> PartCheck:

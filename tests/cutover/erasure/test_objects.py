@@ -71,6 +71,7 @@ def everything(place: str) -> dict[str, bytes]:
     return {path: at.read(path) for path in at.below(at.root)}
 
 
+@pytest.mark.slow
 async def test_objects_are_replaced_without_what_is_forgotten(object_place: str) -> None:
     """What is left of them is read as before, their table included; twice is once."""
     await written(object_place, asked("1", "ben"), asked("2", "ann"), asked("3", "ben"))
@@ -86,6 +87,7 @@ async def test_objects_are_replaced_without_what_is_forgotten(object_place: str)
     assert everything(object_place) == left
 
 
+@pytest.mark.slow
 async def test_an_object_that_held_nothing_else_is_removed(object_place: str) -> None:
     """Its long texts, too; those that others name stay until the last of them goes."""
     hers, both = "c" + LONG, "d" + LONG
@@ -141,6 +143,7 @@ async def test_what_is_stored_while_objects_are_read_goes_too(
     assert exchanges(object_place) == []
 
 
+@pytest.mark.slow
 async def test_two_erasures_at_once_undo_nothing_of_each_other(
     s3: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +185,7 @@ async def test_an_object_that_is_gone_meanwhile_holds_nothing(
     assert not at.exists(gone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["refuse", "deny"])
 async def test_an_erasure_that_fails_leaves_every_object_whole(
     s3: ObjectServer, fault: Fault
