@@ -310,6 +310,7 @@ http {{ access_log off; {kept} include conf.d/*.conf; }}
         if service.image == "postgres":
             return
         process = service.process = await self._spawn(service, self.command(service))
+        service.started_seconds = 0.0
 
         async def stands() -> bool:
             if process.returncode is not None or not service.lasts:
@@ -338,7 +339,8 @@ http {{ access_log off; {kept} include conf.d/*.conf; }}
     async def stop(self, name: str) -> None:
         """Send a service its signal and wait for its end; raises `TopologyFailed`.
 
-        A process of cutover has to end with status 0. All are gone afterwards, whatever is raised.
+        A process of cutover that was healthy has to end with status 0. All are gone afterwards,
+        whatever is raised.
         """
         service = self.services[name]
         process, service.process = service.process, None
@@ -365,7 +367,7 @@ http {{ access_log off; {kept} include conf.d/*.conf; }}
                 await process.wait()
         if left:
             raise TopologyFailed(name, "left processes behind", service.log)
-        if process.returncode and service.image == "cutover":
+        if process.returncode and service.image == "cutover" and service.started_seconds:
             what = f"stopped with status {process.returncode}"
             raise TopologyFailed(name, what, service.log)
 
@@ -588,12 +590,13 @@ async def look(topology: Topology) -> Seen:
                 await asyncio.sleep(_PAUSE_SECONDS)
             return turns
 
-        clients = [asyncio.create_task(client(number)) for number in range(CLIENTS)]
-        for name in ROUTERS:
-            await topology.replace_router(name)
-        replaced.set()
+        async with asyncio.TaskGroup() as group:
+            clients = [group.create_task(client(number)) for number in range(CLIENTS)]
+            for name in ROUTERS:
+                await topology.replace_router(name)
+            replaced.set()
         for one in clients:
-            found += await one
+            found += one.result()
     await topology.run("operator", "diff", CAPTURES, "-o", "report", "--format", "json")
     home = topology.services["operator"].root / "var/lib/cutover"
     report = json.loads((home / "report/report.json").read_text("utf-8"))
@@ -633,6 +636,8 @@ def main() -> None:
     parser.add_argument("--postgres", default=POSTGRES, help="a server, for a database of its own")
     try:
         status = asyncio.run(_main(parser.parse_args().postgres))
+    except* KeyboardInterrupt:
+        sys.exit(130)
     except* (CutoverError, OSError, psycopg.Error) as failures:
         for failure in failures.exceptions:
             print(f"local.py: {failure}", file=sys.stderr)

@@ -18,7 +18,7 @@ from router.config.loader import load_settings
 from router.config.watcher import SettingsWatcher
 from router.telemetry.instruments import INSTRUMENTS
 from tests.conftest import ROOT
-from tests.deploy.test_compose import CONFIGURATION, DEPLOY, named_variables
+from tests.deploy.test_compose import CONFIGURATION, DEPLOY, SERVICES, named_variables
 from tests.docs.transcripts import blocks
 from tests.support.deployment import deployed
 from tests.support.programs import promtool
@@ -163,12 +163,13 @@ def test_pods_are_confined(name: str) -> None:
 
 
 def test_memory_fits_the_limits_of_the_router() -> None:
-    """Tapes and bodies are at most half of what a pod may use."""
+    """Tapes and bodies are at most a third of what a pod, or a container, may use."""
     (allowed,) = re.findall(
         r"^(\d+)Mi$", container("cutover-router")["resources"]["limits"]["memory"]
     )
     limits = SETTINGS.limits
-    assert 2 * (limits.total_bytes + limits.body_bytes) <= int(allowed) << 20
+    assert 3 * (limits.total_bytes + limits.body_bytes) <= int(allowed) << 20
+    assert SERVICES["router-1"]["mem_limit"] == f"{allowed}m"
 
 
 def test_selectors_find_their_pods() -> None:
