@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from copy import deepcopy
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import yaml
 
 from contract.flows import SPECS
 from cutover.server.serve import CLOSING_SECONDS, stop_seconds
-from router.config.loader import load_settings
+from router.config.loader import load_settings, parse_settings
 from router.config.watcher import SettingsWatcher
 from router.telemetry.instruments import INSTRUMENTS
 from tests.conftest import ROOT
@@ -189,17 +190,33 @@ def test_the_autoscaler_reads_a_metric_that_is_exported() -> None:
     name = pods["metric"]["name"]
     (kind,) = (one.kind for one in INSTRUMENTS if one.name == name)
     assert kind == "gauge"
-    _, adapter = blocks(PAGE, "Kubernetes", "yaml")
+    _, adapter, _ = blocks(PAGE, "Kubernetes", "yaml")
     (rule,) = yaml.safe_load(adapter)["rules"]["custom"]
     assert rule["seriesQuery"].startswith(f"{name}{{")
     assert "as" not in rule.get("name", {}), "the metric keeps its name"
     assert set(rule["resources"]["overrides"]) == {"namespace", "pod"}
 
 
+def test_the_pages_addresses_of_gateways_fit_a_pod() -> None:
+    """A variable may name one before it, and the configuration takes what comes of it."""
+    *_, given = blocks(PAGE, "Kubernetes", "yaml")
+    manifest = deepcopy(DEPLOYMENTS["cutover-router"])
+    (found,) = manifest["spec"]["template"]["spec"]["containers"]
+    found["env"] += yaml.safe_load(given)
+    assert kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True) == VERSIONS[-1]
+    own, advertised = yaml.safe_load(given)
+    assert advertised["value"] == f"$({own['name']}):8081"
+    text = CONFIGURATION.read_text("utf-8") + (
+        '[gateway]\nenabled = true\nlisten = "0.0.0.0:8081"\nkey_env = "CUTOVER_GATEWAY_KEY"\n'
+        f'advertise = "env:{advertised["name"]}"\n'
+    )
+    assert parse_settings(text, "page", SPECS).gateway.advertise == "env:CUTOVER_ADVERTISE"
+
+
 @pytest.mark.slow
 def test_prometheus_reads_the_pages_scrape(tmp_path: Path) -> None:
     """It finds the pods by their label and port, and adds the labels that the adapter asks for."""
-    scrape, adapter = blocks(PAGE, "Kubernetes", "yaml")
+    scrape, adapter, _ = blocks(PAGE, "Kubernetes", "yaml")
     document = yaml.safe_load(scrape)
     (job,) = document["scrape_configs"]
     assert job["job_name"] == "cutover"
