@@ -9,8 +9,8 @@ import asyncio
 import faulthandler
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Final
 
 import msgspec
@@ -22,17 +22,20 @@ from cutover.flows import flows_of, rules_at
 from cutover.shadow_worker.candidates import Candidates, CannotRun, ShadowPair
 from cutover.wiring.stacks import open_stacks, prompt_folders
 from effects.loop_time import counted_loop_time
+from effects.places import Place
 from effects.stores.shadow_stream import Delivery, WorkerStream
 from router.capture.writer import CaptureWriter
 from router.config.schema import Settings
-from router.shadow.workers import ShadowTold, decode_handed, encode_told
+from router.shadow.workers import HandedExchange, ShadowTold, decode_handed, encode_told
 
 TRIES: Final = 3
 """How often an exchange is begun whose worker ends over it, before it is set aside."""
 IDLE_SECONDS: Final = 15.0
 """How much longer than a shadow may take its worker may be silent, before others take over."""
-_STORED_SECONDS: Final = 0.25
-"""How long pairs wait for others, to be stored in one piece."""
+_STORED_SECONDS: Final = (0.25, 1.0)
+"""How long pairs wait for others, to be stored in one piece: on a disk, as an object."""
+_UNSTORED: Final = 1_024
+"""Pairs that may wait for that; beyond, no candidate is run."""
 _AGAIN_SECONDS: Final = 1.0
 _BLOCKED_RATIO: Final = 3
 """A worker whose loop stands still for so many times the seconds of a shadow ends itself."""
@@ -44,8 +47,9 @@ log = logging.getLogger(__name__)
 class StoredPairs:
     """Writes pairs down, many in one piece; each call returns once its own is stored."""
 
-    def __init__(self, writer: CaptureWriter) -> None:
+    def __init__(self, writer: CaptureWriter, seconds: float) -> None:
         self._writer = writer
+        self._seconds = seconds
         self._group: asyncio.Task[bool] | None = None
 
     async def store(self, runs: Sequence[RunRecord]) -> bool:
@@ -58,14 +62,17 @@ class StoredPairs:
         return await asyncio.shield(group)
 
     async def _flush(self, before: int) -> bool:
-        await asyncio.sleep(_STORED_SECONDS)
+        await asyncio.sleep(self._seconds)
         self._group = None
         await self._writer.flush()
         return sum(self._writer.counts.dropped.values()) == before
 
 
 class ShadowWorker:
-    """Takes deliveries, one at a time through the candidate; `counts` are of how they ended."""
+    """Takes deliveries, each to be called once the one before has run its candidate.
+
+    `counts` are of how they ended; what follows the candidate's run is left to `ended`.
+    """
 
     def __init__(self, stream: WorkerStream, candidates: Candidates, pairs: StoredPairs) -> None:
         self.counts: Counter[str] = Counter()
@@ -73,31 +80,43 @@ class ShadowWorker:
         self._stream = stream
         self._candidates = candidates
         self._pairs = pairs
-        self._turn = asyncio.Lock()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._unstored = asyncio.Semaphore(_UNSTORED)
+
+    async def ended(self) -> None:
+        """Wait until whatever was run is stored and told."""
+        if self._ending:
+            await asyncio.wait(self._ending)
 
     async def take(self, delivery: Delivery) -> None:
-        """See a delivery to its end; one that fails stays on the stream, and is tried again."""
+        """Run a delivery's candidate; one that fails stays on the stream, and is tried again."""
         try:
             handed = decode_handed(delivery.message)
         except msgspec.DecodeError:
             log.error("what stands on the stream at %s cannot be read: set aside", delivery.id)
             await self._set_aside(delivery)
             return
-        exchange = handed.runs[0].exchange
-        try:
-            async with self._turn:
-                told = await self._shadowed(delivery, handed.runs)
-            if told is None:
-                return
-            if isinstance(told, ShadowPair):
-                told = await self._written(told)
+        with _left_on_stream(handed.runs[0].exchange):
+            found = await self._shadowed(delivery, handed.runs)
+            if found is not None:
+                await self._unstored.acquire()
+                task = asyncio.create_task(self._end(delivery, handed, found), name="end shadow")
+                self._ending.add(task)
+                task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._ending.discard(task)
+        self._unstored.release()
+
+    async def _end(
+        self, delivery: Delivery, handed: HandedExchange, found: ShadowPair | ShadowTold
+    ) -> None:
+        """Write a pair down, if it is one, and tell the router."""
+        with _left_on_stream(handed.runs[0].exchange):
+            told = await self._written(found) if isinstance(found, ShadowPair) else found
             if told is not None:
                 self.counts[f"{told.state}({told.reason})"] += 1
             await self._done(delivery, handed.router, told)
-        except EffectFailed as failed:
-            log.error("exchange %s stays on the stream: %s", exchange, failed)
-        except Exception:
-            log.exception("exchange %s stays on the stream", exchange)
 
     async def _shadowed(
         self, delivery: Delivery, runs: tuple[RunRecord, ...]
@@ -147,6 +166,17 @@ class ShadowWorker:
             self.counts["set_aside"] += 1
 
 
+@contextmanager
+def _left_on_stream(exchange: str) -> Iterator[None]:
+    """Log what keeps an exchange from its end: it is delivered again."""
+    try:
+        yield
+    except EffectFailed as failed:
+        log.error("exchange %s stays on the stream: %s", exchange, failed)
+    except Exception:
+        log.exception("exchange %s stays on the stream", exchange)
+
+
 @asynccontextmanager
 async def opened_worker(
     settings: Settings, environ: Mapping[str, str], stream: WorkerStream
@@ -172,7 +202,9 @@ async def opened_worker(
             settings.limits.exchange_bytes,
         )
         await stack.enter_async_context(_ended_if_blocked(_BLOCKED_RATIO * settings.shadow.seconds))
-        yield ShadowWorker(stream, candidates, StoredPairs(captures))
+        on_disk = Place(settings.captures.path).local
+        pairs = StoredPairs(captures, _STORED_SECONDS[not on_disk])
+        yield ShadowWorker(stream, candidates, pairs)
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,8 +29,6 @@ from router.config.schema import Settings
 from router.config.watcher import SettingsWatcher
 
 REFUSED = 2
-_AT_ONCE = 4 * READ_AT_ONCE
-"""Deliveries under way: one runs, the others wait for their turn, or to be stored together."""
 
 
 class NoBroker(CutoverError):
@@ -78,12 +77,16 @@ async def _work(settings: Settings) -> None:
             receiver = Receiver(
                 broker,
                 validate_params=False,
-                max_async_tasks=_AT_ONCE,
+                max_async_tasks=1,  # they compute
+                max_prefetch=READ_AT_ONCE,
                 wait_tasks_timeout=settings.server.drain_seconds,
             )
             server = URL(address).with_user(None).with_query(None)
             typer.echo(f"cutover shadow-worker {stream.worker} listening on {server}")
             await receiver.listen(worker.stopping)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(settings.server.drain_seconds):
+                    await worker.ended()
             ends = ", ".join(f"{count} {end}" for end, count in sorted(worker.counts.items()))
             typer.echo(f"cutover shadow-worker stopped: {ends or 'nothing was handed over'}")
     finally:

@@ -83,7 +83,13 @@ class Bench:
     async def handed(self) -> None:
         """Hand the exchange over, and let a worker take it."""
         await self.router.send(encode_handed(self.router.router, [SERVED]))
-        await self.worker().take(await self.reading.read())
+        await self.take()
+
+    async def take(self) -> None:
+        """Let a worker see what comes next to its end."""
+        worker = self.worker()
+        await worker.take(await self.reading.read())
+        await worker.ended()
 
     async def told(self) -> list[ShadowTold]:
         """Return what the router is told."""
@@ -117,10 +123,8 @@ async def test_a_pair_is_written_and_told(bench: Bench, judgement: str) -> None:
 async def test_one_that_was_taken_back_is_written_by_its_router(bench: Bench) -> None:
     """The worker leaves it alone, though it has run it, and tells nobody."""
     await bench.router.send(encode_handed(bench.router.router, [SERVED]))
-    delivery = await bench.reading.read()
-    worker = bench.worker()
     bench.candidates.pair = _claimed_meanwhile(bench)  # type: ignore[method-assign]
-    await worker.take(delivery)
+    await bench.take()
     assert (await bench.told(), bench.written.runs, await bench.place.left()) == ([], [], 0)
 
 
@@ -152,8 +156,8 @@ async def test_one_that_fails_again_and_again_is_set_aside(bench: Bench) -> None
     await bench.handed()
     for _ in range(TRIES - 1):
         assert (await bench.told(), await bench.place.left()) == ([], 1)
-        await bench.worker().take(await bench.reading.read())
-    await bench.worker().take(await bench.reading.read())
+        await bench.take()
+    await bench.take()
     assert await bench.told() == [ShadowTold("e-1", "dropped", "set_aside")]
     assert (bench.candidates.ran, await bench.place.left()) == (TRIES, 0)
     assert await bench.place.redis.xlen(bench.place.prefix + "aside") == 1
@@ -163,7 +167,7 @@ async def test_one_that_fails_again_and_again_is_set_aside(bench: Bench) -> None
 async def test_what_is_no_exchange_is_set_aside(bench: Bench, message: bytes) -> None:
     """At once: it will not be one later."""
     await bench.router.send(message)
-    await bench.worker().take(await bench.reading.read())
+    await bench.take()
     assert (await bench.told(), await bench.place.left()) == ([], 0)
     assert await bench.place.redis.xlen(bench.place.prefix + "aside") == 1
 
@@ -192,16 +196,14 @@ async def test_an_end_that_cannot_be_told_is_told_again(
     worker = bench.worker()
     worker.stopping.set()
     await worker.take(await bench.reading.read())
+    await worker.ended()
     assert (await bench.told(), await bench.place.left()) == ([], 1)
 
 
-async def test_many_that_come_together_are_stored_in_one_piece(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_many_that_come_together_are_stored_in_one_piece() -> None:
     """And the next ones in another; a drop in a piece is one of all in it."""
-    monkeypatch.setattr("cutover.shadow_worker.worker._STORED_SECONDS", 0.0)
     writer = Writer()
-    pairs = StoredPairs(cast("Any", writer))
+    pairs = StoredPairs(cast("Any", writer), 0.0)
     assert await asyncio.gather(*(pairs.store([SERVED]) for _ in range(3))) == [True] * 3
     assert (writer.puts, writer.flushes) == (3, 1)
     writer.drops = True
