@@ -37,6 +37,7 @@ OUT = Path("build") / "bench.json"
 PAIRS_PER_REQUEST = 500
 """A full bench compares two hundred thousand pairs."""
 PROMPTS = 1_000
+DAY_EXCHANGES = 100_000_000
 FUZZED = (20_000, 1_000_000)
 """Inputs a reader is given: quick, and in full."""
 ROLLOUT_DAYS = (1, 10)
@@ -71,6 +72,7 @@ BENCHES: dict[str, Bench] = {
     "flow_costs": flow_costs.measure,
     "shadow": alongside.measure,
     "shadow_workers": workers.measure,
+    "day": in_process("benchmarks.shadows.day", lambda _: (DAY_EXCHANGES,)),
     "disconnect": interruption.measure,
     "takeover": takeover.measure,
     "remote": pass_through.measure,
