@@ -138,6 +138,11 @@ async def examine(settings: Settings, environ: Mapping[str, str]) -> list[PartCh
             f"stores.{name}": _store(name, at, environ, settings)
             for name, at in _stores(settings, environ).items()
         },
+        **(
+            {"shadow.broker": _store("broker", broker, environ, settings)}
+            if (broker := settings.shadow.broker)
+            else {}
+        ),
         "recall": _recall(settings, environ),
         **{
             f"providers.{name}": _reachable(one.base_url, one.base_url)

@@ -27,6 +27,7 @@ _TOLD_MS: Final = 3_600_000
 _ASIDE_MS: Final = 7 * 86_400_000
 """How long what was set aside is stored: it is not redacted."""
 _ERASED_AT_ONCE: Final = 100
+_HELD_AT_MOST: Final = 10_000
 
 # Whether a delivery is still this worker's and not done; then it is its own anew, and one more try.
 # KEYS: stream, mark, tries. ARGV: group, worker, id, milliseconds to remember. Returns the number
@@ -176,7 +177,7 @@ class WorkerStream(ShadowStream):
         """Let others have at once what was read and not done."""
         with self._translated():
             found = await self._client.xpending_range(
-                self.stream, GROUP, "-", "+", 2 * READ_AT_ONCE, consumername=self.worker
+                self.stream, GROUP, "-", "+", _HELD_AT_MOST, consumername=self.worker
             )
             ids: list[Any] = [one["message_id"] for one in found]
             if ids:

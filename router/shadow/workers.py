@@ -101,6 +101,8 @@ class ShadowWorkers:
         self._most = settings().queue
         self._out: dict[str, float] = {}
         """When each exchange that was handed over was, the oldest first."""
+        self._taken: set[str] = set()
+        """Those that are being taken back: asking twice would find the first answer."""
         self._outbox: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -171,23 +173,33 @@ class ShadowWorkers:
     async def _hear_all(self) -> None:
         while True:
             try:
-                for message in await self._stream.told():
-                    self._end(_told.decode(message))
+                messages = await self._stream.told()
             except EffectFailed as failed:
                 self._failed(failed)
                 await asyncio.sleep(_REST_SECONDS)
-            except msgspec.DecodeError:
-                log.error("a worker of shadows told what cannot be read; is it of this version?")
+                messages = ()
+            for message in messages:
+                try:
+                    self._end(_told.decode(message))
+                except msgspec.DecodeError:
+                    log.error(
+                        "a worker of shadows told what cannot be read: of which version is it?"
+                    )
             late = self._monotonic() - self._settings().worker_seconds
             for exchange in [name for name, sent in self._out.items() if sent <= late]:
                 await self._take_back(exchange, "unanswered")
 
     async def _take_back(self, exchange: str, reason: str) -> None:
         """End an exchange of which no worker has told, unless one is about to."""
+        if exchange in self._taken:
+            return
+        self._taken.add(exchange)
         try:
             captured = not await self._stream.claim(exchange)
         except EffectFailed:
             captured = False  # twice in the captures it counts once
+        finally:
+            self._taken.discard(exchange)
         self._end(ShadowTold(exchange, "failed" if captured else "dropped", reason, captured))
 
     def _end(self, told: ShadowTold) -> None:

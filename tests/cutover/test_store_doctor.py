@@ -187,6 +187,15 @@ async def test_no_server_is_reported(unused_port: int) -> None:
         assert detail == f"no server listens at 127.0.0.1:{unused_port}"
 
 
+async def test_the_broker_of_shadows_is_asked(redis_url: str, unused_port: int) -> None:
+    """Where there is one."""
+    for broker, good in ((redis_url, True), (f"redis://127.0.0.1:{unused_port}/0", False)):
+        settings = parse_settings(f'[shadow]\nbroker = "{broker}"\n', "cutover.toml", SPECS)
+        examined = await examine(settings, {"OPENAI_API_KEY": "none"})
+        (found,) = [one for one in examined if one.part == "shadow.broker"]
+        assert found.ok is good, found.detail
+
+
 async def test_a_redis_is_asked(redis_url: str) -> None:
     """It answers, or has no such database."""
     assert await check("locks", redis_url) == (True, "answers")

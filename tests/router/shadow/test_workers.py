@@ -112,7 +112,7 @@ async def test_each_is_told_of_once() -> None:
         assert (it.workers.waiting, it.workers.lag) == (2, 0.0)
         a = ShadowTold("a", "compared", "equal", captured=True)
         unknown = ShadowTold("x", "compared", "equal", captured=True)
-        it.stream.answers = [*map(encode_told, (a, a, unknown)), b"not of this version"]
+        it.stream.answers = [b"of no version", *map(encode_told, (a, a, unknown))]
         await asyncio.sleep(1.0)
         assert (it.stream.sent, it.told, it.workers.waiting) == (["a", "b"], [a], 1)
         assert it.workers.lag == 1.0
