@@ -182,9 +182,7 @@ class ShadowWorkers:
                 try:
                     self._end(_told.decode(message))
                 except msgspec.DecodeError:
-                    log.error(
-                        "a worker of shadows told what cannot be read: of which version is it?"
-                    )
+                    log.error("a worker of shadows told what cannot be read: of which version?")
             late = self._monotonic() - self._settings().worker_seconds
             for exchange in [name for name, sent in self._out.items() if sent <= late]:
                 await self._take_back(exchange, "unanswered")
