@@ -56,7 +56,7 @@ async def measure(effort: Effort) -> list[BenchRow]:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         provider = stack.enter_context(spawn(slow_provider()))
         broker = stack.enter_context(redis_server(folder))
-        handed = Shares(shadow=100, broker=broker, queue=BACKLOG)
+        handed = Shares(shadow=100, broker=broker.url, queue=BACKLOG)
         bare, inside, router = (
             stack.enter_context(router_server(name, folder, provider, shares))
             for name, shares in (
@@ -68,7 +68,7 @@ async def measure(effort: Effort) -> list[BenchRow]:
         config = folder / "handing" / "cutover.toml"
         async with client(IN_FLIGHT) as session:
             with worker_process("first", config) as first:
-                rows = await _costs(session, (bare, inside, router), first, effort)
+                rows = await _costs(session, (bare, inside, router), (first, broker), effort)
                 rate = 1_000 / (3 * rows[0].value)
                 servers, how = (bare, router), f"everything shadowed by a worker, {rate:.0f}/s"
                 pairs = await load_in_turn(servers, rate, effort)
@@ -89,10 +89,13 @@ async def measure(effort: Effort) -> list[BenchRow]:
 async def _costs(
     session: aiohttp.ClientSession,
     servers: tuple[BenchServer, BenchServer, BenchServer],
-    worker: BenchServer,
+    beside: tuple[BenchServer, BenchServer],
     effort: Effort,
 ) -> list[BenchRow]:
-    """Return what an exchange costs without shadows, and both ways of running them."""
+    """Return what an exchange costs without shadows, and both ways of running them.
+
+    The worker and the broker are those `beside` the last router.
+    """
     bare, inside, router = servers
     for server in servers:
         await keep_asking(session, server, effort.requests // 2, IN_FLIGHT)
@@ -100,12 +103,14 @@ async def _costs(
     found: list[tuple[float, ...]] = []
     for _ in range(effort.rounds):
         costs = [await cost_of(session, server, effort.requests) for server in (bare, inside)]
-        before = worker.cpu()
+        before = [one.cpu() for one in beside]
         costs.append(await cost_of(session, router, effort.requests))
         await _drained(session, router)
-        costs.append(1_000 * (worker.cpu() - before) / effort.requests)
-        found.append(tuple(costs))
-    without, within, handing, working = (median(costs) for costs in zip(*found, strict=True))
+        used = (one.cpu() - then for one, then in zip(beside, before, strict=True))
+        found.append((*costs, *(1_000 * seconds / effort.requests for seconds in used)))
+    without, within, handing, working, broker = (
+        median(costs) for costs in zip(*found, strict=True)
+    )
     ratio = median((row[2] + row[3]) / row[1] for row in found)
     how = f"processor milliseconds an exchange, median of {effort.rounds} rounds"
     return [
@@ -113,6 +118,7 @@ async def _costs(
         reported("shadow_workers.cpu_in_process", within, "ms", how),
         reported("shadow_workers.cpu_of_the_router", handing, "ms", how),
         reported("shadow_workers.cpu_of_the_worker", working, "ms", how),
+        reported("shadow_workers.cpu_of_the_broker", broker, "ms", how),
         at_most("shadow_workers.cpu_over_in_process", ratio, "×", CPU_RATIO, how),
     ]
 
@@ -172,8 +178,8 @@ def worker_process(name: str, config: Path) -> Iterator[BenchServer]:
 
 
 @contextmanager
-def redis_server(folder: Path) -> Iterator[str]:
-    """Start a Redis that keeps nothing on disk; gives its address."""
+def redis_server(folder: Path) -> Iterator[BenchServer]:
+    """Start a Redis that keeps nothing on disk."""
     program = shutil.which("redis-server")
     if program is None:
         raise NoRedis
@@ -184,7 +190,7 @@ def redis_server(folder: Path) -> Iterator[str]:
                 for line in _lines(process):
                     if b"ready to accept connections" in line.lower():
                         break
-                yield f"redis://127.0.0.1:{port}/0"
+                yield BenchServer("broker", f"redis://127.0.0.1:{port}/0", process.pid)
             finally:
                 process.terminate()
 
