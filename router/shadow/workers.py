@@ -106,8 +106,13 @@ class ShadowWorkers:
         self._outbox: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
         self._empty = asyncio.Event()
         self._empty.set()
-        self.fault: str | None = None
+        self._faults: dict[str, str] = {}
+        """Why exchanges cannot be sent, and why workers cannot be heard."""
+
+    @property
+    def fault(self) -> str | None:
         """Why workers cannot be reached; None where they can."""
+        return next(iter(self._faults.values()), None)
 
     @property
     def waiting(self) -> int:
@@ -162,20 +167,21 @@ class ShadowWorkers:
             try:
                 await self._stream.send(message)
             except EffectFailed as failed:
-                self._failed(failed)
+                self._failed("sent", failed)
                 self._end(ShadowTold(exchange, "dropped", "broker"))
                 while not self._outbox.empty():  # each would wait as long
                     exchange, _ = self._outbox.get_nowait()
                     self._end(ShadowTold(exchange, "dropped", "broker"))
             else:
-                self.fault = None
+                self._faults.pop("sent", None)
 
     async def _hear_all(self) -> None:
         while True:
             try:
                 messages = await self._stream.told()
+                self._faults.pop("heard", None)
             except EffectFailed as failed:
-                self._failed(failed)
+                self._failed("heard", failed)
                 await asyncio.sleep(_REST_SECONDS)
                 messages = ()
             for message in messages:
@@ -206,7 +212,7 @@ class ShadowWorkers:
                 self._empty.set()
             self.on_told(told)
 
-    def _failed(self, failed: EffectFailed) -> None:
-        if self.fault is None:
+    def _failed(self, what: str, failed: EffectFailed) -> None:
+        if not self._faults:
             log.error("workers of shadows cannot be reached: %s", failed)
-        self.fault = f"they cannot be reached: {failed}"
+        self._faults[what] = f"nothing can be {what}: {failed}"

@@ -136,7 +136,7 @@ async def test_a_stream_out_of_reach_gives_all_back_at_once() -> None:
         await asyncio.sleep(1.0)
         assert it.told == [ShadowTold(one, "dropped", "broker") for one in "abc"]
         fault = it.workers.fault
-        assert fault == "they cannot be reached: effect failed with 'store_unavailable'"
+        assert fault == "nothing can be sent: effect failed with 'store_unavailable'"
         it.stream.away = False
         it.hand("d")
         await asyncio.sleep(1.0)
