@@ -139,7 +139,7 @@ async def test_a_stream_out_of_reach_gives_all_back_at_once() -> None:
         assert fault == "nothing can be sent: effect failed with 'store_unavailable'"
         it.stream.away = False
         it.hand("d")
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(2.0)
         assert it.stream.sent == ["d"]
         assert it.workers.fault is None
 
