@@ -64,7 +64,10 @@ class StoredPairs:
     async def _flush(self, before: int) -> bool:
         await asyncio.sleep(self._seconds)
         self._group = None
-        await self._writer.flush()
+        while not await self._writer.flush():  # an object store refuses for now
+            if sum(self._writer.counts.dropped.values()) != before:
+                return False
+            await asyncio.sleep(_AGAIN_SECONDS)
         return sum(self._writer.counts.dropped.values()) == before
 
 

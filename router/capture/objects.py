@@ -62,6 +62,11 @@ class CaptureStore(Protocol):
         ...
 
     @property
+    def waiting(self) -> int:
+        """How many exchanges and feedbacks were refused, and are tried again."""
+        ...
+
+    @property
     def fault(self) -> str | None:
         """Why nothing is stored at the moment; None where all is well, or nothing was tried."""
         ...
@@ -231,12 +236,17 @@ class ObjectStore:
         return self._blob_bytes >= self._captures.object_bytes
 
     @property
+    def waiting(self) -> int:
+        """How many exchanges and feedbacks were refused, and are put again."""
+        return sum(one.packed for one in self._waiting)
+
+    @property
     def fault(self) -> str | None:
         """Why nothing can be stored at the moment."""
         if (refused := self._refused) is None:
             return None
-        waiting = sum(one.packed for one in self._waiting)
-        return f"the store refuses objects ({type(refused).__name__}): {waiting} wait in memory"
+        name = type(refused).__name__
+        return f"the store refuses objects ({name}): {self.waiting} wait in memory"
 
     def store(self, batches: Mapping[str, Batch]) -> Iterator[Settled]:
         """Gather a batch for each folder."""

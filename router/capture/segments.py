@@ -170,6 +170,7 @@ class SegmentStore:
     due = math.inf
     """When `tend` has something to do: never, for a batch is written at once."""
     full = False
+    waiting = 0
     fault: str | None = None
 
     def __init__(self, captures: CaptureSettings, wall: Callable[[], float] = time.time) -> None:

@@ -127,7 +127,7 @@ class CaptureWriter:
         self._ready: list[Packed] = []
         self._ready_size = 0
         self._handing: asyncio.TimerHandle | None = None
-        self._closing: Future[None] | None = None
+        self._closing: Future[bool] | None = None
         threading.Thread(target=self._work, name="cutover-capture", daemon=True).start()
 
     def put(self, records: Sequence[RunRecord], values: ExchangeValues | None = None) -> Put:
@@ -184,14 +184,17 @@ class CaptureWriter:
             dropped=dict(self._refused + done.dropped.copy()),
         )
 
-    async def flush(self) -> None:
-        """Wait until everything taken so far is stored or dropped."""
+    async def flush(self) -> bool:
+        """Wait until everything taken so far is stored or dropped.
+
+        An object store may refuse some of it for now: returns False then, as it is tried again.
+        """
         done = self._closing
         if done is None:
             done = Future()
             self._hand_over()
             self._jobs.put(partial(self._flush, done))
-        await asyncio.shield(asyncio.wrap_future(done))
+        return await asyncio.shield(asyncio.wrap_future(done))
 
     async def aclose(self, deadline: float | None = None) -> int:
         """Store what is left within `deadline` or `CLOSING_SECONDS`; return how many remain."""
@@ -290,10 +293,10 @@ class CaptureWriter:
                 job()
                 closed = self._closing is not None and self._closing.done()
 
-    def _flush(self, done: Future[None]) -> None:
+    def _flush(self, done: Future[bool]) -> None:
         self._batch.write()
         self._batch.flush(close=done is self._closing)
-        done.set_result(None)
+        done.set_result(not self._batch.store.waiting)
 
     def _take_ready(self, ready: Sequence[Packed], size: int) -> None:
         for packed in ready:

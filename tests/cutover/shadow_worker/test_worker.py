@@ -213,6 +213,20 @@ async def test_many_that_come_together_are_stored_in_one_piece() -> None:
     assert (writer.puts, writer.flushes) == (6, 3)
 
 
+async def test_what_an_object_store_refuses_is_stored_before_a_delivery_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waits in the memory of the worker, which may end; what is lost in the end is a drop."""
+    monkeypatch.setattr("cutover.shadow_worker.worker._AGAIN_SECONDS", 0.0)
+    writer = Writer(refuses=3)
+    pairs = StoredPairs(cast("Any", writer), 0.0)
+    assert await pairs.store([SERVED])
+    assert writer.flushes == 3
+    writer.refuses, writer.drops = 3, True
+    assert not await pairs.store([SERVED])
+    assert writer.flushes == 4
+
+
 @dataclass
 class Writer:
     """A writer of captures that counts."""
@@ -220,6 +234,7 @@ class Writer:
     puts: int = 0
     flushes: int = 0
     drops: bool = False
+    refuses: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -234,6 +249,8 @@ class Writer:
         if self.drops:
             self.dropped["disk"] = self.dropped.get("disk", 0) + 1
 
-    async def flush(self) -> None:
-        """Store them."""
+    async def flush(self) -> bool:
+        """Store them, unless they are refused."""
         self.flushes += 1
+        self.refuses -= self.refuses > 0
+        return not self.refuses

@@ -203,10 +203,11 @@ async def test_what_is_refused_to_the_end_is_lost_and_counted(s3: ObjectServer) 
     writer = writer_to(s3.bucket)
     writer.put([spoken("a")])
     s3.fault = "deny"
-    await writer.flush()
+    assert not await writer.flush()
     assert "refuses objects (PermissionError): 1 wait" in (writer.fault or "")
     assert (writer.counts.waiting, writer.counts.dropped) == (1, {})
     assert await writer.aclose() == 0
+    assert await writer.flush(), "nothing waits any more"
     assert (writer.counts.written, writer.counts.dropped) == (0, {"disk": 1})
     assert (writer.fault or "").endswith("1 disk")
 
