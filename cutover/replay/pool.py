@@ -34,14 +34,13 @@ from platform import node
 from tempfile import TemporaryDirectory
 from typing import IO, Self
 
-from fsspec.core import url_to_fs
-
 from contract.errors import CutoverError
 from contract.flows import SPECS
 from cutover.replay.parts import Part
 from cutover.replay.play import PlayOptions
 from cutover.replay.replayer import Loss, PartJob, PartResult, Replayer, replay_part
 from cutover.replay.sides import Sides
+from effects.places import Place
 
 LOG = "replay.log"
 FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -212,8 +211,8 @@ def replay_there(packed: bytes, part: Part) -> PartResult:
 
 def _is_there(place: str) -> bool:
     try:
-        system, path = url_to_fs(place)
-        return bool(system.exists(path))
+        at = Place(place)
+        return at.exists(at.root)
     except (OSError, ValueError, ImportError):
         return False
 

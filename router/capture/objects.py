@@ -141,6 +141,7 @@ class _Object:
     packed: int = 0
     lines: int = 0
     size: int = 0
+    tried: bool = False
 
     def add(self, batch: Batch, pack: Callable[[bytes], bytes], blobs: Mapping[str, bytes]) -> None:
         """Take in a batch, and the blobs that it names."""
@@ -163,6 +164,8 @@ class _Object:
 
     def remove(self, going: Collection[str], pack: Callable[[bytes], bytes]) -> None:
         """Take exchanges out again, and the blobs that nothing else names."""
+        if not going:
+            return
         unpack, frames = zstandard.ZstdDecompressor(), self.frames
         self.frames, self.sizes, self.size, self.lines = [], [], 0, 0
         blobs, self.blobs = self.blobs, {}
@@ -364,12 +367,22 @@ class ObjectStore:
         return settled
 
     def _put(self, one: _Object) -> Settled:
-        """Put an object without what was forgotten, and the blobs it names; raises `OSError`."""
-        going = self._lists.read() & one.exchanges.keys()
-        if going:
+        """Put an object without what was forgotten, and the blobs it names; raises `OSError`.
+
+        What is forgotten during the put is found afterwards. An erasure that begins still later
+        finds the object.
+        """
+        size = 0
+        while (going := self._lists.read() & one.exchanges.keys()) or not size:
             one.remove(going, self._pack)
-        if content := one.content:
+            content = one.content
+            if not content:
+                if one.tried:
+                    self._place.remove(one.path)
+                break
+            one.tried = True
             for digest, packed in one.blobs.items():
                 self._place.put(blob_path(self._place.root, digest), packed)
             self._place.put(one.path, content)
-        return one.settled(len(content) + sum(map(len, one.blobs.values())))
+            size = len(content) + sum(map(len, one.blobs.values()))
+        return one.settled(size)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
@@ -20,6 +22,7 @@ from router.capture.segments import Batch, ForgottenLists
 from router.capture.writer import CaptureWriter
 from router.config.schema import CaptureSettings
 from tests.support.capture_files import SPECS, spoken
+from tests.support.deployment import until
 from tests.support.object_server import Fault, ObjectServer
 from tests.support.records import a_request
 
@@ -163,6 +166,39 @@ async def test_two_erasures_at_once_undo_nothing_of_each_other(
     assert others[1] == {"1"}
     assert exchanges(s3.bucket) == ["3", "3"]
     assert sum(b'"exchange":"3"' in one for one in lines(s3.bucket, feedback=True)) == 1
+
+
+@pytest.mark.slow
+async def test_erasures_beside_a_router_that_writes(s3: ObjectServer) -> None:
+    """What one has found is nowhere afterwards, whenever its second run came; others are whole."""
+    captures = CaptureSettings(path=s3.bucket, batch=4, flush_seconds=0.01, object_seconds=0.02)
+    writer = CaptureWriter(captures, SPECS, salt="s", key=b"key")
+    erasing: list[asyncio.Task[frozenset[str]]] = []
+
+    async def erase(number: int) -> frozenset[str]:
+        await until(lambda: writer.counts.written > 20 * number)
+        return (await asyncio.to_thread(erase_captures, s3.bucket, ANN)).exchanges
+
+    erasing += [asyncio.create_task(erase(number)) for number in range(3)]
+    late: list[tuple[RunRecord, ExchangeValues]] = []
+    for number in range(80):
+        serving, shadow = asked(str(number), "ann" if number % 2 else "ben")
+        late.append((shadow, ExchangeValues()))
+        writer.put([msgspec.structs.replace(serving, shadow="due")], late[-1][1])
+        if number >= 20:
+            writer.put_later(*late[number - 20])
+        await until(lambda: writer.counts.waiting < 8)
+    for pair in late[-20:]:
+        writer.put_later(*pair)
+    gone = frozenset[str]().union(*await asyncio.gather(*erasing))
+    await writer.aclose()
+    left = Counter(exchanges(s3.bucket))
+    assert gone
+    assert gone.isdisjoint(left)
+    assert {left[str(number)] for number in range(0, 80, 2)} == {2}
+    erase_captures(s3.bucket, ANN)
+    assert set(exchanges(s3.bucket)) == {str(number) for number in range(0, 80, 2)}
+    assert writer.counts.dropped == {}
 
 
 async def test_an_object_that_is_gone_meanwhile_holds_nothing(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -269,7 +270,7 @@ def test_the_client_is_made_before_anything_is_served(
     assert [one.error for one in store.close()] == [None]
     monkeypatch.undo()
     clients.clear_instance_cache()
-    assert len(s3.requests) == 2
+    assert s3.counts() == {"LIST": 2, "PUT": 1}
 
 
 async def test_what_was_forgotten_meanwhile_is_never_stored(object_place: str) -> None:
@@ -293,6 +294,28 @@ async def test_what_was_forgotten_meanwhile_is_never_stored(object_place: str) -
     assert b'"stays"' in line.data
     assert len(Place(object_place).below(f"{Place(object_place).root}/blobs")) == 1
     assert (writer.counts.waiting, writer.counts.dropped) == (0, {})
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_what_is_forgotten_during_its_put_is_removed(
+    object_place: str, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """The erasure has listed before the object was there: the router looks once more."""
+    put = Place.put
+
+    def put_and_forget(at: Place, path: str, content: bytes, **how: Any) -> None:
+        put(at, path, content, **how)
+        if path.endswith("-000001.jsonl.zst"):
+            monkeypatch.setattr(Place, "put", put)
+            ForgottenLists(Place(object_place)).add(["gone"])
+
+    monkeypatch.setattr(Place, "put", put_and_forget)
+    writer = writer_to(object_place)
+    for name in ("gone", *["stays"] * others):
+        writer.put([spoken(name)])
+    await writer.aclose()
+    assert exchanges(object_place) == ["stays"] * others
+    assert (writer.counts.written, writer.counts.waiting) == (others, 0)
 
 
 def aged(place: str, days: int) -> ObjectStore:
