@@ -21,7 +21,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from contract.errors import EffectFailed
 from cutover.wiring.stacks import REST_SECONDS
 from effects.circuit_breaker import CircuitBreaker, after_each_failure
-from graph_impl import opened
+from graph_impl import opened, postgres_threads
 from graph_impl.postgres_threads import ImpatientConnection
 from graph_impl.threads import (
     STORED_BEFORE,
@@ -214,8 +214,9 @@ async def test_an_address_without_a_store_is_refused(address: str) -> None:
 
 @pytest.mark.sockets
 @pytest.mark.slow
-async def test_a_password_is_in_no_error() -> None:
-    """Nothing listens there."""
+async def test_a_password_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing listens there, which is waited for briefly here."""
+    monkeypatch.setattr(postgres_threads, "WAIT_SECONDS", 0.2)
     address = f"postgresql://me:{SECRET}@127.0.0.1:1/x"
     with pytest.raises(ThreadsNotOpened) as raised:
         async with opened(address):
