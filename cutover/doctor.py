@@ -234,6 +234,7 @@ def _stores(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     with suppress(CutoverError):  # the store that is at fault has a line of its own
         addresses = store_addresses(settings, environ, settings.server.workers)
         decided |= {name: getattr(addresses, name) for name, at in decided.items() if at == AUTO}
+    shared_state = decided["locks"] if stores.shared_state == AUTO else stores.shared_state
     audit = stores.pauses if stores.audit == AUTO else stores.audit
     checkpoints = stores.checkpoints
     if checkpoints == AUTO:
@@ -242,7 +243,13 @@ def _stores(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
         checkpoints = (
             stores.conversations if named else checkpoints_address(stores.conversations, AUTO)
         )
-    return stores.model_dump() | decided | {"audit": audit, "checkpoints": checkpoints}
+    return {
+        **stores.model_dump(),
+        **decided,
+        "shared_state": shared_state,
+        "audit": audit,
+        "checkpoints": checkpoints,
+    }
 
 
 async def _store(what: str, place: str, environ: Mapping[str, str], settings: Settings) -> str:
@@ -252,6 +259,8 @@ async def _store(what: str, place: str, environ: Mapping[str, str], settings: Se
         raise NoSuchStore(what, scheme)
     if scheme == "sqlite":
         return await asyncio.to_thread(_file, what, Path(rest.removeprefix("/")), place)
+    if not place:
+        return "none is configured"
     if scheme not in PORTS:
         return f"{place}: for the life of one process"
     if health := await check_server(what, url):

@@ -94,6 +94,18 @@ async def test_the_audit_is_looked_for_where_the_pauses_are(tmp_path: Path) -> N
         assert (found.ok, found.detail) == (True, shown)
 
 
+async def test_the_shared_state_is_looked_for_where_the_locks_are(tmp_path: Path) -> None:
+    """Unless it is configured; a history that is not is no store of one process."""
+    where = f"sqlite:///{tmp_path}/locks.sqlite"
+    for more, shown in (("", where), ('shared_state = "process"', "process")):
+        text = f'[stores]\nhistory = ""\nlocks = "{where}"\n{more}'
+        settings = parse_settings(text, "cutover.toml", SPECS)
+        examined = await examine(settings, {"OPENAI_API_KEY": "none"})
+        details = {one.part: one.detail for one in examined}
+        assert details["stores.shared_state"].removesuffix(": for the life of one process") == shown
+        assert details["stores.history"] == "none is configured"
+
+
 async def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
     """Something else stands there, or nothing that can be opened."""
     path = tmp_path / "store.sqlite"

@@ -24,6 +24,8 @@ from deploy.local import (
 )
 from tests.support.programs import installed
 
+CONFIG = ("--config", "/etc/cutover/cutover.toml")
+
 
 @asynccontextmanager
 async def topology(folder: Path, dsn: str) -> AsyncIterator[Topology]:
@@ -60,7 +62,7 @@ async def test_the_topology_serves_while_its_routers_are_replaced(
 ) -> None:
     """Through the balancer, with captures in the store, equal pairs, and metrics scraped.
 
-    A rollback of the operator's reaches both routers.
+    `cutover doctor` objects to nothing, and a rollback of the operator's reaches both routers.
     """
     installed("prometheus", "prometheus")
     async with topology(tmp_path, postgres_dsn) as started:
@@ -70,9 +72,9 @@ async def test_the_topology_serves_while_its_routers_are_replaced(
             volumes = {service.root / target.lstrip("/") for _, target in service.mounts}
             for path in written_to(service.process.pid) - {service.log}:
                 assert any(path.is_relative_to(volume) for volume in volumes), path
+        assert await started.run("operator", "doctor", *CONFIG) == 0
         seen = await local.look(started)
-        rollback = ("rollback", "chat", "--config", "/etc/cutover/cutover.toml")
-        assert await started.run("operator", *rollback) == 0
+        assert await started.run("operator", "rollback", "chat", *CONFIG) == 0
         async with aiohttp.ClientSession() as session:
 
             async def rolled_back_everywhere() -> bool:
