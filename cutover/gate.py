@@ -143,7 +143,7 @@ def evaluate(
     )
     # What it is asked with is read first: it may be refused, and captures take long.
     loaded = None if load is None else LoadRuns.read(load, flow)
-    again = LegacyAgain.read(noise, known)
+    again = LegacyAgain.read(noise, known, comparison.workers)
     tally = comparison.tally(on_bytes, known_parts)
     outcomes = [*tally.served.outcomes.values()]
     pairs = [row for row in tally.compared if not row.of_one_stack]

@@ -421,8 +421,9 @@ class Machines:
 
     async def warm_up(self, plan: LoadPlan, run: PlannedRun, folder: Path) -> None:
         """Have the first worker send a few requests."""
-        brief = warm_up_plan(plan, run, folder)
-        await self._run(plan, run, folder, self._there[:1], [brief], None)
+        first = self._there[:1]
+        parts = [warm_up_plan(plan, run, folder)] * len(first)
+        await self._run(plan, run, folder, first, parts, None)
 
     async def _run(
         self,
@@ -434,6 +435,8 @@ class Machines:
         master: Child | None,
     ) -> None:
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        if not members:
+            return  # all are lost by now
         began = time.monotonic_ns()
         leading = asyncio.create_task(_led(master, run.stack), name="locust")
         try:
@@ -509,6 +512,8 @@ class _Work:
     secrets: Mapping[str, Secrets]
     begin: asyncio.Event = field(default_factory=asyncio.Event)
     running: asyncio.Task[None] | None = None
+    stopped: bool = False
+    """By the master, which waits for what was measured until then."""
 
     async def serve(self) -> None:
         """Carry out orders, until there are no more; raises `MasterUnreachable`."""
@@ -518,11 +523,13 @@ class _Work:
                 match message:
                     case Order() as order:
                         self.begin.clear()
+                        self.stopped = False
                         self.running = asyncio.create_task(self._carry_out(order), name="part")
                     case Begin():
                         self.begin.set()
                     case Stop():
                         if self.running is not None:
+                            self.stopped = True
                             self.running.cancel()
                     case Bye():
                         return
@@ -534,6 +541,7 @@ class _Work:
             raise MasterUnreachable(self.at, _why(gone)) from gone
         finally:
             if self.running is not None:
+                self.stopped = False
                 self.running.cancel()
                 await asyncio.wait({self.running})
 
@@ -545,7 +553,8 @@ class _Work:
             try:
                 await finish([self._child(order, folder)], order.stack, self._all_ready)
             except asyncio.CancelledError:
-                pass  # by the master, which waits for the rows, or because it has gone
+                if not self.stopped:
+                    raise  # this worker ends: half of a part must not look like all of it
             except GeneratorFailed as failed:
                 finished = Finished(None, failed.status, failed.output)
             except CutoverError as refused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 
 from benchmarks.load_truth import Stamps, fetch_stamps, write_scripts
@@ -167,10 +169,7 @@ async def test_a_run_without_a_worker_that_was_lost_is_void(
     due = len(offsets(Poisson(40.0, PlannedRun(0, 0, "legacy", 0).seed), 1.0))
     async with two_workers(at) as (master, workers):
         running = asyncio.create_task(run_load(wanted, tmp_path / "out", generators=master))
-        seen: dict[str, Stamps] = {}
-        while not running.done() and sum(ended(one) for one in seen.values()) < due // 3:
-            seen |= await fetch_stamps(stamped)
-            await asyncio.sleep(0.02)
+        await some_ended(stamped, due // 3)
         workers[1].cancel()
         report = await running
         [run] = report.runs
@@ -186,9 +185,13 @@ async def test_a_run_without_a_worker_that_was_lost_is_void(
         await until(lambda: master.gone)
 
 
-def ended(stamps: Stamps) -> bool:
-    """Whether a stream was sent to its end."""
-    return bool(stamps.sent) and stamps.sent[-1][0] == "END"
+async def some_ended(stamped: str, count: int) -> None:
+    """Wait until so many streams were sent to their end since stamps were fetched last."""
+    seen: dict[str, Stamps] = {}
+    async with asyncio.timeout(PATIENCE_S):
+        while sum(one.sent[-1][0] == "END" for one in seen.values() if one.sent) < count:
+            seen |= await fetch_stamps(stamped)
+            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("engine", ["open", "locust"])
@@ -203,10 +206,7 @@ async def test_a_load_that_is_broken_off_keeps_what_workers_have_seen(
 
     async def watch() -> None:
         nonlocal enough
-        seen: dict[str, Stamps] = {}
-        while sum(map(ended, seen.values())) < 8:
-            seen |= await fetch_stamps(stamped)
-            await asyncio.sleep(0.02)
+        await some_ended(stamped, 8)
         enough = True
 
     async with two_workers(at) as (master, _):
@@ -333,6 +333,32 @@ async def test_three_commands_make_one_report(stamped: str, tmp_path: Path, at: 
     assert (master, workers) == (0 if report.basis == "valid" else 3, [0, 0])
     assert (report.workers, report.broken_off, len(report.runs)) == (2, False, 2)
     assert not any("lost" in why for run in report.runs for why in run.void)
+
+
+async def test_a_worker_that_is_ended_takes_its_generator_along(
+    stamped: str, tmp_path: Path, at: Address
+) -> None:
+    """Its exit status is that of the signal; its master has lost it."""
+    await fetch_stamps(stamped)
+    wanted = plan(stamped, tmp_path, "open", QUICK, HANGING)
+    async with Machines.at(at, 1, lambda _: "") as master:
+        command = module_command("cutover", "load", f"--worker={at}")
+        worker = await asyncio.create_subprocess_exec(*command, env=child_environment())
+        try:
+            await master.gathered()
+            loading = asyncio.create_task(master.load(wanted, RUN, tmp_path / "rows"))
+            await some_ended(stamped, 1)
+            generators = psutil.Process(worker.pid).children(recursive=True)
+            worker.terminate()
+            assert await worker.wait() == 128 + signal.SIGTERM
+        finally:
+            if worker.returncode is None:
+                worker.kill()
+                await worker.wait()
+        await loading
+        assert len(master.lost) == 1
+    assert generators
+    await until(lambda: not any(one.is_running() for one in generators))
 
 
 def test_the_command_refuses_what_makes_no_sense() -> None:

@@ -47,6 +47,7 @@ from loadtests.report import (
 )
 from loadtests.requests import Target, flow_named, parse_header
 from loadtests.runner import (
+    TICK_SECONDS,
     UI_HOST,
     Generators,
     LoadProgress,
@@ -356,7 +357,8 @@ def load(
             if master:
                 raise MasterAndWorker
             secrets = worker_secrets((header_legacy, header_graph), _secret(qa_key_env))
-            raise typer.Exit(_worked(Address.parse(worker, "--worker"), secrets, tables()))
+            at = Address.parse(worker, "--worker")
+            raise typer.Exit(asyncio.run(_worked(at, secrets, tables())))
         listening = Address.parse(master, "--master") if master else None
         if listening and ui:
             raise UiOfOneMachine
@@ -424,17 +426,27 @@ def worker_secrets(
     }
 
 
-def _worked(at: Address, secrets: Mapping[str, Secrets], console: Console) -> int:
-    """Work for a master until its last run; returns the exit status."""
-
-    def welcome() -> None:
-        console.print(f"a worker of the master at {at}")
-
-    try:
-        asyncio.run(work(at, versions(LOADING), secrets, welcome))
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
-    return 0
+async def _worked(at: Address, secrets: Mapping[str, Secrets], console: Console) -> int:
+    """Work for a master until its last run, or until a signal; returns the exit status."""
+    with first_signal() as received:
+        working = asyncio.create_task(
+            work(
+                at,
+                versions(LOADING),
+                secrets,
+                lambda: console.print(f"a worker of the master at {at}"),
+            )
+        )
+        try:
+            while not working.done() and not received:
+                await asyncio.wait({working}, timeout=TICK_SECONDS)
+            if working.done():
+                working.result()
+        finally:
+            # What it has started ends with it.
+            working.cancel()
+            await asyncio.wait({working})
+    return 128 + received[0] if received else 0
 
 
 def _secret(variable: str) -> str:

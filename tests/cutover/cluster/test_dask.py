@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -11,20 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 from distributed import LocalCluster
 
 from cutover.cluster import dask, workers_at
-from cutover.replay import PlayOptions, ReplayPlan, cluster_needs, replay, sides_of
+from cutover.replay import PlayOptions, ReplayPlan, ServicePlan, cluster_needs, replay, sides_of
 from cutover.replay.parts import Part, PartReader
 from cutover.replay.pool import LOG, BlobsAway
+from cutover.replay.session import OnlyHere
 from cutover.selftest.exchanges import Script, batch, exchange, store
 from loadtests.processes import child_environment, module_command
+from router.config.schema import Settings
 from tests.cutover.cluster.conftest import NO_PAGE, wait_for
 from tests.cutover.replay.broken import MARK
 from tests.cutover.replay.conftest import answered
 from tests.cutover.replay.conftest import store as replayable
 from tests.support.commands import run_command
+from tests.support.deployment import until
 
 COLD = Script(system="冷")
 SEGMENTS = 6
@@ -176,7 +181,10 @@ def _each(read: Callable[..., Iterator[Part]], change: Callable[[Part], Part]) -
 
 
 def test_what_only_this_process_can_replay_is_refused(tmp_path: Path) -> None:
-    """A stack in the command's own process, for a debugger; services are tested with theirs."""
+    """A stack in the command's own process, for a debugger, and a service."""
+    services = ServicePlan(Settings(), {})
+    with pytest.raises(OnlyHere, match="graph is an address"):
+        cluster_needs(ReplayPlan("", tmp_path, sides_of("graph"), services=services))
     options = "--scheduler", "local", "--processes", "0", "--stack", "legacy"
     status, said = run_command("replay", tmp_path, *options, "-o", tmp_path / "out")
     assert (status, "--processes 0 runs them in this process" in said) == (2, True), said
@@ -194,3 +202,33 @@ def test_every_command_takes_a_scheduler(scheduler: str, tmp_path: Path) -> None
     assert (status, (tmp_path / "selftest" / "selftest.json").exists()) == (0, True), said
     status, said = run_command("noise", captures, *there, tmp_path / "noise")
     assert (status, (tmp_path / "noise" / "noise.json").exists()) == (3, True), said
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("killed", [False, True])
+def test_no_process_outlives_the_worker_that_started_it(tmp_path: Path, *, killed: bool) -> None:
+    """Be it that its cluster ends, or that it dies."""
+    captures = replayable(answered(["m-0"]), tmp_path / "captures")
+    plan = ReplayPlan(str(captures), tmp_path / "out", sides_of("legacy"))
+    with workers_at("local", 1, cluster_needs(plan)) as workers:
+        assert workers.executor is not None
+        assert replay(plan, workers=workers).equal == 1
+        worker, started = workers.executor.submit(_own_processes).result()
+        assert len(started) >= 2  # what forks, and what replays
+        if killed:
+            os.kill(worker, signal.SIGKILL)
+            asyncio.run(until(lambda: not any(map(_runs, started))))
+    asyncio.run(until(lambda: not any(map(_runs, started))))
+
+
+def _own_processes() -> tuple[int, list[tuple[int, float]]]:
+    own = psutil.Process()
+    return own.pid, [(one.pid, one.create_time()) for one in own.children(recursive=True)]
+
+
+def _runs(process: tuple[int, float]) -> bool:
+    try:
+        found = psutil.Process(process[0])
+        return found.create_time() == process[1] and found.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

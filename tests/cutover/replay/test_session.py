@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 
 from compare.input.damage import CapturesUnreadable
+from compare.input.segments import find_segments
 from contract.records import RunRecord
 from cutover.replay import (
     Counts,
@@ -18,11 +20,13 @@ from cutover.replay import (
     ReplayPlan,
     ReplayProgress,
     ReplaySelection,
+    pool,
     replay,
     sides_of,
 )
 from cutover.replay import parts as cutting
 from cutover.replay.journal import NAME
+from cutover.replay.parts import PartReader
 from cutover.replay.pool import LOG
 from cutover.replay.session import SUMMARY, InsideItself
 from cutover.replay.sides import Side, Sides
@@ -30,6 +34,7 @@ from cutover.selftest.cases import case
 from tests.cutover.replay.broken import MARK
 from tests.cutover.replay.conftest import MANY, answered, store
 from tests.support.capture_files import runs
+from tests.support.deployment import until
 from tests.support.planted_faults import served
 
 BROKEN = "tests.cutover.replay.broken:NAMED"
@@ -219,3 +224,22 @@ def test_captures_that_are_not_there_cannot_be_read(tmp_path: Path) -> None:
     """Misspelt is not empty."""
     with pytest.raises(CapturesUnreadable):
         replay(wishes(tmp_path / "nowhere", tmp_path / "out"))
+
+
+def test_a_worker_that_has_nothing_to_do_is_ended(
+    captures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next part gets another one: in a worker of a cluster nobody says which is the last."""
+    monkeypatch.setattr(pool, "IDLE", 0.01)
+    read = PartReader(ReplaySelection(limit=2), _unreadable)
+    assert not list(read.parts(find_segments(str(captures))))  # each waits for a second run
+    part = read.rest()
+    with pool.WorkerPool(pool.Terms(ALONE, PlayOptions())) as workers_of_it:
+        for _ in range(2):
+            result = workers_of_it.replay(part)
+            assert (result.counts.equal, result.log) == (2, "")
+            asyncio.run(until(lambda: not workers()))
+
+
+def _unreadable(error: CapturesUnreadable) -> None:
+    raise error
