@@ -541,7 +541,7 @@ class CaptureSettings(Section):
         "on an object store, of an object; four times as many are held in memory at most", 16 * MIB
     )
     object_seconds: ObjectSeconds = _key(
-        "on an object store, what a kill may cost: an object is put at the latest after", 60.0
+        "on an object store, how old an object is when it is put: what a kill may cost", 60.0
     )
     disk_bytes: Positive = _key("on a disk: beyond, the oldest segments go", 4_096 * MIB)
     keep_days: Limit = _key("older segments go; 0: none goes by age", 0)
