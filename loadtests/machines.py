@@ -21,7 +21,7 @@ from typing import Final, Generic, Self, TypeVar, assert_never
 
 import msgspec
 
-from contract.errors import CutoverError
+from contract.errors import CutoverError, visible
 from contract.flows.declared import DeclaredFlow
 from loadtests.arrivals import Shape
 from loadtests.open_loop import OpenLoopPlan
@@ -53,6 +53,7 @@ from loadtests.runner import (
 )
 
 LONGEST: Final = 1 << 26
+LONGEST_NAME: Final = 64
 ROWS_AT_ONCE: Final = 2_000
 BEAT: Final = 1.0
 SILENT: Final = 15.0
@@ -384,7 +385,8 @@ class Machines:
             await link.send(Refusal(why) if why else Welcome())
             if why:
                 return
-            member = _Member(f"{hello.name} at {Address(host, port)}", link)
+            name = visible(hello.name[:LONGEST_NAME])
+            member = _Member(f"{name} at {Address(host, port)}", link)
             self._members.append(member)
             if len(self._members) == self._count:
                 self._all.set()

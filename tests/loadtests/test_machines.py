@@ -361,12 +361,14 @@ async def test_a_worker_that_is_ended_takes_its_generator_along(
     await until(lambda: not any(one.is_running() for one in generators))
 
 
-def test_the_command_refuses_what_makes_no_sense() -> None:
+def test_the_command_refuses_what_makes_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit 2 with one sentence."""
+    monkeypatch.setattr(module, "REACH", 0.0)
     for options, says in (
         (["--master", "here"], "--master 'here': write HOST:PORT"),
         (["--worker", "127.0.0.1:0"], "--worker '127.0.0.1:0': write HOST:PORT"),
         (["--worker", "127.0.0.1:1", "--master", "127.0.0.1:1"], "are two commands"),
+        (["--worker", "127.0.0.1:1"], "no master of a load at 127.0.0.1:1"),
         (["--ui", "graph", "--master", "127.0.0.1:1"], "leave out --master"),
     ):
         status, said = run_command("load", *options)

@@ -36,7 +36,7 @@ SEGMENTS = 6
 EACH = 5
 BROKEN = "tests.cutover.replay.broken:NAMED"
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sockets]
 
 
 def captures(folder: Path) -> str:

@@ -34,7 +34,7 @@ STORED = 40
 SIDES = Sides(Side("legacy", "tests.cutover.replay.broken:CRASHING"), Side("graph", ""))
 """A stack of a team's own; it is compared with its own past."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.untraced]
+pytestmark = [pytest.mark.slow, pytest.mark.sockets, pytest.mark.untraced]
 
 Working = Callable[[Workers], object]
 
