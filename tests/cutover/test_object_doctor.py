@@ -82,6 +82,12 @@ def test_a_bucket_that_keeps_versions_is_noted(s3: ObjectServer) -> None:
     assert "what `cutover forget` and keep_days delete stays until" in found.detail
 
 
+def test_who_may_not_ask_for_versions_is_told_nothing_of_them(s3: ObjectServer) -> None:
+    """The permission is needed for nothing else."""
+    s3.fault, s3.failing = "deny", "VERSIONING"
+    assert check(f"{s3.bucket}/captures").word == "good"
+
+
 def test_a_library_that_is_missing_is_a_fault() -> None:
     """With what to install, where that is known."""
     found = check("nowhere://box/captures")

@@ -44,7 +44,7 @@ ENVIRON = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as the server received it: `operation` is its method, or LIST."""
+    """A request as the server received it: `operation` is its method, or LIST, or VERSIONING."""
 
     operation: str
     path: str
@@ -98,10 +98,13 @@ class ObjectServer:
         """Answer a request as moto does, or fail it."""
         query = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
-        listing = method == "GET" and "list-type" in query
+        kind = method
+        for word, name in (("list-type", "LIST"), ("versioning", "VERSIONING")):
+            if method == "GET" and word in query:
+                kind = name
         size = int(environ.get("CONTENT_LENGTH") or 0)
         found = Request(
-            "LIST" if listing else method,
+            kind,
             path,
             environ.get("HTTP_RANGE", ""),
             query.get("prefix", [""])[0],

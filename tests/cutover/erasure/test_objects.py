@@ -221,6 +221,23 @@ async def test_an_object_that_is_gone_meanwhile_holds_nothing(
     assert not at.exists(gone)
 
 
+async def test_an_object_that_is_gone_before_it_is_replaced_is_not_put_again(
+    object_place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read, and was too old by then: neither a fault nor an object."""
+    await written(object_place, asked("2", "ann"), asked("3", "ben"))
+    add, at = ForgottenLists.add, Place(object_place)
+    (old,) = (path for path in at.below(at.root) if "/flow=" in path)
+
+    def add_after_deletion(lists: ForgottenLists, gone: Collection[str]) -> None:
+        at.remove(old)
+        add(lists, gone)
+
+    monkeypatch.setattr(ForgottenLists, "add", add_after_deletion)
+    assert erase_captures(object_place, ANN).exchanges == {"2"}
+    assert not at.exists(old)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["refuse", "deny"])
 async def test_an_erasure_that_fails_leaves_every_object_whole(
