@@ -222,6 +222,7 @@ def _faults(
         "locks": services.live.locks,
         "event_loop": watchdog,
         "captures": services.captures,
+        "shadow_workers": services.router.shadows.workers,
         **services.stores,
         **more,
     }

@@ -61,7 +61,7 @@ COMMANDS: Mapping[str, _Place] = {
     "shadow-worker": _Place(
         "operate.shadow_worker:shadow_worker",
         "Run shadows that routers hand over, and write the pairs into the captures.",
-        extra="compare,workers",
+        extra="workers",
     ),
     "replay": _Place(
         "compare.replay:replay_captures",

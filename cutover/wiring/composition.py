@@ -234,7 +234,6 @@ async def open_services(
                     "memory": live.memory,
                     "pauses": pauses,
                     "audit": live.audit,
-                    "shadow_workers": shadow_workers,
                 },
                 sessions=StoredSessions(live, known, pauses, replies),
                 state_sync=await _open_state_sync(stores.shared_state, router, stack),

@@ -1,4 +1,4 @@
-"""Commands of an installation without the extras `compare` and `load`."""
+"""Commands of an installation without the extras `compare`, `load` and `workers`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 RUN = """
 import sys
 
-for library in ("scipy", "deepdiff", "pandas", "locust", "gevent"):
+for library in ("scipy", "deepdiff", "pandas", "locust", "gevent", "taskiq"):
     sys.modules[library] = None
 from cutover.cli import app
 
