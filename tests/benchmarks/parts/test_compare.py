@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.parts import compare as module
 from benchmarks.parts.compare import QUESTION, deep, differing, peak_bytes, runs_of, store
 from compare.captures import compare_captures
 from compare.comparison import Comparer
@@ -37,6 +38,18 @@ def test_segments_hold_what_was_stored(tmp_path: Path) -> None:
     store(path, (runs_of(n, differing(n) if n % 10 == 0 else None) for n in range(120)))
     found = compare_captures(str(tmp_path), QUESTION)
     assert (found.pairs, found.different, dict(found.damage)) == (120, 12, {})
+
+
+def test_copied_segments_hold_other_exchanges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that each pair is compared: what is read twice counts once."""
+    monkeypatch.setattr(module, "PER_FILE", 60)
+    place = tmp_path / "flow=chat" / "date=2026-11-21"
+    store(place / "0000.jsonl.zst", (runs_of(number, differing(number)) for number in range(60)))
+    assert module.copy_segments(place, 180) == 180
+    found = compare_captures(str(tmp_path), QUESTION)
+    assert (found.pairs, found.different, dict(found.damage)) == (180, 180, {})
 
 
 def test_the_peak_of_memory_comes_from_the_kernel() -> None:
