@@ -29,7 +29,7 @@ from effects.stores import PauseTotals
 from router.admin.audit import write_audit
 from router.admin.auth import AdminTokens, read_tokens
 from router.admin.operations import Operations, add_admin
-from router.config.addresses import on_loopback, resolve_value
+from router.config.addresses import check_advertised, on_loopback, resolve_value
 from router.config.schema import Settings
 from router.config.watcher import SettingsWatcher
 from router.gateway import (
@@ -80,6 +80,13 @@ class HostsNotShared(CutoverError):
             "[gateway] advertise needs [stores] shared_state in Redis, where other routers find "
             f"this one; it is {shared.partition('://')[0]!r}"
         )
+
+
+class AdvertisedNowhere(CutoverError):
+    """What a variable holds is no address at which others reach the gateway."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"[gateway] advertise: {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +195,19 @@ def _known_hosts(
 ) -> KnownHosts:
     """Return the gateways of other hosts, which find this one, too; closed with `stack`.
 
-    Raises `HostsNotShared`.
+    Raises `HostsNotShared` and `AdvertisedNowhere`.
     """
     shared = store_addresses(settings, environ, 1).shared_state
     if not shared.startswith(("redis://", "rediss://")):
         raise HostsNotShared(shared)
     hosts = import_module("effects.stores.gateway_hosts").RedisGatewayHosts(shared)
     stack.push_async_callback(hosts.aclose)
-    return KnownHosts(hosts, name, resolve_value(settings.gateway.advertise, environ))
+    advertised = resolve_value(settings.gateway.advertise, environ)
+    try:
+        check_advertised(advertised)
+    except ValueError as error:
+        raise AdvertisedNowhere(str(error)) from error
+    return KnownHosts(hosts, name, advertised)
 
 
 def in_force(watched: SettingsWatcher | None) -> Callable[[], Settings]:

@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -37,6 +37,8 @@ _STORED_SECONDS: Final = (0.25, 1.0)
 _UNSTORED: Final = 1_024
 """Pairs that may wait for that; beyond, no candidate is run."""
 _AGAIN_SECONDS: Final = 1.0
+_TELL_SECONDS: Final = 5.0
+"""What a worker that stops has to tell how exchanges ended that it could not store."""
 _BLOCKED_RATIO: Final = 3
 """A worker whose loop stands still for so many times the seconds of a shadow ends itself."""
 _BEAT_SECONDS: Final = 1.0
@@ -44,31 +46,62 @@ _BEAT_SECONDS: Final = 1.0
 log = logging.getLogger(__name__)
 
 
+Stored = Literal["stored", "dropped", "unclear"]
+"""What became of a piece: `unclear` where a part of it was dropped, and which is not known."""
+
+
 class StoredPairs:
-    """Writes pairs down, many in one piece; each call returns once its own is stored."""
+    """Writes pairs down, many in one piece; each call returns once its own is stored.
+
+    One piece follows the other: what the captures drop meanwhile is of that one.
+    """
 
     def __init__(self, writer: CaptureWriter, seconds: float) -> None:
         self._writer = writer
         self._seconds = seconds
-        self._group: asyncio.Task[bool] | None = None
+        self._waiting: list[Sequence[RunRecord]] = []
+        self._piece: asyncio.Task[Stored] | None = None
+        self._storing = asyncio.Lock()
+        self._closed = asyncio.Event()
 
-    async def store(self, runs: Sequence[RunRecord]) -> bool:
-        """Store the runs of an exchange; False where one of the piece was dropped."""
-        if self._group is None or self._group.done():
+    async def store(self, runs: Sequence[RunRecord]) -> Stored:
+        """Store the runs of an exchange."""
+        self._waiting.append(runs)
+        if self._piece is None:
+            self._piece = asyncio.create_task(self._store_piece(), name="store pairs")
+        return await asyncio.shield(self._piece)
+
+    async def aclose(self) -> None:
+        """Store what waits, without waiting for more of it, or for a place that refuses it."""
+        self._closed.set()
+        await self._writer.aclose()
+
+    async def _store_piece(self) -> Stored:
+        await self._rest(self._seconds)
+        async with self._storing:
+            self._piece, waiting, self._waiting = None, self._waiting, []
             before = sum(self._writer.counts.dropped.values())
-            self._group = asyncio.create_task(self._flush(before), name="store pairs")
-        group = self._group
-        self._writer.put(runs)
-        return await asyncio.shield(group)
+            for runs in waiting:
+                self._writer.put(runs)
+            # An object store may refuse for now.
+            while not await self._writer.flush() and not self._closed.is_set():
+                if self._dropped(before):
+                    break
+                await self._rest(_AGAIN_SECONDS)
+            lost = await self._writer.aclose() if self._closed.is_set() else 0
+            lost += self._dropped(before)
+            if not lost:
+                return "stored"
+            return "dropped" if lost >= len(waiting) else "unclear"
 
-    async def _flush(self, before: int) -> bool:
-        await asyncio.sleep(self._seconds)
-        self._group = None
-        while not await self._writer.flush():  # an object store refuses for now
-            if sum(self._writer.counts.dropped.values()) != before:
-                return False
-            await asyncio.sleep(_AGAIN_SECONDS)
-        return sum(self._writer.counts.dropped.values()) == before
+    def _dropped(self, before: int) -> int:
+        return sum(self._writer.counts.dropped.values()) - before
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait, unless it is closed."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
 
 
 class ShadowWorker:
@@ -86,6 +119,20 @@ class ShadowWorker:
         self._ending: set[asyncio.Task[None]] = set()
         self._unstored = asyncio.Semaphore(_UNSTORED)
 
+    async def aclose(self, seconds: float) -> None:
+        """Wait until whatever was run is stored and told, then let others have the rest.
+
+        What is not stored after so many seconds is told to be dropped.
+        """
+        self.stopping.set()
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=seconds)
+        await self._pairs.aclose()
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=_TELL_SECONDS)
+        with suppress(EffectFailed):  # others wait for it then
+            await self._stream.leave()
+
     async def ended(self) -> None:
         """Wait until whatever was run is stored and told."""
         if self._ending:
@@ -93,9 +140,11 @@ class ShadowWorker:
 
     async def take(self, delivery: Delivery) -> None:
         """Run a delivery's candidate; one that fails stays on the stream, and is tried again."""
+        if self.stopping.is_set():
+            return  # another one's, see `aclose`
         try:
             handed = decode_handed(delivery.message)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeError):
             log.error("what stands on the stream at %s cannot be read: set aside", delivery.id)
             await self._set_aside(delivery)
             return
@@ -144,8 +193,11 @@ class ShadowWorker:
         exchange = pair.shadow.exchange
         if not await self._stream.claim(exchange):
             return None
-        if not await self._pairs.store((*pair.runs, pair.shadow)):
+        stored = await self._pairs.store((*pair.runs, pair.shadow))
+        if stored == "dropped":
             return ShadowTold(exchange, "dropped", "captures")
+        if stored == "unclear":
+            return ShadowTold(exchange, "failed", "captures", captured=True)
         facts = msgspec.structs.replace(pair.shadow, frames=(), plays=())
         return ShadowTold(exchange, "compared", pair.judgement, captured=True, run=facts)
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import msgspec
 
-from contract.errors import EffectFailed, Fault, MissingExtra
+from contract.errors import CutoverError, EffectFailed, Fault, MissingExtra
 from effects.stores.shared_state import (
     NOTE_SECONDS,
     SPENDING_SECONDS,
@@ -44,18 +44,29 @@ LIMIT = 1.0
 """Seconds an adapter allows Redis for connecting and for each reply."""
 
 
+class NoRedisAddress(CutoverError):
+    """An address cannot be read; it is not shown, since it may hold a password."""
+
+    def __init__(self) -> None:
+        super().__init__("the address of a Redis is none: redis://host:6379/0 is due")
+
+
 class RedisStore:
     """A client that waits briefly; the keys of one store begin with its prefix."""
 
     codes: FaultCodes = STORE_CODES
 
-    def __init__(self, url: str, *, prefix: str) -> None:
-        self._client: Redis = Redis.from_url(
-            url,
-            socket_connect_timeout=LIMIT,
-            socket_timeout=LIMIT,
-            retry=Retry(NoBackoff(), 1),  # a connection that broke while idle
-        )
+    def __init__(self, url: str, *, prefix: str, limit: float | None = None) -> None:
+        """Make the client; raises `NoRedisAddress`. `limit` is in seconds, instead of `LIMIT`."""
+        try:
+            self._client: Redis = Redis.from_url(
+                url,
+                socket_connect_timeout=LIMIT,
+                socket_timeout=LIMIT if limit is None else limit,
+                retry=Retry(NoBackoff(), 1),  # a connection that broke while idle
+            )
+        except ValueError as error:
+            raise NoRedisAddress from error
         self._prefix = prefix
 
     async def aclose(self) -> None:

@@ -28,7 +28,10 @@ except ImportError as missing:  # pragma: no cover (the extra is installed where
     raise MissingExtra(adapter="cutover shadow-worker", extra="workers") from missing
 
 TASK: Final = "shadow"
+_READ_SECONDS: Final = 30.0
+"""In which exchanges must have come: some have megabytes."""
 _REST_SECONDS: Final = 1.0
+_GROUP_SECONDS: Final = 0.1
 _GONE_MS: Final = 86_400_000
 """A worker that holds nothing, and has not been seen for so long, is gone."""
 
@@ -65,8 +68,9 @@ class ShadowBroker(RedisStreamBroker):
             xread_block=BLOCK_MS,
             xread_count=READ_AT_ONCE,
             socket_connect_timeout=LIMIT,
-            socket_timeout=LIMIT,
+            socket_timeout=_READ_SECONDS,
         )
+        self._count = READ_AT_ONCE
         self.formatter = _AsRead()
         self.is_worker_process = True
         self._tidied = self._away = False
@@ -88,6 +92,7 @@ class ShadowBroker(RedisStreamBroker):
                 if self._away:
                     self._away = False
                     log.info("shadow worker: Redis is back")
+                self._count = READ_AT_ONCE
                 for ident, fields in found:
                     yield Delivery(ident, fields[b"data"])
 
@@ -97,7 +102,7 @@ class ShadowBroker(RedisStreamBroker):
             self.consumer_group_name,
             self.consumer_name,
             self.idle_timeout,
-            count=READ_AT_ONCE,
+            count=self._count,
         )
         return [(ident.decode(), fields) for ident, fields in found[1] if fields]
 
@@ -106,7 +111,7 @@ class ShadowBroker(RedisStreamBroker):
             self.consumer_group_name,
             self.consumer_name,
             {self.queue_name: ">"},
-            count=READ_AT_ONCE,
+            count=self._count,
             block=self.block,
         )
         return list(entries_of(found))
@@ -124,7 +129,9 @@ class ShadowBroker(RedisStreamBroker):
         """Make the group where there is none, else wait a moment."""
         if isinstance(failure, ResponseError) and str(failure).startswith("NOGROUP"):
             await self._declare_consumer_group()
+            await asyncio.sleep(_GROUP_SECONDS)  # a Redis that is full makes none
             return
+        self._count = 1  # what comes together may be more than the connection carries in time
         if not self._away:
             self._away = True
             log.error("shadow worker: Redis does not answer: %s", type(failure).__name__)

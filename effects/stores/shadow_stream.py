@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
@@ -22,7 +23,10 @@ READ_AT_ONCE: Final = 8
 BLOCK_MS: Final = 500
 """How long one call waits for something new; shorter than Redis may take to answer."""
 _MARK_MS: Final = 86_400_000
-"""How long it is remembered that an exchange is done: no delivery comes later."""
+"""How long it is remembered that an exchange is done; what is older on the stream goes sooner."""
+_OLDEST_MS: Final = _MARK_MS // 2
+_SEND_SECONDS: Final = 5.0
+"""Seconds in which Redis must take an exchange, which may have megabytes."""
 _TOLD_MS: Final = 3_600_000
 _ASIDE_MS: Final = 7 * 86_400_000
 """How long what was set aside is stored: it is not redacted."""
@@ -78,8 +82,8 @@ def _lines(fields: dict[bytes, bytes]) -> list[bytes]:
 class ShadowStream(RedisStore):
     """Either end of the stream, and what was set aside from it."""
 
-    def __init__(self, url: str, *, prefix: str = PREFIX) -> None:
-        super().__init__(url, prefix=prefix)
+    def __init__(self, url: str, *, prefix: str = PREFIX, limit: float | None = None) -> None:
+        super().__init__(url, prefix=prefix, limit=limit)
         self._aside = prefix + "aside"
 
     async def erase_set_aside(self, wanted: Callable[[bytes], bool]) -> int:
@@ -97,28 +101,49 @@ class ShadowStream(RedisStore):
                 erased += await self._client.xdel(self._aside, *gone) if gone else 0
                 after = f"({found[-1][0].decode()}"
 
-    async def claim(self, exchange: str) -> bool:
-        """Take an exchange, for good: True for the one who may write its runs down."""
-        mark, token = f"{self._prefix}done:{exchange}", uuid4().bytes
-        with self._translated():
-            # With its value: a retry after a lost reply must not find itself too late.
-            held = await self._client.set(mark, token, nx=True, get=True, px=_MARK_MS)
-        return held in {None, token}
+    def _mark(self, exchange: str) -> str:
+        return f"{self._prefix}done:{exchange}"
 
 
 class RouterStream(ShadowStream):
     """A router's end: exchanges go out, and what workers tell of them comes in."""
 
     def __init__(self, url: str, *, prefix: str = PREFIX) -> None:
-        super().__init__(url, prefix=prefix)
+        super().__init__(url, prefix=prefix, limit=_SEND_SECONDS)
         self.router = uuid4().hex
         self._told = f"{prefix}told:{self.router}"
         self._heard = "0"
 
-    async def send(self, message: bytes) -> None:
-        """Put an exchange on the stream."""
+    async def send(self, message: bytes) -> str:
+        """Put an exchange on the stream; returns its place there.
+
+        What a router that was killed has left there for half a day goes.
+        """
+        oldest = int(time.time() * 1_000) - _OLDEST_MS
+        stream = stream_of(self._prefix)
         with self._translated():
-            await self._client.xadd(stream_of(self._prefix), {"data": message})
+            place: Any = await self._client.xadd(stream, {"data": message}, minid=oldest)
+            return str(place.decode())
+
+    async def take_back(self, places: Mapping[str, str]) -> frozenset[str]:
+        """Take exchanges off the stream; returns those that no worker has claimed, nor will.
+
+        `places` are where they stand, "" where that is not known.
+        """
+        token, stream = uuid4().bytes, stream_of(self._prefix)
+        with self._translated():
+            async with self._client.pipeline(transaction=False) as pipe:
+                for exchange in places:
+                    pipe.set(self._mark(exchange), token, nx=True, get=True, px=_MARK_MS)
+                for place in filter(None, places.values()):
+                    pipe.xdel(stream, place)
+                # A Redis that is full refuses marks, and takes what makes room.
+                found: list[Any] = await pipe.execute(raise_on_error=False)
+            for one in found:
+                if isinstance(one, Exception):
+                    raise one
+        held = zip(places, found, strict=False)
+        return frozenset(exchange for exchange, by in held if by in {None, token})
 
     async def told(self) -> Sequence[bytes]:
         """Wait for a moment; return what workers have told this router since the last call."""
@@ -148,21 +173,30 @@ class WorkerStream(ShadowStream):
     async def begin(self, delivery: Delivery, exchange: str) -> int:
         """Return which try of an exchange this is, from 1; 0 where it is done, or another's."""
         prefix = self._prefix
-        keys = [self.stream, f"{prefix}done:{exchange}", f"{prefix}tries:{exchange}"]
+        keys = [self.stream, self._mark(exchange), f"{prefix}tries:{exchange}"]
         with self._translated():
             return int(
                 await self._begin(keys=keys, args=[GROUP, self.worker, delivery.id, _MARK_MS])
             )
 
-    async def done(self, delivery: Delivery, router: str = "", told: bytes = b"") -> None:
-        """Take a delivery off the stream, and tell its router if there is one, in one piece."""
+    async def claim(self, exchange: str) -> bool:
+        """Take an exchange, for good: True for the one who may write its runs down."""
+        mark, token = self._mark(exchange), uuid4().bytes
         with self._translated():
-            async with self._client.pipeline(transaction=True) as pipe:
+            # With its value: a retry after a lost reply must not find itself too late.
+            held = await self._client.set(mark, token, nx=True, get=True, px=_MARK_MS)
+        return held in {None, token}
+
+    async def done(self, delivery: Delivery, router: str = "", told: bytes = b"") -> None:
+        """Take a delivery off the stream, and tell its router if there is one."""
+        with self._translated():
+            async with self._client.pipeline(transaction=False) as pipe:
+                # A Redis that is full takes what makes room.
+                pipe.xack(self.stream, GROUP, delivery.id)
+                pipe.xdel(self.stream, delivery.id)
                 if router:
                     pipe.xadd(f"{self._prefix}told:{router}", {"data": told})
                     pipe.pexpire(f"{self._prefix}told:{router}", _TOLD_MS)
-                pipe.xack(self.stream, GROUP, delivery.id)
-                pipe.xdel(self.stream, delivery.id)
                 await pipe.execute()
 
     async def set_aside(self, delivery: Delivery) -> None:

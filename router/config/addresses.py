@@ -47,6 +47,7 @@ def matching(expression: str, allowed: str) -> AfterValidator:
 USERS = "users"
 """The listener of the users, in `[gateway] listen`."""
 _LAST_PORT = 65_535
+_ANY_HOST = frozenset({"0.0.0.0", "::"})  # noqa: S104 - refused
 _LISTENER = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^][:/@\s]+)):([0-9]{1,5})")
 
 
@@ -72,16 +73,22 @@ def _check_listener(value: str) -> str:
 Listener = Annotated[str, AfterValidator(_check_listener)]
 
 
-def _check_advertised(value: str) -> str:
+def check_advertised(value: str) -> str:
+    """Return an address at which others reach this process; raises `ValueError`."""
     if value.startswith(_FROM_ENVIRONMENT):
         _check_variable(value.removeprefix(_FROM_ENVIRONMENT))
-    elif value and (_LISTENER.fullmatch(value) is None):
-        message = "allowed: 'host:port', '[host]:port', env:NAME, or nothing"
-        raise ValueError(message)
+    elif value:
+        found = _LISTENER.fullmatch(value)
+        if found is None:
+            message = "allowed: 'host:port', '[host]:port', env:NAME, or nothing"
+            raise ValueError(message)
+        if (found[1] or found[2]) in _ANY_HOST:
+            message = "names no host: it must be an address at which others reach this one"
+            raise ValueError(message)
     return value
 
 
-Advertised = Annotated[str, AfterValidator(_check_advertised)]
+Advertised = Annotated[str, AfterValidator(check_advertised)]
 """The address at which other hosts reach this one, or the variable that holds it."""
 
 

@@ -40,6 +40,8 @@ class KnownHosts:
         self._name = name
         self._address = address
         self._addresses: Mapping[str, str] = {}
+        self._announced = asyncio.Event()
+        """Set, and replaced, whenever the hosts have announced what they know."""
         self.fault: str | None = None
         """Why other hosts cannot be found; None where they can."""
 
@@ -59,15 +61,21 @@ class KnownHosts:
     async def address_of(self, exchange: str) -> str | None:
         """Return the address of the host that an exchange's id names; None for none, or this."""
         name = exchange[: len(self._name)]
-        if name not in self._addresses:  # it may have begun a moment ago
+        if name not in self._addresses and self.fault is None:  # it may have begun a moment ago
             await self._announce()
         address = self._addresses.get(name)
         return None if address == self._address else address
 
     async def others(self) -> list[str]:
         """Return the addresses of all other hosts."""
-        await self._announce()
+        if self.fault is None:
+            await self._announce()
         return sorted({*self._addresses.values()} - {self._address})
+
+    async def gone(self, address: str) -> None:
+        """Wait until a host is known no longer: one that stands still announces nothing."""
+        while address in self._addresses.values():
+            await self._announced.wait()
 
     async def _keep(self) -> None:
         while True:
@@ -83,3 +91,5 @@ class KnownHosts:
             self.fault = f"gateways of other hosts cannot be found: {failed}"
         else:
             self.fault = None
+            self._announced.set()
+            self._announced = asyncio.Event()

@@ -6,6 +6,7 @@ its exchanges with that socket's name. Hosts announce the names of their workers
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import socket
@@ -113,13 +114,42 @@ class WorkerPeers:
         peers: list[Path | str] = [*self.candidates(scope), *await self._hosts_for(scope)]
         for peer in peers:
             try:
-                if await _forwarded(peer, scope, body, send):
+                if await self._forwarded(peer, scope, body, send):
                     return True
             except (aiohttp.ClientError, OSError) as error:
                 log.warning("a worker did not answer for its exchange: %s", type(error).__name__)
                 if isinstance(peer, str) and named_exchange(scope) is not None:
                     raise _elsewhere(peer) from error
         return False
+
+    async def _forwarded(self, peer: Path | str, scope: Scope, body: bytes, send: Send) -> bool:
+        """Pass a call on; a host that stands still is left once it counts as gone."""
+        here = isinstance(peer, Path)
+        headers = [
+            (name.decode("latin-1"), value.decode("latin-1"))
+            for name, value in scope["headers"]
+            if name in _FORWARDED
+        ]
+        # A socket is the address: that name is never resolved.
+        url = f"http://{'worker' if here else peer}{scope['path']}"
+        async with aiohttp.ClientSession(
+            connector=aiohttp.UnixConnector(str(peer)) if here else aiohttp.TCPConnector(),
+            timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_SECONDS),
+        ) as session:
+            watch = asyncio.create_task(self._close_when_gone(peer, session), name="gateway host")
+            try:
+                async with session.post(url, data=body, headers=[*headers, *_MARK]) as response:
+                    if response.status == NOT_HERE:
+                        return False
+                    await _relay(response, send)
+                    return True
+            finally:
+                watch.cancel()
+
+    async def _close_when_gone(self, peer: Path | str, session: aiohttp.ClientSession) -> None:
+        if isinstance(peer, str) and self.hosts is not None:
+            await self.hosts.gone(peer)
+            await session.close()  # what is read of it ends in an error
 
     async def _hosts_for(self, scope: Scope) -> list[str]:
         """Return the addresses of other hosts to which a call may belong."""
@@ -140,28 +170,6 @@ def is_passed_on(scope: Scope) -> bool:
 def _elsewhere(address: str) -> GatewayRefused:
     why = f"the exchange is open at {address}, which cannot be reached from here: call it there"
     return GatewayRefused(503, "exchange_elsewhere", why)
-
-
-async def _forwarded(peer: Path | str, scope: Scope, body: bytes, send: Send) -> bool:
-    here = isinstance(peer, Path)
-    headers = [
-        (name.decode("latin-1"), value.decode("latin-1"))
-        for name, value in scope["headers"]
-        if name in _FORWARDED
-    ]
-    # A socket is the address: that name is never resolved.
-    url = f"http://{'worker' if here else peer}{scope['path']}"
-    async with (
-        aiohttp.ClientSession(
-            connector=aiohttp.UnixConnector(str(peer)) if here else aiohttp.TCPConnector(),
-            timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_SECONDS),
-        ) as session,
-        session.post(url, data=body, headers=[*headers, *_MARK]) as response,
-    ):
-        if response.status == NOT_HERE:
-            return False
-        await _relay(response, send)
-        return True
 
 
 async def _relay(response: aiohttp.ClientResponse, send: Send) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -21,6 +22,8 @@ from router.context import LedgerState
 
 log = logging.getLogger(__name__)
 
+_DOUBT_SECONDS = 30.0
+"""How long to wait for a stream that can say whether it has taken an exchange."""
 _REST_SECONDS = 1.0
 """How long to leave a stream alone that does not answer."""
 
@@ -56,16 +59,19 @@ class ShadowStream(Protocol):
     router: str
     """The name under which this router is told."""
 
-    async def send(self, message: bytes) -> None:
-        """Put an exchange on the stream."""
+    async def send(self, message: bytes) -> str:
+        """Put an exchange on the stream; returns its place there."""
         ...
 
     async def told(self) -> Sequence[bytes]:
         """Wait for a moment; return what workers have told this router since the last call."""
         ...
 
-    async def claim(self, exchange: str) -> bool:
-        """Take an exchange, for good: True for the one who may write its runs down."""
+    async def take_back(self, places: Mapping[str, str]) -> frozenset[str]:
+        """Take exchanges off the stream; returns those that no worker has claimed, nor will.
+
+        `places` are where they stand, "" where that is not known.
+        """
         ...
 
 
@@ -76,10 +82,24 @@ def encode_handed(router: str, records: Sequence[RunRecord]) -> bytes:
 
 
 def decode_handed(message: bytes) -> HandedExchange:
-    """Read an exchange; raises `msgspec.DecodeError` where it is none."""
+    """Read an exchange; raises `msgspec.DecodeError` or `UnicodeError` where it is none."""
     router, *lines = message.removesuffix(b"\n").split(b"\n")
     runs = tuple(map(decode_run, lines or [b""]))
     return HandedExchange(router.decode(errors="replace"), runs)
+
+
+@dataclass(slots=True)
+class _Handed:
+    """An exchange that was handed over: since when, and where it stands on the stream.
+
+    `doubtful_since` is when sending it failed, which does not say that it was not sent.
+    """
+
+    since: float
+    place: str = ""
+    sending: bool = False
+    doubtful_since: float | None = None
+    taken: bool = False
 
 
 class ShadowWorkers:
@@ -99,10 +119,8 @@ class ShadowWorkers:
         self._settings = settings
         self._monotonic = monotonic
         self._most = settings().queue
-        self._out: dict[str, float] = {}
-        """When each exchange that was handed over was, the oldest first."""
-        self._taken: set[str] = set()
-        """Those that are being taken back: asking twice would find the first answer."""
+        self._out: dict[str, _Handed] = {}
+        """The exchanges that were handed over, the oldest first."""
         self._outbox: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -128,12 +146,12 @@ class ShadowWorkers:
     def lag(self) -> float:
         """Seconds since the oldest of them was handed over; 0 where there is none."""
         first = next(iter(self._out.values()), None)
-        return 0.0 if first is None else self._monotonic() - first
+        return 0.0 if first is None else self._monotonic() - first.since
 
     def send(self, exchange: str, records: Sequence[RunRecord]) -> None:
         """Hand an exchange over."""
         message = encode_handed(self._stream.router, records)
-        self._out[exchange] = self._monotonic()
+        self._out[exchange] = _Handed(self._monotonic())
         self._empty.clear()
         self._outbox.put_nowait((exchange, message))
 
@@ -156,19 +174,19 @@ class ShadowWorkers:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._empty.wait()
-        for exchange in tuple(self._out):
-            await self._take_back(exchange, "stopping")
+        await self._take_back(tuple(self._out), "stopping")
 
     async def _send_all(self) -> None:
         while True:
             exchange, message = await self._outbox.get()
-            if exchange not in self._out:  # it was taken back meanwhile
+            if (handed := self._out.get(exchange)) is None:  # it was taken back meanwhile
                 continue
+            handed.sending = True
             try:
-                await self._stream.send(message)
+                handed.place = await self._stream.send(message)
             except EffectFailed as failed:
                 self._failed("sent", failed)
-                self._end(ShadowTold(exchange, "dropped", "broker"))
+                handed.doubtful_since = self._monotonic()
                 while not self._outbox.empty():  # each would wait as long
                     exchange, _ = self._outbox.get_nowait()
                     self._end(ShadowTold(exchange, "dropped", "broker"))
@@ -189,22 +207,41 @@ class ShadowWorkers:
                     self._end(_told.decode(message))
                 except msgspec.DecodeError:
                     log.error("a worker of shadows told what cannot be read: of which version?")
-            late = self._monotonic() - self._settings().worker_seconds
-            for exchange in [name for name, sent in self._out.items() if sent <= late]:
-                await self._take_back(exchange, "unanswered")
+            await self._look_after()
 
-    async def _take_back(self, exchange: str, reason: str) -> None:
-        """End an exchange of which no worker has told, unless one is about to."""
-        if exchange in self._taken:
+    async def _look_after(self) -> None:
+        """Take back what was perhaps never sent, and what no worker has told of in time."""
+        now = self._monotonic()
+        doubtful = [name for name, one in self._out.items() if one.doubtful_since is not None]
+        if doubtful and ("heard" not in self._faults or self._long_doubtful(now)):
+            await self._take_back(doubtful, "broker")
+        late = now - self._settings().worker_seconds
+        overdue = [name for name, one in self._out.items() if one.since <= late]
+        await self._take_back(overdue, "unanswered")
+
+    def _long_doubtful(self, now: float) -> bool:
+        since = (one.doubtful_since for one in self._out.values())
+        return any(one is not None and now - one >= _DOUBT_SECONDS for one in since)
+
+    async def _take_back(self, exchanges: Sequence[str], reason: str) -> None:
+        """End exchanges of which no worker has told, but for those that one is about to."""
+        # One that is being taken back is not asked for again: the answer would be the first one's.
+        taken = {name: self._out[name] for name in exchanges if not self._out[name].taken}
+        if not taken:
             return
-        self._taken.add(exchange)
+        for one in taken.values():
+            one.taken = True
+        places = {name: one.place for name, one in taken.items() if one.sending}
         try:
-            captured = not await self._stream.claim(exchange)
-        except EffectFailed:
-            captured = False  # twice in the captures it counts once
-        finally:
-            self._taken.discard(exchange)
-        self._end(ShadowTold(exchange, "failed" if captured else "dropped", reason, captured))
+            free = await self._stream.take_back(places) if places else frozenset[str]()
+        except EffectFailed as failed:
+            self._failed("taken back", failed)
+            free = frozenset(places)  # twice in the captures it counts once
+        else:
+            self._faults.pop("taken back", None)
+        for name in taken:
+            captured = name in places and name not in free
+            self._end(ShadowTold(name, "failed" if captured else "dropped", reason, captured))
 
     def _end(self, told: ShadowTold) -> None:
         if self._out.pop(told.exchange, None) is not None:

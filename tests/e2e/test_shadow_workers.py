@@ -91,7 +91,6 @@ async def test_a_redis_that_goes_and_comes_back_costs_no_stream_and_no_capture(
             await place.settled()
             await redis.kill()
             await serve(place, 3, "between")
-            await place.settled()
             assert "shadow_workers" in (await place.get("/readyz"))["faults"]
             await redis.start()
             await until(lambda: "Redis is back" in worker.said())

@@ -32,6 +32,7 @@ _LIMITS = (
     ("router.routing.lookup", "WAIT_SECONDS"),
     ("router.shadow.sessions", "SLICE_SECONDS"),
     ("effects.stores.shadow_broker", "LIMIT"),
+    ("effects.stores.shadow_stream", "_SEND_SECONDS"),
     ("router.state_sync", "TIMEOUT_SECONDS"),
 )
 """Limits of the product of 0.02 to 5 s, on neighbours that answer and on what shadows compute.

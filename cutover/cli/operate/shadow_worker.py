@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,7 +45,7 @@ def shadow_worker(
     """Run shadows that routers hand over, and write the pairs into the captures.
 
     SIGTERM or SIGINT: what has begun is finished within [server] drain_seconds, the rest is
-    another worker's. Exit 0: stopped, 2: refused.
+    another worker's. Exit 0: stopped, 1: ended by a candidate that blocked it, 2: refused.
     """
     handler = logging.StreamHandler()
     logging.basicConfig(level=logging.INFO, format=FORMAT, handlers=[handler])
@@ -67,8 +66,14 @@ async def _work(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     try:
         async with opened_worker(settings, os.environ, stream) as worker:
+            stopped: list[float] = []
+
+            def stop() -> None:
+                stopped.append(loop.time())
+                worker.stopping.set()
+
             for one in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(one, worker.stopping.set)
+                loop.add_signal_handler(one, stop)
 
             async def take(delivery: Any) -> None:  # the library names it anew: no method can be
                 await worker.take(delivery)
@@ -84,9 +89,8 @@ async def _work(settings: Settings) -> None:
             server = URL(address).with_user(None).with_query(None)
             typer.echo(f"cutover shadow-worker {stream.worker} listening on {server}")
             await receiver.listen(worker.stopping)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(settings.server.drain_seconds):
-                    await worker.ended()
+            drained = loop.time() - min(stopped, default=loop.time())
+            await worker.aclose(max(settings.server.drain_seconds - drained, 0.0))
             ends = ", ".join(f"{count} {end}" for end, count in sorted(worker.counts.items()))
             typer.echo(f"cutover shadow-worker stopped: {ends or 'nothing was handed over'}")
     finally:

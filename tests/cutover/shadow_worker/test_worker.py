@@ -14,7 +14,7 @@ import pytest
 from contract.errors import EffectFailed, Fault
 from contract.records import RunRecord
 from cutover.shadow_worker.candidates import Candidates, CannotRun, ShadowPair
-from cutover.shadow_worker.worker import TRIES, ShadowWorker, StoredPairs
+from cutover.shadow_worker.worker import TRIES, ShadowWorker, Stored, StoredPairs
 from effects.stores.shadow_stream import RouterStream
 from router.shadow.workers import ShadowTold, encode_handed
 from tests.support.shadow_streams import AT_ONCE, Place, Reading, own_stream
@@ -56,10 +56,13 @@ class Scripted:
 class Written:
     """Captures that note what is stored, or refuse it."""
 
-    stores: bool = True
+    stores: Stored = "stored"
     runs: list[RunRecord] = field(default_factory=list)
 
-    async def store(self, runs: Sequence[RunRecord]) -> bool:
+    async def aclose(self) -> None:
+        """Close."""
+
+    async def store(self, runs: Sequence[RunRecord]) -> Stored:
         """Store runs."""
         self.runs += runs
         return self.stores
@@ -130,7 +133,7 @@ async def test_one_that_was_taken_back_is_written_by_its_router(bench: Bench) ->
 
 def _claimed_meanwhile(bench: Bench) -> Any:
     async def pair(runs: tuple[RunRecord, ...]) -> ShadowPair:
-        assert await bench.router.claim("e-1")
+        assert await bench.router.take_back({"e-1": ""}) == {"e-1"}
         return ShadowPair(runs, SHADOW, "equal")
 
     return pair
@@ -138,9 +141,16 @@ def _claimed_meanwhile(bench: Bench) -> Any:
 
 async def test_what_the_captures_drop_comes_back(bench: Bench) -> None:
     """The router writes it down itself."""
-    bench.written.stores = False
+    bench.written.stores = "dropped"
     await bench.handed()
     assert await bench.told() == [ShadowTold("e-1", "dropped", "captures")]
+
+
+async def test_what_the_captures_may_have_dropped_is_not_written_again(bench: Bench) -> None:
+    """Of a piece some are stored, and which is not known."""
+    bench.written.stores = "unclear"
+    await bench.handed()
+    assert await bench.told() == [ShadowTold("e-1", "failed", "captures", captured=True)]
 
 
 async def test_what_cannot_be_run_is_told(bench: Bench) -> None:
@@ -163,7 +173,9 @@ async def test_one_that_fails_again_and_again_is_set_aside(bench: Bench) -> None
     assert await bench.place.redis.xlen(bench.place.prefix + "aside") == 1
 
 
-@pytest.mark.parametrize("message", [b"", b"router\n{}\n", b"router\nnothing", b"\xff\n\xff"])
+@pytest.mark.parametrize(
+    "message", [b"", b"router\n{}\n", b"router\nnothing", b'\xff\n{"v":"\xff"}']
+)
 async def test_what_is_no_exchange_is_set_aside(bench: Bench, message: bytes) -> None:
     """At once: it will not be one later."""
     await bench.router.send(message)
@@ -194,23 +206,37 @@ async def test_an_end_that_cannot_be_told_is_told_again(
         encode_handed(bench.router.router, [msgspec.structs.replace(SERVED, exchange="e-2")])
     )
     worker = bench.worker()
-    worker.stopping.set()
     await worker.take(await bench.reading.read())
+    worker.stopping.set()
     await worker.ended()
     assert (await bench.told(), await bench.place.left()) == ([], 1)
 
 
+async def test_a_worker_that_stops_begins_nothing_more(bench: Bench) -> None:
+    """What it has read is another's at once."""
+    await bench.router.send(encode_handed(bench.router.router, [SERVED]))
+    worker = bench.worker()
+    delivery = await bench.reading.read()
+    worker.stopping.set()
+    await worker.take(delivery)
+    await worker.aclose(0.0)
+    assert (bench.candidates.ran, await bench.place.left()) == (0, 1)
+    async with bench.place.worker(AT_ONCE) as other:
+        assert await other.read() == delivery
+
+
 async def test_many_that_come_together_are_stored_in_one_piece() -> None:
-    """And the next ones in another; a drop in a piece is one of all in it."""
+    """And the next ones in another; what is dropped meanwhile is of that one."""
     writer = Writer()
     pairs = StoredPairs(cast("Any", writer), 0.0)
-    assert await asyncio.gather(*(pairs.store([SERVED]) for _ in range(3))) == [True] * 3
+    assert await asyncio.gather(*(pairs.store([SERVED]) for _ in range(3))) == ["stored"] * 3
     assert (writer.puts, writer.flushes) == (3, 1)
-    writer.drops = True
-    assert await asyncio.gather(*(pairs.store([SERVED]) for _ in range(2))) == [False] * 2
-    writer.drops = False
-    assert await pairs.store([SERVED])
-    assert (writer.puts, writer.flushes) == (6, 3)
+    writer.drops = 2
+    assert await asyncio.gather(*(pairs.store([SERVED]) for _ in range(2))) == ["dropped"] * 2
+    writer.drops = 1
+    assert await asyncio.gather(*(pairs.store([SERVED]) for _ in range(2))) == ["unclear"] * 2
+    assert await pairs.store([SERVED]) == "stored"
+    assert (writer.puts, writer.flushes) == (8, 4)
 
 
 async def test_what_an_object_store_refuses_is_stored_before_a_delivery_is_done(
@@ -220,11 +246,22 @@ async def test_what_an_object_store_refuses_is_stored_before_a_delivery_is_done(
     monkeypatch.setattr("cutover.shadow_worker.worker._AGAIN_SECONDS", 0.0)
     writer = Writer(refuses=3)
     pairs = StoredPairs(cast("Any", writer), 0.0)
-    assert await pairs.store([SERVED])
+    assert await pairs.store([SERVED]) == "stored"
     assert writer.flushes == 3
-    writer.refuses, writer.drops = 3, True
-    assert not await pairs.store([SERVED])
+    writer.refuses, writer.drops = 3, 1
+    assert await pairs.store([SERVED]) == "dropped"
     assert writer.flushes == 4
+
+
+async def test_at_its_end_a_worker_waits_for_no_place_that_refuses() -> None:
+    """What is not stored by then is dropped, and so is what comes later."""
+    writer = Writer(refuses=1_000)
+    pairs = StoredPairs(cast("Any", writer), 60.0)
+    early = asyncio.create_task(pairs.store([SERVED]))
+    await asyncio.sleep(0)
+    await pairs.aclose()
+    assert await early == "dropped"
+    assert await pairs.store([SERVED]) == "dropped"
 
 
 @dataclass
@@ -233,8 +270,9 @@ class Writer:
 
     puts: int = 0
     flushes: int = 0
-    drops: bool = False
+    drops: int = 0
     refuses: int = 0
+    closed: bool = False
     dropped: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -246,7 +284,8 @@ class Writer:
         """Take runs."""
         del runs
         self.puts += 1
-        if self.drops:
+        if self.drops or self.closed:
+            self.drops = max(self.drops - 1, 0)
             self.dropped["disk"] = self.dropped.get("disk", 0) + 1
 
     async def flush(self) -> bool:
@@ -254,3 +293,8 @@ class Writer:
         self.flushes += 1
         self.refuses -= self.refuses > 0
         return not self.refuses
+
+    async def aclose(self) -> int:
+        """Store what is left; what a place refuses remains."""
+        self.closed = True
+        return int(self.refuses > 0)

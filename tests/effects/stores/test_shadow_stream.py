@@ -59,11 +59,22 @@ async def test_routers_are_told_of_their_own(place: Place) -> None:
 async def test_one_alone_may_write_it_down(place: Place) -> None:
     """A router that has taken an exchange back, or a worker, whoever comes first."""
     async with place.worker() as worker, aclosing(place.router()) as router:
-        assert await router.claim("first")
+        assert await router.take_back({"first": ""}) == {"first"}
         assert not await worker.stream.claim("first")
         assert await worker.stream.claim("second")
-        assert not await router.claim("second")
+        assert await router.take_back({"first": "", "second": "", "third": ""}) == {"third"}
         assert not await worker.stream.claim("second")
+
+
+async def test_what_is_taken_back_leaves_the_stream(place: Place) -> None:
+    """A worker that has read it already does not begin it."""
+    async with place.worker() as worker, aclosing(place.router()) as router:
+        where = await router.send(b"x")
+        delivery = await worker.read()
+        assert delivery.id == where
+        assert await router.take_back({"e": where}) == {"e"}
+        assert await place.left() == 0
+        assert await worker.stream.begin(delivery, "e") == 0
 
 
 async def test_what_is_done_is_not_begun_again(place: Place) -> None:
@@ -71,7 +82,7 @@ async def test_what_is_done_is_not_begun_again(place: Place) -> None:
     async with place.worker() as worker, aclosing(place.router()) as router:
         await router.send(b"x")
         delivery = await worker.read()
-        assert await router.claim("e")
+        assert await worker.stream.claim("e")
         assert await worker.stream.begin(delivery, "e") == 0
         assert await place.left() == 0
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import pytest
 
 from contract.errors import EffectFailed, Fault
 from effects.stores.gateway_hosts import RedisGatewayHosts
+from router.config.addresses import check_advertised
 from router.gateway.hosts import KnownHosts
+from router.gateway.peers import WorkerPeers
+from router.gateway.refusals import GatewayRefused
+from tests.support.deployment import until
 
 _AWAY = "gateways of other hosts cannot be found: effect failed with 'store_unavailable'"
 
@@ -53,8 +60,11 @@ async def test_hosts_know_each_other_from_the_first_call_on() -> None:
     assert directory.addresses == {}
 
 
-async def test_what_was_known_last_holds_while_nothing_answers() -> None:
+async def test_what_was_known_last_holds_while_nothing_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """And it is a fault until it does."""
+    monkeypatch.setattr("router.gateway.hosts.EVERY_SECONDS", 0.0)
     directory = Directory({"bbbbbb": "10.0.0.2:8081"})
     hosts = KnownHosts(directory, "aaaaaa", "10.0.0.1:8081")
     async with hosts.announced():
@@ -64,8 +74,7 @@ async def test_what_was_known_last_holds_while_nothing_answers() -> None:
         assert fault == _AWAY
         assert await hosts.address_of("bbbbbb") == "10.0.0.2:8081"
         directory.away = False
-        await hosts.others()
-        assert hosts.fault is None
+        await until(lambda: hosts.fault is None)
         directory.away = True
 
 
@@ -85,3 +94,48 @@ async def test_redis_forgets_who_is_silent(announcing: RedisGatewayHosts) -> Non
     assert await announcing.announce("aaaaaa", "[::1]:8081", -1) == {"bbbbbb": "10.0.0.2:8081"}
     await announcing.withdraw("bbbbbb", "10.0.0.2:8081")
     assert await announcing.announce("cccccc", "h:1", -1) == {}
+
+
+async def test_a_host_that_stands_still_is_left_once_it_counts_as_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes connections, and answers nothing: the call is refused, and names it."""
+    monkeypatch.setattr("router.gateway.hosts.EVERY_SECONDS", 0.01)
+    silent = asyncio.Event()
+
+    async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        silent.set()
+        await ended.wait()
+        writer.close()
+
+    ended = asyncio.Event()
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        directory = Directory({"bbbbbb": address})
+        with TemporaryDirectory() as folder, WorkerPeers.joined(Path(folder)) as peers:
+            peers.hosts = KnownHosts(directory, peers.name, "10.0.0.1:8081")
+            async with peers.hosts.announced():
+                call = {
+                    "headers": [],
+                    "client": ("127.0.0.1", 1),
+                    "path_params": {"exchange": "bbbbbb" + "0" * 34},
+                    "path": "/exchanges/x/v1/chat/completions",
+                }
+                answering = asyncio.create_task(peers.answer(call, b"{}", unsent))
+                await silent.wait()
+                del directory.addresses["bbbbbb"]
+                with pytest.raises(GatewayRefused, match=address):
+                    await answering
+        ended.set()
+
+
+async def unsent(_: object) -> None:
+    """Fail where anything is sent."""
+    pytest.fail("no host has answered")
+
+
+@pytest.mark.parametrize("value", ["http://10.0.0.5:8081", "10.0.0.5", "0.0.0.0:8081", "[::]:1"])
+def test_an_address_that_reaches_nobody_is_refused(value: str) -> None:
+    """In the file, or in the variable it names."""
+    with pytest.raises(ValueError, match=r"allowed|names no host"):
+        check_advertised(value)

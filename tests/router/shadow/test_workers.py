@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -50,11 +50,17 @@ class Stream:
     sent: list[str] = field(default_factory=list)
     answers: list[bytes] = field(default_factory=list)
     claimed: set[str] = field(default_factory=set)
+    asked: list[dict[str, str]] = field(default_factory=list)
+    loses_reply: bool = False
 
-    async def send(self, message: bytes) -> None:
-        """Take an exchange."""
+    async def send(self, message: bytes) -> str:
+        """Take an exchange; one whose reply is lost is taken, too."""
+        if self.loses_reply:
+            self.sent += [run.exchange for run in decode_handed(message).runs]
+            raise AWAY
         await self._answer()
         self.sent += [run.exchange for run in decode_handed(message).runs]
+        return f"place of {self.sent[-1]}"
 
     async def told(self) -> Sequence[bytes]:
         """Return what is to be told."""
@@ -63,10 +69,11 @@ class Stream:
         answers, self.answers = self.answers, []
         return answers
 
-    async def claim(self, exchange: str) -> bool:
-        """Take an exchange, unless another has."""
+    async def take_back(self, places: Mapping[str, str]) -> frozenset[str]:
+        """Take exchanges off, and those back that nobody has claimed."""
+        self.asked.append(dict(places))
         await self._answer()
-        return exchange not in self.claimed
+        return frozenset(places) - self.claimed
 
     async def _answer(self) -> None:
         await asyncio.sleep(0)
@@ -134,14 +141,54 @@ async def test_a_stream_out_of_reach_gives_all_back_at_once() -> None:
         it.stream.away = True
         it.hand("a", "b", "c")
         await asyncio.sleep(1.0)
-        assert it.told == [ShadowTold(one, "dropped", "broker") for one in "abc"]
+        # That the first was not sent is not known; the others never were.
+        assert it.told == [ShadowTold(one, "dropped", "broker") for one in "bc"]
         fault = it.workers.fault
         assert fault == "nothing can be sent: effect failed with 'store_unavailable'"
         it.stream.away = False
         it.hand("d")
         await asyncio.sleep(2.0)
         assert it.stream.sent == ["d"]
+        assert it.told[2:] == [ShadowTold("a", "dropped", "broker")]
         assert it.workers.fault is None
+
+
+async def test_one_whose_reply_is_lost_is_not_written_twice() -> None:
+    """A worker may have it: who has claimed it writes it down, and nobody else."""
+    async with handing() as it:
+        it.stream.loses_reply = True
+        it.stream.claimed.add("b")
+        it.hand("a")
+        await asyncio.sleep(1.0)
+        it.hand("b")
+        await asyncio.sleep(1.0)
+        assert it.stream.sent == ["a", "b"]
+        assert it.told == [
+            ShadowTold("a", "dropped", "broker"),
+            ShadowTold("b", "failed", "broker", captured=True),
+        ]
+
+
+async def test_a_stream_that_stays_away_does_not_hold_what_is_in_doubt() -> None:
+    """Twice in the captures it would count once."""
+    async with handing() as it:
+        it.stream.away = True
+        it.hand("a")
+        await asyncio.sleep(29.0)
+        assert it.told == []
+        await asyncio.sleep(4.0)
+        assert it.told == [ShadowTold("a", "dropped", "broker")]
+
+
+async def test_at_its_end_a_stream_that_hangs_is_asked_once() -> None:
+    """However many wait: a router has seconds to stop."""
+    async with handing() as it:
+        it.hand(*map(str, range(50)))
+        await asyncio.sleep(1.0)
+        it.stream.away = True
+        await it.workers.aclose(0.0)
+        assert len(it.stream.asked) == 1
+        assert it.told == [ShadowTold(str(one), "dropped", "stopping") for one in range(50)]
 
 
 async def test_what_is_told_too_late_is_not_waited_for() -> None:
