@@ -92,16 +92,15 @@ shadow_percent = {rollout.shadow}
 """
         for flow in MEASURED
     )
+    workers = ""
+    if rollout.broker:
+        workers = f'[shadow]\nbroker = "{rollout.broker}"\nqueue = {rollout.queue}\n'
     return f"""{flows}
 [rollout]
 pin_seconds = {rollout.pin_seconds}
 
 [flows.session.options]
 unknown_session = "create"
-
-[shadow]
-broker = "{rollout.broker}"
-queue = {rollout.queue}
 
 [captures]
 path = "{folder}/captures"
@@ -121,7 +120,7 @@ base_url = "{provider}/v1"
 
 [models."{MODEL}"]
 provider = "simulated"
-"""
+{workers}"""
 
 
 @contextmanager

@@ -284,14 +284,14 @@ async def test_an_effect_whose_process_died_is_in_doubt(tmp_path: Path) -> None:
 async def test_a_long_effect_gives_signs_of_life(tmp_path: Path) -> None:
     """It takes three times as long as its lease, awaiting and blocking, and is taken."""
 
-    @effect("slow", seconds=0.1)
+    @effect("slow", seconds=0.4)
     async def slow() -> str:
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(1.2)
         return "done"
 
-    @effect("slow in a thread", seconds=0.1)
+    @effect("slow in a thread", seconds=0.4)
     def slow_in_a_thread() -> str:
-        asyncio.run(asyncio.sleep(0.3))
+        asyncio.run(asyncio.sleep(1.2))
         return "done"
 
     async def work(_: Shop) -> list[str]:

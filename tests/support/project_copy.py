@@ -84,8 +84,8 @@ def address_of(router: ModuleFork) -> str:
 
 
 def copy_project(root: Path, *, without: Collection[str] = ()) -> None:
-    """Copy packages and tests into a folder, with bytecode: each process would compile it anew."""
-    for name in (*PACKAGES, "tests"):
+    """Copy packages, tests and what these start, with bytecode: each would compile it anew."""
+    for name in (*PACKAGES, "deploy", "tests"):
         if name not in without:
             shutil.copytree(ROOT / name, root / name)
 
