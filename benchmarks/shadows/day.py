@@ -30,14 +30,15 @@ LOST: Final = 0.01
 class Costs(msgspec.Struct, frozen=True):
     """What one exchange costs, as `docs/scaling.md` says it was measured.
 
-    Processor seconds of a router that hands its shadow over and of a worker; bytes on the broker,
-    and of both runs as stored; seconds between two objects of a worker.
+    Processor seconds of a router that hands its shadow over, of a worker and of the broker; bytes
+    on the broker, and of both runs as stored; seconds between two objects of a worker.
     """
 
-    router: float = 0.0040
-    worker: float = 0.0050
+    router: float = 0.0043
+    worker: float = 0.0069
+    broker: float = 0.00043
     waiting_bytes: int = 24_000
-    stored_bytes: int = 2_000
+    stored_bytes: int = 1_700
     object_seconds: float = 1.0
 
 
@@ -81,6 +82,11 @@ class Plan:
         return math.ceil(self.mean * self.peak * self.costs.worker / self.used)
 
     @property
+    def brokers(self) -> int:
+        """Redis servers, each on a core, between groups of routers and their workers."""
+        return math.ceil(self.mean * self.peak * self.costs.broker / self.used)
+
+    @property
     def stored(self) -> float:
         """Bytes of captures that are kept."""
         return self.exchanges * self.costs.stored_bytes * self.kept
@@ -93,7 +99,7 @@ class Plan:
     @property
     def price(self) -> float:
         """Dollars of a day, models and stores of conversations left out."""
-        cores = (self.routers + self.workers) * 24 * self.prices.core_hour
+        cores = (self.routers + self.workers + self.brokers) * 24 * self.prices.core_hour
         return (
             cores
             + self.stored / 1e9 * self.prices.gb_month / 30
@@ -180,7 +186,8 @@ def rows(plan: Plan) -> list[BenchRow]:
     return [
         reported("day.routers", plan.routers, "cores", how),
         reported("day.workers", plan.workers, "cores", how),
-        reported("day.broker", memory / 1e6, "MB", f"{how}; the most that waits on the stream"),
+        reported("day.brokers", plan.brokers, "cores", how),
+        reported("day.waiting", memory / 1e6, "MB", f"{how}; the most that waits for workers"),
         reported("day.stored", plan.stored / 1e12, "TB", f"{how}; captures of {plan.kept} days"),
         reported("day.puts", plan.puts, "objects", f"{how}; a day"),
         reported("day.price", plan.price, "$", f"{how}; a day; {plan.prices}"),

@@ -27,10 +27,11 @@ def test_the_costs_are_those_of_the_simulation() -> None:
     for row, seconds in (
         ("router, its captures handed over with the shadow", costs.router),
         ("worker of shadows", costs.worker),
+        ("the broker's Redis", costs.broker),
     ):
         hours = seconds * 1e6 / 3_600
         million = f"{hours:.1f} core hours, ${hours * prices.core_hour:.2f}"
-        assert told[row] == [f"{1_000 * seconds:.1f} ms", million]
+        assert told[row] == [f"{1_000 * seconds:.2g} ms", million]
     thousand = costs.waiting_bytes / 1_000
     waiting = [f"{thousand:.0f} kB", f"{thousand:.0f} GB pass through"]
     assert told["on the broker, until a worker has taken it"] == waiting
@@ -52,7 +53,8 @@ def test_the_day_is_what_the_bench_computes() -> None:
         "exchanges a second, mean and noon": f"{plan.mean:,.0f} and {plan.mean * plan.peak:,.0f}",
         "cores for routers": str(plan.routers),
         "cores for workers of shadows": str(plan.workers),
-        "waiting on the broker, at most": f"{broker:.0f} MB",
+        "cores for brokers": str(plan.brokers),
+        "waiting on brokers, at most": f"{broker:.0f} MB",
         "objects a day": f"{plan.puts:,.0f}",
         f"captures of {plan.kept} days": f"{plan.stored / 1e12:.1f} TB",
         "money a day, without models, databases and traffic": f"${plan.price:.0f}",
