@@ -15,7 +15,7 @@ def test_paper_multiplies_costs_by_rates() -> None:
     assert (plan.mean, plan.rate(0.0), plan.rate(NOON)) == (100.0, 0.0, 200.0)
     assert (plan.routers, plan.workers) == (2, 3)
     assert plan.puts == 3 * DAY
-    assert plan.stored == DAY * 100 * 2_000 * 30
+    assert plan.stored == DAY * 100 * plan.costs.stored_bytes * 30
 
 
 def test_every_exchange_ends_somewhere() -> None:
