@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.rows import SEED, BenchRow, at_most, reported
 
@@ -106,10 +107,10 @@ class Plan:
             + self.puts / 1e3 * (self.prices.puts)
         )
 
-    def rate(self, second: float) -> float:
-        """Return exchanges a second at a time of the day: least at midnight, most at noon."""
-        swing = self.peak - 1.0
-        return self.mean * (1.0 - swing * math.cos(2 * math.pi * second / DAY))
+    def rates(self, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return exchanges a second at times of the day: least at midnight, most at noon."""
+        swing = (self.peak - 1.0) * np.cos(2 * np.pi * seconds / DAY)
+        return np.asarray(self.mean * (1.0 - swing))
 
 
 @dataclass(slots=True)
@@ -152,8 +153,7 @@ def simulate(plan: Plan, outages: tuple[Outage, ...], seed: int = SEED) -> Simul
     chance = np.random.default_rng(seed)
     room = plan.routers * plan.queue
     moments = np.arange(0.0, DAY, STEP)
-    swing = (plan.peak - 1.0) * np.cos(2 * np.pi * moments / DAY)
-    arrivals = chance.poisson(plan.mean * (1.0 - swing) * STEP)
+    arrivals = chance.poisson(plan.rates(moments) * STEP)
     able = chance.poisson(plan.workers / plan.costs.worker * STEP, moments.size)
     for moment, came, served in zip(
         moments.tolist(), arrivals.tolist(), able.tolist(), strict=True

@@ -167,7 +167,7 @@ async def erase_set_aside(
         if not broker:
             return 0, ()
         library = import_module("effects.stores.shadow_stream")  # of an extra
-        async with aclosing(library.ShadowStream(broker)) as stream:
+        async with aclosing(library.RedisShadowStream(broker)) as stream:
             return await stream.erase_set_aside(wanted), ()
     except CutoverError as error:
         return None, (f"exchanges set aside: {_reason(error)}",)

@@ -125,18 +125,16 @@ class ShadowWorker:
         What is not stored after so many seconds is told to be dropped.
         """
         self.stopping.set()
-        if self._ending:
-            await asyncio.wait(self._ending, timeout=seconds)
+        await self.ended(seconds)
         await self._pairs.aclose()
-        if self._ending:
-            await asyncio.wait(self._ending, timeout=_TELL_SECONDS)
+        await self.ended(_TELL_SECONDS)
         with suppress(EffectFailed):  # others wait for it then
             await self._stream.leave()
 
-    async def ended(self) -> None:
-        """Wait until whatever was run is stored and told."""
+    async def ended(self, seconds: float | None = None) -> None:
+        """Wait until whatever was run is stored and told, so many seconds at most."""
         if self._ending:
-            await asyncio.wait(self._ending)
+            await asyncio.wait(self._ending, timeout=seconds)
 
     async def take(self, delivery: Delivery) -> None:
         """Run a delivery's candidate; one that fails stays on the stream, and is tried again."""

@@ -79,7 +79,7 @@ def _lines(fields: dict[bytes, bytes]) -> list[bytes]:
     return fields[b"data"].split(b"\n")
 
 
-class ShadowStream(RedisStore):
+class RedisShadowStream(RedisStore):
     """Either end of the stream, and what was set aside from it."""
 
     def __init__(self, url: str, *, prefix: str = PREFIX, limit: float | None = None) -> None:
@@ -105,7 +105,7 @@ class ShadowStream(RedisStore):
         return f"{self._prefix}done:{exchange}"
 
 
-class RouterStream(ShadowStream):
+class RouterStream(RedisShadowStream):
     """A router's end: exchanges go out, and what workers tell of them comes in."""
 
     def __init__(self, url: str, *, prefix: str = PREFIX) -> None:
@@ -156,7 +156,7 @@ class RouterStream(ShadowStream):
         return [fields[b"data"] for _, fields in entries]
 
 
-class WorkerStream(ShadowStream):
+class WorkerStream(RedisShadowStream):
     """The end of a worker, which reads by the broker of `shadow_broker`.
 
     What it has read is another worker's after `idle` seconds in which it was not begun again.

@@ -175,6 +175,9 @@ class ShadowWorkers:
             async with asyncio.timeout(seconds):
                 await self._empty.wait()
         await self._take_back(tuple(self._out), "stopping")
+        with suppress(TimeoutError):  # what is being taken back already
+            async with asyncio.timeout(_DOUBT_SECONDS):
+                await self._empty.wait()
 
     async def _send_all(self) -> None:
         while True:

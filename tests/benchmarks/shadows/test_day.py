@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from benchmarks.shadows.day import DAY, LOST, NOON, Costs, Outage, Plan, rows, simulate
@@ -12,7 +13,7 @@ SMALL = Plan(exchanges=2_000_000)
 def test_paper_multiplies_costs_by_rates() -> None:
     """At the busiest moment no core is used beyond its share."""
     plan = Plan(exchanges=DAY * 100.0, costs=Costs(router=0.004, worker=0.006), used=0.5)
-    assert (plan.mean, plan.rate(0.0), plan.rate(NOON)) == (100.0, 0.0, 200.0)
+    assert (plan.mean, plan.rates(np.array([0.0, NOON])).tolist()) == (100.0, [0.0, 200.0])
     assert (plan.routers, plan.workers) == (2, 3)
     assert plan.puts == 3 * DAY
     assert plan.stored == DAY * 100 * plan.costs.stored_bytes * 30
@@ -24,7 +25,7 @@ def test_every_exchange_ends_somewhere() -> None:
     found = simulate(SMALL, outages)
     assert found.arrived == pytest.approx(SMALL.exchanges, rel=0.01)
     assert found.compared + found.full + found.away == found.arrived
-    assert found.away == pytest.approx(20 * SMALL.rate(NOON), rel=0.2)
+    assert found.away == pytest.approx(20 * SMALL.mean * SMALL.peak, rel=0.2)
     assert found.most_waiting == SMALL.routers * SMALL.queue
 
 

@@ -17,21 +17,12 @@ from cutover.shadow_worker.candidates import Candidates, CannotRun, ShadowPair
 from cutover.shadow_worker.worker import TRIES, ShadowWorker, Stored, StoredPairs
 from effects.stores.shadow_stream import RouterStream
 from router.shadow.workers import ShadowTold, encode_handed
+from tests.support.records import a_run
 from tests.support.shadow_streams import AT_ONCE, Place, Reading, own_stream
 
 pytestmark = pytest.mark.sockets
 
-SERVED = RunRecord(
-    v=1,
-    exchange="e-1",
-    flow="chat",
-    role="serving",
-    stack="legacy",
-    assigned="legacy",
-    served="legacy",
-    began=1,
-    outcome="completed",
-)
+SERVED = a_run("e-1")
 SHADOW = msgspec.structs.replace(
     SERVED, role="shadow", stack="graph", frames=((1, "data: 1\n\n"),), run_us=7
 )

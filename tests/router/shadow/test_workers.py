@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from contract.errors import EffectFailed, Fault
-from contract.records import RunRecord
 from router.config.schema import ShadowSettings
 from router.shadow.workers import (
     ShadowTold,
@@ -19,26 +18,12 @@ from router.shadow.workers import (
     encode_handed,
     encode_told,
 )
+from tests.support.records import a_run
 
 pytestmark = pytest.mark.virtual
 
 AWAY = EffectFailed(Fault("store_unavailable", retryable=True))
 LATE = 60.0
-
-
-def served(exchange: str) -> RunRecord:
-    """Return the record of a served run."""
-    return RunRecord(
-        v=1,
-        exchange=exchange,
-        flow="chat",
-        role="serving",
-        stack="legacy",
-        assigned="legacy",
-        served="legacy",
-        began=1,
-        outcome="completed",
-    )
 
 
 @dataclass
@@ -92,7 +77,7 @@ class Handing:
     def hand(self, *exchanges: str) -> None:
         """Hand exchanges over."""
         for one in exchanges:
-            self.workers.send(one, [served(one)])
+            self.workers.send(one, [a_run(one)])
 
 
 @asynccontextmanager
@@ -108,7 +93,7 @@ async def handing(queue: int = 256) -> AsyncIterator[Handing]:
 
 def test_an_exchange_comes_as_it_was_handed_over() -> None:
     """With all its runs, and the router to tell."""
-    runs = (served("e"), served("e"))
+    runs = (a_run("e"), a_run("e"))
     assert decode_handed(encode_handed("r", runs)) == ("r", runs)
 
 
