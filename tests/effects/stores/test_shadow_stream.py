@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from contract.errors import EffectFailed
 from effects.stores.shadow_stream import RouterStream, WorkerStream
+from tests.e2e.redis_server import own_redis
 from tests.support.shadow_streams import AT_ONCE, LONG, Place, own_stream
 
 pytestmark = pytest.mark.sockets
@@ -145,6 +147,33 @@ async def test_what_was_set_aside_can_be_erased(place: Place) -> None:
         assert await router.erase_set_aside(lambda line: line.endswith(b"of 1")) == 83
         assert await router.erase_set_aside(lambda line: line.endswith(b"of 1")) == 0
         assert await place.redis.xlen(place.prefix + "aside") == 167
+
+
+@pytest.mark.slow
+async def test_a_redis_that_is_full_takes_what_makes_room(tmp_path: Path) -> None:
+    """What routers take back, and workers have done, goes; exchanges and marks are refused."""
+    async with (
+        own_redis(tmp_path) as server,
+        own_stream(server.url) as place,
+        place.worker() as worker,
+        aclosing(place.router()) as router,
+    ):
+        await router.send(b"done")
+        where = await router.send(b"waits")
+        delivery = await worker.read()
+        assert await worker.stream.begin(delivery, "e") == 1
+        await place.redis.config_set("maxmemory", 1)
+        for refused in (
+            router.send(b"more"),
+            router.take_back({"waits": where}),
+            worker.stream.done(delivery, router.router, b"compared"),
+        ):
+            with pytest.raises(EffectFailed, match="store_unavailable"):
+                await refused
+        assert await place.left() == 0
+        await place.redis.config_set("maxmemory", 0)
+        await router.send(b"again")
+        assert await place.left() == 1
 
 
 async def test_no_redis_is_a_fault(unused_port: int) -> None:
