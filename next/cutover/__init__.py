@@ -1,0 +1,2 @@
+"""Stub."""
+from cutover.tape.effect import effect as effect

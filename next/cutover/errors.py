@@ -1,0 +1,218 @@
+"""Every error cutover raises on purpose, and how a run may end."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+Blame = Literal["stack", "world", "configuration"]
+"""Whose fault a failure is; a provider's outage is the world's, a wrong request the stack's."""
+
+
+class CutoverError(Exception):
+    """Root of every error that cutover raises on purpose."""
+
+
+class Refused(CutoverError):
+    """A flow refuses a request before its first event: an outcome, not a failure.
+
+    `status` is the HTTP status (4xx), `code` a stable word for clients, `detail` one sentence that
+    clients may be shown.
+    """
+
+    def __init__(self, status: int, code: str, detail: str = "") -> None:
+        super().__init__(f"refused with {status} {code!r}: {detail or code}")
+        self.status, self.code, self.detail = status, code, detail
+
+
+class StackFailed(CutoverError):
+    """A stack cannot go on; `code` is what clients are told, in the flow's own failure events.
+
+    Stacks raise it for what they find out themselves: an answer of the model that broke off
+    (`blame="world"`), a model that is not configured (`blame="configuration"`).
+    """
+
+    def __init__(self, code: str, blame: Blame = "stack", detail: str = "") -> None:
+        super().__init__(f"{code}: {detail}" if detail else code)
+        self.code, self.blame = code, blame
+
+
+class EffectFailed(CutoverError):
+    """An effect ended with an error that `raises=` does not declare; `kind` is its class's name."""
+
+    def __init__(self, effect: str, kind: str, message: str = "") -> None:
+        super().__init__(f"effect {effect!r} failed with {kind}" + (f": {message}" if message else ""))
+        self.effect, self.kind = effect, kind
+
+
+class NotRecordable(CutoverError):
+    """The arguments of an effect are no JSON; `effect` is its name, `argument` the place."""
+
+    def __init__(self, effect: str, argument: str, reason: str) -> None:
+        super().__init__(
+            f"argument {argument!r} of effect {effect!r} is no JSON ({reason}): pass plain values, "
+            "or leave it out of the key with ignore="
+        )
+
+
+class GrammarViolated(CutoverError):
+    """A stack produced an event that the flow's grammar does not allow there."""
+
+    def __init__(self, got: str, expected: tuple[str, ...]) -> None:
+        super().__init__(f"event {got!r} where {' or '.join(map(repr, expected))} was due")
+        self.got, self.expected = got, expected
+
+
+class Control(CutoverError):
+    """The tape stops a run. What the stack does with the exception does not matter: see `Run`."""
+
+
+class Fenced(Control):
+    """A run whose place another one has taken made a call."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"run {run!r} is fenced: its calls are no longer performed")
+
+
+class TapeMiss(Control):
+    """A run that plays made a call that is not on the tape; names the nearest that are."""
+
+    def __init__(self, wanted: str, nearest: tuple[str, ...] = ()) -> None:
+        hint = "; on the tape are " + ", ".join(map(repr, nearest)) if nearest else ""
+        super().__init__(f"no call {wanted!r} on the tape{hint}")
+
+
+class Paused(Control):
+    """An effect has no answer yet: the exchange pauses until `question` is answered."""
+
+    def __init__(self, question: str) -> None:
+        super().__init__(f"waiting for the answer to {question!r}")
+        self.question = question
+
+
+class WriteDiffers(Control):
+    """A successor words a write otherwise than its predecessor, which may have performed it."""
+
+    def __init__(self, effect: str) -> None:
+        super().__init__(f"{effect!r} is on the tape with other arguments: not performed again")
+
+
+class ResumeMismatch(Control):
+    """A resumed run asks, before the answer, for what the paused run did not ask."""
+
+    def __init__(self, wanted: str) -> None:
+        super().__init__(f"the paused run made no call {wanted!r}: the stored tape does not fit")
+
+
+class PlayedOutside(CutoverError):
+    """A write was attempted outside every run while this process plays a tape."""
+
+    def __init__(self, effect: str) -> None:
+        super().__init__(
+            f"write {effect!r} refused: it belongs to no run, and this process plays a tape; "
+            "start threads with the caller's context (contextvars.copy_context)"
+        )
+
+
+# How a run ends: a closed union, each with what a record needs to know.
+
+
+class Completed(msgspec.Struct, frozen=True, tag="completed"):
+    """The stream is whole."""
+
+
+class Refusal(msgspec.Struct, frozen=True, tag="refused"):
+    """The flow refused the request before its first event."""
+
+    status: int
+    code: str
+    detail: str = ""
+
+
+class Pause(msgspec.Struct, frozen=True, tag="paused"):
+    """The run waits for a human's answer to `question`."""
+
+    question: str
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The run ended without a whole stream; `code` is stable, `detail` for operators alone."""
+
+    code: str
+    blame: Blame = "stack"
+    detail: str = ""
+
+
+class Left(msgspec.Struct, frozen=True, tag="left"):
+    """The client left before the end."""
+
+
+Outcome = Completed | Refusal | Pause | Failed | Left
+
+_TIMEOUTS = frozenset({"APITimeoutError", "ReadTimeout", "ConnectTimeout", "PoolTimeout"})
+_CONNECTIONS = frozenset(
+    {"APIConnectionError", "APIResponseValidationError", "ConnectError", "ReadError"}
+    | {"RemoteProtocolError", "WriteError", "TransportError", "ConnectionError"}
+)
+_STACKS_OWN = frozenset({400, 404, 409, 413, 422})
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """Return how a run ends that raised `error`, by the first cause in its chain that is known.
+
+    The SDKs of model providers are known by what they have in common: an error with the HTTP status
+    of the answer as `status_code`, and the names of errors of connections.
+    """
+    for cause in _chain(error):
+        match cause:
+            case Refused():
+                return Refusal(cause.status, cause.code, cause.detail)
+            case Paused():
+                return Pause(cause.question)
+            case Control():
+                return Failed(_snake(type(cause).__name__), detail=str(cause))
+            case GrammarViolated():
+                return Failed("grammar", detail=str(cause))
+            case StackFailed():
+                return Failed(cause.code, cause.blame, str(cause))
+            case _ if (known := _of_provider(cause)) is not None:
+                return known
+    return Failed("stack_failed", detail=f"{type(error).__name__}: {error}")
+
+
+def _of_provider(error: BaseException) -> Failed | None:
+    status = getattr(error, "status_code", None)
+    name, detail = type(error).__name__, f"{type(error).__name__}: {error}"
+    if isinstance(status, int):
+        if status in {401, 403}:
+            return Failed("model_auth", "configuration", detail)
+        if status in _STACKS_OWN:
+            return Failed("model_bad_request", "stack", detail)
+        return Failed("model_rate_limited" if status == 429 else "model_unavailable", "world", detail)  # noqa: PLR2004
+    if name in _TIMEOUTS:
+        return Failed("model_timeout", "world", detail)
+    if name in _CONNECTIONS:
+        return Failed("model_unavailable", "world", detail)
+    if name == "APIError":  # an error event within a stream that began with 200
+        return Failed("model_error", "world", detail)
+    return None
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return an error with all that it was raised from, groups unfolded, the outermost first."""
+    found: list[BaseException] = []
+    todo: list[Any] = [error]
+    while todo:
+        one = todo.pop(0)
+        if one is None or any(one is known for known in found):
+            continue
+        found.append(one)
+        if isinstance(one, BaseExceptionGroup):
+            todo.extend(one.exceptions)
+        todo.extend((one.__cause__, None if one.__suppress_context__ else one.__context__))
+    return found
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
