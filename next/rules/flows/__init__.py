@@ -1,1 +1,1 @@
-"""TBD."""
+"""The five built-in flows: requests, options, events and grammars."""

@@ -1,0 +1,178 @@
+"""The chat flow: cumulative SEND frames, throttled, with feedback about tools."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from cutover.flow import Event, FlowSpec, Text
+from cutover.grammar import Grammar, many, one
+from rules.flows.fields import (
+    Identifier,
+    MessageText,
+    Name,
+    PromptParams,
+    Temperature,
+    Tokens,
+    check_timezone,
+)
+from rules.texts import check_texts
+
+Iterations = Annotated[int, Meta(ge=0, le=50)]
+
+
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request may choose about the model; what it leaves out, the options decide."""
+
+    model_id: Identifier | None = None
+    temperature: Temperature | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=65_536)] | None = None
+    enable_tools: bool | None = None
+    max_tool_iterations: Iterations | None = None
+
+
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of `POST /chat/sse`; without `content` the message is looked up by its id."""
+
+    message_id: Identifier
+    content: MessageText | None = None
+    user_name: Name | None = None
+    chat_id: Identifier | None = None
+    user_id: Identifier | None = None
+    model_config: ModelConfig | None = None
+    prompt_params: PromptParams | None = None
+
+
+class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of the chat flow; `yield_interval` in seconds, `history_tokens` as estimated."""
+
+    model_id: str = "gpt-4.1"
+    temperature: Temperature = 0.7
+    enable_tools: bool = True
+    max_tool_iterations: Iterations = 10
+    yield_interval: Annotated[float, Meta(ge=0, le=60)] = 0.5
+    history_tokens: Tokens = 8_000
+    timezone: str = "UTC"
+    wire: Literal["strict", "extended"] = "strict"
+    texts: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        check_texts("chat", self.texts)
+        check_timezone(self.timezone)
+
+
+class ChatModel(msgspec.Struct, frozen=True, kw_only=True):
+    """The model settings of one request, complete; no `max_tokens` is the model's own limit."""
+
+    model_id: str
+    temperature: float
+    max_tokens: int | None
+    enable_tools: bool
+    max_tool_iterations: int
+
+
+def chat_model(body: ChatRequest, options: ChatOptions) -> ChatModel:
+    """Return the settings of a request, filled up from the options."""
+    given = msgspec.structs.asdict(body.model_config) if body.model_config else {}
+    chosen: dict[str, Any] = {
+        "model_id": options.model_id,
+        "temperature": options.temperature,
+        "max_tokens": None,
+        "enable_tools": options.enable_tools,
+        "max_tool_iterations": options.max_tool_iterations,
+        **{name: value for name, value in given.items() if value is not None},
+    }
+    return ChatModel(**chosen)
+
+
+class ToolFeedback(msgspec.Struct, frozen=True):
+    """Status of a tool call."""
+
+    tool: str
+    status: Literal["running", "done", "error"]
+
+
+class _Event(msgspec.Struct, frozen=True, tag_field="step"):
+    """An event; its tag is its `step`."""
+
+
+class ChatAccept(_Event, frozen=True, tag="ACCEPT"):
+    """Request, lookup and lock are good."""
+
+
+class ChatStartReply(_Event, frozen=True, tag="START_REPLY"):
+    """The reply begins."""
+
+
+class ChatSend(_Event, frozen=True, tag="SEND"):
+    """The reply so far: `content` and `reason_content` are cumulative over all rounds.
+
+    `reason_content` is for the extended wire alone.
+    """
+
+    content: str
+    reason_content: str | UnsetType = UNSET
+    tool_call_feedback: ToolFeedback | UnsetType = UNSET
+
+
+class ChatSuccess(_Event, frozen=True, tag="SUCCESS"):
+    """The whole reply."""
+
+    content: str
+
+
+class ChatFailed(_Event, frozen=True, tag="FAILED"):
+    """The reply failed; `code` is for the extended wire alone."""
+
+    code: str | UnsetType = UNSET
+
+
+class ChatEnd(_Event, frozen=True, tag="END"):
+    """Nothing follows."""
+
+
+ChatEvent = ChatAccept | ChatStartReply | ChatSend | ChatSuccess | ChatFailed | ChatEnd
+
+
+def chat_failed(options: ChatOptions, code: str) -> ChatFailed:
+    """Return the event of a failure as the configured wire carries it."""
+    return ChatFailed(code) if options.wire == "extended" else ChatFailed()
+
+
+def _failure(options: ChatOptions, code: str, last: str | None) -> tuple[Event, ...]:
+    match last:
+        case "END":
+            return ()
+        case "SUCCESS" | "FAILED":
+            return (ChatEnd(),)
+        case "ACCEPT":
+            begin: tuple[Event, ...] = (ChatStartReply(),)
+        case None:
+            begin = (ChatAccept(), ChatStartReply())
+        case _:
+            begin = ()
+    return (*begin, chat_failed(options, code), ChatEnd())
+
+
+CHAT = FlowSpec(
+    name="chat",
+    requests={"/chat/sse": ChatRequest},
+    options=ChatOptions,
+    events=ChatEvent,
+    grammar=Grammar(
+        (one("ACCEPT"), one("START_REPLY"), many("SEND"), one("SUCCESS", "FAILED"), one("END"))
+    ),
+    texts={
+        "SEND": {
+            "content": Text(growth="total"),
+            "reason_content": Text("reasoning", growth="total"),
+        },
+        "SUCCESS": {"content": Text(growth="total")},
+    },
+    pieces=frozenset({"SEND"}),
+    failure=_failure,
+    route_keys={"message_id": "message_id", "chat_id": "chat_id", "user_id": "user_id"},
+)
+"""The flow as router and comparison see it."""
