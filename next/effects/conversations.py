@@ -1,0 +1,215 @@
+"""Turns of chats, in the database or in a Memory service over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any, Literal, Protocol
+from urllib.parse import quote
+
+import httpx
+import msgspec
+from sqlalchemy import delete, select
+
+from cutover import effect
+from cutover.errors import CutoverError
+from effects.database import Database, TurnRow
+from effects.world import current
+
+ALL = 100_000
+"""The most turns of one chat that `messages` returns."""
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One message of a chat; `id` is unique in its flow.
+
+    A turn whose `chat_id` is "" belongs to no chat: it is found by its id, and in no history. `at`
+    is ISO 8601. An assistant's turn has the `user_id` of the user it answers, so that it is
+    forgotten with that user. `data` is JSON that a flow keeps beside the text.
+    """
+
+    id: str
+    flow: str
+    chat_id: str
+    role: Literal["user", "assistant"]
+    content: str
+    name: str | None = None
+    user_id: str | None = None
+    at: str = ""
+    data: dict[str, Any] = {}
+
+
+class TurnDiffers(CutoverError):
+    """The id of a turn belongs to another turn of the flow."""
+
+    def __init__(self, turn_id: str) -> None:
+        super().__init__(turn_id)  # alone in `args`: the tape raises it anew from them
+
+    def __str__(self) -> str:
+        return f"turn {self.args[0]!r} is stored with other content: send a new id"
+
+
+class NotForgotten(CutoverError):
+    """Turns cannot be removed, because a Memory service holds them."""
+
+    def __init__(self) -> None:
+        super().__init__("the Memory service holds the turns: remove them there")
+
+
+class Conversations(Protocol):
+    """A store of turns, in the order in which they were first added."""
+
+    async def find(self, flow: str, message_id: str) -> Turn | None:
+        """Return the turn of that id, None where there is none."""
+
+    async def history(self, flow: str, chat_id: str, limit: int) -> list[Turn]:
+        """Return the newest `limit` turns of a chat, the oldest of them first."""
+
+    async def add(self, turn: Turn) -> None:
+        """Store a turn, once; raises `TurnDiffers` where its id belongs to another."""
+
+    async def forget(self, **where: str) -> int:
+        """Remove the turns whose fields are as in `where` and return their number."""
+
+
+class StoredConversations:
+    """Turns in the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find(self, flow: str, message_id: str) -> Turn | None:
+        """Return the turn of that id, None where there is none."""
+        wanted = _turns.where(TurnRow.flow == flow, TurnRow.id == message_id)
+        async with self._database.engine.connect() as connection:
+            row = (await connection.execute(wanted)).mappings().first()
+        return None if row is None else _turn(row)
+
+    async def history(self, flow: str, chat_id: str, limit: int) -> list[Turn]:
+        """Return the newest `limit` turns of a chat, the oldest of them first."""
+        of_chat = _turns.where(TurnRow.flow == flow, TurnRow.chat_id == chat_id)
+        newest = of_chat.order_by(TurnRow.seq.desc()).limit(limit)
+        async with self._database.engine.connect() as connection:
+            rows = (await connection.execute(newest)).mappings().all()
+        return [_turn(row) for row in reversed(rows)]
+
+    async def add(self, turn: Turn) -> None:
+        """Store a turn, once; raises `TurnDiffers` where its id belongs to another."""
+        insert = self._database.insert_new(TurnRow, **msgspec.structs.asdict(turn))
+        same = [getattr(TurnRow, name) == getattr(turn, name) for name in _IDENTITY]
+        async with self._database.engine.begin() as connection:
+            if (await connection.execute(insert)).rowcount:
+                return
+            if (await connection.execute(select(TurnRow.seq).where(*same))).first() is None:
+                raise TurnDiffers(turn.id)
+
+    async def forget(self, **where: str) -> int:
+        """Remove the turns whose fields are as in `where` and return their number."""
+        async with self._database.engine.begin() as connection:
+            return (await connection.execute(delete(TurnRow).filter_by(**where))).rowcount
+
+
+class ServiceConversations:
+    """Turns in a Memory service, which answers three requests below the client's base URL.
+
+    | request                                       | answer                                       |
+    |-----------------------------------------------|----------------------------------------------|
+    | `GET messages/{id}?flow=F`                    | 200 and the turn, or 404                     |
+    | `PUT messages/{id}?flow=F`, a turn as body    | 200, 201, 204; 409: the id is another turn's |
+    | `GET chats/{id}/messages?flow=F&limit=N`      | 200 and the newest N turns, oldest first     |
+
+    A turn is the JSON of `Turn`, whole. The same turn again (id, flow, chat, role, content, user)
+    is no conflict. Ids are percent-encoded as one segment of the path. Other answers, redirects
+    among them, and silence raise `httpx.HTTPError`.
+    """
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+
+    async def find(self, flow: str, message_id: str) -> Turn | None:
+        """Return the turn of that id, None where there is none."""
+        answer = await self._client.get(f"messages/{_segment(message_id)}", params={"flow": flow})
+        if answer.status_code == HTTPStatus.NOT_FOUND:
+            return None
+        return msgspec.json.decode(answer.raise_for_status().content, type=Turn)
+
+    async def history(self, flow: str, chat_id: str, limit: int) -> list[Turn]:
+        """Return the newest `limit` turns of a chat, the oldest of them first."""
+        path, query = f"chats/{_segment(chat_id)}/messages", {"flow": flow, "limit": str(limit)}
+        answer = await self._client.get(path, params=query)
+        return msgspec.json.decode(answer.raise_for_status().content, type=list[Turn])
+
+    async def add(self, turn: Turn) -> None:
+        """Store a turn, once; raises `TurnDiffers` where its id belongs to another."""
+        answer = await self._client.put(
+            f"messages/{_segment(turn.id)}",
+            params={"flow": turn.flow},
+            content=msgspec.json.encode(turn),
+            headers={"content-type": "application/json"},
+        )
+        if answer.status_code == HTTPStatus.CONFLICT:
+            raise TurnDiffers(turn.id)
+        answer.raise_for_status()
+
+    async def forget(self, **_: str) -> int:
+        """Raise `NotForgotten`: the protocol removes nothing."""
+        raise NotForgotten
+
+
+def store() -> Conversations:
+    """Return the store that the current world's settings name."""
+    world = current()
+    if world.http is not None:
+        return ServiceConversations(world.http)
+    return StoredConversations(world.database)
+
+
+@effect("conversations.history")
+async def history(flow: str, chat_id: str, limit: int) -> list[Turn]:
+    """Return the newest `limit` turns of a chat, the oldest of them first; none of chat ""."""
+    if not chat_id or limit <= 0:
+        return []
+    return await store().history(flow, chat_id, limit)
+
+
+@effect("conversations.find")
+async def find(flow: str, message_id: str) -> Turn | None:
+    """Return the turn of that id, None where the flow has none."""
+    return await store().find(flow, message_id)
+
+
+@effect("conversations.add", writes=True, raises=(TurnDiffers,))
+async def add(turn: Turn) -> None:
+    """Store a turn, once; raises `TurnDiffers` where its id belongs to another of the flow."""
+    await store().add(turn)
+
+
+async def messages(flow: str, chat_id: str) -> Sequence[Turn]:
+    """Return all turns of a chat, the oldest first."""
+    return await store().history(flow, chat_id, ALL) if chat_id else []
+
+
+async def forget(flow: str, chat_id: str) -> int:
+    """Remove a chat and return the number of its turns; raises `NotForgotten`."""
+    return await store().forget(flow=flow, chat_id=chat_id) if chat_id else 0
+
+
+async def forget_user(user_id: str) -> int:
+    """Remove a user's turns in all flows and return their number; raises `NotForgotten`."""
+    return await store().forget(user_id=user_id)
+
+
+_IDENTITY = ("id", "flow", "chat_id", "role", "content", "user_id")
+"""What makes two turns one message: a turn that is stored again may have a later time."""
+
+_turns = select(TurnRow.__table__)
+_fields = Turn.__struct_fields__
+
+
+def _turn(row: Any) -> Turn:
+    return Turn(**{name: row[name] for name in _fields})
+
+
+def _segment(name: str) -> str:
+    # A segment of dots alone would be a step up the path.
+    return quote(name, safe="").replace(".", "%2E")

@@ -1,0 +1,235 @@
+"""The database: its tables, and an engine for SQLite or PostgreSQL.
+
+Stores write SQL with SQLAlchemy's expressions on `Database.engine`; the rows are declared here, so
+that opening a database creates every table.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import (
+    JSON,
+    Dialect,
+    Index,
+    Insert,
+    LargeBinary,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+from sqlalchemy import event as listen
+from sqlalchemy import text as sql
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.pool import AsyncAdaptedQueuePool
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+BUSY_SECONDS = 5.0
+"""How long a call waits for SQLite's write lock, or for a connection to PostgreSQL."""
+
+_SCHEMA_LOCK = 0x6375746F766572
+"""PostgreSQL's advisory lock under which one process at a time creates tables."""
+
+_ciphers: WeakKeyDictionary[Dialect, Any] = WeakKeyDictionary()
+
+
+class Words(TypeDecorator[str]):
+    """Text of any origin: what PostgreSQL refuses (U+0000, lone surrogates) is replaced."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Return the text that the database takes."""
+        del dialect  # both databases store the same
+        if value is None:
+            return None
+        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+class Sealed(TypeDecorator[bytes]):
+    """Bytes under AES-GCM where the database was opened with a key, and plain otherwise."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: bytes | None, dialect: Dialect) -> bytes | None:
+        """Encrypt under a new nonce, which precedes the ciphertext."""
+        if not value or (cipher := _ciphers.get(dialect)) is None:
+            return value
+        return b"".join((nonce := os.urandom(12), cipher.encrypt(nonce, value, None)))
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:
+        """Decrypt; raises `cryptography.exceptions.InvalidTag` for another key."""
+        cipher = _ciphers.get(dialect)
+        return cipher.decrypt(value[:12], value[12:], None) if value and cipher else value
+
+
+class Row(DeclarativeBase):
+    """Root of the tables."""
+
+    type_annotation_map = {  # noqa: RUF012 -- SQLAlchemy reads this attribute of the class
+        str: Words,
+        bytes: Sealed,
+        dict[str, Any]: JSON,
+    }
+
+
+class TurnRow(Row):
+    """A turn of a chat; `seq` is the order in which turns were stored."""
+
+    __tablename__ = "turns"
+    __table_args__ = (UniqueConstraint("flow", "id"), Index("turns_by_chat", "flow", "chat_id"))
+
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[str]
+    flow: Mapped[str]
+    chat_id: Mapped[str]
+    role: Mapped[str]
+    content: Mapped[str]
+    name: Mapped[str | None]
+    user_id: Mapped[str | None] = mapped_column(index=True)
+    at: Mapped[str]
+    data: Mapped[dict[str, Any]]
+
+
+class AuditRow(Row):
+    """A line of the audit log; nothing updates or deletes it."""
+
+    __tablename__ = "audit"
+
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    session_id: Mapped[str] = mapped_column(index=True)
+    who: Mapped[str]
+    what: Mapped[str]
+    worker: Mapped[str]
+    action: Mapped[str]
+    args: Mapped[dict[str, Any]]
+    ok: Mapped[bool | None]
+    message: Mapped[str]
+    at: Mapped[str]
+
+
+class PauseRow(Row):
+    """A pause; its state as stored, which time alone may have moved on (`effects.pauses`)."""
+
+    __tablename__ = "pauses"
+    __table_args__ = (Index("pauses_by_session", "flow", "session"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    flow: Mapped[str]
+    session: Mapped[str]
+    path: Mapped[str]
+    stack: Mapped[str]
+    request: Mapped[bytes]
+    tape: Mapped[bytes]
+    question: Mapped[bytes]
+    frames: Mapped[bytes]
+    answer: Mapped[bytes | None]
+    answered_by: Mapped[str | None]
+    state: Mapped[str]
+    owner: Mapped[str]
+    claimed_until: Mapped[float]
+    expires_at: Mapped[float] = mapped_column(index=True)
+
+
+class WriteRow(Row):
+    """A write of a resumed exchange; without a result its outcome is unknown."""
+
+    __tablename__ = "pause_writes"
+
+    pause: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    args: Mapped[bytes]
+    result: Mapped[bytes | None]
+
+
+class FeedbackRow(Row):
+    """What a user thought of an exchange, as of the last time; `at` in seconds since the epoch."""
+
+    __tablename__ = "feedback"
+
+    exchange_id: Mapped[str] = mapped_column(primary_key=True)
+    score: Mapped[int]
+    comment: Mapped[str | None]
+    at: Mapped[float] = mapped_column(index=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """An open database; made by `Database.open`."""
+
+    engine: AsyncEngine
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, key: str = "") -> AsyncIterator[Database]:
+        """Connect, and create the tables that are missing.
+
+        `url` begins with `sqlite+aiosqlite:` or `postgresql+psycopg:`. `key` is 32 bytes as base64:
+        what pauses hold is then encrypted, which needs the package `cryptography`; set it before
+        the first pause is stored. Raises SQLAlchemy's errors where the database is away.
+        """
+        engine = _engine(make_url(url))
+        if key:
+            ciphers = importlib.import_module("cryptography.hazmat.primitives.ciphers.aead")
+            _ciphers[engine.dialect] = ciphers.AESGCM(base64.b64decode(key, validate=True))
+        try:
+            async with engine.begin() as connection:
+                await _create_tables(connection)
+            yield cls(engine)
+        finally:
+            await engine.dispose()
+
+    def insert_new(self, table: type[Row], **values: Any) -> Insert:
+        """Return an `INSERT` that does nothing where the row's keys are taken (`rowcount` is 0)."""
+        if self.engine.dialect.name == "sqlite":
+            return sqlite.insert(table).values(**values).on_conflict_do_nothing()
+        return postgresql.insert(table).values(**values).on_conflict_do_nothing()
+
+
+def _engine(url: URL) -> AsyncEngine:
+    if url.get_backend_name() != "sqlite":
+        return create_async_engine(
+            url, pool_pre_ping=True, connect_args={"connect_timeout": int(BUSY_SECONDS)}
+        )
+    options: dict[str, Any] = {"connect_args": {"timeout": BUSY_SECONDS}}
+    if url.database in {None, "", ":memory:"}:
+        # One connection that transactions take in turn: on a shared one they would mix.
+        options |= {"poolclass": AsyncAdaptedQueuePool, "pool_size": 1, "max_overflow": 0}
+    else:
+        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_async_engine(url, **options)
+    listen.listen(engine.sync_engine, "connect", _set_pragmas)
+    return engine
+
+
+def _set_pragmas(connection: Any, _: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute(
+        "PRAGMA journal_mode = WAL"
+    )  # readers and the one writer do not block each other
+    cursor.execute("PRAGMA synchronous = NORMAL")
+    cursor.close()
+
+
+async def _create_tables(connection: AsyncConnection) -> None:
+    """Create what is missing; processes may start at the same time."""
+    if connection.dialect.name == "postgresql":
+        await connection.execute(sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})"))
+    for table in Row.metadata.sorted_tables:
+        await connection.execute(CreateTable(table, if_not_exists=True))
+        for index in table.indexes:
+            await connection.execute(CreateIndex(index, if_not_exists=True))
