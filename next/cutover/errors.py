@@ -42,7 +42,9 @@ class EffectFailed(CutoverError):
     """An effect ended with an error that `raises=` does not declare; `kind` is its class's name."""
 
     def __init__(self, effect: str, kind: str, message: str = "") -> None:
-        super().__init__(f"effect {effect!r} failed with {kind}" + (f": {message}" if message else ""))
+        super().__init__(
+            f"effect {effect!r} failed with {kind}" + (f": {message}" if message else "")
+        )
         self.effect, self.kind = effect, kind
 
 
@@ -155,6 +157,7 @@ _CONNECTIONS = frozenset(
     {"APIConnectionError", "APIResponseValidationError", "ConnectError", "ReadError"}
     | {"RemoteProtocolError", "WriteError", "TransportError", "ConnectionError"}
 )
+_TOO_MANY = 429
 _STACKS_OWN = frozenset({400, 404, 409, 413, 422})
 
 
@@ -176,8 +179,9 @@ def outcome_of(error: BaseException) -> Outcome:
                 return Failed("grammar", detail=str(cause))
             case StackFailed():
                 return Failed(cause.code, cause.blame, str(cause))
-            case _ if (known := _of_provider(cause)) is not None:
-                return known
+            case _:
+                if (known := _of_provider(cause)) is not None:
+                    return known
     return Failed("stack_failed", detail=f"{type(error).__name__}: {error}")
 
 
@@ -189,7 +193,8 @@ def _of_provider(error: BaseException) -> Failed | None:
             return Failed("model_auth", "configuration", detail)
         if status in _STACKS_OWN:
             return Failed("model_bad_request", "stack", detail)
-        return Failed("model_rate_limited" if status == 429 else "model_unavailable", "world", detail)  # noqa: PLR2004
+        code = "model_rate_limited" if status == _TOO_MANY else "model_unavailable"
+        return Failed(code, "world", detail)
     if name in _TIMEOUTS:
         return Failed("model_timeout", "world", detail)
     if name in _CONNECTIONS:

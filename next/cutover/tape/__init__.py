@@ -1,8 +1,23 @@
-"""Stub."""
-import time
-from cutover.tape.effect import effect as effect
-def at_end(callback: object) -> None:
-    """Stub."""
-def moment() -> float:
-    """Stub."""
-    return time.monotonic()
+"""The tape: what an exchange asked of the world, performed once; every other run reads it there."""
+
+from cutover.tape.effect import effect
+from cutover.tape.entry import Call, Entry, Fault
+from cutover.tape.exchange import Exchange, Journal, at_end
+from cutover.tape.run import HUMAN_ANSWER, Play, Run, current_run, moment, outside, timed
+
+__all__ = [
+    "HUMAN_ANSWER",
+    "Call",
+    "Entry",
+    "Exchange",
+    "Fault",
+    "Journal",
+    "Play",
+    "Run",
+    "at_end",
+    "current_run",
+    "effect",
+    "moment",
+    "outside",
+    "timed",
+]

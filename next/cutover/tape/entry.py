@@ -1,0 +1,113 @@
+"""One call on the tape: what was asked, what came back and when."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+End = Literal["open", "done", "failed", "cut"]
+
+
+class Signal:
+    """Wakes all tasks that wait. Each has a future of its own: cancelling one wakes no other."""
+
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def wait(self) -> None:
+        """Wait for the next `notify`."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
+
+    def notify(self) -> None:
+        """Wake every waiting task."""
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+class Call(msgspec.Struct, frozen=True):
+    """What a run asks for: the effect's `name` and the `key` by which the tape finds it.
+
+    `canonical` is the request itself, as it is compared. `seconds` bound the performance. `model`
+    marks requests to a model: they cost money, and the key has dates and ids folded.
+    """
+
+    name: str
+    key: bytes
+    canonical: bytes
+    writes: bool = False
+    model: bool = False
+    seconds: float = 30.0
+
+    @property
+    def place(self) -> bytes:
+        """What calls are found by: the name and the key."""
+        return self.name.encode() + b"\0" + self.key
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """How a call failed: the class of the exception, its message, and its arguments as JSON.
+
+    `args` is there for exceptions that the effect declares, which readers raise anew.
+    """
+
+    kind: str
+    message: str = ""
+    args: msgspec.Raw | None = None
+
+
+class Live:
+    """An item that cannot be encoded: it is handed on in this process, and never stored."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+Item = bytes | Live
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One call: any number of runs read its items while they come and after.
+
+    `at` and the stamps of `items` are in microseconds since the exchange began.
+    """
+
+    call: Call
+    at: int
+    items: list[tuple[int, Item]] = field(default_factory=list)
+    end: End = "open"
+    fault: Fault | None = None
+    error: BaseException | None = None
+    """The exception itself, where the call failed in this process and has to be raised as it is."""
+    changed: Signal = field(default_factory=Signal)
+    task: asyncio.Task[None] | None = None
+    readers: int = 0
+
+    def append(self, stamp: int, item: Item) -> None:
+        """Add an item and wake the readers."""
+        self.items.append((stamp, item))
+        self.changed.notify()
+
+    def close(
+        self, end: End, fault: Fault | None = None, error: BaseException | None = None
+    ) -> None:
+        """End the call; the first end counts."""
+        if self.end == "open":
+            self.end, self.fault, self.error = end, fault, error
+            self.changed.notify()
+
+    def cancel(self) -> None:
+        """Stop performing; the entry ends `cut`. A thread that performs stops at its next item."""
+        if self.task is not None:
+            self.task.cancel()
+        else:
+            self.close("cut")

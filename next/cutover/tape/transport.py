@@ -1,0 +1,279 @@
+"""Transports of httpx and httpx2 that put the requests of unmodified SDKs on the tape."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from contextlib import closing
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakKeyDictionary
+
+import httpx
+import msgspec
+
+from cutover.normal_form import read
+from cutover.tape.entry import Call, Item
+from cutover.tape.run import CallFailed, run_for
+from cutover.wire.sse import SseSplitter
+
+if TYPE_CHECKING or find_spec("httpx2"):
+    import httpx2
+
+    class _Transport(
+        httpx.AsyncBaseTransport,
+        httpx.BaseTransport,
+        httpx2.AsyncBaseTransport,
+        httpx2.BaseTransport,
+    ):
+        """A transport of every kind of client."""
+
+    class _Stream(
+        httpx.AsyncByteStream, httpx.SyncByteStream, httpx2.AsyncByteStream, httpx2.SyncByteStream
+    ):
+        """A body of every kind of response."""
+
+else:
+
+    class _Transport(httpx.AsyncBaseTransport, httpx.BaseTransport):
+        """A transport of both kinds of client."""
+
+    class _Stream(httpx.AsyncByteStream, httpx.SyncByteStream):
+        """A body of both kinds of response."""
+
+
+REQUEST_SECONDS = 600.0
+"""What a request may take in all; silence is bounded by the client's own timeouts."""
+_CONNECTIONS = {"max_connections": 1000, "max_keepalive_connections": 100}
+"""As the SDKs of OpenAI and Anthropic have them."""
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
+_KEPT = frozenset(
+    {"content-type", "location", "request-id", "retry-after", "retry-after-ms"}
+    | {"x-request-id", "x-should-retry"}
+)
+_FAILED = 400
+
+
+class Head(msgspec.Struct, frozen=True):
+    """The first item of a request's entry: status and the headers that are kept."""
+
+    status: int
+    headers: list[tuple[str, str]]
+
+
+class TapeTransport(_Transport):
+    """A transport for clients of httpx and httpx2, blocking or not, as SDKs of models take them.
+
+        AsyncOpenAI(http_client=httpx2.AsyncClient(transport=TapeTransport()))
+        ChatOpenAI(http_async_client=httpx2.AsyncClient(transport=TapeTransport()))
+
+    In a run, a request is found on the tape by the normal form of its API, or sent through `inner`
+    (by default a transport of the client's own library). Items are what the wire brought: a `Head`,
+    then one server-sent event an item, or the whole of another body. Outside a run it is `inner`.
+
+    Requests ask for `identity` encoding. Methods other than GET, HEAD and OPTIONS are writes, unless
+    they go to the API of a model. Credentials and headers never enter the tape.
+    """
+
+    def __init__(self, inner: Any = None) -> None:
+        self._inner = inner
+        self._blocking: Any = None
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Answer a request of an asynchronous client."""
+        run = run_for(f"http {request.url.path}", writes=False)
+        if run is None:
+            return await self._async_inner(request).handle_async_request(request)
+        await request.aread()
+        performed: list[bool] = []
+
+        def perform() -> AsyncIterator[Item]:
+            performed.append(True)
+            return self._send(request)
+
+        items = run.call(_call(request), perform)
+        try:
+            head = await anext(items)
+        except CallFailed as failed:
+            raise _error(request, failed) from failed.error
+        return _response(request, head, _Body(request, items), played=not performed)
+
+    def handle_request(self, request: Any) -> Any:
+        """Answer a request of a blocking client."""
+        run = run_for(f"http {request.url.path}", writes=False)
+        if run is None:
+            return self._blocking_inner(request).handle_request(request)
+        request.read()
+        performed: list[bool] = []
+
+        def perform() -> Iterator[Item]:
+            performed.append(True)
+            return self._send_blocking(request)
+
+        items = run.call_blocking(_call(request), perform)
+        try:
+            head = next(items)
+        except CallFailed as failed:
+            raise _error(request, failed) from failed.error
+        return _response(request, head, _BlockingBody(request, items), played=not performed)
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop."""
+        inner = self._by_loop.pop(asyncio.get_running_loop(), self._inner)
+        if hasattr(inner, "aclose"):
+            await inner.aclose()
+
+    def close(self) -> None:
+        """Close the connections of blocking clients."""
+        for inner in (self._inner, self._blocking):
+            if hasattr(inner, "close"):
+                inner.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _async_inner(self, request: Any) -> Any:
+        if self._inner is not None:
+            return self._inner
+        loop = asyncio.get_running_loop()
+        if loop not in self._by_loop:
+            library = _library(request)
+            limits = library.Limits(**_CONNECTIONS)
+            self._by_loop[loop] = library.AsyncHTTPTransport(limits=limits)
+        return self._by_loop[loop]
+
+    def _blocking_inner(self, request: Any) -> Any:
+        if self._inner is not None:
+            return self._inner
+        if self._blocking is None:
+            library = _library(request)
+            self._blocking = library.HTTPTransport(limits=library.Limits(**_CONNECTIONS))
+        return self._blocking
+
+    async def _send(self, request: Any) -> AsyncIterator[Item]:
+        request.headers["accept-encoding"] = "identity"
+        response = await self._async_inner(request).handle_async_request(request)
+        response.request = request
+        try:
+            yield _head(response)
+            body = _BodySplitter(response)
+            async for piece in response.aiter_bytes():  # decoded, where it is encoded all the same
+                for item in body.feed(piece):
+                    yield item
+            for item in body.flush():
+                yield item
+        finally:
+            await response.aclose()
+
+    def _send_blocking(self, request: Any) -> Iterator[Item]:
+        request.headers["accept-encoding"] = "identity"
+        with closing(self._blocking_inner(request).handle_request(request)) as response:
+            response.request = request
+            yield _head(response)
+            body = _BodySplitter(response)
+            for piece in response.iter_bytes():
+                yield from body.feed(piece)
+            yield from body.flush()
+
+
+class _BodySplitter:
+    """Cuts a body into items: events of an SSE stream, pieces of others, JSON as a whole."""
+
+    def __init__(self, response: Any) -> None:
+        media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        self._sse = SseSplitter() if media == "text/event-stream" else None
+        self._whole: list[bytes] | None = [] if media.endswith("json") else None
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        if self._sse is not None:
+            return self._sse.feed(piece)
+        if self._whole is not None:
+            self._whole.append(piece)
+            return []
+        return [piece] if piece else []
+
+    def flush(self) -> list[bytes]:
+        if self._sse is not None:
+            return self._sse.flush()
+        return [b"".join(self._whole)] if self._whole else []
+
+
+class _Body(_Stream):
+    def __init__(self, request: Any, items: AsyncGenerator[Item, None]) -> None:
+        self._request, self._items = request, items
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for item in self._items:
+                if isinstance(item, bytes):
+                    yield item
+        except CallFailed as failed:
+            raise _error(self._request, failed) from failed.error
+
+    async def aclose(self) -> None:
+        await self._items.aclose()
+
+
+class _BlockingBody(_Stream):
+    def __init__(self, request: Any, items: Generator[Item, None, None]) -> None:
+        self._request, self._items = request, items
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            for item in self._items:
+                if isinstance(item, bytes):
+                    yield item
+        except CallFailed as failed:
+            raise _error(self._request, failed) from failed.error
+
+    def close(self) -> None:
+        self._items.close()
+
+
+def _call(request: Any) -> Call:
+    target = request.url.raw_path.decode("ascii")
+    media = request.headers.get("content-type", "")
+    asked = read(request.method, target, media, request.content)
+    writes = not asked.model and request.method not in _READS
+    return Call(asked.name, asked.key, asked.canonical, writes, asked.model, REQUEST_SECONDS)
+
+
+def _library(request: Any) -> Any:
+    """Return the module that a request is of: httpx or httpx2."""
+    return sys.modules[type(request).__module__.partition(".")[0]]
+
+
+def _head(response: Any) -> bytes:
+    headers = [(n.lower(), v) for n, v in response.headers.items() if n.lower() in _KEPT]
+    return msgspec.json.encode(Head(response.status_code, headers))
+
+
+def _response(request: Any, item: Item, stream: _Stream, *, played: bool) -> Any:
+    head = msgspec.json.decode(item if isinstance(item, bytes) else b"", type=Head)
+    headers = head.headers
+    if played and head.status >= _FAILED:  # the back-off was slept when it was live
+        headers = [one for one in headers if not one[0].startswith("retry-after")]
+        headers.append(("retry-after-ms", "1"))
+    return _library(request).Response(head.status, headers=headers, stream=stream, request=request)
+
+
+def _error(request: Any, failed: CallFailed) -> Exception:
+    """Return what a transport raised, as the reading client's library raises it."""
+    library = _library(request)
+    names = {"TimeoutError": "ReadTimeout", "Cut": "ReadError"}
+    kind = getattr(library, names.get(failed.fault.kind, failed.fault.kind), None)
+    if not (isinstance(kind, type) and issubclass(kind, library.RequestError)):
+        kind = library.TransportError
+    error: Exception = kind(failed.fault.message, request=request)
+    return error
