@@ -1,0 +1,32 @@
+"""A simulated model provider: OpenAI's and Anthropic's APIs on loopback, without a model."""
+
+from loadtests.simulator.answer import (
+    Answer,
+    Cut,
+    ErrorEvent,
+    Fault,
+    Garbage,
+    NeverAnswers,
+    Reset,
+    Silence,
+    SlowFirst,
+)
+from loadtests.simulator.request import Call, Message, ModelRequest
+from loadtests.simulator.server import Received, Simulator
+
+__all__ = [
+    "Answer",
+    "Call",
+    "Cut",
+    "ErrorEvent",
+    "Fault",
+    "Garbage",
+    "Message",
+    "ModelRequest",
+    "NeverAnswers",
+    "Received",
+    "Reset",
+    "Silence",
+    "Simulator",
+    "SlowFirst",
+]

@@ -1,0 +1,113 @@
+"""What is sent for an answer, when, and how it ends: faults are decided here, `play` obeys."""
+
+from typing import Literal, NamedTuple, assert_never
+
+from loadtests.simulator.answer import (
+    Answer,
+    Cut,
+    ErrorEvent,
+    Fault,
+    Garbage,
+    NeverAnswers,
+    Reset,
+    Silence,
+    SlowFirst,
+)
+from loadtests.simulator.request import Api, ModelRequest
+from loadtests.simulator.wire import (
+    HTTP_SERVER_ERROR,
+    Part,
+    error_body,
+    error_event,
+    stream_parts,
+    whole_body,
+)
+
+OK = 200
+_GARBAGE = b"data: {broken\n\n"
+
+
+class Plan(NamedTuple):
+    """An answer as it goes out.
+
+    `wait` is in seconds, before the first part, and before the headers too unless `headers_first`.
+    A plan that ends `silent` keeps the connection open; `never` and `reset` send nothing at all.
+    """
+
+    parts: tuple[Part, ...]
+    media: bytes = b"application/json"
+    status: int = OK
+    headers: tuple[tuple[str, str], ...] = ()
+    wait: float = 0.0
+    headers_first: bool = True
+    ending: Literal["whole", "cut", "silent", "never", "reset"] = "whole"
+
+
+def plan_answer(request: ModelRequest, answer: Answer) -> Plan:
+    """Return the plan of an answer to a request for a model."""
+    if answer.status != OK:
+        return plan_body(b"", answer, request.api)
+    if answer.raw is not None:
+        parts = [Part(one, carries=True) for one in _split_events(answer.raw.encode())]
+        streamed = not answer.raw.lstrip().startswith("{")
+    elif request.stream:
+        parts, streamed = stream_parts(request, answer), True
+    else:
+        return plan_body(whole_body(request, answer), answer, request.api)
+    media = b"text/event-stream; charset=utf-8" if streamed else b"application/json"
+    plan = Plan(tuple(parts), media, headers=answer.headers)
+    return _with_fault(plan, answer.fault, request.api)
+
+
+def plan_body(body: bytes, answer: Answer, api: Api = "chat") -> Plan:
+    """Return the plan of a whole body, or of the error whose status the answer has."""
+    status, fault = answer.status, answer.fault
+    message = answer.text or f"The simulated provider answers with status {status}."
+    if isinstance(fault, ErrorEvent):
+        status, message, fault = HTTP_SERVER_ERROR, fault.message, None
+    if isinstance(fault, Garbage):
+        body, fault = b"{broken", None
+    if status != OK:
+        body = error_body(api, status, message) if answer.raw is None else answer.raw.encode()
+    half = len(body) // 2
+    parts = (Part(body[:half]), Part(body[half:], carries=True, pauses=0))
+    if isinstance(fault, Cut | Silence):
+        fault = type(fault)(0)
+    return _with_fault(Plan(parts, status=status, headers=answer.headers), fault, api)
+
+
+def _split_events(body: bytes) -> list[bytes]:
+    """Split a recorded body after each empty line; every byte is kept."""
+    *events, rest = body.split(b"\n\n")
+    return [event + b"\n\n" for event in events] + ([rest] if rest else [])
+
+
+def _with_fault(plan: Plan, fault: Fault | None, api: Api) -> Plan:
+    parts = plan.parts
+    match fault:
+        case None:
+            return plan
+        case Cut(after):
+            return plan._replace(parts=parts[: _place(parts, after)], ending="cut")
+        case Silence(after):
+            return plan._replace(parts=parts[: _place(parts, after)], ending="silent")
+        case ErrorEvent(after, code, message):
+            event = Part(error_event(api, code, message))
+            return plan._replace(parts=(*parts[: _place(parts, after)], event))
+        case Garbage(at):
+            place = _place(parts, at)
+            return plan._replace(parts=(*parts[:place], Part(_GARBAGE), *parts[place:]))
+        case SlowFirst(seconds, headers):
+            return plan._replace(wait=seconds, headers_first=headers)
+        case NeverAnswers():
+            return plan._replace(ending="never")
+        case Reset():
+            return plan._replace(ending="reset")
+        case _:
+            assert_never(fault)
+
+
+def _place(parts: tuple[Part, ...], chunks: int) -> int:
+    """Return the index of the part that follows the first `chunks` chunks."""
+    carriers = [k for k, part in enumerate(parts) if part.carries]
+    return carriers[chunks] if chunks < len(carriers) else carriers[-1] + 1 if carriers else 0
