@@ -1,0 +1,267 @@
+"""The normal form of chat completions, and the JSON it is written in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+JSON: TypeAlias = dict[str, Any]
+
+_EXACT: Final = 2**53
+"""Up to which floats count every integer."""
+
+
+class Unreadable(Exception):
+    """A body is no JSON, or none that is worth reading."""
+
+
+def decode(text: str | bytes) -> Any:
+    """Read JSON: whole floats are integers, numbers beyond all floats their text."""
+    try:
+        return json.loads(text, parse_float=_number, parse_constant=str)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable from error
+
+
+def _number(text: str) -> float | str:
+    value = float(text)
+    if value in {float("inf"), float("-inf")}:
+        return text
+    return int(value) if value.is_integer() and abs(value) <= _EXACT else value
+
+
+def encode(value: Any) -> bytes:
+    """Return compact JSON in UTF-8 with keys in order."""
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace")  # lone surrogates are escaped as JSON does it
+
+
+class Annotation(msgspec.Struct, frozen=True):
+    """A value of a request that does not count, since SDKs drop it; `path` is where it stood."""
+
+    path: str
+    value: str
+
+
+# What an absent field means.
+_DEFAULTS: Final[JSON] = {
+    "n": 1,
+    "stream": False,
+    "parallel_tool_calls": True,
+    "tools": [],
+    "response_format": {"type": "text"},
+    "modalities": ["text"],
+    "logprobs": False,
+}
+_OTHER_NAMES: Final = {"max_completion_tokens": "max_tokens"}
+_ANNOTATIONS: Final = {
+    "tool": ("name",),
+    "assistant": ("reasoning_content", "reasoning", "reasoning_details"),
+}
+"""Fields by role that langchain-openai drops and other clients send."""
+
+
+class ChatForm:
+    """The normal form of one chat completion; what was decoded for it is changed in place."""
+
+    def __init__(self) -> None:
+        self.annotations: list[Annotation] = []
+        self._ids: dict[str, str] = {}
+
+    def read(self, body: JSON) -> JSON:
+        """Return a request's body in normal form; the form of its answer counts, usage does not."""
+        request = {name: value for name, value in body.items() if value is not None}
+        request.pop("stream_options", None)
+        for name, older in _OTHER_NAMES.items():
+            if name in request and request.get(older, request[name]) == request[name]:
+                request[older] = request.pop(name)
+        if request.get("tools") and request.get("tool_choice") == "auto":
+            del request["tool_choice"]
+        if isinstance(request.get("stop"), str):
+            request["stop"] = [request["stop"]]
+        for number, message in _objects(request.get("messages")):
+            self._message(message, f"messages[{number}]")
+        for _, tool in _objects(request.get("tools")):
+            _function(tool, "function", "parameters")
+        _function(request.get("response_format"), "json_schema", "schema")
+        return {
+            name: value
+            for name, value in request.items()
+            if name not in _DEFAULTS or value != _DEFAULTS[name]
+        }
+
+    def _message(self, message: JSON, place: str) -> None:
+        if message.get("role") == "developer":
+            message["role"] = "system"
+        for name in _ANNOTATIONS.get(str(message.get("role")), ()):
+            if (value := message.pop(name, None)) not in (None, "", []):
+                text = value if isinstance(value, str) else encode(value).decode()
+                self.annotations.append(Annotation(f"{place}.{name}", text))
+        if "content" in message:
+            message["content"] = _parts(message["content"])
+        for _, call in _objects(message.get("tool_calls")):
+            self._call(call)
+        self._rename(message, "tool_call_id")
+        _drop(message, ("content", "tool_calls", "annotations"))
+
+    def _call(self, call: JSON) -> None:
+        call.pop("index", None)  # its place in the list says the same
+        call.setdefault("type", "function")
+        self._rename(call, "id")
+        _drop(call)
+        if isinstance(function := call.get("function"), dict):
+            function["arguments"] = _arguments(function.get("arguments"))
+
+    def _rename(self, holder: JSON, name: str) -> None:
+        """Replace the id of a tool call by its number in order of appearance."""
+        if isinstance(known := holder.get(name), str):
+            holder[name] = self._ids.setdefault(known, f"call_{len(self._ids)}")
+
+
+def _objects(items: Any) -> Iterator[tuple[int, JSON]]:
+    """Yield the objects of a list with their places; requests are as their senders made them."""
+    for number, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, dict):
+            yield number, item
+
+
+def _drop(fields: JSON, optional: tuple[str, ...] = ()) -> None:
+    """Remove what is null, and of `optional` what is empty."""
+    for name, value in [*fields.items()]:
+        if value is None or (name in optional and value in ("", [])):
+            del fields[name]
+
+
+def _arguments(text: Any) -> Any:
+    """Return the arguments of a tool as the object they are; what is none counts as it is."""
+    if text in (None, ""):
+        return {}
+    if not isinstance(text, str):
+        return text
+    try:
+        value = decode(text)
+    except Unreadable:
+        return text
+    return value if isinstance(value, dict) else text
+
+
+def _parts(content: Any) -> Any:
+    """Return a message's content: a list of a single text is that text."""
+    if not isinstance(content, list):
+        return content
+    for _, part in _objects(content):
+        _drop(part, ("annotations",))
+        _image(part)
+    match content:
+        case [{"type": "text", "text": str(text), **more}] if not more:
+            return text
+        case _:
+            return content
+
+
+def _image(part: JSON) -> None:
+    if isinstance(image := part.get("image_url"), str):
+        part["image_url"] = {"url": image}
+    elif isinstance(image, dict):
+        _drop(image)
+        if image.get("detail") == "auto":
+            del image["detail"]
+
+
+# --- Schemas
+
+_NAMED: Final = frozenset({"properties", "patternProperties", "$defs", "definitions"})
+"""Keywords that hold schemas by names of the user's."""
+_VALUES: Final = frozenset({"enum", "const", "default", "examples"})
+_MOST_REFERENCES: Final = 64
+_NO_PARAMETERS: Final[tuple[JSON, ...]] = ({"type": "object"}, {})
+
+
+def _function(holder: Any, kind: str, schema: str) -> None:
+    """Bring a tool or the form of an answer into normal form, without what generators add."""
+    function = holder.get(kind) if isinstance(holder, dict) else None
+    if not isinstance(function, dict):
+        return
+    _drop(function, ("description",))
+    if function.get("strict") is False:
+        del function["strict"]
+    if isinstance(function.get(schema), dict):
+        function[schema] = _Schema(function[schema]).read()
+        if function[schema].get("description") == function.get("description", ""):
+            function[schema].pop("description", None)
+        if function[schema] in _NO_PARAMETERS:
+            del function[schema]
+
+
+class _Schema:
+    """A JSON schema without titles, defaults of null and closed objects, references resolved."""
+
+    def __init__(self, schema: JSON) -> None:
+        self._root = schema
+        self._left = _MOST_REFERENCES
+        self._open: list[str] = []
+
+    def read(self) -> JSON:
+        """Return the schema in normal form."""
+        schema: JSON = self._schema(self._root)
+        if '"$ref"' not in json.dumps(schema):
+            schema.pop("$defs", None)
+        return schema
+
+    def _schema(self, schema: Any) -> Any:
+        if isinstance(schema, list):
+            return [self._schema(one) for one in schema]
+        if not isinstance(schema, dict):
+            return schema
+        if (target := self._target(schema)) is not None:
+            self._open.append(schema["$ref"])
+            found = self._schema(target | {k: v for k, v in schema.items() if k != "$ref"})
+            self._open.pop()
+            return found
+        return {
+            key: self._keyword(key, value)
+            for key, value in schema.items()
+            if not _noise(key, value)
+        }
+
+    def _keyword(self, key: str, value: Any) -> Any:
+        if key in _NAMED and isinstance(value, dict):
+            return {name: self._schema(one) for name, one in value.items()}
+        if key in _VALUES:
+            return value
+        if key == "required" and isinstance(value, list):
+            return sorted(value, key=str)
+        return self._schema(value)
+
+    def _target(self, schema: JSON) -> JSON | None:
+        """Return the definition a schema refers to; None where it is none of ours, or recurs."""
+        name = schema.get("$ref")
+        if not isinstance(name, str) or name in self._open or not self._left:
+            return None
+        definitions = self._root.get("$defs")
+        found = (
+            definitions.get(name.removeprefix("#/$defs/"))
+            if isinstance(definitions, dict)
+            else None
+        )
+        if not isinstance(found, dict):
+            return None
+        self._left -= 1
+        return found
+
+
+def _noise(key: str, value: Any) -> bool:
+    match key:
+        case "title" | "$schema":
+            return isinstance(value, str)
+        case "additionalProperties":
+            return isinstance(value, bool)
+        case "default":
+            return value is None
+        case "required" | "properties" | "$defs":
+            return value in ([], {})
+        case _:
+            return False

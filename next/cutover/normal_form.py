@@ -1,0 +1,256 @@
+"""Which API a request is for, and the normal form by which it is found on a tape.
+
+Two services that ask a model the same write it differently: one SDK sends `content: null` beside
+tool calls and the other `""`, one names a limit `max_tokens` and the other `max_completion_tokens`.
+`read` undoes what is spelling, and nothing else: what is left (`canonical`) is compared. A request
+is found on the tape by its `key`, which also does without dates, times and uuids, since services
+write those of the moment into their prompts.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from cutover.chat_form import JSON, Annotation, ChatForm, Unreadable, decode, encode
+
+__all__ = ["Annotation", "ModelRequest", "fold", "read"]
+
+_KEY_BYTES: Final = 16
+_DEEPEST: Final = 100
+"""Levels of JSON; what is nested deeper is known by its bytes, whatever the depth of the stack."""
+_LONG_DATA: Final = 512
+"""Characters of a field `data` from which a digest stands for it."""
+_SHORT_FIELD: Final = 1024
+"""Bytes of a form's text field up to which it stands for itself."""
+
+_MODEL_PATHS: Final = (
+    ("/chat/completions", "model.chat"),
+    ("/completions", "model.completions"),
+    ("/embeddings", "model.embeddings"),
+    ("/responses", "model.responses"),
+    ("/v1/messages", "model.messages"),
+)
+"""Ends of paths and effect names; the first that fits is meant."""
+
+
+class ModelRequest(msgspec.Struct, frozen=True):
+    """A request as the tape knows it.
+
+    `name` is its effect's; `model` whether a model of a known API is asked. `canonical` is sorted,
+    compact JSON in UTF-8, a digest where the body is no JSON. `key` is a hash of 16 bytes of
+    name and canonical form with dates, times and uuids folded (see `fold`); `folded` counts those.
+    """
+
+    name: str
+    model: bool
+    canonical: bytes
+    key: bytes
+    folded: int = 0
+    annotations: tuple[Annotation, ...] = ()
+
+
+def read(method: str, path_and_query: str, content_type: str, body: bytes) -> ModelRequest:
+    """Return what a request asks, in normal form. Never raises: the unreadable counts by its bytes.
+
+    Query parameters named like keys, tokens, passwords and signatures are left out.
+    """
+    path, query = _address(path_and_query)
+    name = _model_name(method, path)
+    annotations: tuple[Annotation, ...] = ()
+    try:
+        content = _content(content_type, body, model=bool(name))
+        if name and not (
+            isinstance(content, dict) and ("model" in content or name == "model.chat")
+        ):
+            name = ""  # a service's own path that ends like a model's
+        if name == "model.chat":
+            chat = ChatForm()
+            content = chat.read(content)
+            annotations = tuple(chat.annotations)
+        value = content if name or not query else {"body": content, "query": query}
+        canonical = encode(_plain(value, ""))
+    except (Unreadable, RecursionError):
+        value = _digest(body, content_type) | ({"query": query} if query else {})
+        canonical = encode(value)
+    label = name or f"http {method.upper()} {path}"
+    folded, count = fold(canonical)
+    key = blake2b(
+        label.encode("utf-8", "backslashreplace") + b"\0" + folded, digest_size=_KEY_BYTES
+    )
+    return ModelRequest(label, bool(name), canonical, key.digest(), count, annotations)
+
+
+# --- Addresses
+
+
+def _model_name(method: str, path: str) -> str:
+    if method.upper() != "POST":
+        return ""
+    path = path.rstrip("/")
+    return next((name for end, name in _MODEL_PATHS if path.endswith(end)), "")
+
+
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_SECRET_WORDS: Final = frozenset(
+    {"key", "apikey", "token", "accesstoken", "secret", "sig", "signature", "password", "passwd"}
+    | {"pwd", "auth", "authorization", "credential", "credentials", "jwt"}
+)
+# Places in a list, not secrets: `page_token`, `sort_key`.
+_PLACES: Final = frozenset({"page", "next", "continuation", "sync", "sort", "order", "partition"})
+
+
+def _address(path_and_query: str) -> tuple[str, list[list[str]]]:
+    """Return the path and the parameters that are no secrets, sorted."""
+    try:
+        parts = urlsplit(path_and_query)
+        pairs = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError:  # brackets, or more parameters than the library reads
+        path, _, query = path_and_query.partition("?")
+        return path, [["", blake2b(query.encode("utf-8", "replace"), digest_size=16).hexdigest()]]
+    return parts.path or "/", sorted([name, value] for name, value in pairs if not _secret(name))
+
+
+def _secret(parameter: str) -> bool:
+    words = {word.lower() for word in _WORDS.findall(parameter)}
+    return bool(words & _SECRET_WORDS) and not words & _PLACES
+
+
+# --- Bodies
+
+
+def _content(content_type: str, body: bytes, *, model: bool) -> Any:
+    """Return a body's content as JSON; raises `Unreadable`."""
+    media = content_type.partition(";")[0].strip().lower()
+    if not body:
+        return None
+    if media.startswith("multipart/"):
+        return _multipart(content_type, body)
+    if model or not media or media.endswith(("/json", "+json")):
+        return decode(body)
+    raise Unreadable
+
+
+def _digest(body: bytes, kind: str) -> JSON:
+    media = kind.partition(";")[0].strip().lower()
+    return {"bytes": len(body), "digest": _hash(body), "type": media}
+
+
+def _hash(data: bytes) -> str:
+    return blake2b(data, digest_size=_KEY_BYTES).hexdigest()
+
+
+_DATA_URL: Final = re.compile(r"data:([^,;]*)[^,]*,", re.IGNORECASE)
+_CREDENTIALS: Final = frozenset(
+    {"api_key", "apikey", "apiKey", "access_token", "client_secret", "authorization"}
+)
+
+
+def _plain(value: Any, name: str, depth: int = 0) -> Any:
+    """Return JSON with digests for pictures and other large data, and without credentials."""
+    if isinstance(value, str):
+        return _text(value, name)
+    if depth > _DEEPEST:
+        raise Unreadable
+    if isinstance(value, dict):
+        return {
+            key: _plain(one, key, depth + 1)
+            for key, one in value.items()
+            if key not in _CREDENTIALS or not isinstance(one, str)
+        }
+    if isinstance(value, list):
+        return [_plain(one, "", depth + 1) for one in value]
+    return value
+
+
+def _text(value: str, name: str) -> str:
+    if found := _DATA_URL.match(value):
+        data = value[found.end() :].encode("utf-8", "replace")
+        return f"data:{found[1].lower()};blake2b={_hash(data)}"
+    if name == "data" and len(value) >= _LONG_DATA and " " not in value:
+        return f"blake2b={_hash(value.encode('utf-8', 'replace'))}"
+    return value
+
+
+_BOUNDARY: Final = re.compile(r'boundary="?([^";]+)"?', re.IGNORECASE)
+
+
+def _multipart(content_type: str, body: bytes) -> list[JSON]:
+    """Return the parts of a form: short text as it is, files by digest, without the boundary."""
+    found = _BOUNDARY.search(content_type)
+    if not found:
+        raise Unreadable
+    mark = b"\r\n--" + found[1].strip().encode("utf-8", "replace")
+    parts = (b"\r\n" + body).split(mark)[1:]
+    if not parts or not parts[-1].startswith(b"--"):
+        raise Unreadable
+    return [_part(part) for part in parts[:-1]]
+
+
+def _part(part: bytes) -> JSON:
+    head, ended, content = part.partition(b"\r\n\r\n")
+    if not ended:
+        raise Unreadable
+    lines = [line.decode("utf-8", "replace") for line in head.split(b"\r\n") if line.strip()]
+    fields = {
+        key.strip().lower(): value.strip() for key, _, value in (_.partition(":") for _ in lines)
+    }
+    is_file = "filename" in fields.get("content-disposition", "")
+    if is_file or len(content) > _SHORT_FIELD:
+        return {"head": fields, **_digest(content, "")}
+    return {"head": fields, "text": content.decode("utf-8", "backslashreplace")}
+
+
+# --- Dates, times and uuids
+
+_DAY: Final = rb"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
+_CLOCK: Final = rb"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?"
+_ZONE: Final = rb"(?:Z|[+-]\d\d:?\d\d)?"
+_HEX: Final = rb"[0-9a-fA-F]"
+_UUID: Final = _HEX + rb"{8}(?:-" + _HEX + rb"{4}){3}-" + _HEX + rb"{12}"
+_FOLDED: Final = re.compile(
+    rb"(?P<moment>%b[T ]%b%b)|(?P<day>%b)|(?P<clock>%b)|(?P<uuid>%b)"
+    % (_DAY, _CLOCK, _ZONE, _DAY, _CLOCK, _UUID)
+)
+# Found by what stands in their middle, which is rare: the whole pattern is slow where it fails.
+_ANCHORS: Final = (
+    (re.compile(rb"-\d\d-\d\d"), len("2026")),
+    (re.compile(rb":[0-5]\d"), len("10")),
+    (re.compile(rb"-(?:" + _HEX + rb"{4}-){3}"), len("00000000")),
+)
+# A line end before a date is two characters in JSON, a backslash and a letter.
+_BEFORE: Final = re.compile(rb"(?:^|[^\w.:-]|\\[nrtbf])\Z")
+_AFTER: Final = re.compile(rb"[\w-]|[.:]\d")
+
+
+def fold(canonical: bytes) -> tuple[bytes, int]:
+    """Replace ISO dates, clock times, moments and uuids by marks; return how many there were.
+
+    Equal values become equal marks, numbered in order of appearance, so that a date which stands
+    twice is told from two dates. A mark has control characters around it: no JSON has them.
+    """
+    marks: dict[bytes, bytes] = {}
+    pieces: list[bytes] = []
+    count = done = 0
+    starts = {
+        found.start() - back for anchor, back in _ANCHORS for found in anchor.finditer(canonical)
+    }
+    for start in sorted(starts):
+        found = _FOLDED.match(canonical, start) if start >= done else None
+        if found is None or not _apart(canonical, found):
+            continue
+        mark = b"\x01%b%d\x01" % ((found.lastgroup or "").encode(), len(marks))
+        pieces += (canonical[done:start], marks.setdefault(found[0].lower(), mark))
+        done = found.end()
+        count += 1
+    return b"".join((*pieces, canonical[done:])), count
+
+
+def _apart(text: bytes, found: re.Match[bytes]) -> bool:
+    """Whether what was found is no part of a longer word or number."""
+    before = text[max(0, found.start() - 2) : found.start()]
+    return bool(_BEFORE.search(before)) and not _AFTER.match(text, found.end())

@@ -1,0 +1,576 @@
+"""Normal form: spelling never changes what a request is, anything else does."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutover.normal_form import Annotation, ModelRequest, fold, read
+
+CHAT = "/v1/chat/completions"
+
+
+def chat(body: Any) -> ModelRequest:
+    """Read a chat completion."""
+    return read("POST", CHAT, "application/json", json.dumps(body).encode())
+
+
+def asked(*messages: Any, **more: Any) -> ModelRequest:
+    """Read a chat completion of these messages."""
+    return chat({"model": "m", "messages": messages, **more})
+
+
+def call(arguments: Any, name: str = "f", **more: Any) -> dict[str, Any]:
+    """Return an assistant's message with one tool call."""
+    function = {"name": name, "arguments": arguments}
+    return {
+        "role": "assistant",
+        "tool_calls": [{"id": "1", "type": "function", "function": function, **more}],
+    }
+
+
+def tool(parameters: Any, **more: Any) -> dict[str, Any]:
+    """Return a request that offers one tool."""
+    function = {"name": "f", "description": "Do it.", "parameters": parameters, **more}
+    return {"model": "m", "messages": [USER], "tools": [{"type": "function", "function": function}]}
+
+
+USER = {"role": "user", "content": "hi"}
+PIXEL = b64encode(b"\x89PNG" + bytes(80)).decode()
+IMAGE: dict[str, Any] = {
+    "type": "image_url",
+    "image_url": {"url": f"data:image/png;base64,{PIXEL}"},
+}
+TEXT = {"type": "text", "text": "hi"}
+
+
+def said(content: Any) -> dict[str, Any]:
+    """Return a user's message."""
+    return {"role": "user", "content": content}
+
+
+def plain(*messages: Any, **more: Any) -> dict[str, Any]:
+    """Return the body of a chat completion."""
+    return {"model": "m", "messages": [*messages], **more}
+
+
+ASSISTANT = {"role": "assistant"}
+OBJECT = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+SPELLINGS: dict[str, list[dict[str, Any]]] = {
+    "empty content": [
+        plain({**call("{}"), "content": content})
+        for content in (None, "", [], [{**TEXT, "text": ""}])
+    ]
+    + [plain(call("{}"))],
+    "JSON text of arguments": [
+        plain(call(text))
+        for text in ('{"a": 1, "b": "é"}', '{"b":"\\u00e9","a":1.0}', {"a": 1, "b": "é"})
+    ],
+    "no arguments": [plain(call(text)) for text in ("{}", "", None, " {} ")],
+    "one text part": [plain(said(content)) for content in ("hi", [TEXT])],
+    "the limit's two names": [plain(USER, max_tokens=5), plain(USER, max_completion_tokens=5.0)],
+    "system and developer": [
+        plain({"role": role, "content": "be brief"}) for role in ("system", "developer")
+    ],
+    "fields that are null": [
+        plain(USER),
+        plain({**USER, "name": None}, user=None, temperature=None),
+        plain(USER, stream_options={"include_usage": True}),
+        plain(USER, n=1, stream=False, parallel_tool_calls=True, tools=[]),
+        plain(USER, response_format={"type": "text"}),
+    ],
+    "an assistant's message as an SDK dumps it": [
+        plain({**ASSISTANT, "content": "hi"}),
+        plain(
+            {**ASSISTANT, "content": "hi", "refusal": None, "annotations": [], "audio": None}
+            | {"function_call": None, "tool_calls": None}
+        ),
+    ],
+    "tool_choice": [
+        tool(OBJECT),
+        tool(OBJECT) | {"tool_choice": "auto"},
+        tool(OBJECT) | {"tool_choice": None},
+    ],
+    "stop": [plain(USER, stop="x"), plain(USER, stop=["x"])],
+    "the index of a call": [plain(call("{}")), plain(call("{}", index=0))],
+    "schemas as generators write them": [
+        tool(OBJECT),
+        tool(OBJECT | {"title": "F", "additionalProperties": False, "description": "Do it."}),
+        tool(OBJECT, strict=False),
+        tool(OBJECT, strict=None),
+        tool(
+            {
+                "$defs": {"A": {"type": "string", "title": "A"}},
+                "properties": {"a": {"$ref": "#/$defs/A"}},
+                "required": ["a"],
+                "type": "object",
+            }
+        ),
+    ],
+    "no parameters": [
+        tool({"type": "object", "properties": {}, "required": []}),
+        tool(None),
+        tool({}),
+    ],
+    "an image's detail": [
+        plain(said([TEXT, IMAGE])),
+        plain(said([TEXT, {**IMAGE, "image_url": {**IMAGE["image_url"], "detail": "auto"}}])),
+        plain(said([TEXT, {**IMAGE, "image_url": IMAGE["image_url"]["url"]}])),
+    ],
+    "numbers": [plain(USER, temperature=1), plain(USER, temperature=1.0)],
+    "ids of calls": [
+        plain(
+            {
+                **ASSISTANT,
+                "tool_calls": [
+                    {"id": one, "function": {"name": "f", "arguments": "{}"}} for one in ids
+                ],
+            },
+            *({"role": "tool", "tool_call_id": one, "content": "x"} for one in ids),
+        )
+        for ids in (("a", "b"), ("call_9", "call_0"), ("b", "a"))
+    ],
+}
+
+
+@pytest.mark.parametrize("bodies", SPELLINGS.values(), ids=SPELLINGS)
+def test_spellings_of_one_request_have_one_canonical_form(bodies: list[dict[str, Any]]) -> None:
+    """Canonical form and key are the same, and nothing had to be folded."""
+    read_ones = [chat(body) for body in bodies]
+    assert len({(one.canonical, one.key, one.folded) for one in read_ones}) == 1
+    assert not read_ones[0].folded
+
+
+DIFFERENT: dict[str, list[dict[str, Any]]] = {
+    "stream, since the answer is of another form": [plain(USER), plain(USER, stream=True)],
+    "strict": [tool(OBJECT), tool(OBJECT, strict=True)],
+    "a property named title": [
+        tool({"type": "object", "properties": {"title": {"type": "string"}}}),
+        tool({"type": "object", "properties": {}}),
+    ],
+    "a schema for further properties": [
+        tool(OBJECT),
+        tool(OBJECT | {"additionalProperties": {"type": "string"}}),
+    ],
+    "arguments that are no object": [plain(call(text)) for text in ("x", '"x"', "{", "1")],
+    "a null argument": [plain(call('{"a":null}')), plain(call("{}"))],
+    "another picture": [plain(said([IMAGE])), plain(said([TEXT]))],
+    "two texts are not one": [
+        plain(said([TEXT, TEXT])),
+        plain(said("hihi")),
+        plain(said([TEXT])),
+    ],
+    "a part with a mark": [
+        plain(said([{**TEXT, "cache_control": {"type": "ephemeral"}}])),
+        plain(USER),
+    ],
+    "both limits, not equal": [
+        plain(USER, max_tokens=5, max_completion_tokens=6),
+        plain(USER, max_tokens=5),
+        plain(USER, max_tokens=6),
+    ],
+    "which call is answered": [
+        plain(
+            {**ASSISTANT, "tool_calls": [call("{}")["tool_calls"][0] | {"id": i} for i in "ab"]},
+            {"role": "tool", "tool_call_id": answered, "content": "x"},
+        )
+        for answered in "ab"
+    ],
+    "a refusal": [plain({**ASSISTANT, "refusal": "no"}), plain(ASSISTANT)],
+    "beyond exact floats": [plain(USER, seed=2**53 + 1), plain(USER, seed=2**53)],
+    "numbers beyond all floats": [plain(call(f'{{"a":{text}}}')) for text in ("1e999", "2e999")],
+}
+
+
+@pytest.mark.parametrize("bodies", DIFFERENT.values(), ids=DIFFERENT)
+def test_what_is_no_spelling_counts(bodies: list[dict[str, Any]]) -> None:
+    """Each has a key of its own."""
+    assert len({chat(body).key for body in bodies}) == len(bodies)
+
+
+def test_what_sdks_drop_does_not_count_and_is_listed() -> None:
+    """A tool message's name, and reasoning that is passed back."""
+    messages = [
+        {**ASSISTANT, "content": "hi", "reasoning_content": "hm", "reasoning": ""},
+        {"role": "tool", "tool_call_id": "1", "content": "x", "name": "f"},
+    ]
+    bare = [
+        {**ASSISTANT, "content": "hi"},
+        {"role": "tool", "tool_call_id": "1", "content": "x"},
+    ]
+    with_them = asked(*messages)
+    assert with_them.canonical == asked(*bare).canonical
+    assert with_them.annotations == (
+        Annotation("messages[0].reasoning_content", "hm"),
+        Annotation("messages[1].name", "f"),
+    )
+    assert asked({**USER, "name": "Ada"}).key != asked(USER).key
+
+
+def test_a_picture_is_its_digest_with_its_media_type() -> None:
+    """Captures of a conversation with pictures stay small; any other picture is another request."""
+    canonical = asked(said([IMAGE])).canonical
+    assert b"data:image/png;blake2b=" in canonical
+    assert PIXEL.encode() not in canonical
+    other = deepcopy(IMAGE)
+    other["image_url"]["url"] += "AA"
+    assert asked(said([other])).canonical != canonical
+    source = {"type": "base64", "media_type": "image/png", "data": PIXEL * 9}
+    anthropic = {"model": "m", "messages": [said([{"type": "image", "source": source}])]}
+    request = read("POST", "/v1/messages", "application/json", json.dumps(anthropic).encode())
+    assert PIXEL.encode() not in request.canonical
+
+
+# --- Names and other APIs
+
+MODEL = b'{"model":"m","input":"x"}'
+NAMES = [
+    ("POST", "/v1/chat/completions", MODEL, "model.chat"),
+    (
+        "POST",
+        "/openai/deployments/d/chat/completions?api-version=1",
+        b'{"messages":[]}',
+        "model.chat",
+    ),
+    ("POST", "/v1/chat/completions", b"{torn", "model.chat"),
+    ("POST", "/v1/responses", MODEL, "model.responses"),
+    ("POST", "/v1/messages", MODEL, "model.messages"),
+    ("POST", "/v1/embeddings/", MODEL, "model.embeddings"),
+    ("POST", "/v1/completions", MODEL, "model.completions"),
+    ("post", "/v1/chat/completions", MODEL, "model.chat"),
+    ("GET", "/v1/chat/completions", b"", "http GET /v1/chat/completions"),
+    ("POST", "/surveys/7/responses", b'{"a":1}', "http POST /surveys/7/responses"),
+    ("POST", "/v1/messages", b'{"content":"x"}', "http POST /v1/messages"),
+    ("POST", "/v1/responses", b"[1]", "http POST /v1/responses"),
+    ("GET", "/v1/models?key=s3cret", b"", "http GET /v1/models"),
+    ("GET", "", b"", "http GET /"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "name"), NAMES)
+def test_a_request_is_named_after_its_api(method: str, path: str, body: bytes, name: str) -> None:
+    """Paths that merely end like a model's are a service's own."""
+    request = read(method, path, "application/json", body)
+    assert request.name == name
+    assert request.model == name.startswith("model.")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["key", "api_key", "apiKey", "x-api-key", "access_token", "X-Amz-Signature", "sig", "password"],
+)
+def test_secrets_in_the_query_are_left_out(name: str) -> None:
+    """Neither name, canonical form nor key knows them."""
+    with_it = read("GET", f"/a?q=1&{name}=s3cret", "", b"")
+    assert with_it == read("GET", "/a?q=1", "", b"")
+    assert b"s3cret" not in with_it.canonical
+
+
+@pytest.mark.parametrize("name", ["keyword", "monkey", "page_token", "max_tokens", "sort_key", "q"])
+def test_other_parameters_count(name: str) -> None:
+    """Also those whose names resemble a secret's; their order does not."""
+    assert read("GET", f"/a?{name}=1", "", b"").key != read("GET", f"/a?{name}=2", "", b"").key
+    assert read("GET", f"/a?b=1&{name}=2", "", b"") == read("GET", f"/a?{name}=2&b=1", "", b"")
+
+
+def test_credentials_in_a_body_are_left_out() -> None:
+    """Some search services take their key there; a schema's property of that name stays."""
+    body = {"query": "x", "api_key": "s3cret", "properties": {"api_key": {"type": "string"}}}
+    request = read("POST", "/search", "application/json", json.dumps(body).encode())
+    assert b"s3cret" not in request.canonical
+    assert b'"api_key":{"type":"string"}' in request.canonical
+
+
+def test_other_json_counts_with_its_nulls_and_without_the_order_of_keys() -> None:
+    """What a field that is null means is known for chat completions alone."""
+    bodies = (b'{"a":1,"b":null}', b'{ "b":null, "a":1.0}', b'{"a":1}')
+    one, same, other = (read("POST", "/x", "application/json", body) for body in bodies)
+    assert one == same
+    assert one.canonical == b'{"a":1,"b":null}'
+    assert one.key != other.key
+
+
+def form(boundary: str, *, text: str = "whisper-1", file: bytes = b"RIFF\x00\xff") -> ModelRequest:
+    """Read a form with a text and a file."""
+    mark = f"--{boundary}\r\n".encode()
+    body = (
+        mark
+        + f'Content-Disposition: form-data; name="model"\r\n\r\n{text}\r\n'.encode()
+        + mark
+        + b'content-disposition: form-data; name="file"; filename="a.wav"\r\n'
+        + b"Content-Type: audio/wav\r\n\r\n"
+        + file
+        + f"\r\n--{boundary}--\r\n".encode()
+    )
+    return read("POST", "/v1/audio", f'multipart/form-data; boundary="{boundary}"', body)
+
+
+def test_a_form_counts_by_its_parts_and_not_by_its_boundary() -> None:
+    """Clients draw a new boundary for each request."""
+    assert form("abc") == form("f00d")
+    assert b"whisper-1" in form("abc").canonical
+    keys = {form("abc").key, form("abc", text="other").key, form("abc", file=b"RIFF").key}
+    assert len(keys) == 3
+
+
+ODD = [
+    ("application/json", b"\xff\xfe{"),
+    ("application/json", b'{"a":"\xff"}'),
+    ("application/json", b'{"a":NaN,"b":-Infinity}'),
+    ("application/json", b'{"a":"\\ud800"}'),
+    ("application/json", b'{"a":' + b"9" * 5000 + b"}"),
+    ("application/json", b'{"a":1e999}'),
+    ("application/json", b"[" * 100_000),
+    ("application/json", b"[" * 300 + b"]" * 300),
+    ("application/json", b'{"model":"m","messages":' + b"[" * 300 + b"]" * 300 + b"}"),
+    ("multipart/form-data", b"--a\r\n\r\n--a--"),
+    ("multipart/form-data; boundary=a", b"--a\r\nno end"),
+    ("application/x-www-form-urlencoded", b"a=1"),
+    ("application/octet-stream", bytes(range(256))),
+    ("", b"{"),
+    ("\ud800", b"{}"),
+]
+
+
+@pytest.mark.parametrize("path", [CHAT, "/x", "/\ud800?\ud800=[", "//[?a=1", "/x?" + "a&" * 99])
+@pytest.mark.parametrize(("kind", "body"), ODD, ids=range(len(ODD)))
+def test_nothing_raises_and_every_byte_of_the_unreadable_counts(
+    path: str, kind: str, body: bytes
+) -> None:
+    """The canonical form is UTF-8 in each case."""
+    request = read("POST", path, kind, body)
+    request.canonical.decode()
+    assert request == read("POST", path, kind, body)
+    assert request.key != read("POST", path, kind, body + b"x").key
+
+
+FIELDS = [
+    *("role", "content", "tool_calls", "function", "arguments", "parameters", "text", "type"),
+    *("name", "$ref", "$defs", "properties", "required", "image_url", "id", "json_schema"),
+]
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(FIELDS),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["messages", "tools", "stop", "tool_choice", "response_format", "n"]),
+        JUNK | st.lists(st.fixed_dictionaries({"role": JUNK, "tool_calls": JUNK, "content": JUNK})),
+    )
+)
+def test_no_shape_of_a_chat_completion_raises(body: dict[str, Any]) -> None:
+    """Requests are what their senders make them."""
+    chat(body)
+
+
+# --- Dates, times and uuids
+
+UUID = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
+OTHER_UUID = UUID.replace("1b4e", "2c5f")
+FOLDED = [
+    ("today is 2026-11-28", "today is 2026-11-29", 1),
+    ("它是2026-11-28。", "它是2027-01-01。", 1),
+    ("Today:\n2026-11-28\n", "Today:\n2026-12-31\n", 1),
+    ("at 10:30", "at 23:59", 1),
+    ("at 10:30:01.5, yes", "at 10:30:02.25, yes", 1),
+    ("2026-11-28T10:30:00Z", "2026-11-28T10:30:01.123456+02:00", 1),
+    ("2026-11-28 10:30:00", "2026-11-28 10:30:01", 1),
+    (f"id {UUID}", f"id {OTHER_UUID}", 1),
+    (f"{UUID} is {UUID}", f"{OTHER_UUID} is {OTHER_UUID}", 2),
+    ("2026-11-27 to 2026-11-28", "2025-11-27 to 2025-11-28", 2),
+    ("(2026-11-28, 10:30:00)", "(2026-11-29, 10:31:00)", 2),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "count"), FOLDED)
+def test_moments_and_uuids_are_folded_in_keys_alone(one: str, other: str, count: int) -> None:
+    """The key is the same and the count says why; the canonical forms differ."""
+    first, second = asked(said(one)), asked(said(other))
+    assert first.key == second.key
+    assert first.folded == second.folded == count
+    assert first.canonical != second.canonical
+
+
+NOT_FOLDED = [
+    ("2026-13-28", "2026-13-29"),
+    ("12026-11-28", "12026-11-29"),
+    ("2026-11-281", "2026-11-282"),
+    ("v10:30.1", "v10:31.1"),
+    ("16:9", "16:8"),
+    ("25:30", "25:31"),
+    ("1234567", "1234568"),
+    ("10.12.2026", "11.12.2026"),
+    (f"x{UUID}", f"x{OTHER_UUID}"),
+    ("2026-11-28 and 2026-11-28", "2026-11-28 and 2026-11-29"),
+    ("2026-11-28", "10:30"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), NOT_FOLDED)
+def test_other_numbers_are_not_folded(one: str, other: str) -> None:
+    """Nor are two values taken for one that stands twice, or a date for a time."""
+    assert asked(said(one)).key != asked(said(other)).key
+
+
+def test_marks_are_numbered_in_order_of_appearance() -> None:
+    """Equal values have equal marks."""
+    assert fold(b'"2026-11-28 x 10:30 x 2026-11-28"') == (
+        b'"\x01day0\x01 x \x01clock1\x01 x \x01day0\x01"',
+        3,
+    )
+
+
+# --- Properties
+
+WORD = st.text(st.characters(categories=["L"]), min_size=1, max_size=6)
+VALUES = st.recursive(
+    st.integers(-1000, 1000) | WORD | st.booleans() | st.none(),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(WORD, inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw a chat completion: a system's message, turns, calls of tools and their results."""
+    words = st.lists(WORD, min_size=1, max_size=4).map(" ".join)
+    messages: list[dict[str, Any]] = [{"role": "system", "content": draw(words)}]
+    for number in range(draw(st.integers(1, 3))):
+        messages.append({"role": "user", "content": draw(words)})
+        if draw(st.booleans()):
+            messages.append({"role": "assistant", "content": draw(words)})
+            continue
+        arguments = draw(
+            st.lists(st.dictionaries(WORD, VALUES, max_size=3), min_size=1, max_size=2)
+        )
+        calls = [
+            {
+                "id": f"c{number}{place}",
+                "type": "function",
+                "function": {"name": draw(WORD), "arguments": json.dumps(one)},
+            }
+            for place, one in enumerate(arguments)
+        ]
+        messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+        messages += [
+            {"role": "tool", "tool_call_id": one["id"], "content": draw(words)} for one in calls
+        ]
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": OBJECT}}
+        for name in draw(st.lists(WORD, max_size=2))
+    ]
+    return {
+        "model": draw(WORD),
+        "messages": messages,
+        "temperature": draw(st.sampled_from([0, 0.7, 1])),
+        "max_tokens": draw(st.integers(1, 99)),
+        **({"tools": tools} if tools else {}),
+    }
+
+
+@st.composite
+def respelt(draw: st.DrawFn, body: dict[str, Any]) -> bytes:
+    """Draw another spelling of a chat completion."""
+    flip = st.booleans()
+    body = deepcopy(body)
+    if draw(flip):
+        body["max_completion_tokens"] = body.pop("max_tokens")
+    if "tools" in body and draw(flip):
+        body |= {"tool_choice": "auto", "parallel_tool_calls": True}
+    for one in body.get("tools", ()):
+        if draw(flip):
+            one["function"] |= {"strict": False, "parameters": OBJECT | {"title": "F"}}
+    for message in body["messages"]:
+        if message["role"] == "system" and draw(flip):
+            message["role"] = "developer"
+        if message["content"] and draw(flip):
+            message["content"] = [{"type": "text", "text": message["content"]}]
+        if message["content"] is None and draw(flip):
+            message["content"] = ""
+        if "tool_call_id" in message:
+            message["tool_call_id"] = "x" + message["tool_call_id"]
+        for index, one in enumerate(message.get("tool_calls", ())):
+            one.update({"id": "x" + one["id"]} | ({"index": index} if draw(flip) else {}))
+            arguments = json.loads(one["function"]["arguments"])
+            one["function"]["arguments"] = json.dumps(
+                dict(reversed(arguments.items())),
+                ensure_ascii=draw(flip),
+                indent=draw(st.none() | st.just(1)),
+            )
+    if draw(flip):
+        body |= {"n": 1, "user": None, "stream": False, "stream_options": None}
+    fields = draw(st.permutations([*body.items()]))
+    return json.dumps(dict(fields), ensure_ascii=draw(flip)).encode()
+
+
+@given(st.data(), conversations())
+def test_spelling_never_changes_the_key(data: st.DataObject, body: dict[str, Any]) -> None:
+    """Any spelling of any conversation has its canonical form."""
+    request = read("POST", CHAT, "application/json", data.draw(respelt(body)))
+    assert request.canonical == chat(body).canonical
+    assert request.key == chat(body).key
+
+
+def _places(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the places of all words and numbers in JSON."""
+    if isinstance(value, dict):
+        pairs = [pair for pair in value.items() if pair[0] not in {"id", "tool_call_id"}]
+    elif isinstance(value, list):
+        pairs = [*enumerate(value)]
+    else:
+        return [] if value is None else [place]
+    return [found for key, one in pairs for found in _places(one, (*place, key))]
+
+
+def _changed(value: Any) -> Any:
+    """Return another word, number or JSON text."""
+    if isinstance(value, str) and value.startswith("{"):
+        arguments = json.loads(value)
+        name = next(iter(arguments), "new")
+        return json.dumps(arguments | {name: [arguments.get(name)]})
+    return value + "z" if isinstance(value, str) else not value if value is True else value + 1
+
+
+@given(st.data(), conversations())
+def test_any_other_word_number_or_argument_changes_the_key(
+    data: st.DataObject, body: dict[str, Any]
+) -> None:
+    """Wherever it stands, whatever the spelling."""
+    other = deepcopy(body)
+    *path, last = data.draw(st.sampled_from(_places(body)))
+    holder: Any = other
+    for step in path:
+        holder = holder[step]
+    holder[last] = _changed(holder[last])
+    request = read("POST", CHAT, "application/json", data.draw(respelt(body)))
+    assert chat(other).key != request.key
+
+
+@given(st.data(), conversations())
+def test_another_order_of_messages_changes_the_key(
+    data: st.DataObject, body: dict[str, Any]
+) -> None:
+    """Unless the two are the same."""
+    messages = body["messages"]
+    at = data.draw(st.integers(0, len(messages) - 2))
+    swapped = [*messages]
+    swapped[at : at + 2] = reversed(messages[at : at + 2])
+    without_ids = [{k: v for k, v in one.items() if k != "tool_call_id"} for one in messages]
+    if without_ids[at] != without_ids[at + 1]:
+        assert chat(body | {"messages": swapped}).key != chat(body).key
