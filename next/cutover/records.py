@@ -1,0 +1,177 @@
+"""What is stored of an exchange: its tape and its runs, as one line of JSON.
+
+`encode` makes a line of anything that a stack, a tool or a provider produced; `decode` reads it
+back. Stamps are microseconds since the exchange began. Free JSON is held as text: no depth of it
+and no number in it can make a line unreadable.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self, TypeVar
+
+import msgspec
+
+from cutover.errors import CutoverError, Outcome
+
+VERSION = 1
+
+
+class RecordDamaged(CutoverError):
+    """A line is no record: torn, changed, or of a later version; `reason` is one sentence."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the record cannot be read: {reason}")
+        self.reason = reason
+
+
+class Binary(msgspec.Struct, frozen=True):
+    """Bytes that are no UTF-8, in base64."""
+
+    b64: bytes
+
+
+class ItemRecord(msgspec.Struct, frozen=True, array_like=True):
+    """Bytes that arrived `at` a moment."""
+
+    at: int
+    content: str | Binary
+
+    @classmethod
+    def of(cls, at: int, data: bytes) -> Self:
+        """Return the record of bytes: their text, or base64 where they are no text."""
+        try:
+            return cls(at, data.decode())
+        except UnicodeDecodeError:
+            return cls(at, Binary(data))
+
+    @property
+    def data(self) -> bytes:
+        """The bytes, as they came."""
+        return self.content.b64 if isinstance(self.content, Binary) else self.content.encode()
+
+
+class FrameRecord(ItemRecord, frozen=True, array_like=True):
+    """A frame that went out `at` a moment."""
+
+
+class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a call failed: the error's class, its message, and its arguments as JSON text."""
+
+    kind: str
+    message: str = ""
+    args: str = "[]"
+
+
+class EntryRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One call on a tape; `key` in hexadecimal, `canonical` its request in normal form."""
+
+    name: str
+    key: str
+    canonical: str
+    at: int
+    writes: bool = False
+    items: tuple[ItemRecord, ...] = ()
+    end: Literal["open", "done", "failed", "cut"] = "done"
+    error: ErrorRecord | None = None
+
+
+class TapeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tape; `incomplete` names effects with calls that could not be stored."""
+
+    entries: tuple[EntryRecord, ...] = ()
+    incomplete: tuple[str, ...] = ()
+    question: str | None = None
+
+
+class PlayRecord(msgspec.Struct, frozen=True):
+    """A call of one run, and how it was answered: performed, from the tape, or by the nearest."""
+
+    name: str
+    how: Literal["live", "tape", "nearest"]
+    key: str
+    canonical: str
+
+
+class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One stack handling the request; `nodes_us` is the time spent in each node."""
+
+    stack: str
+    role: Literal["serving", "fallback", "shadow", "replay"]
+    policy: Literal["live", "play"]
+    outcome: Outcome
+    at: int = 0
+    frames: tuple[FrameRecord, ...] = ()
+    plays: tuple[PlayRecord, ...] = ()
+    nodes_us: dict[str, int] = {}
+    usage: dict[str, int] = {}
+    models: tuple[str, ...] = ()
+    finish_reasons: tuple[str, ...] = ()
+
+
+class ExchangeRecord(msgspec.Struct, frozen=True):
+    """One request and all that was done for it; began `at`, in microseconds since 1970.
+
+    `request` is the body's text, `options` the flow's options as JSON text.
+    """
+
+    id: str
+    flow: str
+    path: str
+    request: str
+    options: str
+    assigned: str
+    served: str
+    at: int
+    tape: TapeRecord
+    runs: tuple[RunRecord, ...] = ()
+    v: int = VERSION
+
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+def encode(record: msgspec.Struct) -> bytes:
+    """Return a record as JSON without raw line ends; lone surrogates become U+FFFD."""
+    try:
+        return msgspec.json.encode(record)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_repaired(record))
+
+
+def decode(line: bytes, kind: type[R]) -> R:
+    """Return the record in a line; raises `RecordDamaged`."""
+    try:
+        record = msgspec.json.decode(line, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RecordDamaged(str(error)) from error
+    if (version := getattr(record, "v", VERSION)) != VERSION:
+        reason = f"it has version {version}, and this program reads {VERSION}"
+        raise RecordDamaged(reason)
+    return record
+
+
+def json_text(value: Any) -> str:
+    """Return JSON for a field that holds it as text; what JSON cannot hold is named by its fault.
+
+    NaN and infinities become null.
+    """
+    try:
+        return msgspec.json.encode(value).decode()
+    except (UnicodeEncodeError, RecursionError, OverflowError, TypeError) as error:
+        return f'"(not stored: {type(error).__name__})"'
+
+
+def _repaired(value: Any) -> Any:
+    """Return a record with whole characters only: records hold neither floats nor free JSON."""
+    match value:
+        case str():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case msgspec.Struct():
+            fields = (getattr(value, name) for name in value.__struct_fields__)
+            return type(value)(*map(_repaired, fields))
+        case dict():
+            return {_repaired(name): _repaired(one) for name, one in value.items()}
+        case tuple():
+            return tuple(map(_repaired, value))
+        case _:
+            return value
