@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -27,6 +27,8 @@ TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     "session": {"memories": "\n\n相关记忆：\n"},
     "pipeline": {
         "memories": "\n\n相关记忆：\n",
+        "interlocutor": "\n\n你是{name}，用户的{relation}。",
+        "user": "\n\n用户名叫{name}。",
         "warn": "\n\n（这段对话已经比较长了。）",
         "compress": "\n\n（这段对话很长，最早的内容已不再参考。）",
         "end": "\n\n（这段对话已到长度上限，我们先聊到这里，期待下次再见。）",
@@ -41,7 +43,7 @@ TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """Notices, closing lines, titles and labels; `{name}` in them is filled in by `text`.
 
-Texts that follow a reply begin with what separates them from it.
+Texts that follow others begin with what separates them.
 """
 
 ToolFault = Literal["unknown_tool", "bad_arguments", "tool_failed", "tool_timeout"]
@@ -55,11 +57,8 @@ def text(flow: str, overrides: Mapping[str, str], name: str, /, **values: object
 
     Braces that name no value stay as they are; values are never read as templates.
     """
-
-    def value_of(place: re.Match[str]) -> str:
-        return str(values.get(place[1], place[0]))
-
-    return _PLACE.sub(value_of, overrides.get(name, TEXTS[flow][name]))
+    template = overrides.get(name, TEXTS[flow][name])
+    return _PLACE.sub(lambda place: str(values.get(place[1], place[0])), template)
 
 
 def check_texts(flow: str, overrides: Mapping[str, str]) -> None:
@@ -74,11 +73,11 @@ def tool_error(code: ToolFault) -> str:
     return f"Error: {code}"
 
 
-def memories_paragraph(header: str, memories: list[str]) -> str:
-    """Return memories as the paragraph that ends a system prompt; "" where there are none."""
-    return header + bullets(memories) if memories else ""
-
-
-def bullets(lines: list[str]) -> str:
+def bullets(lines: Sequence[str]) -> str:
     """Return a list with one line an entry, white space within an entry made single."""
     return "\n".join(f"- {' '.join(line.split())}" for line in lines)
+
+
+def memories_paragraph(flow: str, overrides: Mapping[str, str], memories: Sequence[str]) -> str:
+    """Return memories as the paragraph that ends a system prompt; "" where there are none."""
+    return text(flow, overrides, "memories") + bullets(memories) if memories else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -21,6 +21,7 @@ from rules.flows.fields import (
 from rules.texts import check_texts
 
 Iterations = Annotated[int, Meta(ge=0, le=50)]
+MaxTokens = Annotated[int, Meta(ge=1, le=65_536)]
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +29,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     model_id: Identifier | None = None
     temperature: Temperature | None = None
-    max_tokens: Annotated[int, Meta(ge=1, le=65_536)] | None = None
+    max_tokens: MaxTokens | None = None
     enable_tools: bool | None = None
     max_tool_iterations: Iterations | None = None
 
@@ -46,10 +47,14 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of the chat flow; `yield_interval` in seconds, `history_tokens` as estimated."""
+    """Options of the chat flow; `yield_interval` in seconds, `history_tokens` as estimated.
+
+    Without `max_tokens` the model's own limit holds.
+    """
 
     model_id: str = "gpt-4.1"
     temperature: Temperature = 0.7
+    max_tokens: MaxTokens | None = None
     enable_tools: bool = True
     max_tool_iterations: Iterations = 10
     yield_interval: Annotated[float, Meta(ge=0, le=60)] = 0.5
@@ -63,28 +68,12 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         check_timezone(self.timezone)
 
 
-class ChatModel(msgspec.Struct, frozen=True, kw_only=True):
-    """The model settings of one request, complete; no `max_tokens` is the model's own limit."""
-
-    model_id: str
-    temperature: float
-    max_tokens: int | None
-    enable_tools: bool
-    max_tool_iterations: int
-
-
-def chat_model(body: ChatRequest, options: ChatOptions) -> ChatModel:
-    """Return the settings of a request, filled up from the options."""
-    given = msgspec.structs.asdict(body.model_config) if body.model_config else {}
-    chosen: dict[str, Any] = {
-        "model_id": options.model_id,
-        "temperature": options.temperature,
-        "max_tokens": None,
-        "enable_tools": options.enable_tools,
-        "max_tool_iterations": options.max_tool_iterations,
-        **{name: value for name, value in given.items() if value is not None},
-    }
-    return ChatModel(**chosen)
+def chosen(body: ChatRequest, options: ChatOptions) -> ChatOptions:
+    """Return the options as one request sets them."""
+    given = msgspec.structs.asdict(body.model_config or ModelConfig())
+    return msgspec.structs.replace(
+        options, **{name: value for name, value in given.items() if value is not None}
+    )
 
 
 class ToolFeedback(msgspec.Struct, frozen=True):

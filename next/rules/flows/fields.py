@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
+import msgspec
 from msgspec import Meta
 
 Identifier = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]*\Z")]
@@ -23,8 +24,11 @@ PromptParams = Annotated[
 """Parameters of a prompt by name; a name is one that every template language can write."""
 Temperature = Annotated[float, Meta(ge=0, le=2)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-Percent = Annotated[int, Meta(ge=1, le=100)]
 Tokens = Annotated[int, Meta(ge=0, le=10_000_000)]
+
+
+class NamedEvent(msgspec.Struct, frozen=True, tag_field="event"):
+    """An event of a flow whose frames are named: its tag is the frame's `event:` line."""
 
 
 def check_timezone(name: str) -> None:

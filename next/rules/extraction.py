@@ -1,0 +1,159 @@
+"""Facts to remember: read from a model's JSON answer, bounded, and put into a form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from rules.flows.fields import Share
+from rules.forms import Form, FormField, HumanAnswer, form_values
+from rules.texts import text
+
+LONGEST_FACT: Final = 500
+"""Characters of one fact; longer ones are left out."""
+MOST_CHANGES: Final = 20
+"""Facts or changes that are read from one answer."""
+MOST_DELETED: Final = 5
+"""Memories that one answer can delete; further ones stay."""
+SAME_SIMILARITY: Final = 0.9
+"""Similarity from which a new fact is one that is known: it is not added again."""
+
+Kind = Literal["identity", "preference", "plan", "relation", "other"]
+FactText = Annotated[str, Meta(max_length=LONGEST_FACT, pattern=r"^\s*[^\s\x00][^\x00]*\Z")]
+
+_FENCE: Final = re.compile(r"```(?:json)?(.*?)```", re.DOTALL)
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """A fact about the user; one that states no confidence is certain."""
+
+    text: FactText
+    confidence: Share = 1.0
+    type: Kind = "other"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A change to what is remembered; `id` is one of `known_lines`, a deletion has no text."""
+
+    op: Literal["add", "update", "delete"] = "add"
+    id: str = ""
+    text: FactText | None = None
+    confidence: Share = 1.0
+    type: Kind = "other"
+
+
+def known_lines(memories: Sequence[str]) -> list[str]:
+    """Return known memories as the prompt lists them, with the ids `m1`, `m2`, … to refer to."""
+    return [f"[m{number}] {memory}" for number, memory in enumerate(memories, 1)]
+
+
+def known_index(change: Change) -> int:
+    """Return the index of the known memory that a change from `read_changes` names; -1: none."""
+    found = re.fullmatch(r"m(\d{1,4})", change.id)
+    return int(found[1]) - 1 if found else -1
+
+
+def read_json(answer: str) -> Any:
+    """Return the JSON value of a model's answer: all of it, in a code fence, or within prose.
+
+    None where there is none.
+    """
+    for candidate in _candidates(answer):
+        with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+            return msgspec.json.decode(candidate)
+    return None
+
+
+def _candidates(answer: str) -> Iterator[str]:
+    yield answer
+    yield from (fenced[1] for fenced in _FENCE.finditer(answer))
+    for opening, closing in ("{}", "[]"):
+        start, end = answer.find(opening), answer.rfind(closing)
+        if 0 <= start < end:
+            yield answer[start : end + 1]
+
+
+def read_facts(answer: str, least_confidence: float) -> tuple[Fact, ...]:
+    """Return the facts in an answer that are sure enough; equal texts count once."""
+    found: dict[str, Fact] = {}
+    for item in _listed(answer):
+        with suppress(msgspec.ValidationError):
+            fact = msgspec.convert(item, Fact)
+            if fact.confidence >= least_confidence:
+                found.setdefault(fact.text.strip(), fact)
+    return tuple(found.values())[:MOST_CHANGES]
+
+
+def read_changes(answer: str, known: int, least_confidence: float) -> tuple[Change, ...]:
+    """Return the changes in an answer that was shown `known` memories by `known_lines`.
+
+    Of several changes to one memory the first counts; an update of an unknown one adds its fact.
+    """
+    changes: list[Change] = []
+    for item in _listed(answer)[:MOST_CHANGES]:
+        with suppress(msgspec.ValidationError):
+            change = msgspec.convert(item, Change)
+            change = msgspec.structs.replace(change, id=change.id.strip("[] "))
+            if change.op != "delete" and not 0 <= known_index(change) < known:
+                change = msgspec.structs.replace(change, op="add")
+            if _counts(change, changes, known, least_confidence):
+                changes.append(change)
+    return tuple(changes)
+
+
+def _counts(change: Change, earlier: Sequence[Change], known: int, least: float) -> bool:
+    if change.op == "add":
+        return change.text is not None and change.confidence >= least
+    if any(other.op != "add" and other.id == change.id for other in earlier):
+        return False
+    if change.op == "delete":
+        deleted = sum(other.op == "delete" for other in earlier)
+        return 0 <= known_index(change) < known and deleted < MOST_DELETED
+    return change.text is not None and change.confidence >= least
+
+
+def is_known(similarity: float | None) -> bool:
+    """Return whether a fact whose nearest memory is this similar is known; None: there is none."""
+    return similarity is not None and similarity >= SAME_SIMILARITY
+
+
+def _listed(answer: str) -> list[Any]:
+    """Return the items of an answer: its list, or the first list in its object; texts are facts."""
+    value = read_json(answer)
+    if isinstance(value, dict):
+        value = next((one for one in value.values() if isinstance(one, list)), None)
+    items = value if isinstance(value, list) else []
+    return [{"text": item} if isinstance(item, str) else item for item in items]
+
+
+def memory_form(facts: Sequence[Fact], overrides: Mapping[str, str]) -> Form:
+    """Return the companion's form that asks which facts to remember, a text field for each."""
+    labels = (
+        text("companion", overrides, "confirm_label", number=n, confidence=f"{one.confidence:.2f}")
+        for n, one in enumerate(facts, 1)
+    )
+    fields = (
+        FormField(f"memory_{n}", label, value=one.text)
+        for n, (label, one) in enumerate(zip(labels, facts, strict=True), 1)
+    )
+    return Form(text("companion", overrides, "confirm_title"), tuple(fields))
+
+
+def approved_facts(facts: Sequence[Fact], form: Form, answer: HumanAnswer) -> tuple[Fact, ...]:
+    """Return the facts to remember after an answer to `memory_form`; none after a rejection.
+
+    Emptied ones are left out, equal ones count once, edited ones are certain.
+    """
+    if answer.action == "reject":
+        return ()
+    kept: dict[str, Fact] = {}
+    for value, fact in zip(form_values(form, answer).values(), facts, strict=True):
+        stated = str(value or "").strip()[:LONGEST_FACT]
+        if stated:
+            kept.setdefault(stated, fact if stated == fact.text else Fact(stated, type=fact.type))
+    return tuple(kept.values())

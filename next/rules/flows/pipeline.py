@@ -1,0 +1,120 @@
+"""The pipeline flow: eight nodes in order, token frames, and one message at the end."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from cutover.flow import Event, FlowSpec, Text
+from cutover.grammar import Grammar, many, one
+from rules.flows.fields import Identifier, MessageText, Name, NamedEvent, Temperature
+from rules.flows.session import SYSTEM_PROMPT
+from rules.texts import check_texts
+
+TokenAction = Literal["continue", "warn", "compress", "end"]
+"""What follows from the share of the token limit that is used."""
+
+WHOLE_RUN: Final = "pipeline"
+"""Stands for the node where a failure ended the whole run."""
+
+
+class Interlocutor(msgspec.Struct, frozen=True):
+    """The person the model speaks as, and how they are related to the user."""
+
+    name: Name
+    relation: Name
+
+
+class PipelineRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of `POST /api/chat`."""
+
+    user_id: Identifier
+    message: MessageText
+    session_id: Identifier
+    user_name: Name | None = None
+    interlocutor: Interlocutor | None = None
+
+
+class PipelineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of the pipeline flow; `token_limit` is for history and message."""
+
+    system_prompt: str = SYSTEM_PROMPT
+    model_id: str = "gpt-4.1"
+    temperature: Temperature = 0.7
+    token_limit: Annotated[int, Meta(ge=1)] = 8_000
+    texts: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        check_texts("pipeline", self.texts)
+
+
+class TokenInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tokens of history and message, the limit, and what follows; `estimated` where not exact."""
+
+    used: int
+    limit: int
+    action: TokenAction
+    estimated: bool = False
+
+
+class NodeFailure(msgspec.Struct, frozen=True):
+    """A node that failed, and a stable code."""
+
+    node: str
+    code: str
+
+
+class PipelineToken(NamedEvent, frozen=True, tag="token"):
+    """The next piece of the reply."""
+
+    content: str
+
+
+class PipelineMessage(NamedEvent, frozen=True, kw_only=True, tag="message"):
+    """The whole reply; nothing follows.
+
+    Without a response `success` is false and `message` null, whatever tokens went out before.
+    `memories` are the ids of those that were found.
+    """
+
+    success: bool
+    message: str | None
+    token_info: TokenInfo
+    end_intent: bool
+    memories: tuple[str, ...]
+    errors: tuple[NodeFailure, ...]
+
+
+PipelineEvent = PipelineToken | PipelineMessage
+
+
+def _failure(options: PipelineOptions, code: str, last: str | None) -> tuple[Event, ...]:
+    if last == "message":
+        return ()
+    return (
+        PipelineMessage(
+            success=False,
+            message=None,
+            token_info=TokenInfo(0, options.token_limit, "continue"),
+            end_intent=False,
+            memories=(),
+            errors=(NodeFailure(WHOLE_RUN, code),),
+        ),
+    )
+
+
+PIPELINE = FlowSpec(
+    name="pipeline",
+    requests={"/api/chat": PipelineRequest},
+    options=PipelineOptions,
+    events=PipelineEvent,
+    grammar=Grammar((many("token"), one("message"))),
+    texts={"token": {"content": Text()}, "message": {"message": Text(growth="total")}},
+    pieces=frozenset({"token"}),
+    failure=_failure,
+    route_keys={"session_id": "session_id", "user_id": "user_id"},
+    named=True,
+)
+"""The flow as router and comparison see it."""

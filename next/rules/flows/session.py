@@ -1,0 +1,185 @@
+"""The session flow: sessions that open, thinking, deltas, and what is stored of a session."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from cutover.flow import Event, FlowSpec, Operation, Text
+from cutover.grammar import Grammar, many, maybe, one
+from rules.flows.fields import Identifier, MessageText, Temperature, Tokens
+from rules.texts import check_texts
+
+SYSTEM_PROMPT = "你是一个有用的助手。"
+"""What begins the system prompt where none is configured."""
+
+
+class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of `POST /api/v1/chat`; without a session, or with an unknown one, it opens one."""
+
+    message: MessageText
+    session_id: Identifier | None = None
+    user_id: Identifier | None = None
+
+
+class SessionOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of the session flow.
+
+    Conversations of `extract_from` messages and more are read for memories; 0 turns that off.
+    """
+
+    system_prompt: str = SYSTEM_PROMPT
+    model_id: str = "gpt-4.1"
+    temperature: Temperature = 0.7
+    enable_tools: bool = True
+    history_tokens: Tokens = 8_000
+    recall: Literal["always", "new_session_only"] = "always"
+    extract_from: Annotated[int, Meta(ge=0)] = 4
+    unknown_session: Literal["create", "refuse"] = "create"
+    texts: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        check_texts("session", self.texts)
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens, summed over the model calls of an exchange."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.total_tokens + other.total_tokens,
+        )
+
+
+class OpenedSession(msgspec.Struct, frozen=True):
+    """The id of a session that was opened."""
+
+    session_id: str
+
+
+class ProcessingStatus(msgspec.Struct, frozen=True):
+    """Status of the request."""
+
+    status: Literal["processing"] = "processing"
+
+
+class TextPiece(msgspec.Struct, frozen=True):
+    """The next piece of the answer."""
+
+    content: str
+
+
+class FinalMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole answer, as it is stored."""
+
+    id: str
+    role: Literal["assistant"] = "assistant"
+    content: str
+
+
+class SessionAnswer(msgspec.Struct, frozen=True):
+    """The answer, and the tokens it took."""
+
+    final_message: FinalMessage
+    usage: Usage
+
+
+class FailureCode(msgspec.Struct, frozen=True):
+    """Why there is no answer: a stable code."""
+
+    code: str
+
+
+class _Event(msgspec.Struct, frozen=True, tag_field="type"):
+    """An event; its tag is its `type`."""
+
+
+class SessionCreated(_Event, frozen=True, tag="session_created"):
+    """A session was opened."""
+
+    data: OpenedSession
+
+
+class SessionThinking(_Event, frozen=True, tag="thinking"):
+    """The request is accepted."""
+
+    data: ProcessingStatus = ProcessingStatus()
+
+
+class SessionText(_Event, frozen=True, tag="text"):
+    """A piece of the answer."""
+
+    data: TextPiece
+
+
+class SessionDone(_Event, frozen=True, tag="done"):
+    """The whole answer; nothing follows."""
+
+    data: SessionAnswer
+
+
+class SessionError(_Event, frozen=True, tag="error"):
+    """There is no whole answer; nothing follows."""
+
+    data: FailureCode
+
+
+SessionEvent = SessionCreated | SessionThinking | SessionText | SessionDone | SessionError
+
+
+class StoredMessage(msgspec.Struct, frozen=True):
+    """A stored message of a session."""
+
+    id: str
+    role: Literal["user", "assistant"]
+    content: str
+
+
+class SessionMessages(msgspec.Struct, frozen=True):
+    """Every message of a session, oldest first."""
+
+    session_id: str
+    messages: tuple[StoredMessage, ...]
+
+
+def _failure(_options: SessionOptions, code: str, last: str | None) -> tuple[Event, ...]:
+    match last:
+        case "done" | "error":
+            return ()
+        case None | "session_created":
+            return (SessionThinking(), SessionError(FailureCode(code)))
+        case _:
+            return (SessionError(FailureCode(code)),)
+
+
+_ONE_SESSION = "/api/v1/sessions/{session_id}"
+
+SESSION = FlowSpec(
+    name="session",
+    requests={"/api/v1/chat": SessionRequest},
+    options=SessionOptions,
+    events=SessionEvent,
+    grammar=Grammar(
+        (maybe("session_created"), one("thinking"), many("text"), one("done", "error"))
+    ),
+    texts={
+        "text": {"data.content": Text()},
+        "done": {"data.final_message.content": Text(growth="total")},
+    },
+    pieces=frozenset({"text"}),
+    failure=_failure,
+    route_keys={"session_id": "session_id", "user_id": "user_id"},
+    operations=(
+        Operation("GET", f"{_ONE_SESSION}/messages", "session.messages"),
+        Operation("DELETE", _ONE_SESSION, "session.delete"),
+    ),
+)
+"""The flow as router and comparison see it."""

@@ -1,0 +1,175 @@
+"""What a user wants, as far as rules can tell, in the companion, pipeline and ops flows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from rules.risk import Instruction
+
+INTENTS: Final[Mapping[str, tuple[str, str]]] = {
+    "remember": (
+        "记住|记得|别忘|记一下|remember",
+        "用户希望你记住一件事：复述要点，确认已经明白。",
+    ),
+    "request": (
+        "帮我|请你|麻烦|提醒|安排|查一下|算一下|翻译|总结|please|help|remind|translate",
+        "用户在请你做一件事：先弄清缺少的信息，需要时使用工具，再给出结果。",
+    ),
+    "question": (
+        r"什么|怎么|为什么|哪里|哪个|谁|几点|多少|吗|呢|如何|是否|\?|？|what|why|how|where|who",
+        "用户在提问：先给出答案，再作必要的说明。",
+    ),
+    "comfort": (
+        "陪我|安慰|聊聊|倾诉|comfort|listen",
+        "用户想有人倾听：先回应情绪，不要急着给建议。",
+    ),
+    "thanks": ("谢谢|感谢|多谢|thanks|thank", "用户在道谢：自然地回应，不要展开新话题。"),
+    "farewell": ("再见|拜拜|晚安|bye|goodbye", "用户在道别：简短、温暖地道别。"),
+    "greeting": (
+        "你好|您好|嗨|早安|早上好|晚上好|hello|hi|hey",
+        "用户在打招呼：亲切地回应，可以问问近况。",
+    ),
+    "chat": ("", "用户在闲聊：自然地接话。"),
+}
+"""Words of each intent, and its line for the companion's prompt; the first that fits counts."""
+
+_WORDS: Final = {
+    intent: re.compile(rf"(?<![a-z])(?:{words})(?![a-z])") for intent, (words, _) in INTENTS.items()
+}
+_READ: Final = 2_048
+
+
+def intent_of(message: str) -> str:
+    """Return the name of a message's intent; small talk is `chat`."""
+    read = message[:_READ].lower()
+    return next((intent for intent, words in _WORDS.items() if words.search(read)), "chat")
+
+
+def intent_snippet(message: str) -> str:
+    """Return the line for the companion's prompt about a message's intent."""
+    return INTENTS[intent_of(message)][1]
+
+
+_GOODBYE: Final = re.compile(
+    r"(?:好的?|那|嗯|就|先)*(?:再见|拜拜|晚安|回头见|明天见|下次聊|不聊了|先这样|结束对话|我走了)"
+    r"[了啦吧哦呀]*|(?:ok |okay |well )?(?:good ?bye|bye(?: bye)?|good ?night|see you(?: later)?)"
+)
+_CLAUSES: Final = re.compile(r"[\n,.;:!?~，。；：！？、…～]+")
+
+
+def wishes_to_end(message: str) -> bool:
+    """Return whether the last clause of a message is a goodbye and nothing more."""
+    clauses = [clause.strip() for clause in _CLAUSES.split(message[-256:].lower())]
+    last = next((clause for clause in reversed(clauses) if clause), "")
+    return _GOODBYE.fullmatch(last) is not None
+
+
+def needs_memory(answer: str) -> bool:
+    """Return whether the answer to `memory_check` asks for memories; unclear is no."""
+    return "需要检索" in answer and "不需要" not in answer
+
+
+CERTAIN: Final = 0.9
+"""Confidence from which the model is not asked for the first instruction."""
+_SURE: Final = 0.95
+_LONGEST_WISH: Final = 200
+
+_ORDINALS: Final = ("first", "second", "third", "fourth", "fifth")
+_NUMBERS: Final = "一二三四五六七八九十"
+_REFERENCE: Final = re.compile(
+    rf"\bthe (?P<word>{'|'.join(_ORDINALS)}|last) (?:one|container|file|process)\b"
+    r"|(?:容器|文件|进程)?(?:第(?P<number>[一二三四五六七八九十]|[1-9]\d?)|(?P<last>最后一))"
+    r"[个条项](?!月|小时|星期|问题)(?:容器|文件|进程)?",
+    re.IGNORECASE,
+)
+_COURTESY: Final = re.compile(
+    r"^\s*(?:please |could you |can you |请你?|麻烦你?|帮我)*"
+    r"|(?: please|吧|一下)?[\s.。!！?？]*$",
+    re.IGNORECASE,
+)
+_LOOK: Final = r"(?:(?:check|show|list|get)(?: me)?(?: all)?(?: the)? )?"
+_SEE: Final = r"(?:检查|查看|看看|看一下|列出|显示)?(?:一下)?(?:所有|全部)?的?"
+# What "it" is, only the model can tell.
+_NO_NAME: Final = r"(?!(?:it|this|that|them|all|everything|containers?|server)(?![\w.-]))"
+_NAME: Final = rf"(?:容器|container )?\s*{_NO_NAME}(?P<name>[A-Za-z0-9][\w.-]*)"
+_ADDRESS: Final = r"(?P<host>[A-Za-z0-9][\w.-]*):(?P<port>\d{1,5})"
+
+WISHES: Final[Mapping[str, tuple[str, str]]] = {
+    rf"{_LOOK}disk(?: space| usage)?|{_SEE}(?:磁盘|硬盘)(?:空间|使用情况)?": ("system", "disk"),
+    rf"{_LOOK}memory(?: usage)?|{_SEE}内存(?:使用情况)?": ("system", "memory"),
+    rf"{_LOOK}(?:running )?processes|{_SEE}进程": ("system", "processes"),
+    r"delete (?:the )?temporary files|删除临时文件": ("system", "delete_temporary"),
+    rf"(?:reach |check |检查)\s*{_ADDRESS}": ("network", "reach"),
+    rf"{_LOOK}(?:running )?containers|{_SEE}容器": ("container", "list"),
+    rf"(?:show )?(?:the )?logs of (?:the )?{_NAME}": ("container", "logs"),
+    rf"{_SEE}{_NAME}\s*的日志": ("container", "logs"),
+    rf"(?:restart (?:the )?|重启){_NAME}": ("container", "restart"),
+    r"deploy|部署": ("deploy", "run"),
+}
+"""Whole requests that need no model, and their instruction; a pattern's groups are arguments."""
+
+
+class Preprocessed(msgspec.Struct, frozen=True):
+    """A request with its references resolved, and what it asks for as far as rules can tell."""
+
+    text: str
+    confidence: float = 0.0
+    instruction: Instruction | None = None
+
+    @property
+    def certain(self) -> bool:
+        """Whether the first instruction is taken without the model."""
+        return self.instruction is not None and self.confidence >= CERTAIN
+
+
+def preprocess(message: str, items: Sequence[str]) -> Preprocessed:
+    """Resolve references to `items`, those of the last result, and read the request's intent.
+
+    A reference to an item that is not there stays, and makes the intent uncertain.
+    """
+    whole = _REFERENCE.sub(lambda found: _item(found, items), message).strip()
+    instruction = None if _REFERENCE.search(whole) else _instruction(whole)
+    return Preprocessed(whole, _SURE if instruction else 0.0, instruction)
+
+
+def _item(found: re.Match[str], items: Sequence[str]) -> str:
+    word, number = (found["word"] or "").lower(), found["number"]
+    if found["last"] or word == "last":
+        index = len(items) - 1
+    elif word:
+        index = _ORDINALS.index(word)
+    else:
+        index = int(number) - 1 if number.isascii() else _NUMBERS.index(number)
+    return items[index] if 0 <= index < len(items) else found.group()
+
+
+def _instruction(request: str) -> Instruction | None:
+    if len(request) > _LONGEST_WISH:
+        return None
+    bare = _COURTESY.sub("", request)
+    for pattern, (worker, action) in WISHES.items():
+        if found := re.fullmatch(pattern, bare, re.IGNORECASE):
+            args: dict[str, Any] = found.groupdict()
+            if "port" in args:
+                args["port"] = int(args["port"])
+            return Instruction(worker, action, args)
+    return None
+
+
+def items_of(data: Any) -> tuple[str, ...]:
+    """Return the names in a result that lists things, in its order; later turns refer to them.
+
+    `data` is a list of objects, or an object with one such list.
+    """
+    if isinstance(data, dict):
+        lists = [value for value in data.values() if isinstance(value, list)]
+        data = lists[0] if len(lists) == 1 else None
+    rows = data[:100] if isinstance(data, list) else []
+    if not all(isinstance(row, dict) for row in rows):
+        return ()
+    keys = ("name", "path", "id", "pid")
+    return tuple(str(next((row[key] for key in keys if key in row), "")) for row in rows)

@@ -1,0 +1,121 @@
+"""What workers can be told to do, how risky each instruction is, and what follows a step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from rules.flows.ops import Risk
+
+
+class Instruction(msgspec.Struct, frozen=True):
+    """One thing for a worker to do; `args` is a JSON object."""
+
+    worker: str
+    action: str
+    args: dict[str, Any] = {}
+
+
+class WorkerAction(NamedTuple):
+    """An action of a worker: its risk, what it does, its arguments with what they mean.
+
+    `raised` names another risk where the whole of an argument, "" if it is left out, matches.
+    """
+
+    worker: str
+    action: str
+    risk: Risk
+    meaning: str
+    args: Mapping[str, str] = {}
+    raised: tuple[Risk, str, str] | None = None
+
+
+_CONTAINER: Final = {"name": "the container"}
+# Stores and entrances that much else depends on.
+_CENTRAL: Final = r".*(db|sql|postgres|maria|mongo|redis|kafka|rabbit|etcd|vault|proxy|nginx).*"
+# Where clouds keep a machine's credentials.
+_METADATA: Final = r"(::ffff:)?169\.254\..*|100\.100\.100\.200|fd00:ec2:.*|metadata(\..*)?"
+
+ACTIONS: Final = (
+    WorkerAction("system", "disk", "low", "space of each disk"),
+    WorkerAction("system", "memory", "low", "memory and swap in use"),
+    WorkerAction("system", "processes", "low", "processes that take most memory"),
+    WorkerAction(
+        *("system", "delete_temporary", "high", "delete files in the temporary folder"),
+        {"pattern": "names of files, such as *.log; all where it is left out"},
+        ("critical", "pattern", r"[*?.\s]*"),
+    ),
+    WorkerAction(
+        *("network", "reach", "low", "whether a host takes connections"),
+        {"host": "name or address", "port": "TCP port, an integer"},
+        ("high", "host", _METADATA),
+    ),
+    WorkerAction("container", "list", "low", "containers and their states"),
+    WorkerAction("container", "logs", "medium", "last lines of a container's log", _CONTAINER),
+    WorkerAction(
+        *("container", "restart", "high", "restart a container", _CONTAINER),
+        ("critical", "name", _CENTRAL),
+    ),
+    WorkerAction("deploy", "run", "high", "run the configured deployment"),
+)
+"""Every action that a worker can be told to carry out."""
+
+NEEDS_APPROVAL: Final[frozenset[Risk]] = frozenset({"high", "critical"})
+"""Risks of instructions that are carried out only after an approval."""
+
+
+def risk_of(instruction: Instruction) -> Risk:
+    """Return the risk of an instruction; of one that no action fits, critical."""
+    action = _action(instruction)
+    if action is None:
+        return "critical"
+    if action.raised is not None:
+        risk, argument, pattern = action.raised
+        value = str(instruction.args.get(argument, ""))
+        if re.fullmatch(pattern, value, re.IGNORECASE | re.DOTALL):
+            return risk
+    return action.risk
+
+
+def instruction_fault(instruction: Instruction) -> str | None:
+    """Return why an instruction cannot be carried out, None where it can.
+
+    `unknown_worker`, `unknown_action`, or `bad_arguments` for arguments that the action does not
+    have, and for arrays and objects; the worker checks their values.
+    """
+    action = _action(instruction)
+    if action is None:
+        known = any(one.worker == instruction.worker for one in ACTIONS)
+        return "unknown_action" if known else "unknown_worker"
+    plain = all(isinstance(value, str | int | float) for value in instruction.args.values())
+    return None if plain and instruction.args.keys() <= action.args.keys() else "bad_arguments"
+
+
+def _action(instruction: Instruction) -> WorkerAction | None:
+    name = (instruction.worker, instruction.action)
+    return next((one for one in ACTIONS if (one.worker, one.action) == name), None)
+
+
+def worker_lines() -> list[str]:
+    """Return the actions as the prompt's `workers` lists them."""
+    return [
+        f"{one.worker}.{one.action}: {one.meaning}"
+        + "".join(f"; {name}: {meaning}" for name, meaning in one.args.items())
+        for one in ACTIONS
+    ]
+
+
+def after_step(
+    iteration: int, limit: int, *, certain: bool, ok: bool
+) -> Literal["reason", "error", "end"]:
+    """Return what follows an executed instruction of the `iteration`-th step.
+
+    One that the rules were certain of ends the turn, with its result's message as the reply, if it
+    went well; after the last step the turn ends in the error `too_many_iterations`.
+    """
+    if certain and ok:
+        return "end"
+    return "error" if iteration >= limit else "reason"

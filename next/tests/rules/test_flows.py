@@ -1,0 +1,327 @@
+"""What clients of the five flows see: frames, endings, and what is refused."""
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutover.errors import GrammarViolated
+from cutover.flow import Event, FlowSpec, Framer, wire
+from cutover.grammar import GrammarCheck
+from rules.flows import CHAT, COMPANION, FLOWS, OPS, PIPELINE, SESSION
+from rules.flows import chat as c
+from rules.flows import companion as k
+from rules.flows import ops as o
+from rules.flows import pipeline as p
+from rules.flows import session as s
+from rules.forms import Form, FormField, HumanAnswer
+
+PNG = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
+
+FORM = Form("T", (FormField("a", "甲", "choice", value="x", options=("x",)),))
+
+# A frame of every event, exactly as flows.md shows it.
+FRAMES: list[tuple[FlowSpec, Event, str]] = [
+    (CHAT, c.ChatAccept(), 'data: {"step":"ACCEPT"}'),
+    (CHAT, c.ChatStartReply(), 'data: {"step":"START_REPLY"}'),
+    (CHAT, c.ChatSend("你好"), 'data: {"step":"SEND","content":"你好"}'),
+    (
+        CHAT,
+        c.ChatSend("a", "b", c.ToolFeedback("calculate", "done")),
+        (
+            'data: {"step":"SEND","content":"a","reason_content":"b",'
+            '"tool_call_feedback":{"tool":"calculate","status":"done"}}'
+        ),
+    ),
+    (CHAT, c.ChatSuccess("a"), 'data: {"step":"SUCCESS","content":"a"}'),
+    (CHAT, c.chat_failed(c.ChatOptions(), "x"), 'data: {"step":"FAILED"}'),
+    (
+        CHAT,
+        c.chat_failed(c.ChatOptions(wire="extended"), "x"),
+        'data: {"step":"FAILED","code":"x"}',
+    ),
+    (CHAT, c.ChatEnd(), 'data: {"step":"END"}'),
+    (
+        COMPANION,
+        k.CompanionEmotion("joy", 0.8, 0.67),
+        'event: emotion\ndata: {"primary":"joy","intensity":0.8,"confidence":0.67}',
+    ),
+    (COMPANION, k.CompanionText("a"), 'event: text\ndata: {"content":"a"}'),
+    (
+        COMPANION,
+        k.CompanionToolResult("calculate", ok=True, content="2"),
+        'event: tool_result\ndata: {"tool":"calculate","ok":true,"content":"2"}',
+    ),
+    (
+        COMPANION,
+        k.CompanionHitl("h", "s", "question", FORM),
+        (
+            'event: hitl\ndata: {"hitl_id":"h","session_id":"s","kind":"question",'
+            '"form":{"title":"T","fields":[{"name":"a","label":"甲","type":"choice","required":false,"value":"x",'
+            '"options":["x"]}]}}'
+        ),
+    ),
+    (COMPANION, k.CompanionError("x"), 'event: error\ndata: {"code":"x"}'),
+    (COMPANION, k.CompanionDone("suspended"), 'event: done\ndata: {"status":"suspended"}'),
+    (
+        SESSION,
+        s.SessionCreated(s.OpenedSession("s")),
+        'data: {"type":"session_created","data":{"session_id":"s"}}',
+    ),
+    (SESSION, s.SessionThinking(), 'data: {"type":"thinking","data":{"status":"processing"}}'),
+    (SESSION, s.SessionText(s.TextPiece("a")), 'data: {"type":"text","data":{"content":"a"}}'),
+    (
+        SESSION,
+        s.SessionDone(s.SessionAnswer(s.FinalMessage(id="i", content="a"), s.Usage(1, 2, 3))),
+        (
+            'data: {"type":"done","data":{"final_message":{"id":"i","role":"assistant",'
+            '"content":"a"},"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}}'
+        ),
+    ),
+    (SESSION, s.SessionError(s.FailureCode("x")), 'data: {"type":"error","data":{"code":"x"}}'),
+    (PIPELINE, p.PipelineToken("a"), 'event: token\ndata: {"content":"a"}'),
+    (
+        PIPELINE,
+        p.PipelineMessage(
+            success=True,
+            message="a",
+            token_info=p.TokenInfo(7, 10, "warn", estimated=True),
+            end_intent=False,
+            memories=("m",),
+            errors=(p.NodeFailure("memory_check", "x"),),
+        ),
+        (
+            'event: message\ndata: {"success":true,"message":"a","token_info":{"used":7,"limit":10,'
+            '"action":"warn","estimated":true},"end_intent":false,"memories":["m"],'
+            '"errors":[{"node":"memory_check","code":"x"}]}'
+        ),
+    ),
+    (
+        OPS,
+        o.OpsStep(1, "network", "reach", {"host": "a", "port": 80}, "low"),
+        (
+            'event: step\ndata: {"iteration":1,"worker":"network","action":"reach",'
+            '"args":{"host":"a","port":80},"risk":"low"}'
+        ),
+    ),
+    (OPS, o.OpsProgress("deploy", "a"), 'event: progress\ndata: {"worker":"deploy","message":"a"}'),
+    (
+        OPS,
+        o.OpsResult("system", "disk", ok=True, message="a"),
+        'event: result\ndata: {"worker":"system","action":"disk","ok":true,"message":"a"}',
+    ),
+    (
+        OPS,
+        o.OpsApproval("i", "deploy", "run", {}, "high"),
+        (
+            'event: approval_required\ndata: {"approval_id":"i","worker":"deploy","action":"run",'
+            '"args":{},"risk":"high"}'
+        ),
+    ),
+    (OPS, o.OpsFinal("a"), 'event: final\ndata: {"message":"a"}'),
+    (OPS, o.OpsError("x"), 'event: error\ndata: {"code":"x"}'),
+    (OPS, o.OpsDone("rejected"), 'event: done\ndata: {"status":"rejected"}'),
+]
+
+
+@pytest.mark.parametrize(("flow", "event", "shown"), FRAMES)
+def test_event_is_the_documented_frame(flow: FlowSpec, event: Event, shown: str) -> None:
+    """Every event is encoded byte for byte as its clients know it."""
+    assert wire(event, named=flow.named) == f"{shown}\n\n".encode()
+
+
+def test_every_event_has_a_documented_frame() -> None:
+    """No event is missing in the table above."""
+    shown = {(flow.name, event.__struct_config__.tag) for flow, event, _ in FRAMES}
+    known = {
+        (flow.name, event.__struct_config__.tag)
+        for flow in FLOWS.values()
+        for event in flow.events.__args__
+    }
+    assert shown == known
+
+
+@given(data=st.data())
+@pytest.mark.parametrize("flow", FLOWS.values(), ids=FLOWS)
+def test_failure_ends_any_stream_by_its_grammar(flow: FlowSpec, data: st.DataObject) -> None:
+    """After any prefix of any stream the failure events make it whole."""
+    check, last = GrammarCheck(flow.grammar), None
+    for _ in range(data.draw(st.integers(0, 8))):
+        if not check.expected:
+            break
+        last = data.draw(st.sampled_from(check.expected))
+        check.event(last)
+    for event in flow.failure(flow.options(), "x", last):
+        check.event(str(event.__struct_config__.tag))
+    assert check.complete
+
+
+@pytest.mark.parametrize("flow", FLOWS.values(), ids=FLOWS)
+def test_texts_and_pieces_name_events_and_fields(flow: FlowSpec) -> None:
+    """What is declared about texts fits the events; every event is in the grammar."""
+    events = {event.__struct_config__.tag: event for event in flow.events.__args__}
+    assert events.keys() == {name for step in flow.grammar.steps for name in step.names}
+    assert flow.texts.keys() | flow.pieces <= events.keys()
+    for name, fields in flow.texts.items():
+        assert {path.split(".")[0] for path in fields} <= set(events[name].__struct_fields__)
+
+
+def _streams() -> Iterator[tuple[FlowSpec, list[Event]]]:
+    token_info = p.TokenInfo(0, 8_000, "continue")
+    whole = p.PipelineMessage(
+        success=True,
+        message="ab",
+        token_info=token_info,
+        end_intent=False,
+        memories=(),
+        errors=(),
+    )
+    final = s.SessionAnswer(s.FinalMessage(id="i", content="ab"), s.Usage())
+    yield CHAT, [c.ChatSend("a"), c.ChatSend("ab"), c.ChatSuccess("ab")]
+    yield COMPANION, [k.CompanionText("a"), k.CompanionText("b")]
+    yield SESSION, [s.SessionText(s.TextPiece("a")), s.SessionText(s.TextPiece("b"))]
+    yield SESSION, [s.SessionText(s.TextPiece("ab")), s.SessionDone(final)]
+    yield PIPELINE, [p.PipelineToken("a"), p.PipelineToken("b"), whole]
+    yield PIPELINE, [p.PipelineToken("ab"), *PIPELINE.failure(p.PipelineOptions(), "x", "token")]
+    yield OPS, [o.OpsFinal("ab")]
+
+
+@pytest.mark.parametrize(("flow", "events"), list(_streams()))
+def test_texts_join_to_what_was_said(flow: FlowSpec, events: list[Event]) -> None:
+    """Deltas and totals of a stream join to the same text."""
+    framer = Framer(flow)
+    for event in events:
+        framer.frame(event)
+    assert framer.texts == {"text": "ab"}
+
+
+def test_success_that_lacks_what_was_sent_is_refused() -> None:
+    """A total that forgets earlier text violates the grammar."""
+    framer = Framer(CHAT)
+    framer.frame(c.ChatSend("ab"))
+    with pytest.raises(GrammarViolated):
+        framer.frame(c.ChatSuccess(""))
+
+
+CHAT_BODY = {"message_id": "m"}
+COMPANION_BODY = {"session_id": "s", "message": "hi"}
+IMAGE = {"session_id": "s", "image": PNG, "action": "analyze_only"}
+PIPELINE_BODY = {"user_id": "u", "session_id": "s", "message": "hi"}
+OPS_BODY = {"session_id": "s", "input": "hi"}
+RESUME = {"approval_id": "a", "approved": True, "by": "ann"}
+
+GOOD: list[tuple[Any, dict[str, Any]]] = [
+    (c.ChatRequest, CHAT_BODY),
+    (c.ChatRequest, CHAT_BODY | {"content": "你", "future_key": 1}),
+    (c.ChatRequest, CHAT_BODY | {"model_config": {"temperature": 2, "max_tool_iterations": 0}}),
+    (c.ChatRequest, CHAT_BODY | {"prompt_params": {"城市": "x", "n": 1, "none": None}}),
+    (k.CompanionRequest, COMPANION_BODY),
+    (k.ImageRequest, IMAGE),
+    (k.RespondRequest, {"hitl_id": "h", "action": "edit", "data": {"a": ["x"], "b": 1.5}}),
+    (s.SessionRequest, {"message": "x" * 65_536}),
+    (p.PipelineRequest, PIPELINE_BODY | {"interlocutor": {"name": "Li", "relation": "女儿"}}),
+    (o.OpsRequest, OPS_BODY | {"max_iterations": 50}),
+    (o.ResumeRequest, RESUME),
+    (o.ResumeRequest, {"session_id": "s", "approved": False, "by": "ann"}),
+]
+
+BAD: list[tuple[Any, dict[str, Any]]] = [
+    (c.ChatRequest, {}),
+    (c.ChatRequest, {"message_id": ""}),
+    (c.ChatRequest, {"message_id": 5}),
+    (c.ChatRequest, {"message_id": "a\n"}),
+    (c.ChatRequest, {"message_id": "x" * 129}),
+    (c.ChatRequest, CHAT_BODY | {"content": ""}),
+    (c.ChatRequest, CHAT_BODY | {"content": " \n"}),
+    (c.ChatRequest, CHAT_BODY | {"content": "a\0"}),
+    (c.ChatRequest, CHAT_BODY | {"content": "x" * 65_537}),
+    (c.ChatRequest, CHAT_BODY | {"user_name": "x" * 65}),
+    (c.ChatRequest, CHAT_BODY | {"model_config": {"temperature": 2.1}}),
+    (c.ChatRequest, CHAT_BODY | {"model_config": {"max_tool_iterations": 51}}),
+    (c.ChatRequest, CHAT_BODY | {"prompt_params": {"a b": "x"}}),
+    (c.ChatRequest, CHAT_BODY | {"prompt_params": {"a": ["x"]}}),
+    (k.CompanionRequest, {"session_id": "s"}),
+    (k.ImageRequest, IMAGE | {"action": "delete"}),
+    (k.ImageRequest, IMAGE | {"image": "https://example.com/a.png"}),
+    (k.ImageRequest, IMAGE | {"image": PNG.replace("png", "gif")}),
+    (k.ImageRequest, IMAGE | {"image": PNG.replace("png", "jpeg")}),
+    (k.ImageRequest, IMAGE | {"image": PNG + "!"}),
+    (k.ImageRequest, IMAGE | {"image": "data:image/png;base64,"}),
+    (k.RespondRequest, {"hitl_id": "h", "action": "maybe"}),
+    (k.RespondRequest, {"hitl_id": "h", "action": "edit", "data": {"a": {"b": 1}}}),
+    (s.SessionRequest, {"message": "hi", "session_id": ""}),
+    (p.PipelineRequest, {"message": "hi", "session_id": "s"}),
+    (p.PipelineRequest, PIPELINE_BODY | {"interlocutor": {"name": "Li"}}),
+    (o.OpsRequest, OPS_BODY | {"max_iterations": 51}),
+    (o.OpsRequest, OPS_BODY | {"max_iterations": 0}),
+    (o.ResumeRequest, RESUME | {"by": "  "}),
+    (o.ResumeRequest, RESUME | {"approved": "yes"}),
+    (o.ResumeRequest, RESUME | {"session_id": "s"}),
+    (o.ResumeRequest, {"approved": True, "by": "ann"}),
+    (c.ChatOptions, {"yield_intervall": 1}),
+    (c.ChatOptions, {"texts": {"lenght": "x"}}),
+    (c.ChatOptions, {"timezone": "Mars/Base"}),
+    (k.CompanionOptions, {"least_confidence": 1.1}),
+    (s.SessionOptions, {"recall": "never"}),
+    (p.PipelineOptions, {"token_limit": 0}),
+    (o.OpsOptions, {"max_iterations": 51}),
+]
+
+
+@pytest.mark.parametrize(("request_type", "body"), GOOD)
+def test_good_request_is_read(request_type: Any, body: dict[str, Any]) -> None:
+    """Requests within the bounds are read, unknown keys ignored."""
+    msgspec.json.decode(msgspec.json.encode(body), type=request_type)
+
+
+@pytest.mark.parametrize(("request_type", "body"), BAD)
+def test_bad_input_is_refused(request_type: Any, body: dict[str, Any]) -> None:
+    """Wrong types, empty, too long and unknown values are refused, before anything is sent."""
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(msgspec.json.encode(body), type=request_type)
+
+
+def test_image_over_the_limit_is_refused() -> None:
+    """An image may have 8 MiB and no byte more."""
+    whole = b"\x89PNG\r\n\x1a\n" + bytes(k.LARGEST_IMAGE - 8)
+    url = "data:image/png;base64," + base64.b64encode(whole).decode()
+    assert len(url) < k.LARGEST_IMAGE_BODY
+    k.check_image(url)
+    with pytest.raises(ValueError, match="8 MiB"):
+        k.check_image("data:image/png;base64," + base64.b64encode(whole + b"x").decode())
+
+
+def test_request_overrides_the_model_options() -> None:
+    """A request's settings win over the options, and only those it has."""
+    body = c.ChatRequest(message_id="m", model_config=c.ModelConfig(temperature=0.0, max_tokens=5))
+    chosen = c.chosen(body, c.ChatOptions(model_id="x"))
+    assert (chosen.model_id, chosen.temperature, chosen.max_tokens) == ("x", 0.0, 5)
+    assert chosen.enable_tools
+
+
+def test_answers_come_with_their_question() -> None:
+    """A resume request names its question, and in ops it carries the answer."""
+    assert COMPANION.pausing
+    assert OPS.pausing
+    assert OPS.pausing.answer_of
+    assert COMPANION.pausing.question_of(k.ContinueRequest("h")) == "h"
+    body = o.ResumeRequest(approved=False, by="ann", session_id="s")
+    assert OPS.pausing.question_of(body) == "session:s"
+    assert OPS.pausing.answer_of(body) == HumanAnswer("reject", by="ann")
+    rejection = k.RespondRequest(hitl_id="h", action="reject", data={"a": 1})
+    assert k.human_answer(rejection) == HumanAnswer("reject")
+
+
+@pytest.mark.parametrize(
+    ("flow", "default"),
+    [(CHAT, "m"), (COMPANION, "s"), (SESSION, "s"), (PIPELINE, "s"), (OPS, "s")],
+)
+def test_requests_are_routed_by_message_in_chat_and_session_elsewhere(
+    flow: FlowSpec, default: str
+) -> None:
+    """The default route key is the message's id in chat, the session's in the other flows."""
+    assert flow.key({"message_id": "m", "session_id": "s", "user_id": "u"}) == default

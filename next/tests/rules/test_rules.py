@@ -1,0 +1,389 @@
+"""Texts, lexicons, thresholds and tables that both stacks read."""
+
+from datetime import UTC, datetime
+from string import Formatter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules import extraction, forms, intents, prompts, risk, texts, tokens, tools
+from rules.emotion import emotion_of
+from rules.forms import Form, FormField, FormValue, HumanAnswer
+from rules.risk import Instruction
+
+
+def test_texts_are_filled_in_and_overridden() -> None:
+    """Options replace a text; values are filled in and never read as templates."""
+    assert texts.text("chat", {}, "length") == "(后续内容被截断)"
+    assert texts.text("chat", {"length": "…"}, "length") == "…"
+    filled = texts.text(*("ops", {}, "failed"), worker="{code}", action="a", code="x")
+    assert filled == "{code}.a 没有完成：x"
+    assert texts.memories_paragraph("session", {}, []) == ""
+    named = texts.memories_paragraph("session", {}, ["用户名字是张三"])
+    assert named == "\n\n相关记忆：\n- 用户名字是张三"
+    assert texts.tool_error("tool_timeout") == "Error: tool_timeout"
+
+
+@pytest.mark.parametrize("name", prompts.PROMPTS)
+def test_default_prompts_have_exactly_their_parameters(name: str) -> None:
+    """Every prompt has a default, and that uses the declared parameters and no others."""
+    used = {field for _, field, _, _ in Formatter().parse(prompts.DEFAULTS[name]) if field}
+    assert used == set(prompts.PROMPTS[name])
+    filled = prompts.default_prompt(name, dict.fromkeys(used, "{x}"))
+    assert filled.count("{x}") == len(used)
+
+
+def test_prompt_parameters_are_as_documented() -> None:
+    """Dates and times are local; lists become bullets for templates without loops."""
+    now = datetime(2026, 11, 28, 17, 5, 9, tzinfo=UTC)
+    local = {"current_date": "2026-11-29", "current_time": "01:05:09"}
+    assert prompts.moment_parameters(now, "Asia/Shanghai") == local
+    assert prompts.as_texts({"a": ["x\ny", "z"], "b": None, "c": 1}) == {
+        "a": "- x y\n- z",
+        "b": "",
+        "c": "1",
+    }
+    assert prompts.working_memory(0, [], {}) == "这是本次对话的开始。"
+    assert prompts.working_memory(9, ["a", "b"], {}) == "此前共有 9 条消息。更早时用户说过：a；b。"
+    assert prompts.speakers({}, "Bo", ("Li", "女儿")) == "\n\n你是Li，用户的女儿。\n\n用户名叫Bo。"
+
+
+@pytest.mark.parametrize(
+    ("message", "primary", "intensity"),
+    [
+        ("我今天非常开心！", "joy", 0.9),
+        ("我不开心", "sadness", 0.3),
+        ("有点难过", "sadness", 0.3),
+        ("I'm so worried", "fear", 0.8),
+        ("I am not angry", "neutral", 0.0),
+        ("没想到你来了", "surprise", 0.55),
+        ("请算一下 6*7", "neutral", 0.0),
+        ("madrid is a city", "neutral", 0.0),
+    ],
+)
+def test_emotion_is_read_from_words(message: str, primary: str, intensity: float) -> None:
+    """Words, what strengthens and what denies them decide."""
+    found = emotion_of(message)
+    assert (found.primary, found.intensity) == (primary, intensity)
+
+
+@given(st.text(max_size=400))
+def test_any_message_is_read(message: str) -> None:
+    """Rules take any text; emotions stay within their bounds."""
+    found = emotion_of(message)
+    assert 0 <= found.intensity <= 1
+    assert 0 <= found.confidence <= 1
+    assert intents.intent_snippet(message)
+    intents.wishes_to_end(message)
+    intents.preprocess(message, ["a"])
+
+
+@pytest.mark.parametrize(
+    ("message", "intent"),
+    [
+        ("记住我对花生过敏", "remember"),
+        ("帮我查一下天气", "request"),
+        ("Why?", "question"),
+        ("陪我说说话", "comfort"),
+        ("谢谢你", "thanks"),
+        ("晚安", "farewell"),
+        ("hi there", "greeting"),
+        ("this is it", "chat"),
+    ],
+)
+def test_intent_is_the_first_that_fits(message: str, intent: str) -> None:
+    """An intent is known by whole words."""
+    assert intents.intent_of(message) == intent
+
+
+@pytest.mark.parametrize(
+    ("message", "ends"),
+    [
+        ("再见", True),
+        ("好的，那再见啦！", True),
+        ("Thanks, bye!", True),
+        ("good night 🌙", False),
+        ("他说再见的时候哭了", False),
+        ("how do I say goodbye to her", False),
+        ("", False),
+    ],
+)
+def test_wish_to_end_is_a_goodbye_alone(message: str, ends: bool) -> None:
+    """A goodbye ends a conversation where it is the whole last clause."""
+    assert intents.wishes_to_end(message) is ends
+
+
+@pytest.mark.parametrize(
+    ("answer", "needed"),
+    [
+        ("需要检索", True),
+        (" “需要检索”。", True),
+        ("不需要检索", False),
+        ("需要检索？不需要", False),
+        ("不确定", False),
+        ("", False),
+    ],
+)
+def test_memory_check_is_read_as_documented(answer: str, needed: bool) -> None:
+    """Memories are retrieved for 需要检索 without 不需要."""
+    assert intents.needs_memory(answer) is needed
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "instruction"),
+    [
+        ("检查磁盘", "检查磁盘", Instruction("system", "disk")),
+        ("show memory usage please", None, Instruction("system", "memory")),
+        ("列出所有容器", None, Instruction("container", "list")),
+        ("重启第一个", "重启web", Instruction("container", "restart", {"name": "web"})),
+        (
+            "restart the last one",
+            "restart db",
+            Instruction(*("container", "restart", {"name": "db"})),
+        ),
+        ("查看web的日志", None, Instruction("container", "logs", {"name": "web"})),
+        ("check a.b:80", None, Instruction("network", "reach", {"host": "a.b", "port": 80})),
+        ("部署", None, Instruction("deploy", "run")),
+        ("重启第三个", "重启第三个", None),
+        ("restart it", None, None),
+        ("restart the container", None, None),
+        ("磁盘为什么满了", None, None),
+        ("第二个月的账单", "第二个月的账单", None),
+    ],
+)
+def test_preprocess_is_certain_of_whole_requests(
+    message: str, text: str | None, instruction: Instruction | None
+) -> None:
+    """References name items of the last result; anything unclear is left to the model."""
+    found = intents.preprocess(message, ["web", "db"])
+    assert found.instruction == instruction
+    assert found.certain is (instruction is not None)
+    assert found.text == (text or message)
+
+
+def test_items_are_named_in_order() -> None:
+    """The first list of a result names its items."""
+    rows = [{"name": "web"}, {"path": "/a"}, {"pid": 7}, {}]
+    assert intents.items_of({"count": 4, "rows": rows}) == ("web", "/a", "7", "")
+    assert intents.items_of(["a line"]) == ()
+    assert intents.items_of(None) == ()
+
+
+@pytest.mark.parametrize(
+    ("worker", "action", "args", "level"),
+    [
+        ("system", "disk", {}, "low"),
+        ("system", "delete_temporary", {"pattern": "*.log"}, "high"),
+        ("system", "delete_temporary", {"pattern": "*"}, "critical"),
+        ("system", "delete_temporary", {}, "critical"),
+        ("network", "reach", {"host": "example.com", "port": 443}, "low"),
+        ("network", "reach", {"host": "169.254.169.254", "port": 80}, "high"),
+        ("container", "logs", {"name": "web"}, "medium"),
+        ("container", "restart", {"name": "web"}, "high"),
+        ("container", "restart", {"name": "Postgres-1"}, "critical"),
+        ("deploy", "run", {}, "high"),
+        ("deploy", "format", {}, "critical"),
+    ],
+)
+def test_risk_is_decided_by_worker_action_and_arguments(
+    worker: str, action: str, args: dict[str, Any], level: str
+) -> None:
+    """The table decides; what it does not know is critical."""
+    assert risk.risk_of(Instruction(worker, action, args)) == level
+
+
+@pytest.mark.parametrize(
+    ("instruction", "fault"),
+    [
+        (Instruction("system", "disk"), None),
+        (Instruction("sytem", "disk"), "unknown_worker"),
+        (Instruction("system", "format"), "unknown_action"),
+        (Instruction("system", "disk", {"path": "/"}), "bad_arguments"),
+        (Instruction("container", "logs", {"name": ["a"]}), "bad_arguments"),
+    ],
+)
+def test_instructions_outside_the_table_are_faults(
+    instruction: Instruction, fault: str | None
+) -> None:
+    """Workers, actions and arguments must be known."""
+    assert risk.instruction_fault(instruction) == fault
+
+
+def test_step_is_followed_by_its_row() -> None:
+    """A certain step that went well ends the turn; the last one ends it in an error."""
+    assert risk.after_step(1, 10, certain=True, ok=True) == "end"
+    assert risk.after_step(1, 10, certain=True, ok=False) == "reason"
+    assert risk.after_step(10, 10, certain=False, ok=True) == "error"
+    assert len(risk.worker_lines()) == len(risk.ACTIONS)
+
+
+@pytest.mark.parametrize(
+    ("used", "action"),
+    [(0, "continue"), (69, "continue"), (70, "warn"), (85, "compress"), (95, "end"), (200, "end")],
+)
+def test_token_action_begins_at_its_share(used: int, action: str) -> None:
+    """Shares of 70, 85 and 95 per cent count from where they are reached."""
+    assert tokens.token_action(used, 100) == action
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=8))
+def test_as_few_turns_as_needed_are_dropped(counts: list[int]) -> None:
+    """Dropping stops as soon as the rest fits; the message itself stays."""
+    dropped = tokens.turns_to_drop(counts, 100)
+    assert dropped < len(counts)
+    assert sum(counts[dropped:]) < 85 or dropped == len(counts) - 1
+    assert not dropped or sum(counts[dropped - 1 :]) >= 85
+
+
+def test_window_keeps_the_newest_turns_that_fit() -> None:
+    """The budget and the number of turns both bound a history, from its end."""
+    turns = ["甲" * 5, "乙" * 3, "丙"]
+    assert tokens.window(turns, str, 8, 20) == ("乙" * 3, "丙")
+    assert tokens.window(turns, str, 99, 1) == ("丙",)
+    assert tokens.window(turns, str, 99, 0) == ()
+    assert [tokens.estimate(text) for text in ("", "abcde", "你好a")] == [0, 2, 3]
+
+
+FENCED = 'Sure:\n```json\n{"memories":[{"text":"a","confidence":0.3},{"text":"b"}]}\n```'
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (FENCED, ["a", "b"]),
+        ('["a","a"," "]', ["a"]),
+        ('They are {"facts":["a"]}.', ["a"]),
+        ('[{"text":"a","confidence":0.29},{"text":"b","confidence":"high"},{"text":5}]', []),
+        ('[{"text":"' + "x" * 501 + '"}]', []),
+        ("[" * 5_000, []),
+        ('{"memories":null}', []),
+        ("no facts", []),
+    ],
+)
+def test_facts_are_read_from_any_answer(answer: str, found: list[str]) -> None:
+    """JSON is found in fences and prose; items that are no sure facts are left out."""
+    assert [fact.text for fact in extraction.read_facts(answer, 0.3)] == found
+
+
+def test_changes_are_bounded() -> None:
+    """One change a memory, few deletions, unknown ids never delete."""
+    answer = (
+        '{"operations":[{"op":"update","id":"[m1]","text":"a"},{"op":"delete","id":"m1"},'
+        '{"op":"delete","id":"m9"},{"op":"update","id":"m9","text":"b"},{"op":"drop","id":"m2"},'
+        '{"op":"add"},"c",{"op":"delete","id":"m2"}]}'
+    )
+    changes = extraction.read_changes(answer, 3, 0.3)
+    assert [(one.op, one.text) for one in changes] == [
+        *(("update", "a"), ("add", "b"), ("add", "c"), ("delete", None)),
+    ]
+    assert [extraction.known_index(one) for one in (changes[0], changes[3])] == [0, 1]
+    many = str([{"op": "delete", "id": f"m{n}"} for n in range(1, 9)]).replace("'", '"')
+    assert len(extraction.read_changes(many, 8, 0.3)) == extraction.MOST_DELETED
+    assert extraction.known_lines(["x"]) == ["[m1] x"]
+    assert [extraction.is_known(one) for one in (None, 0.89, 0.9)] == [False, False, True]
+
+
+def test_approved_facts_are_those_the_user_left() -> None:
+    """Edited facts are certain, emptied ones go, a rejection keeps none."""
+    facts = [extraction.Fact(text, 0.5) for text in "abc"]
+    form = extraction.memory_form(facts, {})
+    assert form.fields[0].label == "记忆 1（置信度 0.50）"
+    edited = HumanAnswer("edit", {"memory_1": "", "memory_2": "d"})
+    kept = extraction.approved_facts(facts, form, edited)
+    assert [(fact.text, fact.confidence) for fact in kept] == [("d", 1.0), ("c", 0.5)]
+    assert extraction.approved_facts(facts, form, HumanAnswer("reject")) == ()
+    assert len(extraction.approved_facts(facts, form, HumanAnswer("approve"))) == 3
+
+
+FIELDS = (
+    FormField("text", "T", required=True),
+    FormField("number", "N", "number", value=1),
+    FormField("yes", "Y", "boolean"),
+    FormField("one", "O", "choice", options=("a", "b")),
+    FormField("some", "S", "list", options=("a", "b")),
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "problems"),
+    [
+        ({"text": "x"}, {}),
+        ({"text": "x", "number": 0, "yes": False, "one": "b", "some": ("a", "b")}, {}),
+        ({}, {"text": "required"}),
+        ({"text": "  "}, {"text": "required"}),
+        ({"text": 5}, {"text": "type"}),
+        ({"text": "x", "number": True}, {"number": "type"}),
+        ({"text": "x", "number": float("inf")}, {"number": "type"}),
+        ({"text": "x", "number": 1 << 63}, {"number": "type"}),
+        ({"text": "x", "one": "c"}, {"one": "option"}),
+        ({"text": "x", "some": ("a", "c")}, {"some": "option"}),
+        ({"text": "x", "other": 1}, {"other": "unknown_field"}),
+    ],
+)
+def test_answers_are_checked_against_their_form(
+    data: dict[str, FormValue], problems: dict[str, str]
+) -> None:
+    """Every field has a type, perhaps options; rejections need no values."""
+    form = Form("T", FIELDS)
+    assert forms.answer_problems(form, HumanAnswer("edit", data)) == problems
+    assert forms.answer_problems(form, HumanAnswer("reject", data)) == {}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "",
+        "{}",
+        '{"title":"T","fields":[]}',
+        '{"title":"T","fields":[{"name":"a","label":"A","type":"choice"}]}',
+        '{"title":"T","fields":[{"name":"a","label":"A"},{"name":"a","label":"B"}]}',
+        '{"title":"T","fields":[{"name":"a","label":"A","type":"number","value":"x"}]}',
+        '{"title":"T","fields":[{"name":"a b","label":"A"}]}',
+        "[" * 5_000,
+    ],
+)
+def test_forms_that_cannot_be_answered_are_no_questions(arguments: str) -> None:
+    """A model's form must be one that a person can fill in."""
+    assert forms.asked_form(arguments) is None
+
+
+def test_calls_of_a_round_are_divided() -> None:
+    """The first valid form is the question; other questions are errors; tools run."""
+    form = '{"title":"T","fields":[{"name":"day","label":"Day"}]}'
+    calls = [("calculate", "{}"), ("ask_human", "{"), ("ask_human", form), ("ask_human", form)]
+    divided = forms.divide_calls(calls)
+    assert (divided.runs, divided.question) == ((0,), 2)
+    assert divided.errors == {1: "bad_arguments", 3: "tool_failed"}
+    assert divided.form is not None
+    answer = HumanAnswer("edit", {"day": "Mon"})
+    assert forms.answer_text(divided.form, answer) == '{"action":"edit","data":{"day":"Mon"}}'
+    assert forms.answer_text(divided.form, HumanAnswer("reject")) == '{"action":"reject"}'
+
+
+@pytest.mark.parametrize(
+    ("finish", "calls", "follows", "notice"),
+    [
+        ("stop", 0, "end", ""),
+        ("tool_calls", 2, "tools", ""),
+        ("tool_calls", 0, "end", ""),
+        ("stop", 1, "skipped", ""),
+        ("length", 1, "skipped", "(后续内容被截断)"),
+        ("content_filter", 0, "end", "赤尾有点不想讨论这个话题呢~"),
+        (None, 0, "cut", ""),
+        (None, 1, "cut", ""),
+    ],
+)
+def test_finish_reason_decides_what_follows(
+    finish: str | None, calls: int, follows: str, notice: str
+) -> None:
+    """Tools run for `tool_calls` alone, and an answer without a reason is none."""
+    assert tools.after_answer(finish, calls) == follows
+    assert tools.finish_notice(finish, {}) == notice
+
+
+def test_ask_human_is_offered_last() -> None:
+    """The order of tools is fixed, because models see it."""
+    assert tools.TOOLS["companion"] == (*tools.BUILT_IN, forms.ASK_HUMAN)
+    assert tools.TOOLS["ops"] == ()
