@@ -16,7 +16,7 @@ from effects.world import current
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done, by whom and when; `at` is ISO 8601, `ok` is None where nothing was executed.
+    """What was done, who did it and when; `at` is ISO 8601, `ok` None where nothing was executed.
 
     `outcome_unknown`: the action was begun, and the process was killed before its result came.
     """

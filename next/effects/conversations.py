@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from urllib.parse import quote
 
 import httpx
@@ -56,24 +55,8 @@ class NotForgotten(CutoverError):
         super().__init__("the Memory service holds the turns: remove them there")
 
 
-class Conversations(Protocol):
-    """A store of turns, in the order in which they were first added."""
-
-    async def find(self, flow: str, message_id: str) -> Turn | None:
-        """Return the turn of that id, None where there is none."""
-
-    async def history(self, flow: str, chat_id: str, limit: int) -> list[Turn]:
-        """Return the newest `limit` turns of a chat, the oldest of them first."""
-
-    async def add(self, turn: Turn) -> None:
-        """Store a turn, once; raises `TurnDiffers` where its id belongs to another."""
-
-    async def forget(self, **where: str) -> int:
-        """Remove the turns whose fields are as in `where` and return their number."""
-
-
 class StoredConversations:
-    """Turns in the database."""
+    """Turns in the database, in the order in which they were first added."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -98,7 +81,7 @@ class StoredConversations:
         insert = self._database.insert_new(TurnRow, **msgspec.structs.asdict(turn))
         same = [getattr(TurnRow, name) == getattr(turn, name) for name in _IDENTITY]
         async with self._database.engine.begin() as connection:
-            if (await connection.execute(insert)).rowcount:
+            if (await connection.execute(insert)).first() is not None:
                 return
             if (await connection.execute(select(TurnRow.seq).where(*same))).first() is None:
                 raise TurnDiffers(turn.id)
@@ -156,7 +139,7 @@ class ServiceConversations:
         raise NotForgotten
 
 
-def store() -> Conversations:
+def store() -> StoredConversations | ServiceConversations:
     """Return the store that the current world's settings name."""
     world = current()
     if world.http is not None:
@@ -184,7 +167,7 @@ async def add(turn: Turn) -> None:
     await store().add(turn)
 
 
-async def messages(flow: str, chat_id: str) -> Sequence[Turn]:
+async def messages(flow: str, chat_id: str) -> list[Turn]:
     """Return all turns of a chat, the oldest first."""
     return await store().history(flow, chat_id, ALL) if chat_id else []
 

@@ -6,6 +6,7 @@ that opening a database creates every table.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import importlib
 import os
@@ -20,7 +21,6 @@ from sqlalchemy import (
     JSON,
     Dialect,
     Index,
-    Insert,
     LargeBinary,
     Text,
     TypeDecorator,
@@ -30,10 +30,12 @@ from sqlalchemy import event as listen
 from sqlalchemy import text as sql
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.sql.dml import ReturningInsert
 
 BUSY_SECONDS = 5.0
 """How long a call waits for SQLite's write lock, or for a connection to PostgreSQL."""
@@ -178,26 +180,30 @@ class Database:
     async def open(cls, url: str, key: str = "") -> AsyncIterator[Database]:
         """Connect, and create the tables that are missing.
 
-        `url` begins with `sqlite+aiosqlite:` or `postgresql+psycopg:`. `key` is 32 bytes as base64:
-        what pauses hold is then encrypted, which needs the package `cryptography`; set it before
-        the first pause is stored. Raises SQLAlchemy's errors where the database is away.
+        `url` begins with `sqlite+aiosqlite:` or `postgresql+psycopg:`. `key` is 16 or 32 bytes as
+        base64: what pauses hold is then encrypted, which needs the package `cryptography`; set it
+        before the first pause is stored. Raises SQLAlchemy's errors where the database is away.
         """
         engine = _engine(make_url(url))
         if key:
             ciphers = importlib.import_module("cryptography.hazmat.primitives.ciphers.aead")
-            _ciphers[engine.dialect] = ciphers.AESGCM(base64.b64decode(key, validate=True))
+            _ciphers[engine.dialect] = ciphers.AESGCM(base64.b64decode(key))
         try:
+            if engine.dialect.name == "sqlite":
+                await _use_wal(engine)
             async with engine.begin() as connection:
                 await _create_tables(connection)
             yield cls(engine)
         finally:
             await engine.dispose()
 
-    def insert_new(self, table: type[Row], **values: Any) -> Insert:
-        """Return an `INSERT` that does nothing where the row's keys are taken (`rowcount` is 0)."""
+    def insert_new(self, table: type[Row], **values: Any) -> ReturningInsert[Any]:
+        """Return an `INSERT` whose result is one row, or none where the row's keys are taken."""
+        keys = table.__table__.primary_key
         if self.engine.dialect.name == "sqlite":
-            return sqlite.insert(table).values(**values).on_conflict_do_nothing()
-        return postgresql.insert(table).values(**values).on_conflict_do_nothing()
+            added = sqlite.insert(table).values(**values).on_conflict_do_nothing()
+            return added.returning(*keys)
+        return postgresql.insert(table).values(**values).on_conflict_do_nothing().returning(*keys)
 
 
 def _engine(url: URL) -> AsyncEngine:
@@ -218,11 +224,27 @@ def _engine(url: URL) -> AsyncEngine:
 
 def _set_pragmas(connection: Any, _: object) -> None:
     cursor = connection.cursor()
-    cursor.execute(
-        "PRAGMA journal_mode = WAL"
-    )  # readers and the one writer do not block each other
     cursor.execute("PRAGMA synchronous = NORMAL")
     cursor.close()
+
+
+async def _use_wal(engine: AsyncEngine) -> None:
+    """Have SQLite log ahead, so that readers do not block the writer, nor it them.
+
+    The file remembers it. While another process switches, SQLite refuses without any waiting.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + BUSY_SECONDS
+    while True:
+        try:
+            async with engine.connect() as connection:
+                await connection.execute(sql("PRAGMA journal_mode = WAL"))
+        except OperationalError as error:
+            if "locked" not in str(error) or loop.time() > deadline:
+                raise
+            await asyncio.sleep(0.02)
+        else:
+            return
 
 
 async def _create_tables(connection: AsyncConnection) -> None:

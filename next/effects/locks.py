@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import Protocol
 from uuid import uuid4
 
 from redis.asyncio import Redis
@@ -24,16 +23,6 @@ from cutover.tape import at_end
 from effects.world import current
 
 log = logging.getLogger(__name__)
-
-
-class Locks(Protocol):
-    """Named locks, each held by the owner of a token until it is released or its time is up."""
-
-    async def acquire(self, name: str, seconds: float, token: str) -> bool:
-        """Take a lock that is free or has lapsed; False while it is held, by this token or not."""
-
-    async def release(self, name: str, token: str) -> bool:
-        """Free a lock that `token` holds; False where it holds none of that name."""
 
 
 class LocalLocks:

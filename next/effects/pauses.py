@@ -1,0 +1,320 @@
+"""Pauses: exchanges that wait for a person's answer, each with its tape in one row.
+
+    open ── answer ──> answered ── claim ──> claimed ── finish ──> done
+      └── time, a new turn ──> expired <──┘     └── release, lease over ──> answered
+
+Each step is one `UPDATE … WHERE`, so that of two processes one wins. A claim is a lease with an
+owner: after `kill -9` another process may claim the pause once the lease is over, and finds in the
+journal which writes were begun, and which of them have a result.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+from uuid import uuid4
+
+import msgspec
+from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, update
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.exc import IntegrityError
+
+from cutover import effect
+from cutover.errors import Paused
+from effects.database import Database, PauseRow, WriteRow
+from effects.world import current
+
+State = Literal["open", "answered", "claimed", "done", "expired"]
+AnswerReply = Literal["stored", "same", "different", "expired", "unknown"]
+NotClaimed = Literal["unanswered", "claimed", "done", "expired", "unknown"]
+
+KEEP_SECONDS = 86_400.0
+"""How long after its expiry a pause is still known, so that late callers learn what it became."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a person decided; `data` are the form's values, `by` is who."""
+
+    action: Literal["approve", "edit", "reject"]
+    data: dict[str, Any] = {}
+    by: str = ""
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True):
+    """An exchange that waits; `id` is its question's.
+
+    `request` is the client's request as JSON, `tape` the stored tape, `question` the form and
+    `frames` what the client has been sent, both JSON. `expires_at` and `claimed_until` are seconds
+    since the epoch. `owner` names the claim, "" where there is none.
+    """
+
+    id: str
+    flow: str
+    session: str
+    path: str
+    stack: str
+    request: bytes
+    tape: bytes
+    question: Any
+    frames: Any
+    expires_at: float
+    answer: Answer | None = None
+    state: State = "open"
+    owner: str = ""
+    claimed_until: float = 0.0
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What a pause asks, without its tape; `state` is that of this moment."""
+
+    id: str
+    flow: str
+    session: str
+    stack: str
+    form: Any
+    state: State
+    expires_at: float
+
+
+class Write(msgspec.Struct, frozen=True):
+    """A write of a resumed exchange; `result` is None where the process ended before it came."""
+
+    key: str
+    name: str
+    args: bytes
+    result: bytes | None = None
+
+
+def state_at(state: State, expires_at: float, claimed_until: float, now: float) -> State:
+    """Return what a stored state is at a moment: time alone expires pauses and ends leases."""
+    match state:
+        case "claimed" if claimed_until > now:
+            return "claimed"
+        case "open" | "answered" | "claimed" if expires_at <= now:
+            return "expired"
+        case "claimed":
+            return "answered"
+        case _:
+            return state
+
+
+class Pauses:
+    """The store of pauses; `clock` returns seconds since the epoch."""
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def store(self, pause: Pause) -> None:
+        """Store an open pause; once, whatever is stored under its id stays."""
+        values = msgspec.structs.asdict(pause) | {
+            "question": msgspec.json.encode(pause.question),
+            "frames": msgspec.json.encode(pause.frames),
+            "answer": None,
+        }
+        async with self._database.engine.begin() as connection:
+            await connection.execute(self._database.insert_new(PauseRow, **values))
+
+    async def question(self, pause_id: str) -> Question | None:
+        """Return what a pause asks, None where the id is unknown."""
+        return await self._question(PauseRow.id == pause_id)
+
+    async def open_of(self, flow: str, session: str) -> Question | None:
+        """Return a session's newest question that waits for an answer or for being continued."""
+        now, waits = self._clock(), PauseRow.state.in_(("open", "answered", "claimed"))
+        live = or_(PauseRow.expires_at > now, PauseRow.claimed_until > now)
+        return await self._question(PauseRow.flow == flow, PauseRow.session == session, waits, live)
+
+    async def answer(self, pause_id: str, answer: Answer) -> AnswerReply:
+        """Store the answer to an open question, the first one only.
+
+        The same action and data again are "same", also from another person and when the pause is
+        done; others are "different".
+        """
+        stored = (
+            update(PauseRow)
+            .where(PauseRow.id == pause_id, PauseRow.state == "open")
+            .where(PauseRow.expires_at > self._clock())
+            .values(state="answered", answer=msgspec.json.encode(answer), answered_by=answer.by)
+        )
+        if await self._changed(stored):
+            return "stored"
+        known = await self._standing(pause_id)
+        if known is None:
+            return "unknown"
+        state, first = known
+        if first is None or state == "expired":
+            return "expired"
+        return "same" if (first.action, first.data) == (answer.action, answer.data) else "different"
+
+    async def answer_of(self, pause_id: str) -> Answer | None:
+        """Return the stored answer, None while there is none."""
+        known = await self._standing(pause_id)
+        return None if known is None else known[1]
+
+    async def claim(self, pause_id: str, lease_seconds: float) -> Pause | NotClaimed:
+        """Claim an answered pause for a time and return it, or why it is not to be had."""
+        now = self._clock()
+        free = or_(
+            PauseRow.state == "answered",
+            and_(PauseRow.state == "claimed", PauseRow.claimed_until <= now),
+        )
+        claimed = (
+            update(PauseRow)
+            .where(PauseRow.id == pause_id, PauseRow.expires_at > now, free)
+            .values(state="claimed", owner=uuid4().hex, claimed_until=now + lease_seconds)
+            .returning(*PauseRow.__table__.columns)
+        )
+        async with self._database.engine.begin() as connection:
+            row = (await connection.execute(claimed)).mappings().first()
+        if row is not None:
+            return _pause(row)
+        known = await self._standing(pause_id)
+        match known and known[0]:
+            case None:
+                return "unknown"
+            case "open":
+                return "unanswered"
+            case "done" | "expired" as over:
+                return over
+            case _:  # "answered" too: it was claimed a moment ago, and is free again
+                return "claimed"
+
+    async def renew(self, pause_id: str, owner: str, lease_seconds: float) -> bool:
+        """Prolong a claim from now on; False where it is no longer this owner's."""
+        until = self._clock() + lease_seconds
+        return await self._changed(
+            update(PauseRow).where(_owned(pause_id, owner)).values(claimed_until=until)
+        )
+
+    async def release(self, pause_id: str, owner: str) -> bool:
+        """End a claim without a result: the pause may be claimed again, until it expires."""
+        freed = {"state": "answered", "owner": "", "claimed_until": 0.0}
+        return await self._changed(update(PauseRow).where(_owned(pause_id, owner)).values(**freed))
+
+    async def finish(self, pause_id: str, owner: str) -> bool:
+        """End a pause that was continued: its contents go, its id and answer remain for a while."""
+        done = update(PauseRow).where(_owned(pause_id, owner)).values(state="done", **_EMPTY)
+        async with self._database.engine.begin() as connection:
+            if not (await connection.execute(done)).rowcount:
+                return False
+            await connection.execute(delete(WriteRow).where(WriteRow.pause == pause_id))
+        return True
+
+    async def begin_write(
+        self, pause_id: str, owner: str, key: str, name: str, args: bytes
+    ) -> bool:
+        """Note a write before it is performed.
+
+        False: it must not be performed, because it was begun before or the claim is another's.
+        """
+        # The update locks the row: a claim of another process comes before it, or after the note.
+        held = update(PauseRow).where(_owned(pause_id, owner)).values(owner=owner)
+        note = insert(WriteRow).values(pause=pause_id, key=key, name=name, args=args, result=None)
+        try:
+            async with self._database.engine.begin() as connection:
+                if not (await connection.execute(held)).rowcount:
+                    return False
+                await connection.execute(note)
+        except IntegrityError:
+            return False
+        return True
+
+    async def end_write(self, pause_id: str, key: str, result: bytes) -> None:
+        """Note the result of a write, as JSON; that of a lapsed claim too, since it happened."""
+        begun = update(WriteRow).where(WriteRow.pause == pause_id, WriteRow.key == key)
+        await self._changed(begun.values(result=result))
+
+    async def journal(self, pause_id: str) -> list[Write]:
+        """Return the writes that were begun since the answer, by key."""
+        wanted = select(WriteRow.key, WriteRow.name, WriteRow.args, WriteRow.result)
+        wanted = wanted.where(WriteRow.pause == pause_id).order_by(WriteRow.key)
+        async with self._database.engine.connect() as connection:
+            return [Write(*row) for row in await connection.execute(wanted)]
+
+    async def expire_session(self, flow: str, session: str) -> int:
+        """Expire a session's unclaimed pauses and return their number."""
+        unclaimed = PauseRow.state.in_(("open", "answered"))
+        of_session = and_(PauseRow.flow == flow, PauseRow.session == session, unclaimed)
+        expired = update(PauseRow).where(of_session).values(state="expired", **_EMPTY)
+        async with self._database.engine.begin() as connection:
+            return (await connection.execute(expired)).rowcount
+
+    async def sweep(self, keep_seconds: float = KEEP_SECONDS) -> int:
+        """Delete pauses that expired `keep_seconds` ago and return their number."""
+        now = self._clock()
+        old = and_(PauseRow.expires_at <= now - keep_seconds, PauseRow.claimed_until <= now)
+        swept = select(PauseRow.id).where(old).scalar_subquery()
+        async with self._database.engine.begin() as connection:
+            await connection.execute(delete(WriteRow).where(WriteRow.pause.in_(swept)))
+            return (await connection.execute(delete(PauseRow).where(old))).rowcount
+
+    async def _changed(self, statement: Any) -> bool:
+        async with self._database.engine.begin() as connection:
+            return bool((await connection.execute(statement)).rowcount)
+
+    async def _question(self, *where: ColumnElement[bool]) -> Question | None:
+        row = await self._first(
+            select(*(getattr(PauseRow, name) for name in _ASKED))
+            .where(*where)
+            .order_by(PauseRow.expires_at.desc())
+            .limit(1)
+        )
+        if row is None:
+            return None
+        found, flow, session, stack, form, state, expires_at, claimed_until = row
+        decoded = msgspec.json.decode(form or b"null")
+        standing = state_at(state, expires_at, claimed_until, self._clock())
+        return Question(found, flow, session, stack, decoded, standing, expires_at)
+
+    async def _standing(self, pause_id: str) -> tuple[State, Answer | None] | None:
+        columns = (PauseRow.state, PauseRow.expires_at, PauseRow.claimed_until, PauseRow.answer)
+        row = await self._first(select(*columns).where(PauseRow.id == pause_id))
+        if row is None:
+            return None
+        state, expires_at, claimed_until, answer = row
+        return state_at(state, expires_at, claimed_until, self._clock()), _answer(answer)
+
+    async def _first(self, wanted: Any) -> tuple[Any, ...] | None:
+        async with self._database.engine.connect() as connection:
+            row = (await connection.execute(wanted)).first()
+        return None if row is None else tuple(row)
+
+
+@effect("human.answer")
+async def answer(question: str) -> Answer:
+    """Return the answer to a question; raises `Paused` while there is none."""
+    world = current()
+    found = await Pauses(world.database, world.clock).answer_of(question)
+    if found is None:
+        raise Paused(question)
+    return found
+
+
+_ASKED = ("id", "flow", "session", "stack", "question", "state", "expires_at", "claimed_until")
+_EMPTY = {
+    "request": b"",
+    "tape": b"",
+    "question": b"",
+    "frames": b"",
+    "owner": "",
+    "claimed_until": 0.0,
+}
+
+
+def _owned(pause_id: str, owner: str) -> ColumnElement[bool]:
+    return and_(PauseRow.id == pause_id, PauseRow.state == "claimed", PauseRow.owner == owner)
+
+
+def _answer(stored: bytes | None) -> Answer | None:
+    return None if stored is None else msgspec.json.decode(stored, type=Answer)
+
+
+def _pause(row: RowMapping) -> Pause:
+    decoded = {
+        "question": msgspec.json.decode(row["question"]),
+        "frames": msgspec.json.decode(row["frames"]),
+        "answer": _answer(row["answer"]),
+    }
+    return Pause(**{name: row[name] for name in Pause.__struct_fields__} | decoded)
