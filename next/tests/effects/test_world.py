@@ -1,0 +1,125 @@
+"""The open world, and the small stores: clock, ids, audit, feedback, encryption."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import ArgumentError
+
+from cutover import Exchange
+from effects import audit, clock, feedback, ids
+from effects.audit import AuditEntry
+from effects.database import Database
+from effects.feedback import Feedback
+from effects.world import EffectSettings, World, WorldClosed, current, open_world
+from tests.effects.conftest import MovableClock, taped
+
+MEMORY = "sqlite+aiosqlite://"
+
+
+async def test_the_world_opened_last_is_current() -> None:
+    """Closing restores the former one; effects without a world say what to do."""
+    with pytest.raises(WorldClosed, match="open_world"):
+        current()
+    async with open_world(EffectSettings(database=MEMORY)) as outer:
+        async with open_world(EffectSettings(database=MEMORY)) as inner:
+            assert current() is inner
+        assert current() is outer
+    with pytest.raises(WorldClosed):
+        await clock.now()
+
+
+async def test_a_driver_that_blocks_is_refused() -> None:
+    """`sqlite:` alone names Python's own driver: an error when the world opens."""
+    with pytest.raises(ArgumentError, match="asyncio"):
+        async with open_world(EffectSettings(database="sqlite://")):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("zone", "now", "date", "time"),
+    [
+        ("UTC", "2023-11-14T22:13:20.000+00:00", "2023-11-14", "22:13:20"),
+        ("Asia/Shanghai", "2023-11-15T06:13:20.000+08:00", "2023-11-15", "06:13:20"),
+        ("America/St_Johns", "2023-11-14T18:43:20.000-03:30", "2023-11-14", "18:43:20"),
+    ],
+)
+async def test_the_time_is_that_of_the_configured_zone(
+    zone: str, now: str, date: str, time: str
+) -> None:
+    """ISO 8601 with the zone's offset, and the two formats of prompts."""
+    async with open_world(EffectSettings(database=MEMORY, zone=zone), MovableClock()):
+        assert await clock.now() == now
+    assert (clock.date_of(now), clock.time_of(now)) == (date, time)
+
+
+async def test_ids_are_found_by_kind() -> None:
+    """Stacks that draw ids in another order get the same id for the same purpose."""
+    async with Exchange() as exchange:
+        with taped(exchange):
+            session, message = await ids.new("session"), await ids.new("message")
+        with taped(exchange, "play"):
+            assert (await ids.new("message"), await ids.new("session")) == (message, session)
+    assert session != message
+    assert len(message) == 32
+
+
+@pytest.mark.usefixtures("world")
+async def test_audit_lines_come_back_in_order() -> None:
+    """Of one session, the oldest first, with all that was written."""
+    base: dict[str, Any] = {"session_id": "s", "who": "ann", "worker": "system", "action": "clean"}
+    lines = [
+        AuditEntry(**base, what="approved", args={"path": "tmp/文"}, at="2026-01-31"),
+        AuditEntry(**base, what="executed", ok=True, message="3 files"),
+        AuditEntry(**base, what="outcome_unknown", ok=None),
+    ]
+    for line in lines:
+        await audit.write(line)
+    await audit.write(AuditEntry(**(base | {"session_id": "t"}), what="rejected"))
+    assert await audit.entries("s") == lines
+
+
+async def test_the_last_feedback_on_an_exchange_counts(world: World, clock: MovableClock) -> None:
+    """A changed mind replaces the score; `since` selects by time."""
+    del world
+    await feedback.put("one", 1)
+    await feedback.put("two", 0, "so-so")
+    clock.now += 10
+    await feedback.put("one", -1, "wrong")
+    late = Feedback("one", -1, "wrong", clock.now)
+    assert await feedback.since(0) == [Feedback("two", 0, "so-so", clock.now - 10), late]
+    assert await feedback.since(clock.now) == [late]
+
+
+async def test_processes_may_create_the_tables_at_once(database_url: str) -> None:
+    """Five open the empty database at the same time, and five more the full one."""
+
+    async def once() -> None:
+        async with Database.open(database_url):
+            pass
+
+    for _ in range(2):
+        await asyncio.gather(*(once() for _ in range(5)))
+
+
+async def test_sqlite_keeps_a_log_and_waits_for_its_lock(tmp_path: Path) -> None:
+    """WAL, and a busy timeout of five seconds."""
+    async with (
+        Database.open(f"sqlite+aiosqlite:///{tmp_path}/a.db") as database,
+        database.engine.connect() as connection,
+    ):
+        assert (await connection.execute(text("PRAGMA journal_mode"))).scalar() == "wal"
+        assert (await connection.execute(text("PRAGMA busy_timeout"))).scalar() == 5000
+
+
+async def test_a_key_of_the_wrong_size_is_refused() -> None:
+    """A key that AES does not take is an error at once, not at the first pause."""
+    pytest.importorskip("cryptography")
+    with pytest.raises(ValueError, match="AESGCM key"):
+        async with Database.open(MEMORY, base64.b64encode(b"short").decode()):
+            pass
