@@ -7,7 +7,7 @@
     @effect("orders.create", writes=True)
     async def create_order(item: str, grams: int) -> str: ...
 
-Outside an `Exchange` both are transparent. `wrap_graph` makes a stack of a compiled LangGraph graph.
+Outside an `Exchange` both are transparent. `wrap_graph` makes a stack of a LangGraph graph.
 """
 
 from typing import TYPE_CHECKING, Any

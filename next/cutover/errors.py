@@ -179,6 +179,8 @@ def outcome_of(error: BaseException) -> Outcome:
                 return Failed("grammar", detail=str(cause))
             case StackFailed():
                 return Failed(cause.code, cause.blame, str(cause))
+            case EffectFailed():
+                return Failed("effect_failed", "world", str(cause))
             case _:
                 if (known := _of_provider(cause)) is not None:
                     return known

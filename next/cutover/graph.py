@@ -254,7 +254,8 @@ class TapedStore(BaseStore):
             case SearchOp():
                 return [_found(one) for one in await self._search(*op[:5])]
             case PutOp():
-                return await self._put(op.namespace, op.key, _plain(op.value), op.index, op.ttl)
+                await self._put(op.namespace, op.key, _plain(op.value), op.index, op.ttl)
+                return None
             case ListNamespacesOp():
                 conditions = [(c.match_type, c.path) for c in op.match_conditions or ()]
                 return await self._list(conditions, op.max_depth, op.limit, op.offset)
@@ -266,7 +267,8 @@ class TapedStore(BaseStore):
             case SearchOp():
                 return [_found(one) for one in self._search_blocking(*op[:5])]
             case PutOp():
-                return self._put_blocking(op.namespace, op.key, _plain(op.value), op.index, op.ttl)
+                self._put_blocking(op.namespace, op.key, _plain(op.value), op.index, op.ttl)
+                return None
             case ListNamespacesOp():
                 conditions = [(c.match_type, c.path) for c in op.match_conditions or ()]
                 return self._list_blocking(conditions, op.max_depth, op.limit, op.offset)

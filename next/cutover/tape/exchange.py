@@ -92,10 +92,9 @@ class Exchange:
 
     # The tape.
 
-    def find(self, call: Call, occurrence: int) -> Entry | None:
-        """Return the n-th entry of the same name and key, counted from 0."""
-        entries = self._index.get(call.place, ())
-        return entries[occurrence] if occurrence < len(entries) else None
+    def at(self, call: Call) -> list[Entry]:
+        """Return the entries of the same name and key, in order."""
+        return self._index.get(call.place, [])
 
     def named(self, name: str) -> list[Entry]:
         """Return the entries of an effect, in order."""

@@ -77,7 +77,6 @@ class Run:
         """Seconds spent in each node or step of the flow, by name."""
         self.behind: Callable[[], bool] = lambda: False
         """Whether the client has more text than this run has produced; set by a takeover."""
-        self._occurrences: Counter[bytes] = Counter()
         self._matched: set[int] = set()
         self._inherited = frozenset(id(e) for e in exchange.entries if e.call.writes)
         self._refusing = False
@@ -149,7 +148,7 @@ class Run:
         """
         exchange = self.exchange
         if asyncio._get_running_loop() is exchange.loop:  # noqa: SLF001 - the one that does not raise
-            entry = self._locate(call, first=True) or self._missed(call)
+            entry = self._locate(call) or self._missed(call)
             if entry is None:
                 entry = exchange.add(Entry(call, exchange.stamp()))
                 self._note(call, "live", entry)
@@ -184,12 +183,13 @@ class Run:
         tell: Callable[[Callable[[], None]], object],
     ) -> Generator[Item, None, None]:
         """Perform a call in this thread; `tell` runs a step on the loop."""
-        exchange, fault = self.exchange, None
+        exchange = self.exchange
+        fault: Fault | None = None
         error: BaseException | None = None
         try:
             for item in perform():
                 if entry.end != "open":  # its deadline is over, or the exchange
-                    raise CallFailed(entry)
+                    break
                 tell(partial(exchange.take, entry, item))
                 self.now = exchange.stamp()
                 yield item
@@ -211,22 +211,27 @@ class Run:
 
     async def _find(self, call: Call) -> Entry | None:
         """Return the entry that answers a call, waiting for it in a play; None: it is due."""
-        entry = self._locate(call, first=True)
+        entry = self._locate(call)
         while entry is None and self.policy == "play" and self.exchange.recording:
             self.waiting += 1
             try:
                 await self.exchange.changed.wait()
             finally:
                 self.waiting -= 1
-            entry = self._locate(call, first=False)
+            entry = self._locate(call)
         return entry or self._missed(call)
 
-    def _locate(self, call: Call, *, first: bool) -> Entry | None:
-        """Return the entry of a call; the call is counted where it is looked for `first`."""
+    def _locate(self, call: Call) -> Entry | None:
+        """Return the next entry of a call that this run has not had.
+
+        Entries whose keys are equal because a date or an id was folded are told apart, where they
+        can be, by what was really asked.
+        """
         if self._refusing:
             raise Fenced(self.stack)
-        self._occurrences[call.place] += first
-        entry = self.exchange.find(call, self._occurrences[call.place] - 1)
+        left = [one for one in self.exchange.at(call) if id(one) not in self._matched]
+        same = (one for one in left if one.call.canonical == call.canonical)
+        entry = next(same, left[0] if left else None)
         if entry is not None:
             self._note(call, "tape", entry)
         return entry
@@ -272,7 +277,8 @@ class Run:
         )
 
     def _note(self, call: Call, how: How, entry: Entry) -> None:
-        self._matched.add(id(entry))
+        if how != "nearest":
+            self._matched.add(id(entry))
         self.plays.append(Play(call, how, entry))
 
     def _stopped(self, control: Control) -> Control:

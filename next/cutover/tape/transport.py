@@ -29,6 +29,14 @@ if TYPE_CHECKING or find_spec("httpx2"):
     ):
         """A transport of every kind of client."""
 
+        async def handle_async_request(self, request: Any) -> Any:
+            """Answer a request of either library."""
+            raise NotImplementedError
+
+        def handle_request(self, request: Any) -> Any:
+            """Answer a request of either library."""
+            raise NotImplementedError
+
     class _Stream(
         httpx.AsyncByteStream, httpx.SyncByteStream, httpx2.AsyncByteStream, httpx2.SyncByteStream
     ):
@@ -72,8 +80,8 @@ class TapeTransport(_Transport):
     (by default a transport of the client's own library). Items are what the wire brought: a `Head`,
     then one server-sent event an item, or the whole of another body. Outside a run it is `inner`.
 
-    Requests ask for `identity` encoding. Methods other than GET, HEAD and OPTIONS are writes, unless
-    they go to the API of a model. Credentials and headers never enter the tape.
+    Requests ask for `identity` encoding. Methods other than GET, HEAD and OPTIONS are writes, but
+    for the APIs of models. Credentials and headers never enter the tape.
     """
 
     def __init__(self, inner: Any = None) -> None:

@@ -1,0 +1,324 @@
+"""The chat flow as a graph: rounds of model and tools between admission and clean-up."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    AnyMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import Runtime
+from msgspec import UNSET
+from typing_extensions import TypedDict
+
+from cutover import Refused, Request, StackFailed
+from cutover.graph import Part
+from cutover.tape import moment
+from effects import clock, conversations, ids, locks
+from effects.conversations import Turn, TurnDiffers
+from effects.models import ModelEntry, Models
+from effects.world import current
+from graph_impl.model import CALLS, REASONING_TEXT, ask, chat_model
+from graph_impl.prompts import prompt
+from graph_impl.tools import langchain_tools, registry, run_round
+from rules.flows import chat as wire
+from rules.prompts import moment_parameters
+from rules.tokens import CHAT_HISTORY, window
+from rules.tools import after_answer, finish_notice
+
+LOCKED_FOR = 60.0
+
+
+@dataclass(frozen=True)
+class ChatContext:
+    """What a run is configured with: the flow's options, as JSON."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class ChatInput(TypedDict, total=False):
+    """The body of a request."""
+
+    message_id: str
+    content: str | None
+    user_name: str | None
+    chat_id: str | None
+    user_id: str | None
+    model_config: dict[str, Any] | None
+    prompt_params: dict[str, Any] | None
+
+
+class ChatState(ChatInput, MessagesState, total=False):
+    """The state: `messages` are the history, the message, and what the rounds add."""
+
+    turn: dict[str, Any]
+    started_at: str
+    lock_token: str
+    generated_prompt: str
+    accumulated_content: Annotated[str, operator.add]
+    finish_reason: str
+    iteration: Annotated[int, operator.add]
+
+
+def _options(state: ChatState, runtime: Runtime[ChatContext]) -> wire.ChatOptions:
+    context: ChatContext | None = runtime.context  # none where it is run without one
+    given = context.options if context is not None else {}
+    options = msgspec.convert(given, wire.ChatOptions)
+    return wire.chosen(_body(state), options)
+
+
+def _body(state: ChatState) -> wire.ChatRequest:
+    fields = {name: state.get(name) for name in wire.ChatRequest.__struct_fields__}
+    return msgspec.convert(fields, wire.ChatRequest)
+
+
+def _entry(options: wire.ChatOptions) -> ModelEntry:
+    models: Models = current().models
+    return models.find(options.model_id)
+
+
+def _lock(state: ChatState) -> str:
+    return f"msg_lock:{state['message_id']}"
+
+
+async def initialize(state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
+    """Check the request, lock the message, store or find it, and read the conversation."""
+    options, body = _options(state, runtime), _body(state)
+    try:
+        _entry(options)
+    except StackFailed as error:
+        if (body.model_config or wire.ModelConfig()).model_id is not None:
+            raise Refused(422, "unknown_model", "no such model is configured") from error
+        raise
+    token = await locks.acquire(_lock(state), LOCKED_FOR)
+    if token is None:
+        raise Refused(409, "message_locked", "this message is being answered already")
+    started_at = await clock.now()
+    turn = await (_find(body) if body.content is None else _store(body, started_at))
+    runtime.stream_writer({"step": "accepted"})
+    earlier = await conversations.history("chat", turn.chat_id, CHAT_HISTORY + 1)
+    before = _until(earlier, turn.id)
+    shown = window(before, lambda one: one.content, options.history_tokens, CHAT_HISTORY)
+    return {
+        "turn": msgspec.to_builtins(turn),
+        "started_at": started_at,
+        "lock_token": token,
+        "messages": [*map(_message, shown), _message(turn)],
+    }
+
+
+def _until(turns: list[Turn], turn_id: str) -> list[Turn]:
+    """Return the turns before one: asked again, a message is answered as it was asked."""
+    places = [place for place, one in enumerate(turns) if one.id == turn_id]
+    return turns[: places[0]] if places else turns
+
+
+async def _find(body: wire.ChatRequest) -> Turn:
+    turn = await conversations.find("chat", body.message_id)
+    if turn is None:
+        raise Refused(404, "unknown_message", "no message with this message_id is stored")
+    if turn.role == "assistant":
+        raise Refused(409, "message_conflict", "this message_id belongs to a reply")
+    return turn
+
+
+async def _store(body: wire.ChatRequest, at: str) -> Turn:
+    turn = Turn(
+        id=body.message_id,
+        flow="chat",
+        chat_id=body.chat_id or "",
+        role="user",
+        content=body.content or "",
+        name=body.user_name,
+        user_id=body.user_id,
+        at=at,
+    )
+    try:
+        await conversations.add(turn)
+    except TurnDiffers as error:
+        detail = "this message_id belongs to a different message"
+        raise Refused(409, "message_conflict", detail) from error
+    return turn
+
+
+def _message(turn: Turn) -> AnyMessage:
+    if turn.role == "assistant":
+        return AIMessage(turn.content)
+    return HumanMessage(f"[{turn.name}]: {turn.content}" if turn.name else turn.content)
+
+
+async def prompt_generation(state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
+    """Fill in the system prompt; it is made anew for each request and never stored."""
+    options = _options(state, runtime)
+    now = datetime.fromisoformat(state["started_at"])
+    given = moment_parameters(now, options.timezone) | (state.get("prompt_params") or {})
+    name = str(given.get("user_name") or "").strip()
+    user_line = f"\n和你说话的人叫 {name}。" if name else ""
+    return {"generated_prompt": prompt("chat_system", {**given, "user_line": user_line})}
+
+
+async def model_call(state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
+    """Ask the model, with its tools; none may be called in the last round."""
+    options = _options(state, runtime)
+    entry = _entry(options)
+    model = chat_model(entry, temperature=options.temperature, max_tokens=options.max_tokens)
+    asked = model
+    if tools := langchain_tools(_names(options, entry)):
+        last = state.get("iteration", 0) >= options.max_tool_iterations
+        asked = model.bind_tools(tools, tool_choice="none" if last else "auto")  # type: ignore[assignment]
+    question = [SystemMessage(state["generated_prompt"]), *state["messages"]]
+    answer = await ask(asked, question)
+    return {
+        "messages": [answer],
+        "accumulated_content": str(answer.content),
+        "finish_reason": answer.response_metadata["finish_reason"],
+        "iteration": 1,
+    }
+
+
+def _names(options: wire.ChatOptions, entry: ModelEntry) -> tuple[str, ...]:
+    return registry().names if options.enable_tools and entry.tools else ()
+
+
+async def tool_execution(state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
+    """Run the tools of a round; the client sees each begin and end."""
+    options = _options(state, runtime)
+    names = _names(options, _entry(options))
+    answer, write = state["messages"][-1], runtime.stream_writer
+    for call in answer.additional_kwargs[CALLS]:
+        write({"step": "tool", "tool": call["name"], "status": "running"})
+
+    def report(result: ToolMessage) -> None:
+        status = "error" if result.status == "error" else "done"
+        write({"step": "tool", "tool": result.name, "status": status})
+
+    tools = langchain_tools(names, user_id=state["turn"]["user_id"] or "")
+    return {"messages": await run_round(answer, tools, report)}
+
+
+def should_continue_with_tools(
+    state: ChatState, runtime: Runtime[ChatContext]
+) -> Literal["tool_execution", "output_processing"]:
+    """Return where an answer leads."""
+    rounds = _options(state, runtime).max_tool_iterations
+    calls = len(state["messages"][-1].additional_kwargs[CALLS])
+    wanted = after_answer(state["finish_reason"], calls) == "tools"
+    return "tool_execution" if wanted and state["iteration"] <= rounds else "output_processing"
+
+
+async def output_processing(state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
+    """Append the notice of an early end, and store the reply."""
+    notice = finish_notice(state["finish_reason"], _options(state, runtime).texts)
+    runtime.stream_writer({"step": "notice", "content": notice})
+    turn, content = state["turn"], state["accumulated_content"] + notice
+    reply = Turn(
+        id=await ids.new("message"),
+        flow="chat",
+        chat_id=turn["chat_id"],
+        role="assistant",
+        content=content,
+        user_id=turn["user_id"],
+        at=state["started_at"],
+    )
+    await conversations.add(reply)
+    runtime.stream_writer({"step": "success", "content": content})
+    return {"accumulated_content": notice}
+
+
+async def cleanup(state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
+    """Release the lock."""
+    await locks.release(_lock(state), state["lock_token"])
+    runtime.stream_writer({"step": "end"})
+    return {}
+
+
+def build() -> StateGraph[ChatState, ChatContext, ChatInput, ChatState]:
+    """Return the graph, not yet compiled."""
+    graph = StateGraph(ChatState, context_schema=ChatContext, input_schema=ChatInput)
+    graph.add_node(initialize)
+    graph.add_node(prompt_generation)
+    graph.add_node(model_call)
+    graph.add_node(tool_execution)
+    graph.add_node(output_processing)
+    graph.add_node(cleanup)
+    graph.add_edge(START, "initialize")
+    graph.add_edge("initialize", "prompt_generation")
+    graph.add_edge("prompt_generation", "model_call")
+    graph.add_conditional_edges("model_call", should_continue_with_tools)
+    graph.add_edge("tool_execution", "model_call")
+    graph.add_edge("output_processing", "cleanup")
+    graph.add_edge("cleanup", END)
+    return graph
+
+
+GRAPH: CompiledStateGraph[ChatState, ChatContext, ChatInput, ChatState] = build().compile()
+
+
+class _Reply:
+    """Makes cumulative SEND events of what the graph streams, `yield_interval` apart."""
+
+    def __init__(self, options: wire.ChatOptions) -> None:
+        self._options = options
+        self._said = {"content": "", "reason": ""}
+        self._shown = dict(self._said)
+        self._next_at = 0.0
+
+    def say(self, content: str, reason: str = "") -> list[wire.ChatEvent]:
+        self._said["content"] += content
+        if self._options.wire == "extended":
+            self._said["reason"] += reason
+        begins = not self._shown["content"] and self._said["content"]
+        due = self._next_at == 0.0 or moment() >= self._next_at
+        return self.unsent() if begins or due else []
+
+    def unsent(self) -> list[wire.ChatEvent]:
+        return [] if self._said == self._shown else [self._send()]
+
+    def tool(self, tool: str, status: Any) -> list[wire.ChatEvent]:
+        return [*self.unsent(), self._send(wire.ToolFeedback(tool, status))]
+
+    def _send(self, feedback: Any = UNSET) -> wire.ChatSend:
+        self._shown = dict(self._said)
+        self._next_at = moment() + self._options.yield_interval
+        reason = self._said["reason"] if self._options.wire == "extended" else UNSET
+        return wire.ChatSend(self._said["content"], reason, feedback)
+
+
+async def events(
+    request: Request[wire.ChatRequest, wire.ChatOptions], parts: AsyncIterator[Part]
+) -> AsyncIterator[wire.ChatEvent]:
+    """Return the flow's events of what the graph streams in modes `messages` and `custom`."""
+    reply = _Reply(request.options)
+    async for mode, part in parts:
+        made: list[wire.ChatEvent] = []
+        if mode == "messages":
+            chunk = part[0]
+            if isinstance(chunk, AIMessageChunk):
+                reason = chunk.additional_kwargs.get(REASONING_TEXT, "")
+                made = reply.say(str(chunk.content), reason)
+        else:
+            match part["step"]:
+                case "accepted":
+                    made = [wire.ChatAccept(), wire.ChatStartReply()]
+                case "tool":
+                    made = reply.tool(part["tool"], part["status"])
+                case "notice":
+                    made = [*reply.say(part["content"]), *reply.unsent()]
+                case "success":
+                    made = [wire.ChatSuccess(part["content"])]
+                case _:
+                    made = [wire.ChatEnd()]
+        for event in made:
+            yield event

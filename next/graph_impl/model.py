@@ -1,0 +1,215 @@
+"""The chat model: `ChatOpenAI`, with what it drops and repairs set right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.messages.tool import ToolCall, ToolCallChunk
+from langchain_core.outputs import ChatGenerationChunk
+from langchain_core.runnables import Runnable
+from langchain_openai import ChatOpenAI
+
+from cutover import StackFailed
+from effects.models import RETRIES, ModelEntry, Models
+from effects.world import current
+from rules.opaque import CALL_FIELDS, MESSAGE_FIELDS, REASONING
+
+OPAQUE = "opaque"
+"""Where `additional_kwargs` keep what goes back to the provider: JSON texts, one a chunk."""
+CALLS = "calls"
+"""Where they keep an answer's tool calls, in order, with the arguments as the model wrote them."""
+REASONING_TEXT = "reasoning_text"
+"""Where they keep the text of the reasoning."""
+
+
+class ReasoningChat(ChatOpenAI):
+    """`ChatOpenAI` that keeps reasoning and opaque fields, and tells tool calls apart by their ids.
+
+    LangChain drops `reasoning_content`, merges calls that share an index, drops calls without one,
+    and leaves the name of a tool message out.
+    """
+
+    def _convert_chunk_to_generation_chunk(
+        self, chunk: dict[str, Any], default_chunk_class: type, base_generation_info: Any
+    ) -> ChatGenerationChunk | None:
+        choices = chunk.get("choices") or []
+        if choices and not isinstance(choices[0].get("delta"), dict):
+            choices[0]["delta"] = {}
+        delta = choices[0]["delta"] if choices else {}
+        for piece in delta.get("tool_calls") or []:
+            piece.setdefault("index", None)
+            piece["function"] = piece.get("function") or {}
+        made = super()._convert_chunk_to_generation_chunk(
+            chunk, default_chunk_class, base_generation_info
+        )
+        if made is not None and delta:
+            message = made.message
+            message.content = f"{message.content}{delta.get('refusal') or ''}"
+            if reasoning := next((delta[name] for name in REASONING if delta.get(name)), ""):
+                message.additional_kwargs[REASONING_TEXT] = reasoning
+            if opaque := _opaque(delta):
+                message.additional_kwargs[OPAQUE] = [json.dumps(opaque)]
+        return made
+
+    async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
+        places = _Places()
+        async for chunk in super()._astream(*args, **kwargs):
+            if isinstance(chunk.message, AIMessageChunk):
+                for piece in chunk.message.tool_call_chunks:
+                    piece["index"] = places.of(piece)
+            yield chunk
+
+    def _get_request_payload(self, input_: Any, **kwargs: Any) -> dict[str, Any]:
+        payload: dict[str, Any] = super()._get_request_payload(input_, **kwargs)
+        messages = self._convert_input(input_).to_messages()
+        for message, sent in zip(messages, payload.get("messages", ()), strict=False):
+            if isinstance(message, ToolMessage) and message.name:
+                sent["name"] = message.name
+            if isinstance(message, AIMessage):
+                _give_back(message, sent)
+        return payload
+
+
+class _Places:
+    """Numbers the tool calls of one stream: by id, then by index, then by order."""
+
+    def __init__(self) -> None:
+        self._ids: list[str] = []
+        self._named: list[bool] = []
+        self._last_at: dict[int, int] = {}
+
+    def of(self, piece: ToolCallChunk) -> int:
+        """Return the number of the call that a piece belongs to."""
+        index = piece["index"] if isinstance(piece["index"], int) else None
+        place = self._known(piece.get("id") or "", index, bool(piece.get("name")))
+        if place is None:
+            place = len(self._ids)
+            self._ids.append(piece.get("id") or "")
+            self._named.append(False)
+        self._named[place] = self._named[place] or bool(piece.get("name"))
+        if index is not None:
+            self._last_at[index] = place
+        return place
+
+    def _known(self, call_id: str, index: int | None, named: bool) -> int | None:  # noqa: FBT001
+        if call_id:
+            return self._ids.index(call_id) if call_id in self._ids else None
+        place = len(self._ids) - 1 if index is None else self._last_at.get(index, -1)
+        return None if place < 0 or (named and self._named[place]) else place
+
+
+def _opaque(delta: dict[str, Any]) -> dict[str, Any]:
+    found = {name: delta[name] for name in MESSAGE_FIELDS if delta.get(name)}
+    calls = [
+        {"id": piece.get("id"), **{name: piece[name] for name in CALL_FIELDS if name in piece}}
+        for piece in delta.get("tool_calls") or []
+        if any(name in piece for name in CALL_FIELDS)
+    ]
+    return {**found, "tool_calls": calls} if calls else found
+
+
+def _give_back(message: AIMessage, sent: dict[str, Any]) -> None:
+    """Put what a provider sent beside its answer into the message that goes back to it."""
+    if calls := message.additional_kwargs.get(CALLS):
+        sent["content"] = sent.get("content") or None
+        sent["tool_calls"] = [
+            {
+                "id": call["id"],
+                "type": "function",
+                "function": {"name": call["name"], "arguments": call["arguments"]},
+            }
+            for call in calls
+        ]
+    for text in message.additional_kwargs.get(OPAQUE, ()):
+        for name, value in json.loads(text).items():
+            if name == "tool_calls":
+                for extra in value:
+                    call_id = extra.pop("id")
+                    for call in sent.get("tool_calls", ()):
+                        if call["id"] == call_id:
+                            call.update(extra)
+            elif isinstance(value, str | list) and type(sent.get(name)) is type(value):
+                sent[name] = sent[name] + value
+            else:
+                sent[name] = value
+
+
+def chat_model(entry: ModelEntry, **parameters: Any) -> ReasoningChat:
+    """Return the model of a registry entry, on the HTTP client of its provider."""
+    models: Models = current().models
+    given = {name: value for name, value in parameters.items() if value is not None}
+    return ReasoningChat(
+        model=entry.name,
+        base_url=entry.base_url,
+        api_key=lambda: entry.key,
+        http_async_client=models.http_client(entry),
+        max_retries=RETRIES,
+        streaming=True,
+        stream_usage=True,
+        **given,
+    )
+
+
+async def ask(model: Runnable[Any, Any], question: Sequence[BaseMessage]) -> AIMessage:
+    """Return the model's answer; LangGraph streams its pieces in mode `messages`.
+
+    Its tool calls are what the model wrote: LangChain closes the brackets of arguments that were
+    cut, such calls are none here. Raises `StackFailed` for an answer that broke off, or that holds
+    nothing that is understood, and the errors of the OpenAI SDK.
+    """
+    answer: AIMessageChunk | None = None
+    try:
+        async for chunk in model.astream(question):
+            answer = chunk if answer is None else answer + chunk
+    except ValueError as error:  # a chunk that is no JSON, or none at all
+        raise StackFailed(code="model_error", blame="world", detail=str(error)) from error
+    if answer is None:
+        raise StackFailed(code="model_empty", blame="world")
+    return _checked(answer)
+
+
+def _checked(answer: AIMessageChunk) -> AIMessage:
+    finish = answer.response_metadata.get("finish_reason", "")
+    if not finish:
+        raise StackFailed(code="model_truncated", blame="world")
+    pieces = answer.tool_call_chunks
+    reasoning = answer.additional_kwargs.get(REASONING_TEXT)
+    if not (answer.content or pieces or reasoning) and finish == "stop":
+        raise StackFailed(code="model_empty", blame="world")
+    calls = [
+        {"id": piece["id"] or "", "name": piece["name"] or "", "arguments": piece["args"] or ""}
+        for piece in sorted(pieces, key=lambda one: one["index"] or 0)
+    ]
+    return AIMessage(
+        answer.content,
+        id=answer.id,
+        additional_kwargs={**answer.additional_kwargs, CALLS: calls},
+        response_metadata=answer.response_metadata,
+        usage_metadata=answer.usage_metadata,
+        tool_calls=[call for call in map(tool_call, calls) if call is not None],
+    )
+
+
+def tool_call(call: dict[str, str]) -> ToolCall | None:
+    """Return a call of an answer as LangChain takes it; None where its arguments are no object."""
+    try:
+        args = json.loads(call["arguments"] or "{}")
+    except ValueError:
+        return None
+    if not isinstance(args, dict):
+        return None
+    return ToolCall(name=call["name"], args=args, id=call["id"], type="tool_call")
+
+
+def usage(messages: Iterable[BaseMessage]) -> dict[str, int]:
+    """Return the tokens of all answers among messages."""
+    counted = [one.usage_metadata for one in messages if isinstance(one, AIMessage)]
+    found = [one for one in counted if one]
+    return {
+        "prompt_tokens": sum(one["input_tokens"] for one in found),
+        "completion_tokens": sum(one["output_tokens"] for one in found),
+        "total_tokens": sum(one["total_tokens"] for one in found),
+    }

@@ -1,0 +1,193 @@
+"""The chat flow, written by hand: one generator, a loop of rounds, a throttle."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
+
+from msgspec import UNSET
+
+from cutover import Refused, Request, StackFailed
+from cutover.tape import moment, timed
+from effects import clock, conversations, ids, locks
+from effects.conversations import Turn, TurnDiffers
+from effects.models import ModelEntry
+from legacy.model import Answer, Message, Usage, models, offered, run_tools, stream, tools
+from legacy.templates import render
+from rules.flows.chat import (
+    ChatAccept,
+    ChatEnd,
+    ChatEvent,
+    ChatOptions,
+    ChatRequest,
+    ChatSend,
+    ChatStartReply,
+    ChatSuccess,
+    ToolFeedback,
+    chosen,
+)
+from rules.prompts import moment_parameters
+from rules.tokens import CHAT_HISTORY, window
+from rules.tools import after_answer, finish_notice
+
+LOCK_SECONDS = 60.0
+
+
+class Output:
+    """The reply so far, and what of it the client has; `yield_interval` apart, in tape time."""
+
+    def __init__(self, options: ChatOptions) -> None:
+        self.content = ""
+        self.reasoning = ""
+        self._extended = options.wire == "extended"
+        self._interval = options.yield_interval
+        self._sent = ("", "")
+        self._sent_at: float | None = None
+
+    def take(self, text: str, reasoning: str) -> Iterator[ChatSend]:
+        """Add what a chunk brought; the first text goes out at once, more after the interval."""
+        self.content += text
+        self.reasoning += reasoning if self._extended else ""
+        first = bool(self.content and not self._sent[0])
+        waited = self._sent_at is None or moment() - self._sent_at >= self._interval
+        if first or waited:
+            yield from self.flush()
+
+    def flush(self) -> Iterator[ChatSend]:
+        """Send what the client lacks."""
+        if (self.content, self.reasoning) != self._sent:
+            yield self._send()
+
+    def feedback(self, tool: str, status: str) -> Iterator[ChatSend]:
+        """Send a tool's status at once, unsent text before it."""
+        yield from self.flush()
+        yield self._send(ToolFeedback(tool, status))  # type: ignore[arg-type]
+
+    def _send(self, status: ToolFeedback | None = None) -> ChatSend:
+        self._sent, self._sent_at = (self.content, self.reasoning), moment()
+        reasoning = self.reasoning if self._extended else UNSET
+        return ChatSend(self.content, reasoning, status or UNSET)
+
+
+async def chat(request: Request[ChatRequest, ChatOptions]) -> AsyncIterator[ChatEvent]:
+    """Answer one message."""
+    body, options = request.body, chosen(request.body, request.options)
+    lock = f"msg_lock:{body.message_id}"
+    with timed("initialize"):
+        entry = _model(body, options)
+        token = await locks.acquire(lock, LOCK_SECONDS)
+        if token is None:
+            raise Refused(409, "message_locked", "this message is being answered already")
+        now = await clock.now()
+        turn = await _message(body, now)
+    yield ChatAccept()
+    yield ChatStartReply()
+    with timed("prompt_generation"):
+        messages = await _messages(turn, body, options, now)
+    output, usage, answer = Output(options), Usage(), Answer()
+    names = tools().names if options.enable_tools and entry.tools else ()
+    specs = offered(names) or None
+    for left in range(options.max_tool_iterations, -1, -1):
+        answer = Answer()
+        with timed("model_call"):
+            async for chunk in stream(
+                entry,
+                messages,
+                usage,
+                temperature=options.temperature,
+                max_tokens=options.max_tokens,
+                tools=specs,
+                tool_choice=("auto" if left else "none") if specs else None,
+            ):
+                for event in output.take(*answer.add(chunk)):
+                    yield event
+            answer.check()
+        if not left or after_answer(answer.finish, len(answer.calls)) != "tools":
+            break
+        messages.append(answer.message())
+        with timed("tool_execution"):
+            for call in answer.calls:
+                for event in output.feedback(call.name, "running"):
+                    yield event
+            async for result in run_tools(answer.calls, names, user_id=turn.user_id or ""):
+                messages.append(result.message())
+                for event in output.feedback(result.call.name, "done" if result.ok else "error"):
+                    yield event
+    with timed("output_processing"):
+        output.content += finish_notice(answer.finish, options.texts)
+        for event in output.flush():
+            yield event
+        await conversations.add(await _reply(turn, output.content, now))
+        yield ChatSuccess(output.content)
+    with timed("cleanup"):
+        await locks.release(lock, token)
+    yield ChatEnd()
+
+
+def _model(body: ChatRequest, options: ChatOptions) -> ModelEntry:
+    try:
+        return models().find(options.model_id)
+    except StackFailed as error:
+        if body.model_config is not None and body.model_config.model_id is not None:
+            raise Refused(422, "unknown_model", "no such model is configured") from error
+        raise
+
+
+async def _message(body: ChatRequest, now: str) -> Turn:
+    """Store the message, or look it up where the request has only its id."""
+    if body.content is None:
+        found = await conversations.find("chat", body.message_id)
+        if found is None:
+            raise Refused(404, "unknown_message", "no message with this message_id is stored")
+        if found.role != "user":
+            raise Refused(409, "message_conflict", "this message_id belongs to a reply")
+        return found
+    turn = Turn(
+        id=body.message_id,
+        flow="chat",
+        chat_id=body.chat_id or "",
+        role="user",
+        content=body.content,
+        name=body.user_name,
+        user_id=body.user_id,
+        at=now,
+    )
+    try:
+        await conversations.add(turn)
+    except TurnDiffers as error:
+        detail = "this message_id belongs to a different message"
+        raise Refused(409, "message_conflict", detail) from error
+    return turn
+
+
+async def _messages(turn: Turn, body: ChatRequest, options: ChatOptions, now: str) -> list[Message]:
+    """Return the system prompt, what was said before in the chat, and the message."""
+    parameters = moment_parameters(datetime.fromisoformat(now), options.timezone)
+    system = render("chat_system", {**parameters, **(body.prompt_params or {})})
+    history = await conversations.history("chat", turn.chat_id, CHAT_HISTORY + 1)
+    known = [one.id for one in history]
+    if turn.id in known:  # asked again: what was said after it is not shown
+        history = history[: known.index(turn.id)]
+    earlier = window(history, lambda one: one.content, options.history_tokens, CHAT_HISTORY)
+    return [
+        {"role": "system", "content": system},
+        *({"role": one.role, "content": _content(one)} for one in earlier),
+        {"role": "user", "content": _content(turn)},
+    ]
+
+
+def _content(turn: Turn) -> str:
+    named = turn.role == "user" and turn.name
+    return f"[{turn.name}]: {turn.content}" if named else turn.content
+
+
+async def _reply(turn: Turn, content: str, now: str) -> Turn:
+    return Turn(
+        id=await ids.new("message"),
+        flow="chat",
+        chat_id=turn.chat_id,
+        role="assistant",
+        content=content,
+        user_id=turn.user_id,
+        at=now,
+    )

@@ -1,0 +1,240 @@
+"""Questions to the model with the OpenAI SDK, and the answer put together by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from openai.types.chat import ChatCompletionChunk
+
+from cutover import StackFailed
+from effects.models import ModelEntry, Models
+from effects.tools import ToolError, Tools
+from effects.world import current
+from rules.opaque import CALL_FIELDS, MESSAGE_FIELDS, REASONING
+from rules.texts import tool_error
+
+Message = dict[str, Any]
+
+
+@dataclass(slots=True)
+class ToolCall:
+    """A tool call as it is put together; `arguments` is the JSON text as the model wrote it."""
+
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def message(self) -> Message:
+        """Return the call as it stands in the assistant's message."""
+        function = {"name": self.name, "arguments": self.arguments}
+        return {"id": self.id, "type": "function", "function": function, **self.extra}
+
+
+@dataclass(slots=True)
+class Usage:
+    """Tokens, added up over the calls of an exchange."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+
+    def add(self, usage: Any) -> None:
+        """Add the usage of one call."""
+        self.prompt_tokens += usage.prompt_tokens or 0
+        self.completion_tokens += usage.completion_tokens or 0
+        self.total_tokens += usage.total_tokens or 0
+
+
+@dataclass(slots=True)
+class Answer:
+    """An answer of the model, added up piece by piece."""
+
+    text: str = ""
+    reasoning: str = ""
+    finish: str = ""
+    calls: list[ToolCall] = field(default_factory=list)
+    opaque: dict[str, Any] = field(default_factory=dict)
+    _by_index: dict[int, ToolCall] = field(default_factory=dict)
+
+    def add(self, chunk: ChatCompletionChunk) -> tuple[str, str]:
+        """Add a chunk; return the text and the reasoning that it brings."""
+        if not chunk.choices:
+            return "", ""
+        choice = chunk.choices[0]  # whatever its index: one choice is asked for
+        self.finish = choice.finish_reason or self.finish
+        delta: Any = getattr(choice, "delta", None)  # of an answer whose shape is unknown
+        if delta is None:
+            return "", ""
+        extra = delta.model_extra or {}
+        text = (delta.content or "") + (delta.refusal or "")
+        reasoning = next((extra[name] for name in REASONING if extra.get(name)), "")
+        self.text += text
+        self.reasoning += reasoning
+        for name in MESSAGE_FIELDS:
+            if extra.get(name):
+                self.opaque[name] = _joined(self.opaque.get(name), extra[name])
+        for piece in delta.tool_calls or ():
+            self._add_call(piece)
+        return text, reasoning
+
+    def _add_call(self, piece: Any) -> None:
+        index, function = getattr(piece, "index", None), piece.function
+        call = self._call_of(index, piece.id or "", bool(function and function.name))
+        call.id = call.id or piece.id or ""
+        if function is not None:
+            call.name += function.name or ""
+            call.arguments += function.arguments or ""
+        for name in CALL_FIELDS:
+            if (value := (piece.model_extra or {}).get(name)) is not None:
+                call.extra[name] = value
+
+    def _call_of(self, index: int | None, call_id: str, named: bool) -> ToolCall:  # noqa: FBT001
+        """Return the call that a piece belongs to, by id, then index, then order.
+
+        An id that is new begins a call, also under an index that was used before; without ids, a
+        name under such an index does.
+        """
+        known = next((one for one in self.calls if call_id and one.id == call_id), None)
+        if known is None and not call_id:
+            known = self.calls[-1] if index is None and self.calls else None
+            known = self._by_index.get(index, known) if index is not None else known
+            if known is not None and named and known.name:
+                known = None
+        if known is None:
+            known = ToolCall()
+            self.calls.append(known)
+        if index is not None:
+            self._by_index[index] = known
+        return known
+
+    def check(self) -> None:
+        """Raise `StackFailed` where the answer broke off, or holds nothing that is understood."""
+        if not self.finish:
+            raise StackFailed(code="model_truncated", blame="world")
+        if not (self.text or self.reasoning or self.calls) and self.finish == "stop":
+            raise StackFailed(code="model_empty", blame="world")
+
+    def message(self) -> Message:
+        """Return the assistant's message that goes back to the model before tool results."""
+        calls = [call.message() for call in self.calls]
+        content = {"role": "assistant", "content": self.text or None, **self.opaque}
+        return {**content, "tool_calls": calls} if calls else content
+
+
+def _joined(before: Any, value: Any) -> Any:
+    if isinstance(before, str) and isinstance(value, str):
+        return before + value
+    if isinstance(before, list) and isinstance(value, list):
+        return before + value
+    return value
+
+
+def models() -> Models:
+    """Return the registry of models."""
+    found: Models = current().models
+    return found
+
+
+def tools() -> Tools:
+    """Return the tools of this deployment."""
+    found: Tools = current().tools
+    return found
+
+
+def offered(names: Sequence[str]) -> list[Message]:
+    """Return tools as the API takes them."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": spec.name,
+                "description": spec.description,
+                "parameters": spec.parameters,
+            },
+        }
+        for spec in map(tools().spec, names)
+    ]
+
+
+async def stream(
+    entry: ModelEntry, messages: Sequence[Message], usage: Usage, **parameters: Any
+) -> AsyncIterator[ChatCompletionChunk]:
+    """Ask the model and yield its chunks to the very end: the usage may come after the finish.
+
+    Raises the SDK's errors, and `StackFailed` for a chunk that cannot be read.
+    """
+    given = {name: value for name, value in parameters.items() if value is not None}
+    stream = (
+        await models()
+        .openai(entry)
+        .chat.completions.create(  # type: ignore[call-overload]
+            model=entry.name,
+            messages=list(messages),
+            stream=True,
+            stream_options={"include_usage": True},
+            **given,
+        )
+    )
+    counted: Any = None
+    try:
+        async with stream:
+            async for chunk in stream:
+                counted = chunk.usage or counted
+                yield chunk
+    except ValueError as error:
+        raise StackFailed(code="model_error", blame="world", detail=str(error)) from error
+    if counted is not None:
+        usage.add(counted)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool call gave: what the model is told, and whether it worked."""
+
+    call: ToolCall
+    content: str
+    ok: bool
+
+    def message(self) -> Message:
+        """Return the message that tells the model."""
+        return {
+            "role": "tool",
+            "tool_call_id": self.call.id,
+            "name": self.call.name,
+            "content": self.content,
+        }
+
+
+async def run_tools(
+    calls: Sequence[ToolCall], allowed: Sequence[str], *, user_id: str = "", session_id: str = ""
+) -> AsyncIterator[ToolResult]:
+    """Run tool calls at the same time; yield the results in order, each once those below are in."""
+    tasks = [asyncio.create_task(_run(call, allowed, user_id, session_id)) for call in calls]
+    try:
+        for task in tasks:
+            yield await task
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _run(call: ToolCall, allowed: Sequence[str], user_id: str, session_id: str) -> ToolResult:
+    if call.name not in allowed:
+        return ToolResult(call, tool_error("unknown_tool"), ok=False)
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except ValueError:
+        return ToolResult(call, tool_error("bad_arguments"), ok=False)
+    if not isinstance(arguments, dict):
+        return ToolResult(call, tool_error("bad_arguments"), ok=False)
+    try:
+        content = await tools().call(call.name, arguments, user_id=user_id, session_id=session_id)
+    except ToolError as error:
+        return ToolResult(call, tool_error(error.code), ok=False)
+    return ToolResult(call, content, ok=True)

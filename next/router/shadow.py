@@ -1,0 +1,122 @@
+"""Shadows: the other stack on the finished tape of an exchange, performing nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Literal
+
+from cutover.errors import Completed, Failed, Outcome, outcome_of
+from cutover.flow import FlowSpec, Framer, Request
+from cutover.grammar import GrammarCheck
+from cutover.tape import Exchange, Run
+from router.exchange import Candidate, Served, ServedRun
+from router.serve import within
+from router.takeover import Sent
+
+log = logging.getLogger("cutover.shadow")
+
+QUEUE = 64
+"""Exchanges that wait for their shadow; more are dropped, and counted."""
+
+State = Literal["equal", "different", "dropped"]
+
+
+@dataclass(slots=True, eq=False)
+class Played:
+    """How a stack told the client of a recorded exchange: its stream, its run, how it ended."""
+
+    sent: Sent
+    served: ServedRun
+    outcome: Outcome
+
+    @property
+    def run(self) -> Run:
+        """The run on the tape."""
+        return self.served.run
+
+
+async def play(
+    tape: Exchange, flow: FlowSpec, request: Request[object, object], candidate: Candidate
+) -> Played:
+    """Run a stack on a tape with policy play, to its end."""
+    run = Run(tape, candidate.name, "shadow", "play")
+    served, sent, check, framer = (
+        ServedRun(candidate, run),
+        Sent(),
+        GrammarCheck(flow.grammar),
+        Framer(flow),
+    )
+    try:
+        with run.current():
+            served.events = candidate.stack(request)
+        async with aclosing(within(served)) as events:
+            async for event in events:
+                frame = framer.frame(event)
+                check.event(frame.name)
+                served.frames.append((run.now, frame.raw))
+                sent.add(frame)
+        run.end(Completed() if check.complete else Failed("truncated"))
+    except Exception as error:  # noqa: BLE001 - whatever a stack raises ends its run
+        run.end(outcome_of(error))
+    except SystemExit as error:
+        run.end(Failed("stack_failed", detail=f"SystemExit({error.code!r})"))
+    finally:
+        run.end(Failed("cancelled"))
+        close = getattr(served.events, "aclose", None)
+        if close is not None:
+            with run.current():
+                await close()
+    return Played(sent, served, run.ended or Failed("stack_failed"))
+
+
+def same(served: Served, played: Played) -> bool:
+    """Whether a shadow told the client the same and asked the world the same, each call exactly."""
+    if not played.sent.same(served.sent) or type(served.outcome) is not type(played.outcome):
+        return False
+    if any(play.how == "nearest" for play in played.run.plays):
+        return False
+    asked = Counter(play.call.place for play in played.run.plays)
+    return asked == Counter(play.call.place for play in served.runs[-1].run.plays)
+
+
+@dataclass(slots=True, eq=False)
+class Shadows:
+    """Runs shadows one after the other, behind what is served; `ledger` counts how each ended."""
+
+    ledger: Counter[State] = field(default_factory=Counter)
+    _queue: asyncio.Queue[tuple[Served, Candidate]] = field(
+        default_factory=lambda: asyncio.Queue(QUEUE)
+    )
+
+    def offer(self, served: Served, candidate: Candidate) -> None:
+        """Queue the shadow of an exchange that has ended."""
+        try:
+            self._queue.put_nowait((served, candidate))
+        except asyncio.QueueFull:
+            self.ledger["dropped"] += 1
+
+    async def run(self) -> None:
+        """Run the shadows that are offered, until cancelled."""
+        while True:
+            served, candidate = await self._queue.get()
+            try:
+                played = await play(served.tape, served.flow, served.request, candidate)
+                state: State = "equal" if same(served, played) else "different"
+                self.ledger[state] += 1
+                log.info(
+                    "exchange=%s shadow=%s state=%s outcome=%s",
+                    served.id,
+                    candidate.name,
+                    state,
+                    played.outcome,
+                )
+            finally:
+                self._queue.task_done()
+
+    async def settled(self) -> None:
+        """Wait until every shadow that was offered has ended."""
+        await self._queue.join()
