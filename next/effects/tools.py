@@ -1,0 +1,237 @@
+"""Tools: functions that models may call, each an effect with a schema made of its signature."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from importlib import import_module
+from typing import Any, Final, Literal, get_type_hints
+
+import msgspec
+
+from cutover import effect
+from cutover.errors import Control, CutoverError
+
+log = logging.getLogger(__name__)
+
+SECONDS: Final = 30.0
+"""How long a tool may take."""
+
+Code = Literal["unknown_tool", "bad_arguments", "tool_failed", "tool_timeout"]
+
+
+class ToolError(CutoverError):
+    """A tool call has no result; `code` is what models and clients are told, nothing else."""
+
+    def __init__(self, code: Code) -> None:
+        super().__init__(code)
+        self.code: Code = code
+
+
+class ToolNotLoaded(CutoverError):
+    """A configured name leads to no tool."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"no tool at {name!r}: {reason}; name it 'module:function'")
+
+
+class BadTool(CutoverError):
+    """A function cannot be a tool or an action: models could not be shown its parameters."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    """A tool as models see it; `parameters` is the JSON schema of an object, without references."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool: what models see, the struct of its arguments, and the effect that performs it.
+
+    `hidden` are the keyword-only parameters: the stack passes them, models neither see nor set
+    them. Calling the tool performs the effect; it raises `ToolError` alone.
+    """
+
+    spec: ToolSpec
+    arguments: type[msgspec.Struct]
+    perform: Callable[..., Awaitable[str]]
+    hidden: frozenset[str]
+
+    async def __call__(self, **arguments: Any) -> str:
+        """Perform the effect with arguments that were checked."""
+        return await self.perform(**arguments)
+
+
+def tool(
+    *, description: str, writes: bool = False, seconds: float = SECONDS
+) -> Callable[[Callable[..., Awaitable[str]]], Tool]:
+    """Make a tool and the effect `tool.NAME` of an async function that returns text.
+
+    Parameters are positional ones of any type that msgspec reads (`Annotated` with `msgspec.Meta`
+    for limits and descriptions); keyword-only `user_id` and `session_id` come from the stack. The
+    function raises `ToolError("bad_arguments")` for values it cannot use. Raises `BadTool`.
+    """
+
+    def decorate(function: Callable[..., Awaitable[str]]) -> Tool:
+        name = function.__name__
+
+        @effect(f"tool.{name}", writes=writes, seconds=seconds + 1, raises=(ToolError,))
+        @wraps(function)
+        async def perform(*args: Any, **kwargs: Any) -> str:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await function(*args, **kwargs)
+            except ToolError:
+                raise
+            except TimeoutError as late:
+                raise ToolError(code="tool_timeout") from late
+            except Exception as failure:
+                log.exception("tool failed tool=%s", name)
+                raise ToolError(code="tool_failed") from failure
+
+        hidden = _hidden(function)
+        arguments = arguments_of(function, hidden)
+        spec = ToolSpec(name, description, schema(arguments))
+        return Tool(spec, arguments, perform, hidden)
+
+    return decorate
+
+
+class Tools:
+    """The tools of a deployment by name."""
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools = {one.spec.name: one for one in tools}
+
+    @classmethod
+    def load(cls, names: Iterable[str], *, besides: Iterable[Tool] = ()) -> Tools:
+        """Return the tools `besides`, and those named `module:object` (a tool or several of them).
+
+        A later tool replaces an earlier one of its name. Raises `ToolNotLoaded`.
+        """
+        return cls([*besides, *(one for name in names for one in _load(name))])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in the order in which models see them."""
+        return tuple(self._tools)
+
+    def spec(self, name: str) -> ToolSpec:
+        """Return what models see of a tool; raises `ToolError` `unknown_tool`."""
+        return self._find(name).spec
+
+    def specs(self) -> list[ToolSpec]:
+        """Return what models see of every tool."""
+        return [one.spec for one in self._tools.values()]
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], *, user_id: str = "", session_id: str = ""
+    ) -> str:
+        """Call a tool with a model's arguments, which are checked and never repaired.
+
+        Raises `ToolError` with one of its four codes, and what the tape stops a run with.
+        """
+        found = self._find(name)
+        try:
+            checked = msgspec.convert(arguments, found.arguments)
+        except (msgspec.ValidationError, RecursionError) as failure:
+            raise ToolError(code="bad_arguments") from failure
+        given = {"user_id": user_id, "session_id": session_id}
+        hidden = {name: given[name] for name in found.hidden}
+        try:
+            return await found(**msgspec.structs.asdict(checked), **hidden)
+        except (Control, ToolError):
+            raise
+        except Exception as failure:  # the effect was cut off, or cannot be put on the tape
+            log.error("tool call lost tool=%s error=%r", name, failure)
+            raise ToolError(code="tool_failed") from failure
+
+    def _find(self, name: str) -> Tool:
+        if name not in self._tools:
+            raise ToolError(code="unknown_tool")
+        return self._tools[name]
+
+
+_HIDDEN: Final = frozenset({"user_id", "session_id"})
+
+
+def _hidden(function: Callable[..., Any]) -> frozenset[str]:
+    parameters = inspect.signature(function).parameters.values()
+    hidden = frozenset(one.name for one in parameters if one.kind is one.KEYWORD_ONLY)
+    if unknown := ", ".join(sorted(hidden - _HIDDEN)):
+        raise BadTool(function.__qualname__, f"stacks pass no keyword {unknown}")
+    return hidden
+
+
+def arguments_of(
+    function: Callable[..., Any], hidden: frozenset[str] = frozenset()
+) -> type[msgspec.Struct]:
+    """Return a struct of a function's parameters without the hidden ones."""
+    hints = get_type_hints(function, include_extras=True)
+    fields: list[Any] = [
+        (name, hints[name], *(() if one.default is one.empty else (one.default,)))
+        for name, one in inspect.signature(function).parameters.items()
+        if name not in hidden
+    ]
+    return msgspec.defstruct(
+        function.__name__, fields, frozen=True, forbid_unknown_fields=True, kw_only=True
+    )
+
+
+def schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the plain JSON schema of a struct: no titles, no references, no closing.
+
+    Raises `BadTool` for types that contain themselves.
+    """
+    (root,), definitions = msgspec.json.schema_components([struct], ref_template="{name}")
+    inlined: dict[str, Any] = _inlined(root, definitions, ())
+    inlined.setdefault("required", [])
+    return inlined
+
+
+def _inlined(node: Any, definitions: Mapping[str, Any], within: tuple[str, ...]) -> Any:
+    if isinstance(node, list):
+        return [_inlined(one, definitions, within) for one in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        name = node["$ref"]
+        if name in within:
+            raise BadTool(name, "it contains itself, which takes a schema with references")
+        return _inlined(definitions[name], definitions, (*within, name))
+    plain = {}
+    for key, value in node.items():
+        if key == "properties":  # its keys are names of parameters, "title" may be one
+            plain[key] = {name: _inlined(one, definitions, within) for name, one in value.items()}
+        elif key not in {"title", "additionalProperties"} or isinstance(value, dict):
+            plain[key] = _inlined(value, definitions, within) if key not in _VALUES else value
+    return plain
+
+
+_VALUES: Final = frozenset({"default", "enum", "const", "examples"})
+
+
+def _load(name: str) -> list[Tool]:
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as failure:
+        raise ToolNotLoaded(name, str(failure)) from failure
+    tools = [found] if isinstance(found, Tool) else found
+    if not isinstance(tools, Iterable):
+        raise ToolNotLoaded(name, f"it is a {type(found).__name__}, no tool")
+    tools = list(tools)
+    for one in tools:
+        if not isinstance(one, Tool):
+            raise ToolNotLoaded(name, f"it holds a {type(one).__name__}, no tool")
+    return tools
