@@ -1,0 +1,150 @@
+"""Workers: actions on machines, each an effect that yields its progress and then one result."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Final
+
+import msgspec
+
+from cutover import effect
+from cutover.errors import Control, EffectFailed
+from effects.tools import arguments_of, schema
+
+log = logging.getLogger(__name__)
+
+SECONDS: Final = 60.0
+"""How long an action may take that does not say otherwise."""
+
+
+class Progress(msgspec.Struct, frozen=True, tag="progress"):
+    """A line of what an action is doing."""
+
+    message: str
+
+
+class Result(msgspec.Struct, frozen=True, tag="result"):
+    """How an action ended; the last that it yields.
+
+    `message` is for clients and models. Rows in `data` have a `number` from 1, by which people
+    refer to them ("the first one").
+    """
+
+    ok: bool
+    message: str
+    data: dict[str, Any] = {}
+
+
+Report = Progress | Result
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What workers may touch.
+
+    `temporary_root` is the folder in which files may be deleted, "" none. `hosts` are patterns of
+    names and addresses that may be reached. `docker` is the engine's address, "" the local
+    socket. `deploy` is an argument list, run in `deploy_folder` for
+    at most `deploy_seconds`.
+    """
+
+    temporary_root: str = ""
+    hosts: tuple[str, ...] = ("*",)
+    docker: str = ""
+    deploy: tuple[str, ...] = ()
+    deploy_folder: str = "."
+    deploy_seconds: float = 600.0
+
+
+class ActionSpec(msgspec.Struct, frozen=True):
+    """An action as prompts name it; `parameters` is the JSON schema of its arguments."""
+
+    worker: str
+    action: str
+    description: str
+    parameters: dict[str, Any]
+    writes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action: its spec, the struct of its arguments, and the effect that performs it."""
+
+    spec: ActionSpec
+    arguments: type[msgspec.Struct]
+    perform: Callable[..., AsyncIterator[Report]]
+
+
+def action(
+    worker: str, name: str, *, writes: bool = False, seconds: float = SECONDS
+) -> Callable[[Callable[..., AsyncIterator[Report]]], Action]:
+    """Make the effect `worker.WORKER.NAME` of an async generator with typed parameters.
+
+    Its docstring describes the action. An exception it raises becomes a failed result.
+    """
+
+    def decorate(function: Callable[..., AsyncIterator[Report]]) -> Action:
+        @effect(f"worker.{worker}.{name}", writes=writes, seconds=seconds)
+        @wraps(function)
+        async def perform(*args: Any, **kwargs: Any) -> AsyncIterator[Report]:
+            try:
+                async with aclosing(function(*args, **kwargs)) as reports:  # type: ignore[type-var] # a generator, annotated as the tape reads it
+                    async for report in reports:
+                        yield report
+            except Exception:
+                log.exception("action failed worker=%s action=%s", worker, name)
+                yield Result(ok=False, message=f"{worker}.{name} failed")
+
+        arguments = arguments_of(function)
+        description = inspect.getdoc(function) or ""
+        return Action(
+            ActionSpec(worker, name, description, schema(arguments), writes), arguments, perform
+        )
+
+    return decorate
+
+
+class Workers:
+    """The actions of a deployment, and what they may touch."""
+
+    def __init__(self, actions: Iterable[Action], settings: WorkerSettings) -> None:
+        self._actions = {(one.spec.worker, one.spec.action): one for one in actions}
+        self.settings = settings
+
+    def describe(self) -> list[ActionSpec]:
+        """Return every action, for prompts."""
+        return [one.spec for one in self._actions.values()]
+
+    async def run(
+        self, worker: str, name: str, arguments: Mapping[str, Any]
+    ) -> AsyncIterator[Report]:
+        """Carry out an instruction: yield progress, and one result at the end.
+
+        What cannot be carried out, or fails, is a result that is not ok; only the tape's own
+        exceptions are raised.
+        """
+        found = self._actions.get((worker, name))
+        if found is None:
+            yield Result(ok=False, message=f"there is no action {worker}.{name}")
+            return
+        try:
+            checked = msgspec.structs.asdict(msgspec.convert(arguments, found.arguments))
+        except (msgspec.ValidationError, RecursionError) as failure:
+            yield Result(ok=False, message=f"wrong arguments of {worker}.{name}: {failure}")
+            return
+        ended = False
+        try:
+            async with aclosing(found.perform(**checked)) as reports:  # type: ignore[type-var] # a generator, annotated as the tape reads it
+                async for report in reports:
+                    ended = isinstance(report, Result)
+                    yield report
+        except Control:
+            raise
+        except EffectFailed as failure:
+            log.error("action cut off worker=%s action=%s error=%s", worker, name, failure)
+        if not ended:
+            yield Result(ok=False, message=f"{worker}.{name} was cut off; its outcome is unknown")
