@@ -24,6 +24,7 @@ from cutover import effect
 from cutover.errors import Paused
 from effects.database import Database, PauseRow, WriteRow
 from effects.world import current
+from rules.forms import HumanAnswer
 
 State = Literal["open", "answered", "claimed", "done", "expired"]
 AnswerReply = Literal["stored", "same", "different", "expired", "unknown"]
@@ -33,12 +34,8 @@ KEEP_SECONDS = 86_400.0
 """How long after its expiry a pause is still known, so that late callers learn what it became."""
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What a person decided; `data` are the form's values, `by` is who."""
-
-    action: Literal["approve", "edit", "reject"]
-    data: dict[str, Any] = {}
-    by: str = ""
+Answer = HumanAnswer
+"""What a person decided."""
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):

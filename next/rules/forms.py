@@ -16,10 +16,10 @@ ASK_HUMAN: Final = "ask_human"
 
 _TOO_LARGE: Final = 1 << 63
 _Label = Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*\Z")]
-_Labels = Annotated[tuple[_Label, ...], Meta(max_length=100)]
+_Labels = Annotated[list[_Label], Meta(max_length=100)]
 _Value = Annotated[str, Meta(max_length=65_536, pattern=r"^[^\x00]*\Z")]
 FormValue = _Value | int | float | bool | _Labels | None
-"""What one field holds; a tuple for a list."""
+"""What one field holds."""
 
 
 class FormField(msgspec.Struct, frozen=True):
@@ -69,9 +69,9 @@ def answer_problems(form: Form, answer: HumanAnswer) -> dict[str, str]:
 
 def _problem(one: FormField, value: FormValue) -> str:
     # False and 0 are answers.
-    if value is None or value == () or (isinstance(value, str) and not value.strip()):
+    if value is None or value == [] or (isinstance(value, str) and not value.strip()):
         return "required" if one.required else ""
-    options = one.options or ()
+    options = one.options or []
     match one.type, value:
         case ("text", str()) | ("boolean", bool()):
             return ""
@@ -80,7 +80,7 @@ def _problem(one: FormField, value: FormValue) -> str:
         case "number", int() | float() if not isinstance(value, bool):
             # JSON may bring numbers that cannot be written again.
             return "" if math.isfinite(value) and abs(value) < _TOO_LARGE else "type"
-        case "list", tuple():
+        case "list", list():
             return "option" if options and set(value) - set(options) else ""
         case _:
             return "type"

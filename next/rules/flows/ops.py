@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -15,9 +15,6 @@ from rules.forms import HumanAnswer
 from rules.texts import check_texts
 
 Risk = Literal["low", "medium", "high", "critical"]
-
-SESSION_PREFIX: Final = "session:"
-"""Begins the id of a question that is named by its session: the one open pause of it."""
 
 Iterations = Annotated[int, Meta(ge=1, le=50)]
 # An approval is a person's: white space alone names none.
@@ -145,7 +142,7 @@ def _suspended(_options: OpsOptions) -> tuple[Event, ...]:
 
 
 def _question(body: ResumeRequest) -> str:
-    return body.approval_id or f"{SESSION_PREFIX}{body.session_id}"
+    return body.approval_id or ""  # named by its session: the one pause that is open there
 
 
 def _decision(body: ResumeRequest) -> HumanAnswer:

@@ -301,8 +301,8 @@ FIELDS = (
     FormField("text", "T", required=True),
     FormField("number", "N", "number", value=1),
     FormField("yes", "Y", "boolean"),
-    FormField("one", "O", "choice", options=("a", "b")),
-    FormField("some", "S", "list", options=("a", "b")),
+    FormField("one", "O", "choice", options=["a", "b"]),
+    FormField("some", "S", "list", options=["a", "b"]),
 )
 
 
@@ -310,7 +310,7 @@ FIELDS = (
     ("data", "problems"),
     [
         ({"text": "x"}, {}),
-        ({"text": "x", "number": 0, "yes": False, "one": "b", "some": ("a", "b")}, {}),
+        ({"text": "x", "number": 0, "yes": False, "one": "b", "some": ["a", "b"]}, {}),
         ({}, {"text": "required"}),
         ({"text": "  "}, {"text": "required"}),
         ({"text": 5}, {"text": "type"}),
@@ -318,7 +318,7 @@ FIELDS = (
         ({"text": "x", "number": float("inf")}, {"number": "type"}),
         ({"text": "x", "number": 1 << 63}, {"number": "type"}),
         ({"text": "x", "one": "c"}, {"one": "option"}),
-        ({"text": "x", "some": ("a", "c")}, {"some": "option"}),
+        ({"text": "x", "some": ["a", "c"]}, {"some": "option"}),
         ({"text": "x", "other": 1}, {"other": "unknown_field"}),
     ],
 )
