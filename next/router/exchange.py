@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from cutover.errors import Failed, Outcome
-from cutover.flow import Event, FlowSpec, Request, Stack
+from cutover.flow import FlowSpec, Request
 from cutover.tape import Exchange, Run
+from router.driver import Candidate, Driver
 from router.takeover import Sent
 
 log = logging.getLogger("cutover.exchange")
 
-CLOSING_SECONDS = 30.0
-"""What a stack may take to close after it was fenced, before it is left behind."""
-
 REST_SECONDS = 60.0
 """What a stack may go on doing behind its terminal event."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A stack that may serve: its name and what it runs."""
-
-    name: str
-    stack: Stack
 
 
 @dataclass(slots=True, eq=False)
@@ -40,84 +30,45 @@ class Served:
     tape: Exchange
     assigned: str
     sent: Sent = field(default_factory=Sent)
-    runs: list[ServedRun] = field(default_factory=list)
+    runs: list[Driver] = field(default_factory=list)
     outcome: Outcome = field(default_factory=lambda: Failed("not_served"))
-    rest: ServedRun | None = None
+    rest: Driver | None = None
     """The run whose terminal event has gone out: what it does after that is awaited by `finish`."""
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _closing: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def begin(self, candidate: Candidate) -> ServedRun:
+    def begin(self, candidate: Candidate) -> Driver:
         """Begin a run of a stack; any but the first is a fallback."""
         role = "fallback" if self.runs else "serving"
-        run = ServedRun(candidate, Run(self.tape, candidate.name, role))
-        self.runs.append(run)
-        return run
+        driver = Driver(candidate, Run(self.tape, candidate.name, role), self.request)
+        self.runs.append(driver)
+        return driver
 
     @property
     def served(self) -> str:
         """The stack that served last."""
-        return self.runs[-1].run.stack if self.runs else self.assigned
+        return self.runs[-1].candidate.name if self.runs else self.assigned
 
-    def close_soon(self, run: ServedRun) -> None:
-        """Close a run's generator in the background, within its own context.
+    def close_soon(self, driver: Driver) -> None:
+        """Close a run in the background: it must hold up neither its successor nor the client."""
+        if (task := driver.abandon()) is not None:
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
-        A stack that swallows cancellation must not hold its successor, or the client.
-        """
-        task = asyncio.get_running_loop().create_task(_close(run))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-
-
-@dataclass(slots=True, eq=False)
-class ServedRun:
-    """A run that serves: its stack's generator, and the frames it has made, with their stamps."""
-
-    candidate: Candidate
-    run: Run
-    events: AsyncIterator[Event] | None = None
-    frames: list[tuple[int, bytes]] = field(default_factory=list)
-    size: int = 0
-
-
-async def _drain(served: ServedRun) -> None:
-    """Run a stack on behind its terminal event, such as to learn from what was said."""
-    assert served.events is not None  # noqa: S101 - it has sent a terminal event
-    try:
-        async with asyncio.timeout(REST_SECONDS):
-            with served.run.current():
-                async for _ in served.events:
-                    log.warning("stack=%s event behind its terminal event", served.run.stack)
-    except TimeoutError:
-        log.warning("stack=%s was not done %g s after its end", served.run.stack, REST_SECONDS)
-    except Exception:
-        log.exception("stack=%s failed behind its terminal event", served.run.stack)
-    await _close(served)
-
-
-async def _close(served: ServedRun) -> None:
-    close = getattr(served.events, "aclose", None)
-    if close is None:
-        return
-    with served.run.current():
-        try:
-            async with asyncio.timeout(CLOSING_SECONDS):
-                await close()
-        except TimeoutError:
-            log.warning("stack=%s did not close within its limit", served.run.stack)
-        except Exception:
-            log.exception("stack=%s failed while it closed", served.run.stack)
+    async def closed(self) -> None:
+        """Wait for the runs that close in the background."""
+        if self._closing:
+            await asyncio.wait(set(self._closing))
 
 
 async def finish(exchange: Served, then: Callable[[Served], Awaitable[None]] | None = None) -> None:
     """End an exchange: settle its tape, close its runs, say in one line what came of it."""
     if exchange.rest is not None:
         await _drain(exchange.rest)
-    for served in exchange.runs:
-        served.run.end(exchange.outcome)
+    for driver in exchange.runs:
+        driver.run.end(exchange.outcome)
     await exchange.tape.aclose()
-    if exchange.tasks:
-        await asyncio.wait(set(exchange.tasks))
-    last = exchange.runs[-1] if exchange.runs else None
+    await exchange.closed()
+    last = exchange.runs[-1].run if exchange.runs else None
     log.info(
         "exchange=%s flow=%s assigned=%s served=%s outcome=%s code=%s frames=%d bytes=%d calls=%d "
         "taken_over=%s nodes_ms=%s",
@@ -131,7 +82,21 @@ async def finish(exchange: Served, then: Callable[[Served], Awaitable[None]] | N
         sum(one.size for one in exchange.runs),
         len(exchange.tape.entries),
         len(exchange.runs) > 1,
-        {n: round(s * 1000, 1) for n, s in last.run.nodes.items()} if last else {},
+        {n: round(s * 1000, 1) for n, s in last.nodes.items()} if last else {},
     )
     if then is not None:
         await then(exchange)
+
+
+async def _drain(driver: Driver) -> None:
+    """Let a stack go on behind its terminal event, such as to learn from what was said."""
+    try:
+        async with asyncio.timeout(REST_SECONDS):
+            while await driver.pull() is not None:
+                log.warning("stack=%s event behind its terminal event", driver.candidate.name)
+    except TimeoutError:
+        log.warning("stack=%s not done %g s after its end", driver.candidate.name, REST_SECONDS)
+    except Exception:
+        log.exception("stack=%s failed behind its terminal event", driver.candidate.name)
+    if (closing := driver.abandon()) is not None:
+        await closing

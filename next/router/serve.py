@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing
 
 from cutover.errors import (
     Completed,
@@ -16,19 +15,14 @@ from cutover.errors import (
     Refused,
     outcome_of,
 )
-from cutover.flow import Event, Frame, Framer
+from cutover.flow import Frame, Framer
 from cutover.grammar import GrammarCheck
-from cutover.tape import Run
-from router.exchange import Candidate, Served, ServedRun
+from router.driver import Candidate, Driver, Stalled
+from router.exchange import Served
 from router.takeover import Due, PrefixMismatch
 
-STALL_SECONDS = 10.0
-"""How long a stack may owe a frame while it waits for nothing on the tape."""
 STREAM_BYTES = 16 << 20
 """Bytes of one run's stream: a stack in a loop is stopped."""
-TURN_EVERY = 16
-"""Frames after which the event loop turns, whatever a stack and a socket do."""
-_STRIKES = 4
 
 
 class NotServed(CutoverError):
@@ -37,10 +31,6 @@ class NotServed(CutoverError):
     def __init__(self, failed: Failed) -> None:
         super().__init__(f"not served: {failed.code}")
         self.failed = failed
-
-
-class Stalled(CutoverError):
-    """A stack owes a frame and waits for nothing."""
 
 
 class Runaway(CutoverError):
@@ -70,8 +60,8 @@ async def serve(
     for candidate in candidates:
         if exchange.runs and exchange.tape.overflowed:
             break
-        served = exchange.begin(candidate)
-        run, framer = served.run, Framer(flow)
+        driver = exchange.begin(candidate)
+        run, framer = driver.run, Framer(flow)
         due = Due(sent, framer)
         run.behind = lambda due=due: due.behind  # type: ignore[misc]
         check = GrammarCheck(flow.grammar)
@@ -79,38 +69,31 @@ async def serve(
         if len(exchange.runs) > 1 and sent:
             yield f": served-by {candidate.name} {exchange.id}\n\n".encode()
         try:
-            with run.current():
-                served.events = candidate.stack(exchange.request)
-            async with aclosing(within(served)) as events:
-                async for event in events:
-                    frame = framer.frame(event)
-                    check.event(frame.name)
-                    _count(served, frame)
-                    for question in held:
-                        sent.add(question)
-                        yield question.raw
-                    held.clear()
-                    new = due.feed(event, frame)
-                    if new is not None and frame.name in questions:
-                        held.append(new)
-                    elif new is not None:
-                        sent.add(new)
-                        if frame.name in flow.grammar.terminal:
-                            exchange.outcome, exchange.rest = Completed(), served
-                        yield new.raw
-                    if exchange.rest is not None:
-                        return
+            while (event := await driver.pull()) is not None:
+                frame = framer.frame(event)
+                check.event(frame.name)
+                _count(driver, frame)
+                for question in held:
+                    sent.add(question)
+                    yield question.raw
+                held.clear()
+                new = due.feed(event, frame)
+                if new is not None and frame.name in questions:
+                    held.append(new)
+                elif new is not None:
+                    sent.add(new)
+                    if frame.name in flow.grammar.terminal:
+                        exchange.outcome, exchange.rest = Completed(), driver
+                    yield new.raw
+                if exchange.rest is not None:
+                    return
             run.end(Failed("truncated"))
-        except GeneratorExit:
-            _left(exchange, served)
+        except (asyncio.CancelledError, GeneratorExit):
+            if exchange.rest is None:  # behind the terminal event, leaving is no cancellation
+                exchange.outcome = Left()
+                run.end(exchange.outcome)
+                exchange.close_soon(driver)
             raise
-        except asyncio.CancelledError as error:
-            if (task := asyncio.current_task()) is None or task.cancelling():
-                _left(exchange, served)
-                raise
-            run.end(Failed("stack_failed", detail=f"the stack cancelled itself: {error!r}"))
-        except SystemExit as error:
-            run.end(Failed("stack_failed", detail=f"SystemExit({error.code!r})"))
         except Stalled:
             run.end(Failed("stalled"))
         except Runaway:
@@ -121,11 +104,11 @@ async def serve(
             run.end(outcome_of(error))
         ended = exchange.outcome = run.ended or Failed("stack_failed")
         if isinstance(ended, Pause):
-            async for raw in _paused(exchange, served, ended, held, store_pause):
+            async for raw in _paused(exchange, driver, ended, held, store_pause):
                 yield raw
             return
         run.fence()
-        exchange.close_soon(served)
+        exchange.close_soon(driver)
         match ended:
             case Refusal() if not sent:
                 raise Refused(ended.status, ended.code, ended.detail)
@@ -157,14 +140,14 @@ def failure(exchange: Served, code: str) -> list[bytes]:
 
 async def _paused(
     exchange: Served,
-    served: ServedRun,
+    driver: Driver,
     pause: Pause,
     held: Sequence[Frame],
     store_pause: StorePause,
 ) -> AsyncIterator[bytes]:
     """Settle the tape and store it, then let the question out."""
     await exchange.tape.pause()
-    exchange.close_soon(served)
+    exchange.close_soon(driver)
     try:
         await store_pause(exchange, pause.question, held)
     except Exception as error:  # noqa: BLE001 - whatever the store raises, the client is told
@@ -183,91 +166,8 @@ async def _paused(
         yield frame.raw
 
 
-def _left(exchange: Served, served: ServedRun) -> None:
-    """Note that the client has left; behind the terminal event it is no cancellation."""
-    if exchange.rest is None:
-        exchange.outcome = Left()
-        served.run.end(exchange.outcome)
-        exchange.close_soon(served)
-
-
-def _count(served: ServedRun, frame: Frame) -> None:
-    served.frames.append((served.run.now, frame.raw))
-    served.size += len(frame.raw)
-    if served.size > STREAM_BYTES:
+def _count(driver: Driver, frame: Frame) -> None:
+    driver.frames.append((driver.run.now, frame.raw))
+    driver.size += len(frame.raw)
+    if driver.size > STREAM_BYTES:
         raise Runaway
-
-
-async def within(served: ServedRun, seconds: float = STALL_SECONDS) -> AsyncGenerator[Event, None]:
-    """Yield a run's events; raises `Stalled` where it owes one, and waits for nothing, too long.
-
-    The events are pulled in the caller's task: a task for each would lose the contexts and time
-    limits that a stack keeps across its yields.
-    """
-    events = served.events
-    assert events is not None  # noqa: S101 - set where the run began
-    watch = _Watch(served.run, seconds)
-    count = 0
-    while True:
-        try:
-            async with asyncio.timeout(None) as limit:
-                watch.arm(limit)
-                with served.run.current():
-                    event = await anext(events, None)
-        except TimeoutError as error:
-            if watch.stalled:
-                raise Stalled from error
-            raise
-        finally:
-            watch.disarm()
-        if event is None:
-            return
-        count += 1
-        if count % TURN_EVERY == 0:
-            await asyncio.sleep(0)
-        yield event
-
-
-class _Watch:
-    """Ends a pull after several checks in a row, each on time, in which the run waited for nothing.
-
-    A process that stood still, or a loop that something else blocked, checks late: the stack is not
-    to blame.
-    """
-
-    def __init__(self, run: Run, seconds: float) -> None:
-        self._run, self._every = run, seconds / _STRIKES
-        self._loop = asyncio.get_running_loop()
-        self._handle: asyncio.TimerHandle | None = None
-        self._limit: asyncio.Timeout | None = None
-        self._strikes = 0
-        self.stalled = False
-
-    def arm(self, limit: asyncio.Timeout) -> None:
-        self._limit, self._strikes = limit, 0
-        if self._handle is None:
-            self._next()
-
-    def disarm(self) -> None:
-        self._limit = None
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-
-    def _next(self) -> None:
-        due = self._loop.time() + self._every
-        self._handle = self._loop.call_at(due, self._check, due)
-
-    def _check(self, due: float) -> None:
-        if self._limit is None:
-            return
-        late = self._loop.time() - due > self._every / 2
-        self._strikes = 0 if late or self._run.waiting else self._strikes + 1
-        if self._strikes >= _STRIKES:
-            self.stalled = True
-            self._limit.reschedule(self._loop.time())
-        else:
-            self._next()
-
-
-__all__ = ["NotServed", "failure", "serve", "within"]

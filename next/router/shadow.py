@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,8 +12,8 @@ from cutover.errors import Completed, Failed, Outcome, outcome_of
 from cutover.flow import FlowSpec, Framer, Request
 from cutover.grammar import GrammarCheck
 from cutover.tape import Exchange, Run
-from router.exchange import Candidate, Served, ServedRun
-from router.serve import within
+from router.driver import Candidate, Driver
+from router.exchange import Served
 from router.takeover import Sent
 
 log = logging.getLogger("cutover.shadow")
@@ -30,13 +29,13 @@ class Played:
     """How a stack told the client of a recorded exchange: its stream, its run, how it ended."""
 
     sent: Sent
-    served: ServedRun
+    driver: Driver
     outcome: Outcome
 
     @property
     def run(self) -> Run:
         """The run on the tape."""
-        return self.served.run
+        return self.driver.run
 
 
 async def play(
@@ -44,33 +43,22 @@ async def play(
 ) -> Played:
     """Run a stack on a tape with policy play, to its end."""
     run = Run(tape, candidate.name, "shadow", "play")
-    served, sent, check, framer = (
-        ServedRun(candidate, run),
-        Sent(),
-        GrammarCheck(flow.grammar),
-        Framer(flow),
-    )
+    driver, sent = Driver(candidate, run, request), Sent()
+    check, framer = GrammarCheck(flow.grammar), Framer(flow)
     try:
-        with run.current():
-            served.events = candidate.stack(request)
-        async with aclosing(within(served)) as events:
-            async for event in events:
-                frame = framer.frame(event)
-                check.event(frame.name)
-                served.frames.append((run.now, frame.raw))
-                sent.add(frame)
+        while (event := await driver.pull()) is not None:
+            frame = framer.frame(event)
+            check.event(frame.name)
+            driver.frames.append((run.now, frame.raw))
+            sent.add(frame)
         run.end(Completed() if check.complete else Failed("truncated"))
     except Exception as error:  # noqa: BLE001 - whatever a stack raises ends its run
         run.end(outcome_of(error))
-    except SystemExit as error:
-        run.end(Failed("stack_failed", detail=f"SystemExit({error.code!r})"))
     finally:
         run.end(Failed("cancelled"))
-        close = getattr(served.events, "aclose", None)
-        if close is not None:
-            with run.current():
-                await close()
-    return Played(sent, served, run.ended or Failed("stack_failed"))
+        if (closing := driver.abandon()) is not None:
+            await closing
+    return Played(sent, driver, run.ended or Failed("stack_failed"))
 
 
 def same(served: Served, played: Played) -> bool:

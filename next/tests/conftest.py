@@ -3,11 +3,30 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
 
+import aiosqlite
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from tests.support.virtual_time import VirtualLoop
+
+_execute = aiosqlite.Connection._execute  # noqa: SLF001 - through here go all calls to its thread
+
+
+async def _execute_held(self: aiosqlite.Connection, *args: Any, **kwargs: Any) -> Any:
+    """Hold virtual time while SQLite's thread works."""
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, VirtualLoop):
+        return await _execute(self, *args, **kwargs)
+    loop.hold()
+    try:
+        return await _execute(self, *args, **kwargs)
+    finally:
+        loop.release()
+
+
+aiosqlite.Connection._execute = _execute_held  # type: ignore[method-assign]  # noqa: SLF001
 
 TURNS_TO_END = 20
 """A cancelled graph run needs a dozen."""
@@ -46,6 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 async def no_task_left_behind() -> AsyncIterator[None]:
     """Fail a test that leaves a task behind."""
     yield
+    left: set[asyncio.Task[Any]] = set()
     for _ in range(TURNS_TO_END):
         left = asyncio.all_tasks() - {asyncio.current_task()}
         if not left:

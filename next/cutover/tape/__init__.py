@@ -3,10 +3,12 @@
 from cutover.tape.effect import effect
 from cutover.tape.entry import Call, Entry, Fault
 from cutover.tape.exchange import Exchange, Journal, at_end
+from cutover.tape.pause import OUTCOME_UNKNOWN, entry_record, load, tape_record
 from cutover.tape.run import HUMAN_ANSWER, Play, Run, current_run, moment, outside, timed
 
 __all__ = [
     "HUMAN_ANSWER",
+    "OUTCOME_UNKNOWN",
     "Call",
     "Entry",
     "Exchange",
@@ -17,7 +19,10 @@ __all__ = [
     "at_end",
     "current_run",
     "effect",
+    "entry_record",
+    "load",
     "moment",
     "outside",
+    "tape_record",
     "timed",
 ]

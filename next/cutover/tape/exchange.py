@@ -148,7 +148,12 @@ class Exchange:
         """Return an open entry for a call that its caller performs, and ends with `settle`."""
         entry = self.add(Entry(call, self.stamp()))
         if self.journal is not None and call.writes:
-            await self.journal.begin(call)
+            try:
+                await self.journal.begin(call)
+            except BaseException as error:
+                self.remove(entry)
+                entry.close("failed", fault_of(error), error)
+                raise
         return entry
 
     async def settle(self, entry: Entry, fault: Fault | None, error: BaseException | None) -> None:

@@ -12,7 +12,7 @@ Args = TypeVarTuple("Args")
 Ready = list[tuple[selectors.SelectorKey, int]]
 
 GUARD_SECONDS = 60.0
-QUIET_SECONDS = 0.05
+QUIET_SECONDS = 0.02
 """Real seconds without a byte on a socket after which nothing counts as on its way."""
 
 
@@ -82,6 +82,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def stand_still(self, seconds: float) -> None:
         """Let time pass in which no task runs, as on a machine that is stopped for a while."""
         self._jumping.now += seconds
+
+    def hold(self) -> None:
+        """Hold the clock until `release`: a thread that the loop did not start works for it."""
+        self._jumping.thread_started()
+
+    def release(self) -> None:
+        """Let the clock go on."""
+        self._jumping.thread_ended()
 
     def run_in_executor(
         self,

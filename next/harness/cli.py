@@ -1,0 +1,72 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvicorn
+
+from cutover.errors import CutoverError
+from harness import root
+from harness.config import ServerTable, Settings, load
+from loadtests.simulator import Simulator
+
+cli = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+@cli.callback()
+def commands() -> None:
+    """Replace the pipeline behind a streaming chat without its users noticing."""
+
+
+@cli.command()
+def serve(
+    config: Annotated[
+        Path | None, typer.Option(help="cutover.toml; without it, the five flows")
+    ] = None,
+    *,
+    simulate: Annotated[bool, typer.Option(help="answer with a simulated model")] = False,
+) -> None:
+    """Serve the flows."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    asyncio.run(_serve(load(config), simulate=simulate))
+
+
+async def _serve(settings: Settings, *, simulate: bool) -> None:
+    async with AsyncExitStack() as opened:
+        if simulate:
+            model = await opened.enter_async_context(Simulator(chunk_ms=20))
+            os.environ["OPENAI_BASE_URL"] = model.base_url
+            os.environ.setdefault("OPENAI_API_KEY", "none")
+        world = await opened.enter_async_context(root.opened(settings))
+        app = root.application(settings, world)
+        await server(app, settings.server).serve()
+
+
+def server(app: object, table: ServerTable) -> uvicorn.Server:
+    """Return the HTTP server of an application."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,  # type: ignore[arg-type]  # an ASGI application
+            host=table.host,
+            port=table.port,
+            log_level="warning",
+            timeout_graceful_shutdown=30,
+        )
+    )
+
+
+def main() -> None:
+    """Run the command line; what the user can mend is said in one line."""
+    try:
+        cli()
+    except CutoverError as error:
+        typer.echo(f"cutover: {error}", err=True)
+        raise SystemExit(2) from error

@@ -1,0 +1,132 @@
+"""The configuration: one TOML file, read into a frozen value; a misspelt key is refused."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cutover.errors import CutoverError
+from rules.flows import FLOWS
+
+Percent = Annotated[float, Field(ge=0, le=100)]
+
+
+class ConfigRefused(CutoverError):
+    """The configuration cannot be used: where, why, and the nearest key where one is misspelt."""
+
+    def __init__(self, path: Path | None, problems: list[str]) -> None:
+        super().__init__(f"{path or 'configuration'}: " + "; ".join(problems))
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServerTable(_Table):
+    """Where the router listens."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8080
+
+
+class StoresTable(_Table):
+    """Where the world is kept: SQLAlchemy and Redis URLs."""
+
+    database: str = "sqlite+aiosqlite:///cutover.db"
+    redis: str | None = None
+
+
+class RolloutTable(_Table):
+    """What the split hashes with."""
+
+    salt: str = "cutover"
+
+
+class ModelTable(_Table):
+    """A model: where it is served. `key` is "env:NAME"."""
+
+    base_url: str = ""
+    key: str = "env:OPENAI_API_KEY"
+    name: str = ""
+    max_tokens: int | None = None
+
+
+class FlowTable(_Table):
+    """One flow: the switch, the shares, and the options of the flow itself."""
+
+    enable_langgraph: bool = False
+    langgraph_percent: Percent = 0.0
+    langgraph_fallback: bool = True
+    shadow_percent: Percent = 0.0
+    route_key: str = ""
+    options: dict[str, Any] = {}
+
+
+class Settings(_Table):
+    """The whole configuration. Without a file all five flows are served."""
+
+    server: ServerTable = ServerTable()
+    stores: StoresTable = StoresTable()
+    rollout: RolloutTable = RolloutTable()
+    models: dict[str, ModelTable] = {}
+    tools: list[str] = []
+    workers: dict[str, Any] = {}
+    embeddings: dict[str, Any] = {}
+    timezone: str = "UTC"
+    flows: dict[str, FlowTable] = Field(default_factory=lambda: {one: FlowTable() for one in FLOWS})
+
+
+def load(path: Path | None) -> Settings:
+    """Read a configuration file, or the defaults without one; raises `ConfigRefused`."""
+    if path is None:
+        return Settings()
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise ConfigRefused(path, [error.strerror or str(error)]) from error
+    try:
+        return parse(tomllib.loads(text), path)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigRefused(path, [str(error)]) from error
+
+
+def parse(tables: Mapping[str, Any], path: Path | None = None) -> Settings:
+    """Return the settings in decoded tables; raises `ConfigRefused`."""
+    try:
+        settings = Settings.model_validate(tables)
+    except ValidationError as error:
+        raise ConfigRefused(path, [_sentence(one) for one in error.errors()]) from error
+    unknown = settings.flows.keys() - FLOWS.keys()
+    if unknown:
+        problems = [f"flows.{one}: no such flow{_nearest(one, FLOWS)}" for one in sorted(unknown)]
+        raise ConfigRefused(path, problems)
+    return settings
+
+
+def _sentence(error: Any) -> str:
+    place = ".".join(map(str, error["loc"]))
+    if error["type"] != "extra_forbidden":
+        return f"{place}: {error['msg']}"
+    return f"{place}: no such key{_nearest(str(error['loc'][-1]), _keys(error['loc'][:-1]))}"
+
+
+def _keys(parents: tuple[Any, ...]) -> list[str]:
+    tables: dict[str, type[BaseModel]] = {
+        "server": ServerTable,
+        "stores": StoresTable,
+        "rollout": RolloutTable,
+        "models": ModelTable,
+        "flows": FlowTable,
+    }
+    table = tables.get(str(parents[0])) if parents else Settings
+    return list(table.model_fields) if table else []
+
+
+def _nearest(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""

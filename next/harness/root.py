@@ -1,0 +1,111 @@
+"""The composition root: opens the world and puts both stacks behind the router."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+
+import graph_impl
+import legacy
+from cutover import Stack
+from effects import actions, builtin_tools, feedback
+from effects.memory import open_memory
+from effects.models import DEFAULTS, ModelEntry, Models
+from effects.pauses import Pause, Pauses
+from effects.tools import Tools
+from effects.workers import Workers, WorkerSettings
+from effects.world import EffectSettings, World, open_world, use
+from harness.config import FlowTable, Settings
+from harness.operations import OPERATIONS
+from router import app as router_app
+from router.assign import Shares
+from router.endpoint import FlowSettings
+from router.pauses import Pauses as RouterPauses
+from router.shadow import Shadows
+from rules.flows import FLOWS
+
+BUILT_IN = (builtin_tools.calculate, builtin_tools.current_time, builtin_tools.search_memory)
+PAUSE_SECONDS = 86_400.0
+"""How long a question waits for its answer."""
+
+
+class PauseTable(Pauses):
+    """The table of pauses as the router knows it."""
+
+    async def put(self, **fields: Any) -> None:
+        """Store a pause that is open, for a day."""
+        await self.store(Pause(expires_at=self._clock() + PAUSE_SECONDS, **fields))
+
+    async def open_question(self, flow: str, session: str) -> str | None:
+        """Return the question that a session waits for."""
+        question = await self.open_of(flow, session)
+        return None if question is None else question.id
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[World]:
+    """Open the whole world that effects act on, and make it the current one."""
+    where = EffectSettings(
+        database=settings.stores.database, redis=settings.stores.redis, zone=settings.timezone
+    )
+    async with (
+        open_world(where) as world,
+        Models(_entries(settings)) as models,
+        open_memory(world.database) as memory,
+    ):
+        full = replace(
+            world,
+            models=models,
+            memory=memory,
+            tools=Tools.load(settings.tools, besides=BUILT_IN),
+            workers=Workers(actions.ACTIONS, msgspec.convert(settings.workers, WorkerSettings)),
+        )
+        with use(full):
+            yield full
+
+
+def _entries(settings: Settings) -> Sequence[ModelEntry]:
+    named = [
+        ModelEntry(
+            id=name,
+            base_url=one.base_url,
+            key=one.key,
+            name=one.name,
+            max_tokens=one.max_tokens,
+        )
+        for name, one in settings.models.items()
+    ]
+    return named or DEFAULTS
+
+
+def stacks(flow: str) -> Mapping[str, Stack]:
+    """Return the stacks of a flow; without `legacy/`, this line is all that changes."""
+    return {"legacy": legacy.STACKS[flow], "graph": graph_impl.STACKS[flow]}
+
+
+def flow_settings(settings: Settings, name: str, table: FlowTable) -> FlowSettings:
+    """Return what a flow's requests are served by."""
+    return FlowSettings(
+        shares=Shares(table.enable_langgraph, table.langgraph_percent, settings.rollout.salt),
+        fallback=table.langgraph_fallback,
+        shadow_percent=table.shadow_percent,
+        options=msgspec.convert(table.options, FLOWS[name].options),
+        route_key=table.route_key,
+    )
+
+
+def application(settings: Settings, world: World, shadows: Shadows | None = None) -> FastAPI:
+    """Return the router's application over an open world."""
+
+    def flow(name: str, table: FlowTable) -> router_app.Flow:
+        chosen = flow_settings(settings, name, table)
+        return router_app.Flow(FLOWS[name], stacks(name), lambda: chosen, OPERATIONS)
+
+    flows = [flow(name, table) for name, table in settings.flows.items()]
+    pauses = RouterPauses(PauseTable(world.database, world.clock))
+    return router_app.create_app(flows, pauses, feedback.put, shadows)

@@ -1,0 +1,111 @@
+"""The application: the flows' endpoints, their further operations, feedback and health."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import Route
+
+from cutover.errors import Refused
+from cutover.flow import FlowSpec, Operation, Stack
+from router.endpoint import FlowEndpoint, FlowSettings, decoded
+from router.pauses import Pauses
+from router.problem import CONTENT_TYPE, refused
+from router.shadow import Shadows
+
+ENDING_SECONDS = 30.0
+"""How long a stopping server waits for exchanges to settle."""
+
+Perform = Callable[[Mapping[str, str], Any], Awaitable[Any]]
+"""Performs an operation: with the arguments in its path and its decoded body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A flow as it is served: its stacks by name, and what performs its further operations."""
+
+    spec: FlowSpec
+    stacks: Mapping[str, Stack]
+    settings: Callable[[], FlowSettings]
+    operations: Mapping[str, Perform] = field(default_factory=dict)
+
+
+class FeedbackRequest(msgspec.Struct, frozen=True):
+    """Body of `POST /feedback`."""
+
+    exchange_id: str
+    score: int
+    comment: str = ""
+
+    def __post_init__(self) -> None:
+        if self.score not in {-1, 0, 1}:
+            message = "score is -1, 0 or 1"
+            raise ValueError(message)
+
+
+def create_app(
+    flows: list[Flow],
+    pauses: Pauses,
+    feedback: Callable[[str, Any, str], Awaitable[None]],
+    shadows: Shadows | None = None,
+) -> FastAPI:
+    """Return the application; its own documentation pages, which load scripts, are off."""
+    mirror = shadows or Shadows()
+    ending: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        running = asyncio.create_task(mirror.run())
+        yield
+        if ending:
+            await asyncio.wait(set(ending), timeout=ENDING_SECONDS)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    for flow in flows:
+        endpoint = FlowEndpoint(flow.spec, flow.stacks, flow.settings, pauses, mirror, ending)
+        resume = [flow.spec.pausing.resume] if flow.spec.pausing else []
+        for path in (*flow.spec.requests, *resume):
+            app.router.routes.append(Route(path, endpoint, methods=["POST"]))
+        for operation in flow.spec.operations:
+            perform = flow.operations[operation.perform]
+            app.router.routes.append(_operation(operation, perform))
+
+    async def post_feedback(_: Mapping[str, str], body: FeedbackRequest) -> None:
+        await feedback(body.exchange_id, body.score, body.comment)
+
+    said = Operation("POST", "/feedback", "", FeedbackRequest)
+    app.router.routes.append(_operation(said, post_feedback))
+
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        return {"status": "ok"}
+
+    return app
+
+
+def _operation(operation: Operation, perform: Perform) -> Route:
+    async def handle(request: HttpRequest) -> Response:
+        try:
+            body = None
+            if operation.body is not None:
+                body = decoded(await request.body(), operation.body)
+            result = await perform(request.path_params, body)
+        except Refused as error:
+            answer = refused(error)
+            return Response(answer.encode(), answer.status, media_type=CONTENT_TYPE)
+        if result is None:
+            return Response(status_code=204)
+        return Response(msgspec.json.encode(result), media_type="application/json")
+
+    return Route(operation.path, handle, methods=[operation.method])

@@ -1,0 +1,156 @@
+"""Drives a stack: one task for a whole run, which produces an event when one is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from cutover.errors import CutoverError
+from cutover.flow import Event, Request, Stack
+from cutover.tape import Run
+
+log = logging.getLogger(__name__)
+
+STALL_SECONDS = 10.0
+"""How long a stack may owe an event while it waits for nothing on the tape."""
+CLOSING_SECONDS = 30.0
+"""What a stack may take to close before it is left behind."""
+_STRIKES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A stack that may serve: its name and what it runs."""
+
+    name: str
+    stack: Stack
+
+
+class Stalled(CutoverError):
+    """A stack owes an event and waits for nothing."""
+
+
+class Exited(CutoverError):
+    """A stack raised `SystemExit`, or cancelled itself."""
+
+
+@dataclass(slots=True, eq=False)
+class Driver:
+    """One run of a stack, pulled event by event; nothing is produced that was not asked for.
+
+    The task is the stack's own: contexts and time limits that it keeps across its events hold, and
+    one that swallows its cancellation holds up nothing but itself.
+    """
+
+    candidate: Candidate
+    run: Run
+    request: Request[object, object]
+    frames: list[tuple[int, bytes]] = field(default_factory=list)
+    """What the run has produced: the stamp of the newest item it had read, and the frame."""
+    size: int = 0
+    _task: asyncio.Task[None] | None = None
+    _asked: asyncio.Event = field(default_factory=asyncio.Event)
+    _next: asyncio.Future[Event | None] | None = None
+    _watch: asyncio.TimerHandle | None = None
+    _strikes: int = 0
+    _abandoned: bool = False
+
+    async def pull(self) -> Event | None:
+        """Return the next event, None behind the last; raises what the stack raises.
+
+        Raises `Stalled` where the stack owes one too long, and the loop has turned in time all the
+        while: a process that stood still, or a busy one, is not the stack's fault.
+        """
+        loop = asyncio.get_running_loop()
+        self._next, self._strikes = loop.create_future(), 0
+        self._asked.set()
+        if self._task is None:
+            with self.run.current():
+                self._task = loop.create_task(self._drive())
+            self._watch_from(loop.time())
+        return await self._next
+
+    def abandon(self) -> asyncio.Task[None] | None:
+        """Cancel the stack and return a task that waits for it, up to `CLOSING_SECONDS`."""
+        self._stop_watching()
+        if self._task is None or self._task.done():
+            return None
+        self._abandoned = True
+        self._task.cancel()
+        return asyncio.get_running_loop().create_task(self._closed(self._task))
+
+    async def _drive(self) -> None:
+        events: AsyncIterator[Event] | None = None
+        try:
+            events = self.candidate.stack(self.request)
+            await self._wanted()
+            async for event in events:
+                if self._abandoned:
+                    return  # the stack swallowed its cancellation
+                self._deliver(event)
+                await self._wanted()
+            self._deliver(None)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            self._fail(Exited("the stack cancelled itself"), error)
+        except SystemExit as error:
+            self._fail(Exited(f"the stack raised SystemExit({error.code!r})"), error)
+        except Exception as error:  # noqa: BLE001 - raised where the event was asked for
+            self._fail(error)
+        finally:
+            self._stop_watching()
+            close = getattr(events, "aclose", None)
+            if close is not None:
+                with contextlib.suppress(SystemExit):
+                    await close()
+
+    async def _wanted(self) -> None:
+        await self._asked.wait()
+        self._asked.clear()
+
+    def _deliver(self, event: Event | None) -> None:
+        if self._next is not None and not self._next.done():
+            self._next.set_result(event)
+
+    def _fail(self, error: Exception, cause: BaseException | None = None) -> None:
+        if cause is not None:
+            error.__cause__ = cause
+        if self._next is not None and not self._next.done():
+            self._next.set_exception(error)
+        else:
+            log.error("stack=%s failed when it was no longer read", self.candidate.name)
+
+    def _watch_from(self, now: float) -> None:
+        due = now + STALL_SECONDS / _STRIKES
+        self._watch = self.run.exchange.loop.call_at(due, self._check, due)
+
+    def _check(self, due: float) -> None:
+        now = self.run.exchange.loop.time()
+        late = now - due > STALL_SECONDS / _STRIKES / 2
+        owes = self._next is not None and not self._next.done()
+        self._strikes = 0 if late or self.run.waiting or not owes else self._strikes + 1
+        if self._strikes < _STRIKES:
+            self._watch_from(now)
+        elif self._next is not None:
+            self._next.set_exception(Stalled(f"no event for {STALL_SECONDS:g} s"))
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+
+    async def _closed(self, task: asyncio.Task[None]) -> None:
+        for _ in range(_STRIKES):
+            done, _left = await asyncio.wait({task}, timeout=CLOSING_SECONDS / _STRIKES)
+            if done:
+                break
+            task.cancel()  # the stack swallowed the one before
+        else:
+            log.warning("stack=%s did not close in %g s", self.candidate.name, CLOSING_SECONDS)
+            return
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("stack=%s failed while it closed: %r", self.candidate.name, error)

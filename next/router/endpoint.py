@@ -1,0 +1,224 @@
+"""A flow's endpoint: raw ASGI, from the body to the last frame."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from cutover.errors import Refused
+from cutover.flow import FlowSpec, Frame, Request, Stack
+from cutover.tape import Exchange
+from router.assign import Shares, assign, drawn
+from router.driver import Candidate
+from router.exchange import Served, finish
+from router.pauses import Pauses
+from router.problem import CONTENT_TYPE, Problem, not_served, refused
+from router.serve import NotServed, serve
+from router.shadow import Shadows
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+BODY_BYTES = 1 << 20
+"""Bytes of a request's body, where its path sets no other limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSettings:
+    """What of the configuration a flow's requests are served by; swapped whole."""
+
+    shares: Shares = field(default_factory=Shares)
+    fallback: bool = True
+    shadow_percent: float = 0.0
+    options: Any = None
+    route_key: str = ""
+
+
+@dataclass(slots=True)
+class FlowEndpoint:
+    """Serves the paths of one flow."""
+
+    flow: FlowSpec
+    stacks: Mapping[str, Stack]
+    settings: Callable[[], FlowSettings]
+    pauses: Pauses
+    shadows: Shadows
+    ending: set[asyncio.Task[None]]
+    """Exchanges whose streams are over and which have not been settled yet."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        try:
+            path = scope["path"]
+            _check_media_type(scope)
+            body = await _body(receive, self.flow.body_limits.get(path, BODY_BYTES))
+            resuming = self.flow.pausing is not None and path == self.flow.pausing.resume
+            if resuming:
+                await self._resume(body, receive, send)
+            else:
+                await self._begin(path, body, receive, send)
+        except Refused as error:
+            await respond(send, refused(error))
+
+    async def _begin(self, path: str, raw: bytes, receive: Receive, send: Send) -> None:
+        settings, flow = self.settings(), self.flow
+        request = Request(decoded(raw, flow.requests[path]), settings.options, path)
+        exchange_id = uuid.uuid4().hex
+        key = flow.key(request.body, settings.route_key) or exchange_id
+        assignment = assign(settings.shares, key)
+        if flow.pausing is not None and (session := flow.key(request.body)):
+            await self.pauses.store.expire_session(flow.name, session)
+        served = Served(exchange_id, flow, request, Exchange(), assignment.stack)
+        try:
+            await self._stream(served, settings, receive, send)
+        finally:
+            self._end(served, settings, key)
+
+    async def _resume(self, raw: bytes, receive: Receive, send: Send) -> None:
+        settings, pausing = self.settings(), self.flow.pausing
+        assert pausing is not None  # noqa: S101 - the caller's condition
+        body = decoded(raw, pausing.resume_request)
+        continued = await self.pauses.resume(self.flow, body, uuid.uuid4().hex)
+        served = continued.served
+        key = self.flow.key(served.request.body, settings.route_key) or served.id
+        served.assigned = assign(settings.shares, key).stack
+        try:
+            await self._stream(served, settings, receive, send)
+        finally:
+            await asyncio.shield(self._keep(_both(finish(served), continued.end())))
+
+    def _candidates(self, assigned: str, settings: FlowSettings) -> Sequence[Candidate]:
+        names = [assigned, *(one for one in self.stacks if one != assigned)]
+        chosen = names if settings.fallback else names[:1]
+        return [Candidate(one, self.stacks[one]) for one in chosen]
+
+    async def _stream(
+        self, served: Served, settings: FlowSettings, receive: Receive, send: Send
+    ) -> None:
+        """Send the stream; the client's leaving cancels what runs for it."""
+        frames = serve(served, self._candidates(served.assigned, settings), self._pause)
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a request runs in one
+        watching = asyncio.create_task(_watch(receive, task))
+        try:
+            await self._send_frames(served, frames, send)
+        except asyncio.CancelledError:
+            if not watching.done():
+                raise  # the server stops, not the client
+            task.uncancel()
+        except OSError:
+            pass  # the connection is gone
+        finally:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
+            await frames.aclose()
+
+    async def _send_frames(
+        self, served: Served, frames: AsyncGenerator[bytes, None], send: Send
+    ) -> None:
+        try:
+            first = await anext(frames, None)
+        except Refused as error:
+            await respond(send, refused(error))
+            return
+        except NotServed as error:
+            await respond(send, not_served(error.failed))
+            return
+        headers = [
+            (b"content-type", b"text/event-stream; charset=utf-8"),
+            (b"cache-control", b"no-store"),
+            (b"x-accel-buffering", b"no"),
+            (b"x-cutover-exchange", served.id.encode()),
+            (b"x-cutover-assigned", served.assigned.encode()),
+            (b"x-cutover-served", served.served.encode()),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if first is not None:
+            await send({"type": "http.response.body", "body": first, "more_body": True})
+        async for frame in frames:
+            await send({"type": "http.response.body", "body": frame, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _pause(self, served: Served, question: str, frames: Sequence[Frame]) -> None:
+        await self.pauses.pause(served, question, frames)
+
+    def _end(self, served: Served, settings: FlowSettings, key: str) -> None:
+        """Settle the exchange behind the client's back, and mirror it."""
+
+        async def then(exchange: Served) -> None:
+            others = [one for one in self.stacks if one != exchange.served]
+            mirrored = drawn("shadow", settings.shares.salt, key, settings.shadow_percent)
+            if mirrored and others and not exchange.tape.overflowed:
+                self.shadows.offer(exchange, Candidate(others[0], self.stacks[others[0]]))
+
+        self._keep(finish(served, then))
+
+    def _keep(self, coroutine: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
+        self.ending.add(task)
+        task.add_done_callback(self.ending.discard)
+        return task
+
+
+async def _both(first: Awaitable[None], second: Awaitable[None]) -> None:
+    await first
+    await second
+
+
+async def _watch(receive: Receive, task: asyncio.Task[Any]) -> None:
+    """Cancel a request's task when its client leaves."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    task.cancel()
+
+
+def _check_media_type(scope: Scope) -> None:
+    """Refuse bodies that a page of another origin could send without asking: they are no JSON."""
+    headers = dict(scope["headers"])
+    media = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if media != b"application/json":
+        raise Refused(415, "not_json", "send the body as application/json")
+
+
+async def _body(receive: Receive, limit: int) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(400, "incomplete_body", "the body ended early")
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        if size > limit:
+            raise Refused(413, "body_too_large", f"the body has more than {limit} bytes")
+        if not message.get("more_body"):
+            return b"".join(pieces)
+
+
+def decoded(raw: bytes, kind: Any) -> Any:
+    """Decode a body; raises `Refused` 400 for what is no JSON, 422 for what is not as declared."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        raise Refused(422, "bad_request", str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(400, "no_json", "the body is no JSON") from error
+
+
+async def respond(send: Send, answer: Problem) -> None:
+    """Send a problem as the whole response."""
+    body = answer.encode()
+    headers = [
+        (b"content-type", CONTENT_TYPE.encode()),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
