@@ -8,19 +8,23 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from sqlalchemy import insert, select
+from sqlalchemy import select
 
 from cutover import effect
+from effects.clock import local_time
 from effects.database import AuditRow
 from effects.world import current
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done, who did it and when; `at` is ISO 8601, `ok` None where nothing was executed.
+    """What was done, who did it and when; `ok` is None where nothing was executed.
 
-    `outcome_unknown`: the action was begun, and the process was killed before its result came.
+    A line is stored once for each `id`. `at` is ISO 8601; left out, it is when the line is stored:
+    an exchange that runs again writes the same line. `outcome_unknown`: the action was begun, and
+    the process was killed before its result came.
     """
 
+    id: str
     session_id: str
     who: str
     what: Literal["executed", "approved", "rejected", "outcome_unknown"]
@@ -34,9 +38,12 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 @effect("audit.write", writes=True)
 async def write(entry: AuditEntry) -> None:
-    """Add a line."""
-    async with current().database.engine.begin() as connection:
-        await connection.execute(insert(AuditRow).values(**msgspec.structs.asdict(entry)))
+    """Add a line, once; whatever is stored under its id stays."""
+    world = current()
+    at = entry.at or local_time(world.clock())
+    values = msgspec.structs.asdict(entry) | {"at": at}
+    async with world.database.engine.begin() as connection:
+        await connection.execute(world.database.insert_new(AuditRow, **values))
 
 
 async def entries(session_id: str) -> list[AuditEntry]:

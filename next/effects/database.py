@@ -112,6 +112,7 @@ class AuditRow(Row):
     __tablename__ = "audit"
 
     seq: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[str] = mapped_column(unique=True)
     session_id: Mapped[str] = mapped_column(index=True)
     who: Mapped[str]
     what: Mapped[str]

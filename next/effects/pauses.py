@@ -11,8 +11,8 @@ journal which writes were begun, and which of them have a result.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, ParamSpec, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -21,10 +21,14 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.exc import IntegrityError
 
 from cutover import effect
-from cutover.errors import Paused
+from cutover.errors import EffectFailed, Paused
+from cutover.tape import OUTCOME_UNKNOWN
 from effects.database import Database, PauseRow, WriteRow
 from effects.world import current
 from rules.forms import HumanAnswer
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 State = Literal["open", "answered", "claimed", "done", "expired"]
 AnswerReply = Literal["stored", "same", "different", "expired", "unknown"]
@@ -70,6 +74,7 @@ class Question(msgspec.Struct, frozen=True):
     session: str
     stack: str
     form: Any
+    frames: Any
     state: State
     expires_at: float
 
@@ -260,10 +265,10 @@ class Pauses:
         )
         if row is None:
             return None
-        found, flow, session, stack, form, state, expires_at, claimed_until = row
-        decoded = msgspec.json.decode(form or b"null")
+        found, flow, session, stack, form, frames, state, expires_at, claimed_until = row
+        asked, sent = (msgspec.json.decode(one or b"null") for one in (form, frames))
         standing = state_at(state, expires_at, claimed_until, self._clock())
-        return Question(found, flow, session, stack, decoded, standing, expires_at)
+        return Question(found, flow, session, stack, asked, sent, standing, expires_at)
 
     async def _standing(self, pause_id: str) -> tuple[State, Answer | None] | None:
         columns = (PauseRow.state, PauseRow.expires_at, PauseRow.claimed_until, PauseRow.answer)
@@ -289,7 +294,23 @@ async def answer(question: str) -> Answer:
     return found
 
 
-_ASKED = ("id", "flow", "session", "stack", "question", "state", "expires_at", "claimed_until")
+async def idempotent(write: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Make a write that changes nothing when it is made again.
+
+    Where a kill has left its outcome unknown, it is made once more: it is an entry of its own.
+    """
+    while True:
+        try:
+            return await write(*args, **kwargs)
+        except EffectFailed as failed:
+            if failed.kind != OUTCOME_UNKNOWN:
+                raise
+
+
+_ASKED = (
+    *("id", "flow", "session", "stack", "question", "frames"),
+    *("state", "expires_at", "claimed_until"),
+)
 _EMPTY = {
     "request": b"",
     "tape": b"",

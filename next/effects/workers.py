@@ -32,12 +32,13 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
     """How an action ended; the last that it yields.
 
     `message` is for clients and models. Rows in `data` have a `number` from 1, by which people
-    refer to them ("the first one").
+    refer to them ("the first one"). `unknown`: the action writes, and was cut off before its end.
     """
 
     ok: bool
     message: str
     data: dict[str, Any] = {}
+    unknown: bool = False
 
 
 Report = Progress | Result
@@ -147,4 +148,5 @@ class Workers:
         except EffectFailed as failure:
             log.error("action cut off worker=%s action=%s error=%s", worker, name, failure)
         if not ended:
-            yield Result(ok=False, message=f"{worker}.{name} was cut off; its outcome is unknown")
+            message = f"{worker}.{name} was cut off; its outcome is unknown"
+            yield Result(ok=False, message=message, unknown=found.spec.writes)

@@ -66,6 +66,9 @@ ACTIONS: Final = (
 NEEDS_APPROVAL: Final[frozenset[Risk]] = frozenset({"high", "critical"})
 """Risks of instructions that are carried out only after an approval."""
 
+ASSISTANT: Final = "assistant"
+"""Who decides on the other instructions, in the audit log."""
+
 
 def risk_of(instruction: Instruction) -> Risk:
     """Return the risk of an instruction; of one that no action fits, critical."""
@@ -109,13 +112,16 @@ def worker_lines() -> list[str]:
 
 
 def after_step(
-    iteration: int, limit: int, *, certain: bool, ok: bool
+    iteration: int, limit: int, *, certain: bool, ok: bool, unknown: bool = False
 ) -> Literal["reason", "error", "end"]:
     """Return what follows an executed instruction of the `iteration`-th step.
 
     One that the rules were certain of ends the turn, with its result's message as the reply, if it
-    went well; after the last step the turn ends in the error `too_many_iterations`.
+    went well; after the last step the turn ends in the error `too_many_iterations`. One whose
+    outcome is unknown ends it in the error `outcome_unknown`: the model would try it again.
     """
+    if unknown:
+        return "error"
     if certain and ok:
         return "end"
     return "error" if iteration >= limit else "reason"

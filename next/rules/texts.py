@@ -34,7 +34,6 @@ TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
         "end": "\n\n（这段对话已到长度上限，我们先聊到这里，期待下次再见。）",
     },
     "ops": {
-        "approval_title": "要执行 {worker}.{action} 吗？（风险：{risk}）",
         "rejected": "{worker}.{action} 被拒绝，没有执行。",
         "failed": "{worker}.{action} 没有完成：{code}",
         "outcome_unknown": "不知道 {worker}.{action} 是否已经完成，没有重做，请自行确认。",

@@ -71,16 +71,17 @@ async def test_ids_are_found_by_kind() -> None:
 
 @pytest.mark.usefixtures("world")
 async def test_audit_lines_come_back_in_order() -> None:
-    """Of one session, the oldest first, with all that was written."""
+    """Of one session, the oldest first, with all that was written, each line once."""
     base: dict[str, Any] = {"session_id": "s", "who": "ann", "worker": "system", "action": "clean"}
+    base["at"] = "2026-01-31"
     lines = [
-        AuditEntry(**base, what="approved", args={"path": "tmp/文"}, at="2026-01-31"),
-        AuditEntry(**base, what="executed", ok=True, message="3 files"),
-        AuditEntry(**base, what="outcome_unknown", ok=None),
+        AuditEntry(**base, id="1", what="approved", args={"path": "tmp/文"}),
+        AuditEntry(**base, id="2", what="executed", ok=True, message="3 files"),
+        AuditEntry(**base, id="3", what="outcome_unknown", ok=None),
     ]
-    for line in lines:
+    for line in (*lines, lines[0]):
         await audit.write(line)
-    await audit.write(AuditEntry(**(base | {"session_id": "t"}), what="rejected"))
+    await audit.write(AuditEntry(**(base | {"session_id": "t"}), id="4", what="rejected"))
     assert await audit.entries("s") == lines
 
 
