@@ -221,10 +221,13 @@ class Pauses:
         for frame in frames:
             sent.add(frame)
         form = msgspec.json.decode(frames[-1].rest) if frames else None
+        session = exchange.flow.key(exchange.request.body)
+        if session:  # a process that was killed right here may have asked already
+            await self.store.expire_session(exchange.flow.name, session)
         await self.store.put(
             id=question,
             flow=exchange.flow.name,
-            session=exchange.flow.key(exchange.request.body),
+            session=session,
             path=exchange.request.path,
             stack=exchange.served,
             request=msgspec.json.encode(
@@ -256,6 +259,18 @@ class Pauses:
         pause = await self.store.claim(question, LEASE_SECONDS)
         if isinstance(pause, str):
             raise refusal(pause)
+        try:
+            served = await self._restored(flow, pause, question, exchange_id)
+        except Exception:
+            await self.store.release(question, pause.owner)
+            raise
+        renewing = asyncio.create_task(self._renew(question, pause.owner))
+        return Continued(served, self.store, question, pause.owner, renewing)
+
+    async def _restored(
+        self, flow: FlowSpec, pause: StoredPause, question: str, exchange_id: str
+    ) -> Served:
+        """Return the exchange of a pause, with its tape and the writes made since the answer."""
         written = await self.store.journal(question)
         noted = Counter(write.key.rpartition(":")[0] for write in written)
         tape = Exchange(journal=WriteJournal(self.store, question, pause.owner, noted))
@@ -269,8 +284,7 @@ class Pauses:
         )
         served = Served(exchange_id, flow, request, tape, pause.stack)
         served.sent = msgspec.convert(pause.frames, Sent)
-        renewing = asyncio.create_task(self._renew(question, pause.owner))
-        return Continued(served, self.store, question, pause.owner, renewing)
+        return served
 
     async def _renew(self, question: str, owner: str) -> None:
         while True:

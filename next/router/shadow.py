@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-from cutover.errors import Completed, Failed, Outcome, outcome_of
+from cutover.errors import Completed, Failed, Outcome, Pause, Paused, outcome_of
 from cutover.flow import FlowSpec, Framer, Request
 from cutover.grammar import GrammarCheck
 from cutover.tape import Exchange, Run
@@ -58,6 +58,9 @@ async def play(
         run.end(Failed("cancelled"))
         if (closing := driver.abandon()) is not None:
             await closing
+    if isinstance(run.ended, Pause) and flow.pausing is not None:
+        for event in flow.pausing.suspended(request.options):
+            sent.add(framer.frame(event))
     return Played(sent, driver, run.ended or Failed("stack_failed"))
 
 
@@ -67,8 +70,13 @@ def same(served: Served, played: Played) -> bool:
         return False
     if any(play.how == "nearest" for play in played.run.plays):
         return False
-    asked = Counter(play.call.place for play in played.run.plays)
-    return asked == Counter(play.call.place for play in served.runs[-1].run.plays)
+    return _asked(played.run) == _asked(served.runs[-1].run)
+
+
+def _asked(run: Run) -> Counter[bytes]:
+    """Return what a run asked for; a question that is not answered yet leaves no entry."""
+    made = (play for play in run.plays if not isinstance(play.entry.error, Paused))
+    return Counter(play.call.place for play in made)
 
 
 @dataclass(slots=True, eq=False)
