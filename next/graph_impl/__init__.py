@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from cutover import Request, Stack, wrap_graph
-from graph_impl import chat
+from graph_impl import chat, ops
 
 
 def _inputs(request: Request[Any, Any]) -> Any:
@@ -20,6 +20,14 @@ STACKS: Mapping[str, Stack] = {
         events=chat.events,
         modes=("messages", "custom"),
         context=lambda request: chat.ChatContext(msgspec.to_builtins(request.options)),
+    ),
+    "ops": wrap_graph(
+        ops.GRAPH,
+        inputs=ops.inputs,
+        events=ops.events,
+        config=lambda _: {"configurable": {"thread_id": "run"}, "recursion_limit": ops.MOST_STEPS},
+        context=lambda request: ops.OpsContext(msgspec.to_builtins(request.options)),
+        answer=ops.answer,
     ),
 }
 """The flows by name."""

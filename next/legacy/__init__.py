@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from cutover import Stack
 from legacy.chat import chat
+from legacy.ops import ops
 
-STACKS: Mapping[str, Stack] = {"chat": chat}
+STACKS: Mapping[str, Stack] = {"chat": chat, "ops": ops}
 """The flows by name."""
 
 __all__ = ["STACKS"]

@@ -1,0 +1,340 @@
+"""The ops flow as a graph: reason, check how safe it is, have it approved, execute, check."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import Runtime
+from langgraph.types import interrupt
+from typing_extensions import TypedDict
+
+from cutover import Request, StackFailed
+from cutover.graph import Part
+from effects import audit, clock, conversations, ids, pauses
+from effects.audit import AuditEntry
+from effects.conversations import Turn
+from effects.models import Models
+from effects.workers import Progress, Result, Workers
+from effects.world import current
+from graph_impl.model import ask, chat_model
+from graph_impl.prompts import prompt
+from rules import instructions, intents, risk, tokens
+from rules.flows import ops as wire
+from rules.forms import HumanAnswer
+from rules.texts import text
+
+MOST_STEPS = 50 * 6
+"""Supersteps of a turn: an iteration has five nodes at most."""
+
+
+@dataclass(frozen=True)
+class OpsContext:
+    """What a run is configured with: the flow's options, as JSON."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class OpsInput(TypedDict, total=False):
+    """What begins a turn; `max_iterations` as the request and the options have it."""
+
+    user_input: str
+    session_id: str
+    max_iterations: int
+
+
+class OpsState(OpsInput, MessagesState, total=False):
+    """The state of the loop; `messages` are the session's, and the turn's steps and results."""
+
+    turn: dict[str, Any]
+    iteration: int
+    preprocessed: dict[str, Any]
+    current_instruction: dict[str, Any]
+    risk_level: wire.Risk
+    fault: str | None
+    worker_result: dict[str, Any]
+    needs_approval: bool
+    approval_id: str
+    approval_granted: bool
+    approved_by: str
+    task_completed: bool
+    is_error: bool
+    final_message: str
+    error_message: str
+
+
+def _options(runtime: Runtime[OpsContext]) -> wire.OpsOptions:
+    context: OpsContext | None = runtime.context  # none where it is run without one
+    return msgspec.convert(context.options if context is not None else {}, wire.OpsOptions)
+
+
+def _instruction(state: OpsState) -> risk.Instruction:
+    return msgspec.convert(state["current_instruction"], risk.Instruction)
+
+
+def _named(state: OpsState) -> dict[str, Any]:
+    """Return what names the instruction in events, texts and the audit log."""
+    return {one: state["current_instruction"][one] for one in ("worker", "action")}
+
+
+async def preprocess(state: OpsState, runtime: Runtime[OpsContext]) -> dict[str, Any]:
+    """Read the session, store the message, and see what it asks for as far as rules can tell."""
+    session = state["session_id"]
+    started_at = await clock.now()
+    asked, answered = await ids.new("message"), await ids.new("message")
+    earlier = await conversations.history("ops", session, tokens.HISTORY)
+    last = next((one for one in reversed(earlier) if one.role == "assistant"), None)
+    items = last.data.get("items", []) if last is not None else []
+    found = intents.preprocess(state["user_input"], items)
+    message = Turn(
+        id=asked,
+        flow="ops",
+        chat_id=session,
+        role="user",
+        content=state["user_input"],
+        at=started_at,
+    )
+    await conversations.add(message)
+    budget = _options(runtime).history_tokens
+    shown = tokens.window(earlier, lambda one: one.content, budget, tokens.HISTORY)
+    return {
+        "turn": {"id": asked, "reply_id": answered, "at": started_at, "items": items},
+        "iteration": 0,
+        "task_completed": False,
+        "is_error": False,
+        "worker_result": {},
+        "preprocessed": msgspec.to_builtins(found) | {"certain": found.certain},
+        "messages": [*map(_message, shown), HumanMessage(found.text)],
+    }
+
+
+def _message(turn: Turn) -> AnyMessage:
+    kind = AIMessage if turn.role == "assistant" else HumanMessage
+    return kind(turn.content)
+
+
+async def reason(state: OpsState, runtime: Runtime[OpsContext]) -> dict[str, Any]:
+    """Decide on the next instruction, or that there is none; the model is asked unless certain."""
+    step = state["iteration"] + 1
+    certain = step == 1 and state["preprocessed"]["certain"]
+    if certain:
+        return {"iteration": step, "current_instruction": state["preprocessed"]["instruction"]}
+    options = _options(runtime)
+    models: Models = current().models
+    model = chat_model(models.find(options.model_id), temperature=options.temperature)
+    system = prompt("ops_system", {"workers": risk.worker_lines()})
+    answer = str((await ask(model, [SystemMessage(system), *state["messages"]])).content)
+    match instructions.read_decision(answer):
+        case instructions.Finish(message):
+            return {"task_completed": True, "final_message": message}
+        case risk.Instruction() as decided:
+            return {"iteration": step, "current_instruction": msgspec.to_builtins(decided)}
+        case None:
+            raise StackFailed(code="bad_instruction", blame="world", detail=answer[:200])
+
+
+def route_after_reason(state: OpsState) -> Literal["safety", "check"]:
+    """Return where a decision leads."""
+    return "check" if state["task_completed"] else "safety"
+
+
+async def safety(state: OpsState, runtime: Runtime[OpsContext]) -> dict[str, Any]:
+    """Rate the instruction; the id of the approval it may need is drawn here, once."""
+    instruction = _instruction(state)
+    level, fault = risk.risk_of(instruction), risk.instruction_fault(instruction)
+    step = {"event": "step", "iteration": state["iteration"], "risk": level}
+    runtime.stream_writer(step | state["current_instruction"])
+    needed = level in risk.NEEDS_APPROVAL and fault is None
+    return {
+        "risk_level": level,
+        "fault": fault,
+        "needs_approval": needed,
+        "approval_id": await ids.new("approval") if needed else "",
+        "approval_granted": False,
+        "approved_by": risk.ASSISTANT,
+    }
+
+
+def route_after_safety(state: OpsState) -> Literal["approve", "execute"]:
+    """Return where an instruction goes by its risk."""
+    return "approve" if state["needs_approval"] else "execute"
+
+
+async def approve(state: OpsState) -> dict[str, Any]:
+    """Wait for a person's decision and log it."""
+    question = {
+        "event": "approval_required",
+        "approval_id": state["approval_id"],
+        "risk": state["risk_level"],
+    }
+    decision = interrupt(question | state["current_instruction"])["answer"]
+    answer = msgspec.convert(decision, HumanAnswer)
+    granted = answer.action == "approve"
+    await _log(state, "approved" if granted else "rejected", answer.by)
+    return {"approval_granted": granted, "approved_by": answer.by}
+
+
+def route_after_approve(state: OpsState) -> Literal["execute", "error"]:
+    """Return where a decision of a person leads."""
+    return "execute" if state["approval_granted"] else "error"
+
+
+async def execute(state: OpsState, runtime: Runtime[OpsContext]) -> dict[str, Any]:
+    """Have the worker carry the instruction out, and log how it ended."""
+    name, write, texts = _named(state), runtime.stream_writer, _options(runtime).texts
+    if state["fault"] is not None:
+        message = text("ops", texts, "failed", code=state["fault"], **name)
+        result = Result(ok=False, message=message)
+    else:
+        result = await _carried_out(state, write)
+        if result.unknown:
+            unknown = text("ops", texts, "outcome_unknown", **name)
+            result = msgspec.structs.replace(result, message=unknown)
+        what = "outcome_unknown" if result.unknown else "executed"
+        ok = None if result.unknown else result.ok
+        await _log(state, what, state["approved_by"], ok=ok, message=result.message)
+    write({"event": "result", "ok": result.ok, "message": result.message} | name)
+    told = instructions.result_message(result.message, result.data, ok=result.ok)
+    return {
+        "worker_result": msgspec.to_builtins(result),
+        "messages": [
+            AIMessage(instructions.instruction_message(_instruction(state))),
+            HumanMessage(told),
+        ],
+    }
+
+
+async def _carried_out(state: OpsState, write: Any) -> Result:
+    workers: Workers = current().workers
+    instruction, result = _instruction(state), Result(ok=False, message="")
+    reports = workers.run(instruction.worker, instruction.action, instruction.args)
+    async for report in reports:
+        match report:
+            case Progress(message):
+                write({"event": "progress", "worker": instruction.worker, "message": message})
+            case _:
+                result = report
+    return result
+
+
+async def _log(state: OpsState, what: Any, who: str, **outcome: Any) -> None:
+    entry = AuditEntry(
+        id=instructions.audit_id(state["turn"]["id"], state["iteration"], what),
+        session_id=state["session_id"],
+        who=who,
+        what=what,
+        **state["current_instruction"],
+        **outcome,
+    )
+    await pauses.idempotent(audit.write, entry)
+
+
+async def check(state: OpsState, runtime: Runtime[OpsContext]) -> dict[str, Any]:
+    """See whether the task is done; if so, store and send the reply."""
+    result, step = state["worker_result"], state["iteration"]
+    items = list(intents.items_of(result.get("data")) or state["turn"]["items"])
+    turn = state["turn"] | {"items": items}
+    done, reply = state["task_completed"], state.get("final_message", "")
+    if not done:
+        certain = step == 1 and state["preprocessed"]["certain"]
+        ok, unknown, reply = result["ok"], result["unknown"], result["message"]
+        limit = state.get("max_iterations") or _options(runtime).max_iterations
+        following = risk.after_step(step, limit, certain=certain, ok=ok, unknown=unknown)
+        if following == "error":
+            code = "outcome_unknown" if unknown else "too_many_iterations"
+            return {"turn": turn, "is_error": True, "error_message": code, "final_message": reply}
+        done = following == "end"
+    if done:
+        reply = reply or text("ops", _options(runtime).texts, "completed")
+        await _keep(state | {"turn": turn}, reply)
+        runtime.stream_writer({"event": "final", "message": reply})
+        runtime.stream_writer({"event": "done", "status": "completed"})
+    return {"turn": turn, "task_completed": done, "final_message": reply if done else ""}
+
+
+def route_after_check(state: OpsState) -> Literal["reason", "error", "__end__"]:
+    """Return what follows a step."""
+    if state["is_error"]:
+        return "error"
+    return "__end__" if state["task_completed"] else "reason"
+
+
+async def error(state: OpsState, runtime: Runtime[OpsContext]) -> dict[str, Any]:
+    """End a turn that was rejected, or that broke off."""
+    write, texts = runtime.stream_writer, _options(runtime).texts
+    if state["is_error"]:
+        reply = state["final_message"] or text("ops", texts, "completed")
+        await _keep(state, reply)
+        write({"event": "error", "code": state["error_message"]})
+        write({"event": "done", "status": "failed"})
+        return {}
+    reply = text("ops", texts, "rejected", **_named(state))
+    await _keep(state, reply)
+    write({"event": "final", "message": reply})
+    write({"event": "done", "status": "rejected"})
+    return {"final_message": reply}
+
+
+async def _keep(state: OpsState, content: str) -> None:
+    turn = state["turn"]
+    reply = Turn(
+        id=turn["reply_id"],
+        flow="ops",
+        chat_id=state["session_id"],
+        role="assistant",
+        content=content,
+        at=turn["at"],
+        data={"iteration": state["iteration"], "items": turn["items"]},
+    )
+    await pauses.idempotent(conversations.add, reply)
+
+
+def build() -> StateGraph[OpsState, OpsContext, OpsInput, OpsState]:
+    """Return the graph, not yet compiled."""
+    graph = StateGraph(OpsState, context_schema=OpsContext, input_schema=OpsInput)
+    graph.add_node(preprocess)
+    graph.add_node(reason)
+    graph.add_node(safety)
+    graph.add_node(approve)
+    graph.add_node(execute)
+    graph.add_node(check)
+    graph.add_node(error)
+    graph.add_edge(START, "preprocess")
+    graph.add_edge("preprocess", "reason")
+    graph.add_conditional_edges("reason", route_after_reason)
+    graph.add_conditional_edges("safety", route_after_safety)
+    graph.add_conditional_edges("approve", route_after_approve)
+    graph.add_edge("execute", "check")
+    graph.add_conditional_edges("check", route_after_check)
+    graph.add_edge("error", END)
+    return graph
+
+
+GRAPH: CompiledStateGraph[OpsState, OpsContext, OpsInput, OpsState] = build().compile()
+
+
+def inputs(request: Request[wire.OpsRequest, wire.OpsOptions]) -> dict[str, Any]:
+    """Return what begins the graph's turn."""
+    body = request.body
+    limit = body.max_iterations or request.options.max_iterations
+    return {"user_input": body.input, "session_id": body.session_id, "max_iterations": limit}
+
+
+async def answer(question: dict[str, Any]) -> dict[str, Any]:
+    """Return a person's decision; raises `Paused` while there is none."""
+    decision: dict[str, Any] = msgspec.to_builtins(await pauses.answer(question["approval_id"]))
+    return decision
+
+
+async def events(
+    request: Request[wire.OpsRequest, wire.OpsOptions], parts: AsyncIterator[Part]
+) -> AsyncIterator[wire.OpsEvent]:
+    """Return the flow's events: what the nodes write, and interrupts, are events as JSON."""
+    del request  # nothing of it is in the events
+    async for _, part in parts:
+        yield msgspec.convert(part, wire.OpsEvent)

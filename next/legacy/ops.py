@@ -1,0 +1,223 @@
+"""The ops flow, written by hand: one instruction a step, and a person's word on the risky ones."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cutover import Request, StackFailed
+from cutover.tape import timed
+from effects import audit, clock, conversations, ids, pauses
+from effects.audit import AuditEntry
+from effects.conversations import Turn
+from effects.workers import Progress, Result, Workers
+from effects.world import current
+from legacy.model import Answer, Message, Usage, models, stream
+from legacy.templates import render
+from rules.flows.ops import (
+    OpsApproval,
+    OpsDone,
+    OpsError,
+    OpsEvent,
+    OpsFinal,
+    OpsOptions,
+    OpsProgress,
+    OpsRequest,
+    OpsResult,
+    OpsStep,
+    Risk,
+)
+from rules.instructions import (
+    Finish,
+    audit_id,
+    instruction_message,
+    read_decision,
+    result_message,
+)
+from rules.intents import items_of, preprocess
+from rules.risk import (
+    ASSISTANT,
+    NEEDS_APPROVAL,
+    Instruction,
+    after_step,
+    instruction_fault,
+    risk_of,
+    worker_lines,
+)
+from rules.texts import text
+from rules.tokens import HISTORY, window
+
+
+@dataclass(slots=True)
+class Session:
+    """A turn of a session, and where it stands; `items` are what "the first one" refers to."""
+
+    id: str
+    options: OpsOptions
+    now: str
+    turn: str
+    reply: str
+    messages: list[Message]
+    items: Sequence[str] = ()
+    step: int = 0
+    who: str = ASSISTANT
+    rejected: bool = False
+    result: Result = field(default_factory=lambda: Result(ok=False, message=""))
+
+    def say(self, name: str, instruction: Instruction, **values: object) -> str:
+        """Return a fixed text about an instruction."""
+        place = {"worker": instruction.worker, "action": instruction.action}
+        return text("ops", self.options.texts, name, **place, **values)
+
+    async def log(self, what: Any, instruction: Instruction, **outcome: Any) -> None:
+        """Add a line to the audit log."""
+        line = AuditEntry(
+            id=audit_id(self.turn, self.step, what),
+            session_id=self.id,
+            who=self.who,
+            what=what,
+            worker=instruction.worker,
+            action=instruction.action,
+            args=instruction.args,
+            **outcome,
+        )
+        await pauses.idempotent(audit.write, line)
+
+    async def keep(self, content: str) -> None:
+        """Store the reply, with what the next turn may refer to."""
+        data = {"iteration": self.step, "items": list(self.items)}
+        reply = _turn(self.reply, self.id, "assistant", content, self.now, data)
+        await pauses.idempotent(conversations.add, reply)
+
+
+async def ops(request: Request[OpsRequest, OpsOptions]) -> AsyncIterator[OpsEvent]:
+    """Work on one request until it is done, refused by a person, or out of steps."""
+    body, options = request.body, request.options
+    with timed("preprocess"):
+        session, history = await _open(body, options)
+        wish = preprocess(body.input, session.items)
+        session.messages = _messages(history, wish.text, options)
+    limit = body.max_iterations or options.max_iterations
+    following, closing = "reason", ""
+    while following == "reason":
+        certain = wish.certain and session.step == 0
+        with timed("reason"):
+            decision = wish.instruction if certain else await _decide(session)
+        if not isinstance(decision, Instruction):
+            closing = decision.message if decision else ""
+            break
+        session.step += 1
+        with timed("safety"):
+            risk, fault = risk_of(decision), instruction_fault(decision)
+            yield OpsStep(session.step, decision.worker, decision.action, decision.args, risk)
+        session.who = ASSISTANT
+        if risk in NEEDS_APPROVAL and not fault:
+            async for question in _approve(session, decision, risk):
+                yield question
+        if session.rejected:
+            following, closing = "error", session.say("rejected", decision)
+            break
+        with timed("execute"):
+            async for event in _execute(session, decision, fault):
+                yield event
+        with timed("check"):
+            result, closing = session.result, session.result.message
+            following = after_step(
+                *(session.step, limit), certain=certain, ok=result.ok, unknown=result.unknown
+            )
+    with timed("error" if following == "error" else "check"):
+        closing = closing or text("ops", options.texts, "completed")
+        await session.keep(closing)
+        if following == "error" and not session.rejected:
+            yield OpsError("outcome_unknown" if session.result.unknown else "too_many_iterations")
+            yield OpsDone("failed")
+        else:
+            yield OpsFinal(closing)
+            yield OpsDone("rejected" if session.rejected else "completed")
+
+
+async def _open(body: OpsRequest, options: OpsOptions) -> tuple[Session, list[Turn]]:
+    """Read the session and store the message; every id is drawn before the first question."""
+    now, turn, reply = await clock.now(), await ids.new("message"), await ids.new("message")
+    history = await conversations.history("ops", body.session_id, HISTORY)
+    await conversations.add(_turn(turn, body.session_id, "user", body.input, now))
+    replies = [one.data for one in history if one.role == "assistant"]
+    items = replies[-1].get("items", []) if replies else []
+    return Session(body.session_id, options, now, turn, reply, [], items), history
+
+
+def _turn(
+    turn_id: str, session: str, role: Any, content: str, at: str, data: dict[str, Any] | None = None
+) -> Turn:
+    return Turn(
+        id=turn_id, flow="ops", chat_id=session, role=role, content=content, at=at, data=data or {}
+    )
+
+
+def _messages(history: Sequence[Turn], wish: str, options: OpsOptions) -> list[Message]:
+    shown = window(history, lambda one: one.content, options.history_tokens, HISTORY)
+    return [
+        {"role": "system", "content": render("ops_system", {"workers": worker_lines()})},
+        *({"role": one.role, "content": one.content} for one in shown),
+        {"role": "user", "content": wish},
+    ]
+
+
+async def _decide(session: Session) -> Instruction | Finish:
+    """Ask the model what to do next."""
+    options, answer = session.options, Answer()
+    entry = models().find(options.model_id)
+    chunks = stream(entry, session.messages, Usage(), temperature=options.temperature)
+    async for chunk in chunks:
+        answer.add(chunk)
+    answer.check()
+    decision = read_decision(answer.text)
+    if decision is None:
+        raise StackFailed(code="bad_instruction", blame="world", detail=answer.text[:200])
+    return decision
+
+
+async def _approve(
+    session: Session, instruction: Instruction, risk: Risk
+) -> AsyncIterator[OpsApproval]:
+    """Put an instruction to a person, who answers for it from then on."""
+    approval = await ids.new("approval")
+    yield OpsApproval(approval, instruction.worker, instruction.action, instruction.args, risk)
+    with timed("approve"):
+        answer = await pauses.answer(approval)
+        session.who, session.rejected = answer.by, answer.action != "approve"
+        await session.log("rejected" if session.rejected else "approved", instruction)
+
+
+async def _execute(
+    session: Session, instruction: Instruction, fault: str | None
+) -> AsyncIterator[OpsEvent]:
+    """Have an instruction carried out, log it, and tell the model."""
+    worker, action, workers = instruction.worker, instruction.action, _workers()
+    result = Result(ok=False, message=session.say("failed", instruction, code=fault))
+    if fault is None:
+        async for report in workers.run(worker, action, instruction.args):
+            if isinstance(report, Progress):
+                yield OpsProgress(worker, report.message)
+            else:
+                result = report
+        message = result.message
+        if result.unknown:
+            message = session.say("outcome_unknown", instruction)
+            result = Result(ok=False, message=message, unknown=True)
+            await session.log("outcome_unknown", instruction, message=message)
+        else:
+            await session.log("executed", instruction, ok=result.ok, message=message)
+    session.result, session.items = result, items_of(result.data) or session.items
+    yield OpsResult(worker, action, result.ok, result.message)
+    report_text = result_message(result.message, result.data, ok=result.ok)
+    session.messages += [
+        {"role": "assistant", "content": instruction_message(instruction)},
+        {"role": "user", "content": report_text},
+    ]
+
+
+def _workers() -> Workers:
+    found: Workers = current().workers
+    return found
