@@ -85,6 +85,13 @@ class TapeMiss(Control):
         super().__init__(f"no call {wanted!r} on the tape{hint}")
 
 
+class TapeOverflowed(Control):
+    """A run needs a tape that was not kept, since it outgrew its limit."""
+
+    def __init__(self) -> None:
+        super().__init__("the tape outgrew its limit, and holds no longer what was on it")
+
+
 class Paused(Control):
     """An effect has no answer yet: the exchange pauses until `question` is answered."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from functools import cached_property, wraps
 from hashlib import blake2b
 from typing import Any, TypeVar, cast, get_args, get_type_hints
@@ -13,12 +15,16 @@ from typing import Any, TypeVar, cast, get_args, get_type_hints
 import msgspec
 
 from cutover.errors import EffectFailed, NotRecordable
+from cutover.tape.blocking import call_blocking
 from cutover.tape.entry import Call, Fault, Item, Live
 from cutover.tape.exchange import Exchange
 from cutover.tape.run import CallFailed, Run, run_for
 
 log = logging.getLogger(__name__)
 F = TypeVar("F", bound=Callable[..., Any])
+
+_UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
+"""What encoders raise for what is no JSON."""
 
 
 def effect(
@@ -41,7 +47,8 @@ def effect(
     Arguments, those in `ignore` apart, must be JSON as msgspec or pydantic encode it; defaults are
     applied. Results are encoded once and decoded for each reader by the return annotation; one that
     cannot be encoded is handed on in this process, and marks the tape as incomplete. Exceptions in
-    `raises` are raised for every reader as `type(error)(*error.args)`, others as `EffectFailed`.
+    `raises` are raised for every reader as `kind(*error.args)`, where `kind` is the class that
+    `raises` names; others as `EffectFailed`.
 
     `writes`: the effect changes the world. It is never performed twice, and runs on when its client
     leaves. Raises `NotRecordable` for arguments that are no JSON, `TypeError` for generator
@@ -80,6 +87,7 @@ class _Codec:
         self._raises = {kind.__name__: kind for kind in raises}
         self._ignore = ignore
         self._signature = inspect.signature(function)
+        self._warned = False
 
     def call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         """Return a call as the tape finds it; raises `NotRecordable`."""
@@ -87,8 +95,8 @@ class _Codec:
         bound.apply_defaults()
         values = {key: one for key, one in bound.arguments.items() if key not in self._ignore}
         try:
-            canonical = _encode(values)
-        except (TypeError, ValueError, RecursionError) as error:
+            canonical = _canonical(values)
+        except _UNWRITABLE as error:
             raise NotRecordable(self.name, self._culprit(values), str(error)) from error
         key = blake2b(canonical, digest_size=16).digest()
         return Call(self.name, key, canonical, self.writes, seconds=self.seconds)
@@ -97,7 +105,7 @@ class _Codec:
         """Encode a result; one that cannot be encoded stays an object of this process."""
         try:
             return _encode(value)
-        except (TypeError, ValueError, RecursionError) as error:
+        except _UNWRITABLE as error:
             if self.name not in exchange.incomplete:
                 exchange.incomplete[self.name] = str(error)
                 log.warning("result of effect %r is on no tape: %s", self.name, error)
@@ -108,18 +116,25 @@ class _Codec:
         if isinstance(item, Live):
             return item.value
         try:
-            return self._decoder.decode(item)
-        except (msgspec.ValidationError, ValueError):
-            log.warning("effect %r does not return what its annotation says", self.name)
+            return self._decode(item)
+        except ValueError as error:
+            self._warn("does not return what its annotation says", error)
             return msgspec.json.decode(item)
+
+    def missing(self) -> EffectFailed:
+        """Return what a reader gets to see of a result that was not stored with its tape."""
+        return EffectFailed(self.name, "NotStored", "its result could not be encoded")
 
     def raised(self, failed: CallFailed) -> Exception:
         """Return what a reader of a failed call gets to see."""
         kind = self._raises.get(failed.fault.kind)
         if kind is None:
             return EffectFailed(self.name, failed.fault.kind, failed.fault.message)
-        args = msgspec.json.decode(failed.fault.args or b"[]")
-        return kind(*args)
+        try:
+            return kind(*msgspec.json.decode(failed.fault.args or b"[]"))
+        except (TypeError, ValueError) as error:
+            self._warn(f"declares {kind.__name__}, which cannot be made of its args", error)
+            return EffectFailed(self.name, failed.fault.kind, failed.fault.message)
 
     @contextmanager
     def declared(self) -> Iterator[None]:
@@ -129,26 +144,48 @@ class _Codec:
         except tuple(self._raises.values()) as error:
             try:
                 args = _encode(list(error.args))
-            except (TypeError, ValueError, RecursionError):
+            except _UNWRITABLE:
                 args = _encode([str(error)])
-            error.cutover_fault = Fault(type(error).__name__, str(error), msgspec.Raw(args))  # type: ignore[attr-defined]
+            kind = next(one for one in type(error).__mro__ if one in self._raises.values())
+            error.cutover_fault = Fault(kind.__name__, str(error), msgspec.Raw(args))  # type: ignore[attr-defined]
             raise
 
     @cached_property
-    def _decoder(self) -> msgspec.json.Decoder[Any]:
+    def _decode(self) -> Callable[[bytes], Any]:
         try:
             wanted = get_type_hints(self.function, include_extras=True).get("return", Any)
-            if inspect.isasyncgenfunction(self.function):
-                wanted = next(iter(get_args(wanted)), Any)
-            return msgspec.json.Decoder(wanted, dec_hook=_decoded)
-        except (TypeError, NameError):
-            return msgspec.json.Decoder()
+        except (NameError, TypeError) as error:
+            self._warn("has an annotation that cannot be read: its results are plain JSON", error)
+            return msgspec.json.decode
+        if inspect.isasyncgenfunction(self.function):
+            wanted = next(iter(get_args(wanted)), Any)
+        try:
+            return msgspec.json.Decoder(wanted, dec_hook=_decoded).decode
+        except TypeError as error:
+            return self._decode_by_pydantic(wanted, error)
+
+    def _decode_by_pydantic(self, wanted: Any, error: TypeError) -> Callable[[bytes], Any]:
+        """Decode what msgspec does not know, such as unions of models, where pydantic is used."""
+        if (pydantic := sys.modules.get("pydantic")) is not None:
+            try:
+                validate: Callable[[bytes], Any] = pydantic.TypeAdapter(wanted).validate_json
+            except pydantic.PydanticUserError:
+                pass
+            else:
+                return validate
+        self._warn("has an annotation that cannot be read: its results are plain JSON", error)
+        return msgspec.json.decode
+
+    def _warn(self, what: str, error: Exception) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning("effect %r %s: %s", self.name, what, error)
 
     def _culprit(self, values: dict[str, Any]) -> str:
         for key, value in values.items():
             try:
                 _encode(value)
-            except (TypeError, ValueError, RecursionError):
+            except _UNWRITABLE:
                 return key
         return ", ".join(values)
 
@@ -164,7 +201,10 @@ def _coroutine(codec: _Codec) -> Callable[..., Any]:
                 result = await codec.function(*args, **named)
             yield codec.item(result, run.exchange)
 
-        return [value async for value in _values(codec, run, codec.call(args, named), perform)][-1]
+        values = [value async for value in _values(codec, run, codec.call(args, named), perform)]
+        if not values:
+            raise codec.missing()
+        return values[-1]
 
     return wrapper
 
@@ -172,28 +212,32 @@ def _coroutine(codec: _Codec) -> Callable[..., Any]:
 def _generator(codec: _Codec) -> Callable[..., Any]:
     async def wrapper(*args: Any, **named: Any) -> AsyncIterator[Any]:
         run = run_for(codec.name, writes=codec.writes)
-        if run is None:
-            async for value in codec.function(*args, **named):
-                yield value
-            return
 
         async def perform() -> AsyncIterator[Item]:
+            assert run is not None  # noqa: S101 - it is called for a run alone
             with codec.declared():
-                async for value in codec.function(*args, **named):
-                    yield codec.item(value, run.exchange)
+                async with aclosing(codec.function(*args, **named)) as values:
+                    async for value in values:
+                        yield codec.item(value, run.exchange)
 
-        async for value in _values(codec, run, codec.call(args, named), perform):
-            yield value
+        if run is None:
+            values = codec.function(*args, **named)
+        else:
+            values = _values(codec, run, codec.call(args, named), perform)
+        async with aclosing(values):
+            async for value in values:
+                yield value
 
     return wrapper
 
 
 async def _values(
     codec: _Codec, run: Run, call: Call, perform: Callable[[], AsyncIterator[Item]]
-) -> AsyncIterator[Any]:
+) -> AsyncGenerator[Any, None]:
     try:
-        async for item in run.call(call, perform):
-            yield codec.value(item)
+        async with aclosing(run.call(call, perform)) as items:
+            async for item in items:
+                yield codec.value(item)
     except CallFailed as failed:
         raise codec.raised(failed) from failed.error
 
@@ -210,16 +254,31 @@ def _blocking(codec: _Codec) -> Callable[..., Any]:
             yield codec.item(result, run.exchange)
 
         try:
-            [item] = run.call_blocking(codec.call(args, named), perform)
+            items = list(call_blocking(run, codec.call(args, named), perform))
         except CallFailed as failed:
             raise codec.raised(failed) from failed.error
-        return codec.value(item)
+        if not items:
+            raise codec.missing()
+        return codec.value(items[-1])
 
     return wrapper
 
 
+def _canonical(values: dict[str, Any]) -> bytes:
+    """Encode arguments; half characters, as models write them, are escaped."""
+    try:
+        return _encode(values)
+    except UnicodeEncodeError:
+        built = msgspec.to_builtins(values, str_keys=True, enc_hook=_encoded, order="sorted")
+        return json.dumps(built, sort_keys=True, separators=(",", ":")).encode()
+
+
 def _encode(value: Any) -> bytes:
-    return msgspec.json.encode(value, enc_hook=_encoded, order="sorted")
+    try:
+        return msgspec.json.encode(value, enc_hook=_encoded, order="sorted")
+    except TypeError:  # keys that are numbers or dates can be sorted as text alone
+        built = msgspec.to_builtins(value, str_keys=True, enc_hook=_encoded)
+        return msgspec.json.encode(built, order="sorted")
 
 
 def _encoded(value: Any) -> Any:

@@ -90,7 +90,16 @@ class Entry:
     """The exception itself, where the call failed in this process and has to be raised as it is."""
     changed: Signal = field(default_factory=Signal)
     task: asyncio.Task[None] | None = None
+    deadline: asyncio.TimerHandle | None = None
+    """Ends a call that its caller performs in a thread."""
     readers: int = 0
+    """Runs that read it or have just left, the fenced ones apart."""
+    held: bool = False
+    """A fenced run has left it open for its successor."""
+    withdrawn: bool = False
+    """It is off the tape: readers get `error` as it is."""
+    spent: bool = False
+    """Items have been dropped, since the tape is over its limit."""
 
     def append(self, stamp: int, item: Item) -> None:
         """Add an item and wake the readers."""
@@ -103,6 +112,8 @@ class Entry:
         """End the call; the first end counts."""
         if self.end == "open":
             self.end, self.fault, self.error = end, fault, error
+            if self.deadline is not None:
+                self.deadline.cancel()
             self.changed.notify()
 
     def cancel(self) -> None:

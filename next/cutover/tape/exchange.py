@@ -6,13 +6,13 @@ import asyncio
 import contextvars
 import logging
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing
 from contextvars import ContextVar
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from cutover.errors import Paused
-from cutover.tape.entry import Call, Entry, Fault, Item, Signal
+from cutover.tape.entry import Call, End, Entry, Fault, Item, Signal
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +59,13 @@ class Exchange:
         self.loop = asyncio.get_running_loop()
         self.entries: list[Entry] = []
         self.recording = True
+        self.closed = False
+        """Whether it closes, or has closed: what live runs still call is off the tape."""
         self.changed = Signal()
         self.incomplete: dict[str, str] = {}
         """Effects whose results could not be encoded, with the reason."""
-        self.dropped: Counter[bytes] = Counter()
-        """Keys of reads that were open when the exchange paused: they are performed again."""
+        self.dropped: list[Entry] = []
+        """Reads that were open when the exchange paused: they are performed again."""
         self.question: str | None = None
         """What the exchange waits for, or has waited for: the question of its last pause."""
         self.answered = True
@@ -77,8 +79,8 @@ class Exchange:
         self.journal = journal
         self._index: defaultdict[bytes, list[Entry]] = defaultdict(list)
         self._at_end: list[Callable[[], Awaitable[object]]] = []
-        self._tasks: set[asyncio.Task[object]] = set()
-        self._closed = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -104,23 +106,44 @@ class Exchange:
         """Put an entry on the tape."""
         self.entries.append(entry)
         self._index[entry.call.place].append(entry)
-        self.grow(len(entry.call.canonical))
+        stored = sum(len(item) for _, item in entry.items if isinstance(item, bytes))
+        self.grow(len(entry.call.canonical) + stored)
         self.changed.notify()
         return entry
 
-    def remove(self, entry: Entry) -> None:
-        """Take an entry off the tape."""
-        self.entries.remove(entry)
-        self._index[entry.call.place].remove(entry)
+    def go_on(self, entries: Iterable[Entry]) -> None:
+        """Put the entries of a stored tape on this one; the clock goes on where they end."""
+        for entry in entries:
+            self.add(entry)
+            newest = max([entry.at, *(at for at, _ in entry.items)])
+            self._began = min(self._began, self.loop.time() - newest / 1e6)
+
+    def withdraw(self, entry: Entry, error: BaseException) -> None:
+        """Take an entry off the tape; all who read it get `error`."""
+        if entry in self.entries:
+            self.entries.remove(entry)
+            self._index[entry.call.place].remove(entry)
+        entry.withdrawn = True
+        entry.close("failed", fault_of(error), error)
 
     def grow(self, size: int) -> None:
         """Count bytes on the tape."""
         self._size += size
         if self._size > self._tape_bytes and not self.overflowed:
             self.overflowed = True
+            self.changed.notify()
             log.warning(
                 "tape over its limit of %d bytes: served on, not captured", self._tape_bytes
             )
+
+    def take(self, entry: Entry, item: Item) -> bool:
+        """Add an item to an entry; return whether it was still open."""
+        if entry.end != "open":
+            return False
+        entry.append(self.stamp(), item)
+        if isinstance(item, bytes):
+            self.grow(len(item))
+        return True
 
     def finish_recording(self) -> None:
         """Say that no further call will be performed: runs that play stop waiting for one."""
@@ -129,54 +152,67 @@ class Exchange:
 
     # Performing.
 
-    async def perform(self, call: Call, perform: Perform) -> Entry:
-        """Perform a call in a task of its own and return its entry, which is still open.
+    def context(self) -> contextvars.Context:
+        """Return the context in which a call is performed: the caller's, without its run.
 
-        The task has the caller's context without its run: what an effect does is not on the tape
-        once more, and tenant, trace and LangGraph's stream writer stay.
+        What an effect does is not on the tape once more, and tenant, trace and LangGraph's stream
+        writer stay.
         """
-        entry = await self.lend(call)
         context = contextvars.copy_context()
         context.run(current.set, None)
         context.run(performing.set, self)
-        task = self.loop.create_task(self._pump(entry, perform), context=context)
-        entry.task = task
-        self._keep(task)
+        return context
+
+    def perform(self, call: Call, perform: Perform) -> Entry:
+        """Perform a call in a task of its own and return its entry, which is still open."""
+        entry = self.add(Entry(call, self.stamp()))
+        entry.task = self._start(self._pump(entry, perform))
         return entry
 
-    async def lend(self, call: Call) -> Entry:
-        """Return an open entry for a call that its caller performs, and ends with `settle`."""
-        entry = self.add(Entry(call, self.stamp()))
-        if self.journal is not None and call.writes:
+    async def begin(self, entry: Entry) -> None:
+        """Store that a write begins; raises what the journal raises, and withdraws the entry."""
+        if self.journal is not None and entry.call.writes:
             try:
-                await self.journal.begin(call)
-            except BaseException as error:
-                self.remove(entry)
-                entry.close("failed", fault_of(error), error)
+                await self.journal.begin(entry.call)
+            except asyncio.CancelledError:
+                entry.close("cut")
                 raise
-        return entry
+            except Exception as error:
+                self.withdraw(entry, error)
+                raise
 
     async def settle(self, entry: Entry, fault: Fault | None, error: BaseException | None) -> None:
-        """End an entry that its caller performed or whose pump is done."""
-        if self.journal is not None and entry.call.writes:
-            done = Entry(entry.call, entry.at, entry.items, "failed" if fault else "done", fault)
-            await self.journal.finish(done)
-        entry.close("failed" if fault else "done", fault, error)
+        """End an entry whose performance is over; one that it already has counts."""
+        end: End = "failed" if fault else "done"
+        try:
+            if self.journal is not None and entry.call.writes:
+                if entry.end != "open":
+                    end, fault = entry.end, entry.fault
+                await self.journal.finish(Entry(entry.call, entry.at, entry.items, end, fault))
+        except Exception:
+            log.exception("write of %r is done, and not in the journal", entry.call.name)
+        finally:
+            entry.close(end, fault, error)
 
     async def _pump(self, entry: Entry, perform: Perform) -> None:
         fault: Fault | None = None
         error: BaseException | None = None
         limit = asyncio.timeout(entry.call.seconds)
         try:
+            await self.begin(entry)
+        except Exception:  # noqa: BLE001 - the readers get it
+            return
+        try:
             async with limit, aclosing(perform()) as items:  # type: ignore[type-var]
                 async for item in items:
                     self.take(entry, item)
-        except asyncio.CancelledError:
-            entry.close("cut")
-            return
+        except asyncio.CancelledError as cancelled:
+            if entry.task is not None and entry.task.cancelling():
+                entry.close("cut")
+                return
+            fault, error = Fault("CancelledError", "it cancelled itself"), cancelled
         except Paused as paused:
-            self.remove(entry)
-            entry.close("failed", Fault("Paused", paused.question), paused)
+            self.withdraw(entry, paused)
             return
         except TimeoutError as late:
             message = f"not done within {entry.call.seconds:g} s" if limit.expired() else str(late)
@@ -188,65 +224,65 @@ class Exchange:
             fault, error = fault_of(raised), raised
         await self.settle(entry, fault, error)
 
-    def take(self, entry: Entry, item: Item) -> None:
-        """Add an item to an open entry."""
-        entry.append(self.stamp(), item)
-        if isinstance(item, bytes):
-            self.grow(len(item))
-
-    def at_end(self, callback: Callable[[], Awaitable[object]]) -> None:
-        """Run `callback` when the exchange closes, the last registered first."""
-        self._at_end.append(callback)
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self.loop.create_task(work, context=self.context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     # Ending.
+
+    def at_end(self, callback: Callable[[], Awaitable[object]]) -> None:
+        """Run `callback` when the exchange closes, the last registered first; at once if it has."""
+        self._at_end.append(callback)
+        if self._closing is not None and self._closing.done():
+            self.loop.call_soon_threadsafe(lambda: self._start(self._run_at_end()))
 
     async def pause(self) -> None:
         """Settle for a pause: wait for writes under way, drop the reads that are open."""
         await self._writes_done()
         for entry in [one for one in self.entries if one.end == "open"]:
-            self.dropped[entry.call.place] += 1
-            self.remove(entry)
+            self.dropped.append(entry)
+            self.withdraw(entry, Paused(self.question or ""))
             entry.cancel()
         self.finish_recording()
 
     async def aclose(self) -> None:
-        """Cancel reads, wait for writes, run the callbacks of `at_end`; idempotent."""
-        if self._closed:
-            return
-        self._closed = True
-        self.finish_recording()
+        """Cancel reads, wait for writes, run the callbacks of `at_end`; idempotent.
+
+        One who is cancelled while it waits leaves the rest to a task.
+        """
+        if self._closing is None:
+            self.closed = True
+            self.finish_recording()
+            self._closing = self.loop.create_task(self._close(), context=self.context())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         for entry in self.entries:
-            if entry.end == "open" and not entry.call.writes:
+            if not entry.call.writes:
                 entry.cancel()
         await self._writes_done()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=CLOSING_SECONDS)
+        await self._run_at_end()
+
+    async def _run_at_end(self) -> None:
         while self._at_end:
             callback = self._at_end.pop()
             try:
                 async with asyncio.timeout(CLOSING_SECONDS):
                     await callback()
-            except Exception:
+            except (Exception, SystemExit):
                 log.exception("a callback of at_end failed")
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=CLOSING_SECONDS)
 
     async def _writes_done(self) -> None:
-        writes = {
-            entry.task for entry in self.entries if entry.call.writes and entry.task is not None
-        }
-        lent = [e for e in self.entries if e.call.writes and e.task is None and e.end == "open"]
-        for entry in lent:
-            try:
-                async with asyncio.timeout(entry.call.seconds):
-                    while entry.end == "open":
-                        await entry.changed.wait()
-            except TimeoutError:
-                entry.close("failed", Fault("TimeoutError", "its thread did not come back"))
-        if writes:
-            await asyncio.wait(writes)
-
-    def _keep(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        writes = [entry for entry in self.entries if entry.call.writes]
+        if tasks := {entry.task for entry in writes if entry.task is not None}:
+            await asyncio.wait(tasks)
+        for entry in writes:
+            while entry.end == "open":  # a thread performs it, until its deadline at most
+                await entry.changed.wait()
 
 
 def fault_of(error: BaseException) -> Fault:

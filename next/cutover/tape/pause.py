@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from cutover.errors import TapeOverflowed
 from cutover.records import EntryRecord, ErrorRecord, ItemRecord, TapeRecord
 from cutover.tape.entry import Call, Entry, Fault
 from cutover.tape.exchange import Exchange
@@ -29,9 +30,17 @@ def entry_record(entry: Entry) -> EntryRecord:
 
 
 def tape_record(exchange: Exchange) -> TapeRecord:
-    """Return an exchange's tape as it is stored."""
-    entries = tuple(entry_record(entry) for entry in exchange.entries)
-    return TapeRecord(entries, tuple(exchange.incomplete), exchange.question)
+    """Return an exchange's tape as it is stored; a read that the pause has dropped is open.
+
+    Raises `TapeOverflowed`.
+    """
+    if exchange.overflowed:
+        raise TapeOverflowed
+    entries = [entry_record(entry) for entry in exchange.entries]
+    for entry in exchange.dropped:
+        open_again = Entry(entry.call, entry.at)
+        entries.append(entry_record(open_again))
+    return TapeRecord(tuple(entries), tuple(exchange.incomplete), exchange.question)
 
 
 def entry_of(record: EntryRecord) -> Entry:
@@ -54,7 +63,9 @@ def entry_of(record: EntryRecord) -> Entry:
 
 def load(exchange: Exchange, tape: TapeRecord, writes: Iterable[EntryRecord] = ()) -> None:
     """Put a stored tape on a new exchange, and the `writes` that were made after its pause."""
-    for record in (*tape.entries, *writes):
-        exchange.add(entry_of(record))
+    records = (*tape.entries, *writes)
+    dropped = [one for one in records if one.end == "open" and not one.writes]
+    exchange.go_on(entry_of(record) for record in records if record not in dropped)
+    exchange.dropped += [entry_of(record) for record in dropped]
     exchange.incomplete.update(dict.fromkeys(tape.incomplete, "stored without it"))
     exchange.question = tape.question

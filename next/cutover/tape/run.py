@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import aclosing, contextmanager
 from typing import Any, Literal, TypeVar
+from weakref import WeakSet
 
 import msgspec
 
@@ -22,11 +22,12 @@ from cutover.errors import (
     PlayedOutside,
     ResumeMismatch,
     TapeMiss,
+    TapeOverflowed,
     WriteDiffers,
     outcome_of,
 )
 from cutover.tape.entry import Call, Entry, Fault, Item
-from cutover.tape.exchange import Exchange, Perform, current, fault_of, performing
+from cutover.tape.exchange import Exchange, Perform, current, performing
 
 T = TypeVar("T")
 
@@ -41,8 +42,8 @@ TURN_EVERY = 16
 Policy = Literal["live", "play"]
 How = Literal["live", "tape", "nearest"]
 
-playing: set[Run] = set()
-"""Runs of this process that play and have not ended."""
+playing: WeakSet[Run] = WeakSet()
+"""Runs of this process that play and have not ended; one that is forgotten leaves by itself."""
 outside: Counter[str] = Counter()
 """Calls made without a run while a tape was played, by name: code that lost its context."""
 
@@ -77,10 +78,12 @@ class Run:
         """Seconds spent in each node or step of the flow, by name."""
         self.behind: Callable[[], bool] = lambda: False
         """Whether the client has more text than this run has produced; set by a takeover."""
-        self._matched: set[int] = set()
-        self._inherited = frozenset(id(e) for e in exchange.entries if e.call.writes)
-        self._refusing = False
-        self._reading: set[Entry] = set()
+        self.refusing = False
+        """Whether every further call is refused: it is fenced, was stopped, or has played."""
+        self._matched: set[Entry] = set()
+        self._inherited = frozenset(one for one in exchange.entries if one.call.writes)
+        self._reading: list[Entry] = []
+        """Entries it reads, or has left a moment ago."""
         if policy == "play":
             playing.add(self)
 
@@ -103,22 +106,32 @@ class Run:
             self.ended = outcome
         if self.policy == "play":
             playing.discard(self)
-            self._refusing = True
+            self._refuse()
 
     def fence(self) -> None:
         """Refuse every call from now on: another run takes this one's place.
 
         Reads that this run has open stay open for its successor.
         """
-        self.fenced = self._refusing = True
+        self.fenced = True
         self.end(Failed("fenced"))
+        self._refuse()
+        for entry in self._reading:
+            entry.held = entry.held or self.policy == "live"
+            entry.readers -= 1
+        self._reading.clear()
+
+    def _refuse(self) -> None:
+        self.refusing = True
         for entry in self._reading:
             entry.changed.notify()
+        self.exchange.changed.notify()
 
     @property
     def over(self) -> bool:
         """Whether calls are performed off the tape: a live run that ended by itself."""
-        return self.ended is not None and not self._refusing
+        ended = self.ended is not None or (self.exchange.closed and self.policy == "live")
+        return ended and not self.refusing
 
     def spend(self, node: str, seconds: float) -> None:
         """Note the time a node of the flow took; the times of several rounds add up."""
@@ -129,164 +142,111 @@ class Run:
     async def call(self, call: Call, perform: Perform) -> AsyncGenerator[Item, None]:
         """Yield the items of a call, found on the tape or performed.
 
-        Raises the `Control` that stops the run, or `CallFailed`.
+        Raises the `Control` that stops the run, or `CallFailed`. May be used on any event loop; the
+        call is performed on the exchange's.
         """
-        entry = await self._find(call)
-        if entry is None:
-            entry = await self.exchange.perform(call, perform)
-            self._note(call, "live", entry)
-        async for item in self.read(entry):
-            yield item
-
-    def call_blocking(
-        self, call: Call, perform: Callable[[], Iterator[Item]]
-    ) -> Generator[Item, None, None]:
-        """Yield the items of a call of blocking code, which performs it itself where it is due.
-
-        In a thread it waits for the event loop. On the loop's own thread it cannot: what is on the
-        tape is read where it has ended, and `CallFailed` is raised where it is still open.
-        """
-        exchange = self.exchange
-        if asyncio._get_running_loop() is exchange.loop:  # noqa: SLF001 - the one that does not raise
-            entry = self._locate(call) or self._missed(call)
-            if entry is None:
-                entry = exchange.add(Entry(call, exchange.stamp()))
-                self._note(call, "live", entry)
-                yield from self._perform_here(entry, perform, lambda step: step())
-            elif entry.end == "open":
-                raise CallFailed(entry)
-            else:
-                yield from _waited(self.read(entry), _run_now)
-            return
-        entry, due = self._on_loop(self._obtain(call))
-        if due:
-            soon = exchange.loop.call_soon_threadsafe
-            yield from self._perform_here(entry, perform, soon)
-        else:
-            yield from _waited(self.read(entry), self._on_loop)
-
-    async def _obtain(self, call: Call) -> tuple[Entry, bool]:
-        """Return the entry of a call, and whether its caller is to perform it."""
-        entry = await self._find(call)
-        if entry is not None:
-            return entry, False
-        entry = await self.exchange.lend(call)
-        self._note(call, "live", entry)
-        late = Fault("TimeoutError", f"not done within {call.seconds:g} s")
-        self.exchange.loop.call_later(call.seconds, entry.close, "failed", late)
-        return entry, True
-
-    def _perform_here(
-        self,
-        entry: Entry,
-        perform: Callable[[], Iterator[Item]],
-        tell: Callable[[Callable[[], None]], object],
-    ) -> Generator[Item, None, None]:
-        """Perform a call in this thread; `tell` runs a step on the loop."""
-        exchange = self.exchange
-        fault: Fault | None = None
-        error: BaseException | None = None
-        try:
-            for item in perform():
-                if entry.end != "open":  # its deadline is over, or the exchange
-                    break
-                tell(partial(exchange.take, entry, item))
-                self.now = exchange.stamp()
+        items = self._call(call, perform)
+        if asyncio.get_running_loop() is not self.exchange.loop:
+            items = across(items, self.exchange.loop)
+        async with aclosing(items):
+            async for item in items:
                 yield item
-        except GeneratorExit:
-            tell(partial(entry.close, "cut"))
-            raise
-        except BaseException as raised:  # noqa: BLE001 - as in a pump: it ends this call alone
-            fault, error = fault_of(raised), raised
-        if exchange.journal is not None and entry.call.writes:
-            self._on_loop(exchange.settle(entry, fault, error))
-        else:
-            tell(partial(entry.close, "failed" if fault else "done", fault, error))
-        if fault is not None:
-            raise CallFailed(entry, fault) from error
 
-    def _on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the exchange's loop and wait for it in this thread."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.exchange.loop).result()
+    async def _call(self, call: Call, perform: Perform) -> AsyncGenerator[Item, None]:
+        entry = await self.find(call)
+        if entry is None:
+            entry = self.exchange.perform(call, perform)
+            self.note(call, "live", entry)
+        async with aclosing(self.read(entry)) as items:
+            async for item in items:
+                yield item
 
-    async def _find(self, call: Call) -> Entry | None:
+    async def find(self, call: Call) -> Entry | None:
         """Return the entry that answers a call, waiting for it in a play; None: it is due."""
-        entry = self._locate(call)
+        entry = self.locate(call)
         while entry is None and self.policy == "play" and self.exchange.recording:
             self.waiting += 1
             try:
                 await self.exchange.changed.wait()
             finally:
                 self.waiting -= 1
-            entry = self._locate(call)
-        return entry or self._missed(call)
+            entry = self.locate(call)
+        return entry or self.missed(call)
 
-    def _locate(self, call: Call) -> Entry | None:
+    def locate(self, call: Call) -> Entry | None:
         """Return the next entry of a call that this run has not had.
 
         Entries whose keys are equal because a date or an id was folded are told apart, where they
         can be, by what was really asked.
         """
-        if self._refusing:
-            raise Fenced(self.stack)
-        left = [one for one in self.exchange.at(call) if id(one) not in self._matched]
+        self.check()
+        left = [one for one in self.exchange.at(call) if one not in self._matched]
         same = (one for one in left if one.call.canonical == call.canonical)
         entry = next(same, left[0] if left else None)
         if entry is not None:
-            self._note(call, "tape", entry)
+            self.note(call, "tape", entry)
         return entry
 
-    def _missed(self, call: Call) -> Entry | None:
+    def check(self) -> None:
+        """Raise where the run may not go on: `Fenced`, or `TapeOverflowed` in a play."""
+        if self.refusing:
+            raise Fenced(self.stack)
+        if self.exchange.overflowed and self.policy == "play":
+            raise self.stopped(TapeOverflowed())
+
+    def missed(self, call: Call) -> Entry | None:
         """Return what answers a call that is not on the tape; None: it is to be performed."""
         if self.policy == "play":
             return self._nearest(call)
         if not self.exchange.answered and not self._again(call):
             if call.name != HUMAN_ANSWER:
-                raise self._stopped(ResumeMismatch(call.name))
+                raise self.stopped(ResumeMismatch(call.name))
             self.exchange.answered = True
             return None
         if call.writes and self._unmatched(call):
-            raise self._stopped(WriteDiffers(call.name))
+            raise self.stopped(WriteDiffers(call.name))
         if call.model and self.behind() and self.exchange.named(call.name):
             return self._nearest(call)
         return None
 
     def _again(self, call: Call) -> bool:
         """Whether a call is a read that the pause had cut off."""
-        self.exchange.dropped[call.place] -= 1
-        return self.exchange.dropped[call.place] >= 0
+        dropped = self.exchange.dropped
+        found = next((one for one in dropped if one.call.place == call.place), None)
+        if found is not None:
+            dropped.remove(found)
+        return found is not None
 
     def _nearest(self, call: Call) -> Entry:
         """Return the entry of the name that stands where this call does, and note the miss."""
         if call.name == HUMAN_ANSWER and self.exchange.question is not None:
-            raise self._stopped(Paused(self.exchange.question))
+            raise self.stopped(Paused(self.exchange.question))
         entries = self.exchange.named(call.name)
         if not entries:
             names = dict.fromkeys(entry.call.name for entry in self.exchange.entries)
-            raise self._stopped(TapeMiss(call.name, tuple(names)[-NEAREST_SHOWN:]))
+            raise self.stopped(TapeMiss(call.name, tuple(names)[-NEAREST_SHOWN:]))
         before = sum(play.call.name == call.name for play in self.plays)
         entry = entries[min(before, len(entries) - 1)]
-        self._note(call, "nearest", entry)
+        self.note(call, "nearest", entry)
         return entry
 
     def _unmatched(self, call: Call) -> bool:
         """Whether a write of this name was made before this run, which this run has not made."""
-        return any(
-            id(entry) in self._inherited and id(entry) not in self._matched
-            for entry in self.exchange.named(call.name)
-        )
+        left = self._inherited - self._matched
+        return any(entry.call.name == call.name for entry in left)
 
-    def _note(self, call: Call, how: How, entry: Entry) -> None:
+    def note(self, call: Call, how: How, entry: Entry) -> None:
+        """Note a call of this run and what answers it."""
         if how != "nearest":
-            self._matched.add(id(entry))
+            self._matched.add(entry)
         self.plays.append(Play(call, how, entry))
 
-    def _stopped(self, control: Control) -> Control:
+    def stopped(self, control: Control) -> Control:
         """Record a control exception as the end of this run, and return it."""
         if isinstance(control, Paused) and self.policy == "live":
             self.exchange.question = control.question
         self.end(outcome_of(control))
-        self._refusing = True
+        self._refuse()
         return control
 
     # Reading entries.
@@ -297,23 +257,23 @@ class Run:
         An open read whose last reader leaves is cancelled, a moment later: where the reader left
         because its stack crashed, the run is fenced by then, and the read stays for its successor.
         """
-        entry.readers += 1
-        self._reading.add(entry)
+        if entry.spent:
+            raise self.stopped(TapeOverflowed())
+        self.occupy(entry)
         position = 0
         try:
             while True:
                 while position < len(entry.items):
-                    if self._refusing:
-                        raise Fenced(self.stack)
+                    self.check()
                     self.now, item = entry.items[position]
                     position += 1
                     yield item
-                    if self.exchange.overflowed:
+                    if self.exchange.overflowed and entry.readers == 1 and not self.refusing:
+                        entry.spent = True
                         entry.items[position - 1] = (self.now, b"")
                     if position % TURN_EVERY == 0:
                         await asyncio.sleep(0)
-                if self._refusing:
-                    raise Fenced(self.stack)
+                self.check()
                 if entry.end != "open":
                     break
                 self.waiting += 1
@@ -323,19 +283,33 @@ class Run:
                     self.waiting -= 1
         finally:
             self._leave(entry)
-        if isinstance(entry.error, Paused):
-            raise self._stopped(entry.error)
+        self.check_end(entry)
+
+    def check_end(self, entry: Entry) -> None:
+        """Raise how an entry ended, unless it is done: `CallFailed`, or why it is off the tape."""
+        if entry.withdrawn and entry.error is not None:
+            raise self.stopped(entry.error) if isinstance(entry.error, Control) else entry.error
         if entry.end != "done":
             raise CallFailed(entry)
 
-    def _leave(self, entry: Entry) -> None:
-        self._reading.discard(entry)
-        entry.readers -= 1
-        if entry.end == "open" and not entry.call.writes and not self._refusing:
-            self.exchange.loop.call_later(ABANDONED_SECONDS, self._abandon, entry)
+    def occupy(self, entry: Entry) -> None:
+        """Be a reader of an entry: while it has one, it is not cancelled."""
+        entry.readers += 1
+        entry.held = entry.held and self.policy == "play"
+        self._reading.append(entry)
 
-    def _abandon(self, entry: Entry) -> None:
-        if entry.readers == 0 and not self._refusing:
+    def _leave(self, entry: Entry) -> None:
+        if entry.end == "open" and not entry.call.writes:
+            self.exchange.loop.call_later(ABANDONED_SECONDS, self.release, entry)
+        else:
+            self.release(entry)
+
+    def release(self, entry: Entry) -> None:
+        """Be no reader of an entry any longer; an open read without one is cancelled."""
+        if entry in self._reading:
+            self._reading.remove(entry)
+            entry.readers -= 1
+        if entry.readers == 0 and not entry.held and not entry.call.writes:
             entry.cancel()
 
 
@@ -348,44 +322,34 @@ class CallFailed(EffectFailed):
         super().__init__(entry.call.name, self.fault.kind, self.fault.message)
 
 
-def _waited(
-    items: AsyncGenerator[Item, None], wait: Callable[[Coroutine[Any, Any, Item]], Item]
-) -> Generator[Item, None, None]:
-    """Yield from a coroutine generator in blocking code; `wait` runs one step of it."""
-    try:
-        while True:
-            try:
-                yield wait(_next(items))
-            except _Exhausted:
-                return
-    finally:
-        wait(_closed(items))
+class Exhausted(Exception):
+    """A generator has ended; StopAsyncIteration cannot leave a future."""
 
 
-class _Exhausted(Exception):
-    """The generator has ended; StopAsyncIteration cannot leave a future."""
-
-
-async def _next(items: AsyncGenerator[Item, None]) -> Item:
+async def step(items: AsyncGenerator[Item, None]) -> Item:
+    """Return the next item; raises `Exhausted` behind the last."""
     try:
         return await anext(items)
     except StopAsyncIteration:
-        raise _Exhausted from None
+        raise Exhausted from None
 
 
-async def _closed(items: AsyncGenerator[Item, None]) -> Item:
-    await items.aclose()
-    return b""
+async def across(
+    items: AsyncGenerator[Item, None], loop: asyncio.AbstractEventLoop
+) -> AsyncGenerator[Item, None]:
+    """Yield the items of a generator that belongs to `loop`, on another loop."""
 
+    def there(work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
 
-def _run_now(coroutine: Coroutine[Any, Any, Item]) -> Item:
-    """Run a coroutine that does not wait for anything, on the loop's own thread."""
-    while True:
-        try:
-            coroutine.send(None)
-        except StopIteration as done:
-            item: Item = done.value
-            return item
+    try:
+        while True:
+            try:
+                yield await there(step(items))
+            except Exhausted:
+                return
+    finally:
+        await there(items.aclose())
 
 
 def current_run() -> Run | None:

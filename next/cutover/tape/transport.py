@@ -14,8 +14,9 @@ import httpx
 import msgspec
 
 from cutover.normal_form import read
+from cutover.tape.blocking import call_blocking
 from cutover.tape.entry import Call, Item
-from cutover.tape.run import CallFailed, run_for
+from cutover.tape.run import CallFailed, current_run, playing, run_for
 from cutover.wire.sse import SseSplitter
 
 if TYPE_CHECKING or find_spec("httpx2"):
@@ -86,22 +87,27 @@ class TapeTransport(_Transport):
 
     def __init__(self, inner: Any = None) -> None:
         self._inner = inner
-        self._blocking: Any = None
-        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
+        self._blocking: dict[str, Any] = {}
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Any]] = (
+            WeakKeyDictionary()
+        )
 
     async def handle_async_request(self, request: Any) -> Any:
         """Answer a request of an asynchronous client."""
-        run = run_for(f"http {request.url.path}", writes=False)
-        if run is None:
+        run, call = None, None
+        if current_run() is not None or playing:
+            await request.aread()
+            call = _call(request)
+            run = run_for(call.name, writes=call.writes)
+        if run is None or call is None:
             return await self._async_inner(request).handle_async_request(request)
-        await request.aread()
         performed: list[bool] = []
 
         def perform() -> AsyncIterator[Item]:
             performed.append(True)
             return self._send(request)
 
-        items = run.call(_call(request), perform)
+        items = run.call(call, perform)
         try:
             head = await anext(items)
         except CallFailed as failed:
@@ -110,17 +116,20 @@ class TapeTransport(_Transport):
 
     def handle_request(self, request: Any) -> Any:
         """Answer a request of a blocking client."""
-        run = run_for(f"http {request.url.path}", writes=False)
-        if run is None:
+        run, call = None, None
+        if current_run() is not None or playing:
+            request.read()
+            call = _call(request)
+            run = run_for(call.name, writes=call.writes)
+        if run is None or call is None:
             return self._blocking_inner(request).handle_request(request)
-        request.read()
         performed: list[bool] = []
 
         def perform() -> Iterator[Item]:
             performed.append(True)
             return self._send_blocking(request)
 
-        items = run.call_blocking(_call(request), perform)
+        items = call_blocking(run, call, perform)
         try:
             head = next(items)
         except CallFailed as failed:
@@ -129,15 +138,17 @@ class TapeTransport(_Transport):
 
     async def aclose(self) -> None:
         """Close the connections of this event loop."""
-        inner = self._by_loop.pop(asyncio.get_running_loop(), self._inner)
-        if hasattr(inner, "aclose"):
-            await inner.aclose()
+        opened = self._by_loop.pop(asyncio.get_running_loop(), {})
+        for inner in (self._inner, *opened.values()):
+            if hasattr(inner, "aclose"):
+                await inner.aclose()
 
     def close(self) -> None:
         """Close the connections of blocking clients."""
-        for inner in (self._inner, self._blocking):
+        for inner in (self._inner, *self._blocking.values()):
             if hasattr(inner, "close"):
                 inner.close()
+        self._blocking.clear()
 
     async def __aenter__(self) -> Self:
         return self
@@ -154,20 +165,21 @@ class TapeTransport(_Transport):
     def _async_inner(self, request: Any) -> Any:
         if self._inner is not None:
             return self._inner
-        loop = asyncio.get_running_loop()
-        if loop not in self._by_loop:
-            library = _library(request)
+        opened = self._by_loop.setdefault(asyncio.get_running_loop(), {})
+        library = _library(request)
+        if library.__name__ not in opened:
             limits = library.Limits(**_CONNECTIONS)
-            self._by_loop[loop] = library.AsyncHTTPTransport(limits=limits)
-        return self._by_loop[loop]
+            opened[library.__name__] = library.AsyncHTTPTransport(limits=limits)
+        return opened[library.__name__]
 
     def _blocking_inner(self, request: Any) -> Any:
         if self._inner is not None:
             return self._inner
-        if self._blocking is None:
-            library = _library(request)
-            self._blocking = library.HTTPTransport(limits=library.Limits(**_CONNECTIONS))
-        return self._blocking
+        library = _library(request)
+        if library.__name__ not in self._blocking:
+            limits = library.Limits(**_CONNECTIONS)
+            self._blocking[library.__name__] = library.HTTPTransport(limits=limits)
+        return self._blocking[library.__name__]
 
     async def _send(self, request: Any) -> AsyncIterator[Item]:
         request.headers["accept-encoding"] = "identity"
@@ -201,7 +213,7 @@ class _BodySplitter:
     def __init__(self, response: Any) -> None:
         media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         self._sse = SseSplitter() if media == "text/event-stream" else None
-        self._whole: list[bytes] | None = [] if media.endswith("json") else None
+        self._whole: list[bytes] | None = [] if media.endswith(("/json", "+json")) else None
 
     def feed(self, piece: bytes) -> list[bytes]:
         if self._sse is not None:
@@ -263,7 +275,8 @@ def _library(request: Any) -> Any:
 
 
 def _head(response: Any) -> bytes:
-    headers = [(n.lower(), v) for n, v in response.headers.items() if n.lower() in _KEPT]
+    raw = ((name.decode("latin-1").lower(), value) for name, value in response.headers.raw)
+    headers = [(name, value.decode("latin-1")) for name, value in raw if name in _KEPT]
     return msgspec.json.encode(Head(response.status_code, headers))
 
 
@@ -273,13 +286,14 @@ def _response(request: Any, item: Item, stream: _Stream, *, played: bool) -> Any
     if played and head.status >= _FAILED:  # the back-off was slept when it was live
         headers = [one for one in headers if not one[0].startswith("retry-after")]
         headers.append(("retry-after-ms", "1"))
-    return _library(request).Response(head.status, headers=headers, stream=stream, request=request)
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+    return _library(request).Response(head.status, headers=raw, stream=stream, request=request)
 
 
 def _error(request: Any, failed: CallFailed) -> Exception:
     """Return what a transport raised, as the reading client's library raises it."""
     library = _library(request)
-    names = {"TimeoutError": "ReadTimeout", "Cut": "ReadError"}
+    names = {"TimeoutError": "ReadTimeout", "Cut": "ReadError", "NotStored": "ReadError"}
     kind = getattr(library, names.get(failed.fault.kind, failed.fault.kind), None)
     if not (isinstance(kind, type) and issubclass(kind, library.RequestError)):
         kind = library.TransportError

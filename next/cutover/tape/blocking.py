@@ -1,0 +1,178 @@
+"""Calls of blocking code: from a thread through the event loop, or on the loop's own thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
+from contextlib import closing
+from contextvars import Context
+from functools import partial
+from typing import Any, TypeVar
+
+from cutover.errors import Paused
+from cutover.tape.entry import Call, Entry, Fault, Item
+from cutover.tape.exchange import Exchange, fault_of
+from cutover.tape.run import CallFailed, Exhausted, Run, step
+
+T = TypeVar("T")
+
+_OPEN = Fault("Blocking", "it is under way, and cannot be awaited on the event loop's own thread")
+_UNNOTED = Fault("Blocking", "a write of a resumed exchange needs a thread: asyncio.to_thread")
+
+
+def call_blocking(
+    run: Run, call: Call, perform: Callable[[], Iterator[Item]]
+) -> Generator[Item, None, None]:
+    """Yield the items of a call of blocking code, which performs it itself where it is due.
+
+    In a thread it waits for the event loop. On the loop's own thread it cannot: what is on the tape
+    is read where it has ended; `CallFailed` is raised where it is still open, and for a write that
+    has to be stored before it is performed.
+    """
+    exchange = run.exchange
+    if not _here(exchange):
+        entry, due = _on_loop(exchange, _obtain(run, call))
+        yield from _performed(run, entry, perform) if due else _waited(run.read(entry), exchange)
+        return
+    found = run.locate(call) or run.missed(call)
+    if found is not None:
+        if found.end == "open":
+            raise CallFailed(found, _OPEN)
+        yield from _read_now(run.read(found))
+        return
+    entry = Entry(call, exchange.stamp())
+    if call.writes and exchange.journal is not None:
+        raise CallFailed(entry, _UNNOTED)
+    _lend(run, entry)
+    yield from _performed(run, entry, perform)
+
+
+async def _obtain(run: Run, call: Call) -> tuple[Entry, bool]:
+    """Return the entry of a call, and whether its caller is to perform it."""
+    entry = await run.find(call)
+    if entry is not None:
+        return entry, False
+    entry = Entry(call, run.exchange.stamp())
+    _lend(run, entry)
+    try:
+        await run.exchange.begin(entry)
+    except BaseException:
+        run.release(entry)
+        raise
+    return entry, True
+
+
+def _lend(run: Run, entry: Entry) -> None:
+    """Put a call on the tape that its caller performs, and reads, until its deadline."""
+    late = Fault("TimeoutError", f"not done within {entry.call.seconds:g} s")
+    later = run.exchange.loop.call_later
+    entry.deadline = later(entry.call.seconds, entry.close, "failed", late)
+    run.note(entry.call, "live", run.exchange.add(entry))
+    run.occupy(entry)
+
+
+def _performed(
+    run: Run, entry: Entry, perform: Callable[[], Iterator[Item]]
+) -> Generator[Item, None, None]:
+    """Perform a call in this thread and yield its items; within `perform` no run is current."""
+    exchange = run.exchange
+    fault: Fault | None = None
+    error: BaseException | None = None
+    try:
+        try:
+            with closing(_Inside(exchange.context(), perform)) as items:
+                for item in items:
+                    if not _ask(exchange, partial(exchange.take, entry, item)):
+                        break
+                    run.now = exchange.stamp()
+                    yield item
+        except (GeneratorExit, KeyboardInterrupt):
+            _ask(exchange, partial(entry.close, "cut"))
+            raise
+        except Paused as paused:
+            _ask(exchange, partial(exchange.withdraw, entry, paused))
+        except BaseException as raised:  # noqa: BLE001 - as in a pump: it ends this call alone
+            fault, error = fault_of(raised), raised
+        if _here(exchange):
+            entry.close("failed" if fault else "done", fault, error)
+        else:
+            _on_loop(exchange, exchange.settle(entry, fault, error))
+        _ask(exchange, partial(run.check_end, entry))
+    finally:
+        _ask(exchange, partial(run.release, entry))
+
+
+class _Inside:
+    """An iterator whose steps run in a context."""
+
+    def __init__(self, context: Context, start: Callable[[], Iterator[Item]]) -> None:
+        self._context, self._items = context, context.run(start)
+
+    def __iter__(self) -> Iterator[Item]:
+        return self
+
+    def __next__(self) -> Item:
+        return self._context.run(next, self._items)
+
+    def close(self) -> None:
+        if (close := getattr(self._items, "close", None)) is not None:
+            self._context.run(close)
+
+
+def _here(exchange: Exchange) -> bool:
+    """Whether this is the thread of the exchange's event loop."""
+    return asyncio._get_running_loop() is exchange.loop  # noqa: SLF001 - the one that does not raise
+
+
+def _on_loop(exchange: Exchange, work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the exchange's loop and wait for it in this thread."""
+    return asyncio.run_coroutine_threadsafe(work, exchange.loop).result()
+
+
+def _ask(exchange: Exchange, work: Callable[[], T]) -> T:
+    """Run a function on the exchange's loop, whose tape belongs to one thread, and return."""
+
+    async def there() -> T:
+        return work()
+
+    return work() if _here(exchange) else _on_loop(exchange, there())
+
+
+def _waited(items: AsyncGenerator[Item, None], exchange: Exchange) -> Generator[Item, None, None]:
+    """Yield from a generator of the event loop, in a thread."""
+    try:
+        while True:
+            try:
+                yield _on_loop(exchange, step(items))
+            except Exhausted:
+                return
+    finally:
+        if _here(exchange):  # collected as garbage there, where nothing can wait
+            exchange.loop.create_task(_closed(items))
+        else:
+            _on_loop(exchange, _closed(items))
+
+
+async def _closed(items: AsyncGenerator[Item, None]) -> None:
+    await items.aclose()
+
+
+def _read_now(items: AsyncGenerator[Item, None]) -> Generator[Item, None, None]:
+    """Yield from a generator that does not wait for anything, on the loop's own thread."""
+    try:
+        while True:
+            try:
+                yield _run_now(step(items))
+            except Exhausted:
+                return
+    finally:
+        _run_now(_closed(items))
+
+
+def _run_now(work: Coroutine[Any, Any, T]) -> T:
+    while True:
+        try:
+            work.send(None)
+        except StopIteration as done:
+            result: T = done.value
+            return result
