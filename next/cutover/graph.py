@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
@@ -12,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 from langchain_core.runnables import Runnable, RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.store.base import (
@@ -59,9 +61,10 @@ def wrap_graph(
     inputs: Callable[[Request[Any, Any]], Any],
     events: Callable[[Request[Any, Any], AsyncIterator[Part]], AsyncIterator[Event]],
     modes: Sequence[StreamMode] = ("custom",),
-    config: Callable[[Request[Any, Any]], RunnableConfig] | None = None,
+    config: Callable[[Request[Any, Any]], RunnableConfig | Awaitable[RunnableConfig]] | None = None,
     context: Callable[[Request[Any, Any]], Any] | None = None,
     answer: Callable[[Any], Awaitable[Any]] | None = None,
+    saver: Callable[[], BaseCheckpointSaver[Any] | None] | None = None,
 ) -> Stack:
     """Return a stack that runs a compiled graph.
 
@@ -71,10 +74,11 @@ def wrap_graph(
         )
 
     `inputs` makes the graph's input of a request, `events` the flow's events of the graph's stream;
-    `config` and `context` are what `graph.astream` takes. An `interrupt(value)` is a part of its
-    own; when `events` has passed it on, `answer(value)` is awaited, and its result is what
-    `interrupt` returns. It raises `cutover.Paused` while there is no answer: the exchange pauses,
-    and is run from the start when there is one.
+    `config` and `context` are what `graph.astream` takes, and `config` may be a coroutine function
+    that calls effects. `saver` returns the saver that is open, where it is not the graph's own. An
+    `interrupt(value)` is a part of its own; when `events` has passed it on, `answer(value)` is
+    awaited, and its result is what `interrupt` returns. It raises `cutover.Paused` while there is
+    no answer: the exchange pauses, and is run from the start when there is one.
 
     The graph runs in a task of its own, with the caller's context. Its store goes on the tape. A
     run that plays has an in-memory saver instead of the graph's own, and so has one that may pause:
@@ -89,9 +93,12 @@ def wrap_graph(
         app = prepared
         if answer is not None or (run is not None and run.policy == "play"):
             app = app.copy(update={"checkpointer": InMemorySaver()})
+        elif saver is not None:
+            app = app.copy(update={"checkpointer": saver()})
         settings: RunnableConfig = {"configurable": {"thread_id": "run"}}
         if config is not None:
-            settings = config(request)
+            chosen = config(request)
+            settings = await chosen if inspect.isawaitable(chosen) else chosen
         stream = {
             "config": settings,
             "context": context(request) if context else None,
