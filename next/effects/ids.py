@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from cutover import effect
 
-Kind = Literal["message", "session", "hitl", "approval"]
+Kind = Literal["message", "session", "hitl", "approval", "memory"]
 """What an id is for: two stacks that draw ids in another order get the same for each purpose."""
 
 

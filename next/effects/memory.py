@@ -62,7 +62,19 @@ class Memory(msgspec.Struct, frozen=True):
 
 def namespace(user_id: str) -> tuple[str, str]:
     """Return where a user's memories stand; labels may hold no period, so it is written %2E."""
-    return "memories", user_id.replace("%", "%25").replace(".", "%2E")
+    return "memories", _label(user_id)
+
+
+def readings(user_id: str) -> tuple[str, str]:
+    """Return where it is noted how far a user's sessions were read for memories.
+
+    The key is the session's id, the value `{"message": ID}` of the last message that was read.
+    """
+    return "readings", _label(user_id)
+
+
+def _label(user_id: str) -> str:
+    return user_id.replace("%", "%25").replace(".", "%2E")
 
 
 def memories(items: Sequence[Item]) -> list[Memory]:

@@ -49,8 +49,8 @@ class World:
 
     `clock` returns seconds since the Unix epoch; tests move it. `http` is the client of the Memory
     service, with its base URL. `held` are the locks of this process: owner token and the loop time
-    at which each lapses, by name. `models`, `memory`, `tools` and `workers` belong to the modules
-    of these names; they are put in with `dataclasses.replace` and `use`.
+    at which each lapses, by name. `models`, `memory`, `tools`, `workers` and `threads` belong to
+    the modules of these names; they are put in with `dataclasses.replace` and `use`.
     """
 
     settings: EffectSettings
@@ -64,6 +64,7 @@ class World:
     memory: Any = None
     tools: Any = None
     workers: Any = None
+    threads: Any = None
 
 
 class WorldClosed(CutoverError):

@@ -17,6 +17,7 @@ from effects import actions, builtin_tools, feedback
 from effects.memory import open_memory
 from effects.models import DEFAULTS, ModelEntry, Models
 from effects.pauses import Pause, Pauses
+from effects.threads import open_threads
 from effects.tools import Tools
 from effects.workers import Workers, WorkerSettings
 from effects.world import EffectSettings, World, open_world, use
@@ -57,11 +58,13 @@ async def opened(settings: Settings) -> AsyncIterator[World]:
         open_world(where) as world,
         Models(_entries(settings)) as models,
         open_memory(world.database) as memory,
+        open_threads(world.database) as threads,
     ):
         full = replace(
             world,
             models=models,
             memory=memory,
+            threads=threads,
             tools=Tools.load(settings.tools, besides=BUILT_IN),
             workers=Workers(actions.ACTIONS, msgspec.convert(settings.workers, WorkerSettings)),
         )
