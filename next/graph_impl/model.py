@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.messages.ai import UsageMetadata
 from langchain_core.messages.tool import ToolCall, ToolCallChunk
 from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.runnables import Runnable
@@ -161,14 +162,17 @@ async def ask(model: Runnable[Any, Any], question: Sequence[BaseMessage]) -> AIM
     nothing that is understood, and the errors of the OpenAI SDK.
     """
     answer: AIMessageChunk | None = None
+    counted: UsageMetadata | None = None
     try:
         async for chunk in model.astream(question):
+            counted = chunk.usage_metadata or counted
             answer = chunk if answer is None else answer + chunk
     except ValueError as error:  # a chunk that is no JSON, or none at all
         raise StackFailed(code="model_error", blame="world", detail=str(error)) from error
     if answer is None:
         raise StackFailed(code="model_empty", blame="world")
-    return _checked(answer)
+    # Where the tokens so far come with each chunk, LangChain adds them up.
+    return _checked(answer.model_copy(update={"usage_metadata": counted}))
 
 
 def _checked(answer: AIMessageChunk) -> AIMessage:

@@ -45,9 +45,11 @@ class Usage:
 
     def add(self, usage: Any) -> None:
         """Add the usage of one call."""
-        self.prompt_tokens += usage.prompt_tokens or 0
-        self.completion_tokens += usage.completion_tokens or 0
-        self.total_tokens += usage.total_tokens or 0
+        prompt, completion = usage.prompt_tokens or 0, usage.completion_tokens or 0
+        total = getattr(usage, "total_tokens", None)  # some servers leave it out
+        self.prompt_tokens += prompt
+        self.completion_tokens += completion
+        self.total_tokens += prompt + completion if total is None else total
 
 
 @dataclass(slots=True)
