@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from cutover import Request, Stack, wrap_graph
-from graph_impl import chat, ops
+from effects.world import current
+from graph_impl import chat, ops, session
 
 
 def _inputs(request: Request[Any, Any]) -> Any:
@@ -28,6 +29,15 @@ STACKS: Mapping[str, Stack] = {
         config=lambda _: {"configurable": {"thread_id": "run"}, "recursion_limit": ops.MOST_STEPS},
         context=lambda request: ops.OpsContext(msgspec.to_builtins(request.options)),
         answer=ops.answer,
+    ),
+    "session": wrap_graph(
+        session.GRAPH,
+        inputs=_inputs,
+        events=session.events,
+        modes=("messages", "custom"),
+        config=session.thread,
+        context=lambda request: session.SessionContext(msgspec.to_builtins(request.options)),
+        saver=lambda: current().threads,
     ),
 }
 """The flows by name."""

@@ -10,11 +10,13 @@ from msgspec import UNSET
 
 from cutover.errors import Refused
 from effects import conversations
+from effects.conversations import Turn
+from effects.memory import readings
 from effects.pauses import Pauses
 from effects.world import current
 from router.app import Perform
 from rules.flows.ops import OpsApproval, OpsSession
-from rules.flows.session import StoredMessage
+from rules.flows.session import SessionMessages, StoredMessage
 
 
 def pauses() -> Pauses:
@@ -40,5 +42,40 @@ async def ops_session(args: Mapping[str, str], _: Any) -> OpsSession:
     return OpsSession(session, iteration, messages, pending)
 
 
-OPERATIONS: Mapping[str, Perform] = {"ops.session": ops_session}
+async def _session_turns(session: str) -> list[Turn]:
+    turns = await conversations.messages("session", session)
+    if not turns:
+        raise Refused(404, "unknown_session", "no session with this session_id is stored")
+    return turns
+
+
+async def session_messages(args: Mapping[str, str], _: Any) -> SessionMessages:
+    """Return the messages of a session; raises `Refused` 404 for one without any."""
+    turns = await _session_turns(args["session_id"])
+    messages = tuple(StoredMessage(one.id, one.role, one.content) for one in turns)
+    return SessionMessages(args["session_id"], messages)
+
+
+async def session_delete(args: Mapping[str, str], _: Any) -> None:
+    """Remove a session's messages, its thread, and what notes how far it was read.
+
+    What was learnt of its users stays. Raises `Refused`: 404 for a session without messages, 409
+    where a Memory service holds them.
+    """
+    session, world = args["session_id"], current()
+    users = {one.user_id for one in await _session_turns(session) if one.user_id}
+    try:
+        await conversations.forget("session", session)
+    except conversations.NotForgotten as error:
+        raise Refused(409, "held_elsewhere", str(error)) from error
+    await world.threads.adelete_thread(session)
+    for user in users:
+        await world.memory.adelete(readings(user), session)
+
+
+OPERATIONS: Mapping[str, Perform] = {
+    "ops.session": ops_session,
+    "session.messages": session_messages,
+    "session.delete": session_delete,
+}
 """Operations by the name that the flow gives them."""

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from cutover import Stack
 from legacy.chat import chat
 from legacy.ops import ops
+from legacy.session import session
 
-STACKS: Mapping[str, Stack] = {"chat": chat, "ops": ops}
+STACKS: Mapping[str, Stack] = {"chat": chat, "ops": ops, "session": session}
 """The flows by name."""
 
 __all__ = ["STACKS"]

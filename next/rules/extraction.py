@@ -23,6 +23,15 @@ MOST_DELETED: Final = 5
 SAME_SIMILARITY: Final = 0.9
 """Similarity from which a new fact is one that is known: it is not added again."""
 
+LEAST_CONFIDENCE: Final = 0.3
+"""Confidence from which a fact is remembered."""
+RECALLED: Final = 5
+"""Memories that a prompt is given at most."""
+KNOWN: Final = 20
+"""Known memories that are shown with a new conversation at most."""
+LONGEST_QUERY: Final = 2_000
+"""Characters of a query for memories: embeddings have a limit."""
+
 Kind = Literal["identity", "preference", "plan", "relation", "other"]
 FactText = Annotated[str, Meta(max_length=LONGEST_FACT, pattern=r"^\s*[^\s\x00][^\x00]*\Z")]
 
@@ -45,6 +54,11 @@ class Change(msgspec.Struct, frozen=True):
     text: FactText | None = None
     confidence: Share = 1.0
     type: Kind = "other"
+
+
+def memory_query(messages: Sequence[str]) -> str:
+    """Return what to look for memories with: the end of what a user wrote."""
+    return "\n".join(messages)[-LONGEST_QUERY:]
 
 
 def known_lines(memories: Sequence[str]) -> list[str]:
@@ -129,6 +143,11 @@ def _listed(answer: str) -> list[Any]:
         value = next((one for one in value.values() if isinstance(one, list)), None)
     items = value if isinstance(value, list) else []
     return [{"text": item} if isinstance(item, str) else item for item in items]
+
+
+def has_text(reading: str, overrides: Mapping[str, str]) -> bool:
+    """Return whether a model that was to read a picture found text in it."""
+    return reading.strip() not in {"", text("companion", overrides, "no_text").strip()}
 
 
 def memory_form(facts: Sequence[Fact], overrides: Mapping[str, str]) -> Form:

@@ -31,5 +31,12 @@ SAMPLES: dict[str, Sample] = {
         options={"yield_interval": 0.0, "wire": "extended"},
         own=("message_id", "chat_id"),
     ),
+    "session": Sample(
+        "session",
+        {"message": "What is 12 * 7? I like tea.", "session_id": "s", "user_id": "u"},
+        options={"extract_from": 2},
+        own=("session_id", "user_id"),
+    ),
+    "session, a new one": Sample("session", {"message": "What is 12 * 7 and 3 + 4?"}),
 }
 """By what they show."""

@@ -1,0 +1,343 @@
+"""The session flow as a graph: recall, rounds of model and tools, and learning behind the answer.
+
+The thread is the session. `messages` are the user's and the assistant's alone, as the conversation
+store has them: each turn begins by replacing what the saver remembers with the store's record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+import openai
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    AnyMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+    get_buffer_string,
+)
+from langchain_core.runnables import RunnableConfig
+from langgraph.constants import TAG_NOSTREAM
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import Runtime
+from langgraph.store.base import BaseStore
+from typing_extensions import TypedDict
+
+from cutover import EffectFailed, Refused, Request, StackFailed
+from cutover.graph import Part
+from effects import clock, conversations, ids
+from effects.conversations import Turn
+from effects.memory import Memory, memories, namespace, readings
+from effects.models import ModelEntry, Models
+from effects.world import current
+from graph_impl.model import CALLS, ask, chat_model, usage
+from graph_impl.prompts import prompt
+from graph_impl.store import CurrentStore
+from graph_impl.tools import langchain_tools, registry, run_round
+from rules.extraction import (
+    KNOWN,
+    LEAST_CONFIDENCE,
+    RECALLED,
+    Change,
+    is_known,
+    known_index,
+    known_lines,
+    memory_query,
+    read_changes,
+)
+from rules.flows import session as wire
+from rules.texts import memories_paragraph
+from rules.tokens import HISTORY, window
+from rules.tools import MOST_ITERATIONS, after_answer
+
+log = logging.getLogger(__name__)
+
+MOST_STEPS = 2 * MOST_ITERATIONS + 10
+"""Steps of the graph that LangGraph allows: two a round, and those around them."""
+
+
+@dataclass(frozen=True)
+class SessionContext:
+    """What a run is configured with: the flow's options, as JSON."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class SessionInput(TypedDict, total=False):
+    """The body of a request."""
+
+    message: str
+    session_id: str | None
+    user_id: str | None
+
+
+class SessionState(SessionInput, MessagesState, total=False):
+    """The state; `rounds` are what the model and its tools say before the answer is whole."""
+
+    rounds: list[AnyMessage]
+    iteration: int
+    total_tokens: int
+    recalled_memories: list[dict[str, Any]]
+
+
+def _options(runtime: Runtime[SessionContext]) -> wire.SessionOptions:
+    context: SessionContext | None = runtime.context  # none where it is run without one
+    return msgspec.convert(context.options if context else {}, wire.SessionOptions)
+
+
+def _entry(options: wire.SessionOptions) -> ModelEntry:
+    models: Models = current().models
+    return models.find(options.model_id)
+
+
+def _store(runtime: Runtime[SessionContext]) -> BaseStore:
+    assert runtime.store is not None  # noqa: S101 - the graph is compiled with one
+    return runtime.store
+
+
+def _thread_id(runtime: Runtime[SessionContext]) -> str:
+    info = runtime.execution_info
+    return (info and info.thread_id) or ""
+
+
+def _message(turn: Turn) -> AnyMessage:
+    kind = HumanMessage if turn.role == "user" else AIMessage
+    return kind(turn.content, id=turn.id)
+
+
+def _text(message: AnyMessage) -> str:
+    return str(message.content)
+
+
+async def thread(request: Request[wire.SessionRequest, Any]) -> RunnableConfig:
+    """Return what LangGraph runs a request with: the thread is the session, or a new one."""
+    thread_id = request.body.session_id or await ids.new("session")
+    return {"configurable": {"thread_id": thread_id}, "recursion_limit": MOST_STEPS}
+
+
+async def recall_memory(state: SessionState, runtime: Runtime[SessionContext]) -> dict[str, Any]:
+    """Open the session, store the message, and look up what other sessions taught."""
+    options, user_id = _options(runtime), state.get("user_id")
+    _entry(options)  # a model that is missing is found out before anything is stored
+    known, write = state.get("session_id"), runtime.stream_writer
+    session_id = known or _thread_id(runtime)
+    earlier = await conversations.history("session", known, HISTORY) if known else []
+    if known and not earlier and options.unknown_session == "refuse":
+        raise Refused(404, "unknown_session", "no session with this session_id is stored")
+    turn = await _stored(state, session_id, HumanMessage(state["message"]))
+    if not earlier:
+        write({"type": "session_created", "session_id": session_id})
+    write({"type": "thinking"})
+    recalled: list[Memory] = []
+    if user_id and (options.recall == "always" or not earlier):
+        recalled = await _recalled(_store(runtime), user_id, session_id, state["message"])
+    return {
+        "session_id": session_id,
+        "messages": [RemoveMessage(REMOVE_ALL_MESSAGES), *map(_message, [*earlier, turn])],
+        "rounds": [],
+        "iteration": 0,
+        "total_tokens": 0,
+        "recalled_memories": [msgspec.to_builtins(one) for one in recalled],
+    }
+
+
+async def _stored(state: SessionState, session_id: str, message: AnyMessage) -> Turn:
+    """Store what was said, under a new id."""
+    turn = Turn(
+        id=await ids.new("message"),
+        flow="session",
+        chat_id=session_id,
+        role="assistant" if isinstance(message, AIMessage) else "user",
+        content=_text(message),
+        user_id=state.get("user_id"),
+        at=await clock.now(),
+    )
+    await conversations.add(turn)
+    return turn
+
+
+async def _recalled(store: BaseStore, user: str, session_id: str, message: str) -> list[Memory]:
+    """Return memories that did not come from this session; none where the store fails."""
+    others = {"session_id": {"$ne": session_id}}
+    query = memory_query([message])
+    try:
+        items = await store.asearch(namespace(user), query=query, filter=others, limit=RECALLED)
+    except EffectFailed as failure:
+        log.warning("thread=%s has no memories error=%s", session_id, failure)
+        items = []
+    return memories(items)
+
+
+async def process(state: SessionState, runtime: Runtime[SessionContext]) -> dict[str, Any]:
+    """Ask the model, with its tools; store the answer and finish once no tool is wanted."""
+    options = _options(runtime)
+    entry, last = _entry(options), state["iteration"] >= MOST_ITERATIONS
+    asked = model = chat_model(entry, temperature=options.temperature)
+    if tools := langchain_tools(_names(options, entry)):
+        asked = model.bind_tools(tools, tool_choice="none" if last else "auto")  # type: ignore[assignment]
+    *earlier, message = state["messages"]
+    shown = window(earlier, _text, options.history_tokens, HISTORY)
+    question = [SystemMessage(_system(state, options)), *shown, message, *state["rounds"]]
+    answer = await ask(asked, question)
+    rounds = [*state["rounds"], answer]
+    finish, calls = answer.response_metadata["finish_reason"], answer.additional_kwargs[CALLS]
+    if not last and after_answer(finish, len(calls)) == "tools":
+        return {"rounds": rounds, "iteration": state["iteration"] + 1}
+    content = "".join(_text(one) for one in rounds if isinstance(one, AIMessage))
+    reply = await _stored(state, str(state["session_id"]), AIMessage(content))
+    counted = usage(rounds)
+    final = {"id": reply.id, "content": content}
+    runtime.stream_writer({"type": "done", "final_message": final, "usage": counted})
+    return {
+        "messages": [_message(reply)],
+        "rounds": [],
+        "total_tokens": counted["total_tokens"],
+        "recalled_memories": [],
+    }
+
+
+def _names(options: wire.SessionOptions, entry: ModelEntry) -> tuple[str, ...]:
+    return registry().names if options.enable_tools and entry.tools else ()
+
+
+def _system(state: SessionState, options: wire.SessionOptions) -> str:
+    """Return the system prompt; it is made anew each time and never stored."""
+    recalled = [one["text"] for one in state["recalled_memories"]]
+    known = memories_paragraph("session", options.texts, recalled)
+    return prompt("session_system", {"system_prompt": options.system_prompt, "memories": known})
+
+
+def should_continue(state: SessionState) -> Literal["tools", "extract_memory"]:
+    """Return where an answer leads: rounds that are not over wait for their tools."""
+    return "tools" if state["rounds"] else "extract_memory"
+
+
+async def tools(state: SessionState, runtime: Runtime[SessionContext]) -> dict[str, Any]:
+    """Run the tools of a round, which leave no events."""
+    options = _options(runtime)
+    offered = langchain_tools(
+        _names(options, _entry(options)),
+        user_id=state.get("user_id") or "",
+        session_id=state.get("session_id") or "",
+    )
+    results = await run_round(state["rounds"][-1], offered, lambda _: None)
+    return {"rounds": [*state["rounds"], *results]}
+
+
+async def extract_memory(state: SessionState, runtime: Runtime[SessionContext]) -> dict[str, Any]:
+    """Remember what is new in the session; the answer is out, and no failure changes it."""
+    options, user_id = _options(runtime), state.get("user_id")
+    if user_id and options.extract_from:
+        session_id = str(state["session_id"])
+        try:
+            await _extract(_store(runtime), options, user_id, session_id)
+        except (EffectFailed, StackFailed, openai.OpenAIError) as failure:
+            log.warning("thread=%s taught nothing error=%s", session_id, failure)
+    return {}
+
+
+async def _extract(
+    store: BaseStore, options: wire.SessionOptions, user_id: str, session_id: str
+) -> None:
+    limit = max(HISTORY, options.extract_from)
+    record = await conversations.history("session", session_id, limit)
+    own = [one for one in record if one.user_id is None or one.user_id == user_id]
+    if len(own) < options.extract_from:
+        return
+    mark = await store.aget(readings(user_id), session_id)
+    read = next((n for n, one in enumerate(own, 1) if mark and mark.value["message"] == one.id), 0)
+    new = window([_message(one) for one in own[read:]], _text, options.history_tokens, HISTORY)
+    if not new:
+        return
+    said = [_text(one) for one in new if isinstance(one, HumanMessage)]
+    found = await store.asearch(namespace(user_id), query=memory_query(said), limit=KNOWN)
+    known = memories(found)
+    model = chat_model(_entry(options), temperature=0.0).with_config(tags=[TAG_NOSTREAM])
+    system = prompt("session_extraction", {"known": known_lines([one.text for one in known])})
+    spoken = get_buffer_string(new, human_prefix="user", ai_prefix="assistant")
+    answer = await ask(model, [SystemMessage(system), HumanMessage(spoken)])
+    lesson = _Lesson(store, user_id, session_id, known)
+    for change in read_changes(_text(answer), len(known), LEAST_CONFIDENCE):
+        await lesson.apply(change)
+    await store.aput(readings(user_id), session_id, {"message": own[-1].id}, index=False)
+
+
+class _Lesson:
+    """Applies changes to what is remembered of a user."""
+
+    def __init__(
+        self, store: BaseStore, user_id: str, session_id: str, known: Sequence[Memory]
+    ) -> None:
+        self._store, self._where, self._session_id = store, namespace(user_id), session_id
+        self._known, self._texts = known, {one.text for one in known}
+
+    async def apply(self, change: Change) -> None:
+        """Add, update or delete one memory; one that is as good as known is not added."""
+        text = (change.text or "").strip()
+        if change.op == "add":
+            if not await self._has(text):
+                await self._keep(Memory(await ids.new("memory"), text, change.type))
+            return
+        old = self._known[known_index(change)]
+        if change.op == "delete":
+            await self._store.adelete(self._where, old.id)
+        else:
+            kind = old.type if change.type == "other" else change.type
+            await self._keep(Memory(old.id, text, kind))
+
+    async def _has(self, text: str) -> bool:
+        nearest = await self._store.asearch(self._where, query=text, limit=1)
+        return text in self._texts or any(is_known(one.score) for one in nearest)
+
+    async def _keep(self, memory: Memory) -> None:
+        self._texts.add(memory.text)
+        learnt_here = msgspec.structs.replace(memory, session_id=self._session_id)
+        await self._store.aput(self._where, memory.id, learnt_here.value())
+
+
+def build() -> StateGraph[SessionState, SessionContext, SessionInput, SessionState]:
+    """Return the graph, not yet compiled."""
+    graph = StateGraph(SessionState, context_schema=SessionContext, input_schema=SessionInput)
+    graph.add_node(recall_memory)
+    graph.add_node(process)
+    graph.add_node(tools)
+    graph.add_node(extract_memory)
+    graph.add_edge(START, "recall_memory")
+    graph.add_edge("recall_memory", "process")
+    graph.add_conditional_edges("process", should_continue)
+    graph.add_edge("tools", "process")
+    graph.add_edge("extract_memory", END)
+    return graph
+
+
+GRAPH: CompiledStateGraph[SessionState, SessionContext, SessionInput, SessionState] = (
+    build().compile(store=CurrentStore())
+)
+
+
+async def events(
+    _request: Request[Any, Any], parts: AsyncIterator[Part]
+) -> AsyncIterator[wire.SessionEvent]:
+    """Return the flow's events of what the graph streams in modes `messages` and `custom`."""
+    async for mode, part in parts:
+        if mode == "messages":
+            chunk = part[0]
+            if isinstance(chunk, AIMessageChunk) and chunk.content:
+                yield wire.SessionText(wire.TextPiece(str(chunk.content)))
+            continue
+        match part["type"]:
+            case "session_created":
+                yield wire.SessionCreated(wire.OpenedSession(part["session_id"]))
+            case "thinking":
+                yield wire.SessionThinking()
+            case _:
+                final = wire.FinalMessage(**part["final_message"])
+                yield wire.SessionDone(wire.SessionAnswer(final, wire.Usage(**part["usage"])))

@@ -1,0 +1,192 @@
+"""The session flow, written by hand: recall, answer, store, and learn once the answer is out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+
+import openai
+
+from cutover import EffectFailed, Refused, Request, StackFailed
+from cutover.tape import timed
+from effects import clock, conversations, ids
+from effects.conversations import Turn
+from effects.memory import Memory, memories, namespace, readings
+from effects.models import ModelEntry
+from effects.world import current
+from legacy.model import Answer, Message, Usage, models, offered, run_tools, stream, tools
+from legacy.templates import render
+from rules import extraction
+from rules.flows import session as wire
+from rules.texts import memories_paragraph
+from rules.tokens import HISTORY, window
+from rules.tools import MOST_ITERATIONS, after_answer
+
+log = logging.getLogger(__name__)
+
+Asked = Request[wire.SessionRequest, wire.SessionOptions]
+
+
+async def session(request: Asked) -> AsyncIterator[wire.SessionEvent]:
+    """Answer one message of a session."""
+    body, options = request.body, request.options
+    session_id = body.session_id or await ids.new("session")
+    entry = models().find(options.model_id)
+    history = await _history(request)
+    await _store(session_id, "user", body.message, body.user_id)
+    if not history:
+        yield wire.SessionCreated(wire.OpenedSession(session_id))
+    yield wire.SessionThinking()
+    with timed("recall_memory"):
+        recalled = await _recall(request, session_id, new=not history)
+    messages = _messages(request, history, recalled)
+    said, usage, answer = "", Usage(), Answer()
+    names = tools().names if options.enable_tools and entry.tools else ()
+    specs = offered(names) or None
+    for left in range(MOST_ITERATIONS, -1, -1):
+        answer = Answer()
+        choice = ("auto" if left else "none") if specs else None
+        with timed("process"):
+            async for chunk in stream(
+                entry,
+                messages,
+                usage,
+                temperature=options.temperature,
+                tools=specs,
+                tool_choice=choice,
+            ):
+                piece, _reasoning = answer.add(chunk)
+                if piece:
+                    yield wire.SessionText(wire.TextPiece(piece))
+            answer.check()
+        said += answer.text
+        if not left or after_answer(answer.finish, len(answer.calls)) != "tools":
+            break
+        messages.append(answer.message())
+        with timed("tools"):
+            users = {"user_id": body.user_id or "", "session_id": session_id}
+            async for result in run_tools(answer.calls, names, **users):
+                messages.append(result.message())
+    reply = await _store(session_id, "assistant", said, body.user_id)
+    final = wire.FinalMessage(id=reply.id, content=said)
+    counted = wire.Usage(usage.prompt_tokens, usage.completion_tokens, usage.total_tokens)
+    yield wire.SessionDone(wire.SessionAnswer(final, counted))
+    with timed("extract_memory"):
+        await _learn(entry, options, body.user_id, session_id)
+
+
+async def _history(request: Asked) -> list[Turn]:
+    """Return what was said before in the session; raises `Refused` for one that must exist."""
+    session_id = request.body.session_id
+    if session_id is None:
+        return []
+    history = await conversations.history("session", session_id, HISTORY)
+    if not history and request.options.unknown_session == "refuse":
+        raise Refused(404, "unknown_session", "no session with this session_id is stored")
+    return history
+
+
+async def _store(session_id: str, role: str, content: str, user_id: str | None) -> Turn:
+    turn = Turn(
+        id=await ids.new("message"),
+        flow="session",
+        chat_id=session_id,
+        role=role,  # type: ignore[arg-type]  # one of the two
+        content=content,
+        user_id=user_id,
+        at=await clock.now(),
+    )
+    await conversations.add(turn)
+    return turn
+
+
+async def _recall(request: Asked, session_id: str, *, new: bool) -> list[Memory]:
+    """Return what is remembered of the user from other sessions; nothing where that fails."""
+    body = request.body
+    if not body.user_id or not (new or request.options.recall == "always"):
+        return []
+    try:
+        found = await current().memory.asearch(
+            namespace(body.user_id),
+            query=extraction.memory_query([body.message]),
+            filter={"session_id": {"$ne": session_id}},
+            limit=extraction.RECALLED,
+        )
+    except EffectFailed as error:
+        log.warning("session=%s recalls nothing error=%s", session_id, error)
+        return []
+    return memories(found)
+
+
+def _messages(request: Asked, history: Sequence[Turn], recalled: Sequence[Memory]) -> list[Message]:
+    """Return the system prompt, which is made anew each time, what was said, and the message."""
+    options = request.options
+    paragraph = memories_paragraph("session", options.texts, [one.text for one in recalled])
+    parameters = {"system_prompt": options.system_prompt, "memories": paragraph}
+    messages = [{"role": "system", "content": render("session_system", parameters)}]
+    shown = window(history, lambda one: one.content, options.history_tokens, HISTORY)
+    messages += [{"role": turn.role, "content": turn.content} for turn in shown]
+    return [*messages, {"role": "user", "content": request.body.message}]
+
+
+async def _learn(
+    entry: ModelEntry, options: wire.SessionOptions, user_id: str | None, session_id: str
+) -> None:
+    """Remember what is new in the session; what fails is read again after the next message."""
+    if not user_id or not options.extract_from:
+        return
+    try:
+        turns = await _unread(options, user_id, session_id)
+        if turns:
+            await _read(entry, turns, user_id, session_id)
+    except (EffectFailed, StackFailed, openai.OpenAIError) as error:
+        log.warning("session=%s was not read for memories error=%s", session_id, error)
+
+
+async def _unread(options: wire.SessionOptions, user_id: str, session_id: str) -> list[Turn]:
+    """Return the messages that were not read yet: the user's own, and the answers to them."""
+    history = await conversations.history("session", session_id, max(HISTORY, options.extract_from))
+    turns = [one for one in history if one.user_id in {None, user_id}]
+    if len(turns) < options.extract_from:
+        return []
+    read = await current().memory.aget(readings(user_id), session_id)
+    if read is not None:
+        for place, turn in enumerate(turns):
+            if turn.id == read.value["message"]:
+                turns = turns[place + 1 :]
+                break
+    return list(window(turns, lambda one: one.content, options.history_tokens, HISTORY))
+
+
+async def _read(entry: ModelEntry, turns: Sequence[Turn], user_id: str, session_id: str) -> None:
+    """Ask the model what to remember of messages, do so, and note how far they were read."""
+    store, where = current().memory, namespace(user_id)
+    query = extraction.memory_query([one.content for one in turns if one.role == "user"])
+    known = memories(await store.asearch(where, query=query, limit=extraction.KNOWN))
+    lines = extraction.known_lines([one.text for one in known])
+    spoken = "\n".join(f"{one.role}: {one.content}" for one in turns)
+    asked: list[Message] = [
+        {"role": "system", "content": render("session_extraction", {"known": lines})},
+        {"role": "user", "content": spoken},
+    ]
+    answer = Answer()
+    async for chunk in stream(entry, asked, Usage(), temperature=0.0):
+        answer.add(chunk)
+    answer.check()
+    seen = {one.text for one in known}
+    for change in extraction.read_changes(answer.text, len(known), extraction.LEAST_CONFIDENCE):
+        text = (change.text or "").strip()
+        if change.op == "delete":
+            await store.adelete(where, known[extraction.known_index(change)].id)
+            continue
+        if change.op == "update":
+            before = known[extraction.known_index(change)]
+            key, kind = before.id, before.type if change.type == "other" else change.type
+        else:
+            nearest = memories(await store.asearch(where, query=text, limit=1))
+            if text in seen or extraction.is_known(nearest[0].score if nearest else None):
+                continue
+            key, kind = await ids.new("memory"), change.type
+        seen.add(text)
+        await store.aput(where, key, Memory(key, text, kind, session_id).value())
+    await store.aput(readings(user_id), session_id, {"message": turns[-1].id}, index=False)
