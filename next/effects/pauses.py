@@ -307,6 +307,20 @@ async def idempotent(write: Callable[P, Awaitable[T]], *args: P.args, **kwargs: 
                 raise
 
 
+async def known(write: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> bool:
+    """Make a write and return True; False where a kill has left its outcome unknown.
+
+    Such a write is not made again, and the user is to be told.
+    """
+    try:
+        await write(*args, **kwargs)
+    except EffectFailed as failed:
+        if failed.kind != OUTCOME_UNKNOWN:
+            raise
+        return False
+    return True
+
+
 _ASKED = (
     *("id", "flow", "session", "stack", "question", "frames"),
     *("state", "expires_at", "claimed_until"),
