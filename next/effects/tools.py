@@ -14,14 +14,15 @@ from typing import Any, Final, Literal, get_type_hints
 import msgspec
 
 from cutover import effect
-from cutover.errors import Control, CutoverError
+from cutover.errors import Control, CutoverError, EffectFailed
+from cutover.tape import OUTCOME_UNKNOWN
 
 log = logging.getLogger(__name__)
 
 SECONDS: Final = 30.0
 """How long a tool may take."""
 
-Code = Literal["unknown_tool", "bad_arguments", "tool_failed", "tool_timeout"]
+Code = Literal["unknown_tool", "bad_arguments", "tool_failed", "tool_timeout", "outcome_unknown"]
 
 
 class ToolError(CutoverError):
@@ -139,7 +140,7 @@ class Tools:
     ) -> str:
         """Call a tool with a model's arguments, which are checked and never repaired.
 
-        Raises `ToolError` with one of its four codes, and what the tape stops a run with.
+        Raises `ToolError` with one of its codes, and what the tape stops a run with.
         """
         found = self._find(name)
         try:
@@ -154,7 +155,8 @@ class Tools:
             raise
         except Exception as failure:  # the effect was cut off, or cannot be put on the tape
             log.error("tool call lost tool=%s error=%r", name, failure)
-            raise ToolError(code="tool_failed") from failure
+            unknown = isinstance(failure, EffectFailed) and failure.kind == OUTCOME_UNKNOWN
+            raise ToolError(code="outcome_unknown" if unknown else "tool_failed") from failure
 
     def _find(self, name: str) -> Tool:
         if name not in self._tools:

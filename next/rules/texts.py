@@ -45,8 +45,10 @@ TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
 Texts that follow others begin with what separates them.
 """
 
-ToolFault = Literal["unknown_tool", "bad_arguments", "tool_failed", "tool_timeout"]
-"""Why a tool call has no result."""
+ToolFault = Literal[
+    "unknown_tool", "bad_arguments", "tool_failed", "tool_timeout", "outcome_unknown"
+]
+"""Why a tool call has no result; `outcome_unknown`: a kill came between a write and its result."""
 
 _PLACE: Final = re.compile(r"\{(\w+)\}")
 
