@@ -7,7 +7,7 @@ import msgspec
 
 from cutover import Request, Stack, wrap_graph
 from effects.world import current
-from graph_impl import chat, ops, session
+from graph_impl import chat, companion, ops, session
 
 
 def _inputs(request: Request[Any, Any]) -> Any:
@@ -21,6 +21,18 @@ STACKS: Mapping[str, Stack] = {
         events=chat.events,
         modes=("messages", "custom"),
         context=lambda request: chat.ChatContext(msgspec.to_builtins(request.options)),
+    ),
+    "companion": wrap_graph(
+        companion.GRAPH,
+        inputs=_inputs,
+        events=companion.events,
+        modes=("messages", "custom"),
+        config=lambda _: {
+            "configurable": {"thread_id": "run"},
+            "recursion_limit": companion.MOST_STEPS,
+        },
+        context=lambda request: companion.CompanionContext(msgspec.to_builtins(request.options)),
+        answer=companion.answer,
     ),
     "ops": wrap_graph(
         ops.GRAPH,

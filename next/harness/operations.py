@@ -15,14 +15,36 @@ from effects.memory import readings
 from effects.pauses import Pauses
 from effects.world import current
 from router.app import Perform
+from router.pauses import refusal
+from rules.flows.companion import CompanionHitl, RespondRequest, human_answer
 from rules.flows.ops import OpsApproval, OpsSession
 from rules.flows.session import SessionMessages, StoredMessage
+from rules.forms import answer_problems
 
 
 def pauses() -> Pauses:
     """Return the store of pauses."""
     world = current()
     return Pauses(world.database, world.clock)
+
+
+async def companion_respond(_: Mapping[str, str], body: RespondRequest) -> None:
+    """Store the answer to a question; the same answer again changes nothing.
+
+    Raises `Refused`: 404 unknown, 409 answered otherwise, 410 expired, 422 for what the question's
+    form does not allow.
+    """
+    store, answer = pauses(), human_answer(body)
+    question = await store.question(body.hitl_id)
+    known = question is not None and question.flow == "companion"
+    if question is not None and known and question.state == "open":
+        form = msgspec.convert(question.form, CompanionHitl).form
+        if wrong := answer_problems(form, answer):
+            detail = ", ".join(f"{name}: {code}" for name, code in wrong.items())
+            raise Refused(422, "bad_answer", f"the form does not allow this answer ({detail})")
+    stored = await store.answer(body.hitl_id, answer) if known else "unknown"
+    if stored not in {"stored", "same"}:
+        raise refusal(stored)
 
 
 async def ops_session(args: Mapping[str, str], _: Any) -> OpsSession:
@@ -74,6 +96,7 @@ async def session_delete(args: Mapping[str, str], _: Any) -> None:
 
 
 OPERATIONS: Mapping[str, Perform] = {
+    "companion.respond": companion_respond,
     "ops.session": ops_session,
     "session.messages": session_messages,
     "session.delete": session_delete,

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 
 from cutover import Stack
 from legacy.chat import chat
+from legacy.companion import companion
 from legacy.ops import ops
 from legacy.session import session
 
-STACKS: Mapping[str, Stack] = {"chat": chat, "ops": ops, "session": session}
+STACKS: Mapping[str, Stack] = {"chat": chat, "companion": companion, "ops": ops, "session": session}
 """The flows by name."""
 
 __all__ = ["STACKS"]

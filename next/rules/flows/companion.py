@@ -29,6 +29,13 @@ LARGEST_IMAGE: Final = 8 << 20
 LARGEST_IMAGE_BODY: Final = 12 << 20
 """Bytes of a request with an image: base64 takes a third more."""
 
+QUESTION: Final = "question"
+"""Kind of a question that the model asks."""
+MEMORY: Final = "memory_confirm"
+"""Kind of the question which facts in a picture to remember."""
+READING_TEMPERATURE: Final = 0.0
+"""Temperature of the calls that read a picture and find facts in its text."""
+
 _HEAD: Final = re.compile(r"data:image/(png|jpeg|webp);base64,")
 _MAGIC: Final = {"png": rb"\x89PNG\r\n\x1a\n", "jpeg": rb"\xff\xd8\xff", "webp": rb"RIFF....WEBP"}
 
@@ -51,6 +58,11 @@ class ImageRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_image(self.image)
+
+
+def memory_owner(user_id: str | None, session_id: str) -> str:
+    """Return whose memories a request is about: its user's, without one its session's alone."""
+    return user_id or f"session:{session_id}"
 
 
 def check_image(url: str) -> None:
