@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,9 @@ class Sample:
     own: tuple[str, ...] = ()
 
 
+PICTURE = "data:image/png;base64," + b64encode(b"\x89PNG\r\n\x1a\n").decode()
+"""A picture as far as anyone here looks at it."""
+
 SAMPLES: dict[str, Sample] = {
     "chat": Sample(
         "chat",
@@ -30,6 +34,22 @@ SAMPLES: dict[str, Sample] = {
         {"message_id": "m", "content": "What is 12 * 7 and 3 + 4?", "chat_id": "c"},
         options={"yield_interval": 0.0, "wire": "extended"},
         own=("message_id", "chat_id"),
+    ),
+    "companion": Sample(
+        "companion",
+        {"session_id": "s", "message": "我很开心！12 * 7 等于几？"},
+        own=("session_id",),
+    ),
+    "companion, a question": Sample(
+        "companion",
+        {"session_id": "s", "message": "Please book a table. What is 3 + 4?", "user_id": "u"},
+        own=("session_id",),
+    ),
+    "companion, a picture": Sample(
+        "companion",
+        {"session_id": "s", "image": PICTURE, "action": "analyze_for_memory"},
+        "/chat/image",
+        own=("session_id",),
     ),
     "session": Sample(
         "session",
