@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from cutover.errors import Completed, Failed, Outcome, Pause, Paused, outcome_of
-from cutover.flow import FlowSpec, Framer, Request
+from cutover.flow import Event, FlowSpec, Framer, Request
 from cutover.grammar import GrammarCheck
 from cutover.tape import Exchange, Run
 from router.driver import Candidate, Driver
@@ -58,10 +59,23 @@ async def play(
         run.end(Failed("cancelled"))
         if (closing := driver.abandon()) is not None:
             await closing
-    if isinstance(run.ended, Pause) and flow.pausing is not None:
-        for event in flow.pausing.suspended(request.options):
-            sent.add(framer.frame(event))
-    return Played(sent, driver, run.ended or Failed("stack_failed"))
+    outcome = run.ended or Failed("stack_failed")
+    for event in _closing(flow, request, outcome, sent):
+        sent.add(framer.frame(event))
+    return Played(sent, driver, outcome)
+
+
+def _closing(
+    flow: FlowSpec, request: Request[object, object], outcome: Outcome, sent: Sent
+) -> Sequence[Event]:
+    """Return the events by which the router ends a stream that its stack does not end."""
+    match outcome:
+        case Pause() if flow.pausing is not None:
+            return flow.pausing.suspended(request.options)
+        case Failed(code=code) if sent:
+            return flow.failure(request.options, code, sent.last)
+        case _:
+            return ()
 
 
 def same(served: Served, played: Played) -> bool:
