@@ -51,6 +51,16 @@ SAMPLES: dict[str, Sample] = {
         "/chat/image",
         own=("session_id",),
     ),
+    "ops": Sample(
+        "ops",
+        {"session_id": "s", "input": "Check 127.0.0.1:10 then 127.0.0.1:11"},
+        own=("session_id",),
+    ),
+    "ops, an approval": Sample(
+        "ops",
+        {"session_id": "s", "input": "Delete temporary *.log then show the disks"},
+        own=("session_id",),
+    ),
     "session": Sample(
         "session",
         {"message": "What is 12 * 7? I like tea.", "session_id": "s", "user_id": "u"},

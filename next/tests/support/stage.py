@@ -55,7 +55,7 @@ class Told:
 def read(frame: bytes) -> tuple[str, Any] | None:
     """Read a frame as a client would; None for a comment."""
     name, data = "", None
-    for line in frame.decode().splitlines():
+    for line in frame.decode().split("\n"):
         kind, _, value = line.partition(": ")
         if kind == "event":
             name = value
