@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
@@ -36,6 +37,9 @@ def serve(
     """Serve the flows."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("httpx2").setLevel(logging.WARNING)
+    for one in (signal.SIGINT, signal.SIGTERM):
+        # The server drains when it gets one, and raises it once more: the command ends by itself.
+        signal.signal(one, lambda *_: None)
     asyncio.run(_serve(load(config), simulate=simulate))
 
 
