@@ -196,13 +196,13 @@ class Continued:
     _store: PauseStore
     _question: str
     _owner: str
+    _over: asyncio.Event
     _renewing: asyncio.Task[None]
 
     async def end(self) -> None:
         """Finish the pause where its exchange came to an end, or let it be continued again."""
-        self._renewing.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._renewing
+        self._over.set()  # a cancelled statement would cost the store its connection
+        await self._renewing
         if isinstance(self.served.outcome, Completed | Pause):
             await self._store.finish(self._question, self._owner)
         else:
@@ -264,8 +264,9 @@ class Pauses:
         except Exception:
             await self.store.release(question, pause.owner)
             raise
-        renewing = asyncio.create_task(self._renew(question, pause.owner))
-        return Continued(served, self.store, question, pause.owner, renewing)
+        over = asyncio.Event()
+        renewing = asyncio.create_task(self._renew(question, pause.owner, over))
+        return Continued(served, self.store, question, pause.owner, over, renewing)
 
     async def _restored(
         self, flow: FlowSpec, pause: StoredPause, question: str, exchange_id: str
@@ -286,11 +287,17 @@ class Pauses:
         served.sent = msgspec.convert(pause.frames, Sent)
         return served
 
-    async def _renew(self, question: str, owner: str) -> None:
-        while True:
-            await asyncio.sleep(LEASE_SECONDS / 3)
-            if not await self.store.renew(question, owner, LEASE_SECONDS):
-                log.warning("question=%s its claim has passed to another process", question)
+    async def _renew(self, question: str, owner: str, over: asyncio.Event) -> None:
+        """Prolong a claim until its exchange is over; a store that fails is tried again."""
+        while not over.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), LEASE_SECONDS / 3)
+                return
+            try:
+                if not await self.store.renew(question, owner, LEASE_SECONDS):
+                    log.warning("question=%s its claim has passed to another process", question)
+            except Exception:
+                log.exception("question=%s its claim is not prolonged", question)
 
 
 def _written(write: StoredWrite) -> EntryRecord:
