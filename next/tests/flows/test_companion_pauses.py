@@ -1,0 +1,390 @@
+"""Questions of the companion flow: asked, answered, and continued by any pair of stacks."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from cutover.errors import Completed, Failed, Pause, Refused
+from effects import conversations
+from effects.memory import Memory, memories, namespace
+from effects.tools import Tools, tool
+from effects.world import use
+from harness import root
+from harness.config import Settings
+from harness.operations import OPERATIONS
+from loadtests.simulator import Answer, Call
+from router.driver import Candidate
+from router.pauses import Pauses
+from rules.flows.companion import RespondRequest
+from tests.flows.samples import PICTURE
+from tests.support.stage import HOWS, Stage, Told, breaking, staged
+
+pytestmark = pytest.mark.virtual
+
+STACKS = ("legacy", "graph")
+PAIRS = [(first, second) for first in STACKS for second in STACKS]
+DONE = ("done", {"status": "completed"})
+UNKNOWN = "\n\n（有一步操作不知道是否已经完成，没有重做，请自行确认。）"
+
+
+def form(name: str) -> Call:
+    """Return a call that asks for one required text."""
+    wanted = [{"name": name, "label": name, "type": "text", "required": True}]
+    return Call("ask_human", msgspec.json.encode({"title": name, "fields": wanted}).decode())
+
+
+SUM = Call("calculate", '{"expression":"3+4"}')
+FACTS = '{"memories":[{"text":"爱茶","type":"preference"},{"text":"五月","confidence":0.5}]}'
+
+
+async def ask(stage: Stage, name: str, session: str = "s") -> Told:
+    """Serve a message that pauses, with a tool beside the question."""
+    stage.sim.script([Answer(text="Well. ", tool_calls=(form("day"), SUM))])
+    body = {"session_id": session, "message": "Book a table", "user_id": "ann"}
+    return await stage.tell("companion", stage.request("companion", body), [name])
+
+
+async def show(stage: Stage, name: str, session: str = "s") -> Told:
+    """Serve a picture that pauses, with two facts."""
+    stage.sim.script([Answer(text="Menu"), Answer(text=FACTS)])
+    body = {
+        "session_id": session,
+        "image": PICTURE,
+        "action": "analyze_for_memory",
+        "user_id": "ann",
+    }
+    return await stage.tell("companion", stage.request("companion", body, "/chat/image"), [name])
+
+
+async def respond(question: str, action: str = "approve", **data: Any) -> None:
+    """Answer a question as `/hitl/respond` does."""
+    body = {"hitl_id": question, "action": action, "data": data or None}
+    await OPERATIONS["companion.respond"]({}, msgspec.convert(body, RespondRequest))
+
+
+async def go_on(stage: Stage, question: str, *names: Candidate | str) -> Told:
+    """Continue as `/hitl/continue` does."""
+    return await stage.resume("companion", {"hitl_id": question}, names)
+
+
+def question_of(told: Told) -> str:
+    """Return what a stream waits for."""
+    assert isinstance(told.outcome, Pause), (told.outcome, told.events)
+    return told.outcome.question
+
+
+def joined(told: Told) -> list[Any]:
+    """Return the text, joined, and the other events."""
+    text = "".join(data["content"] for name, data in told.events if name == "text")
+    return [text, *(one for one in told.events if one[0] != "text")]
+
+
+def calls(told: Told) -> Counter[str]:
+    """Return how often each effect is on the tape."""
+    return Counter(one.call.name for one in told.exchange.tape.entries)
+
+
+def results(stage: Stage) -> list[tuple[str, str]]:
+    """Return the tool messages of the newest question to the model."""
+    messages = stage.sim.requests[-1].body["messages"]
+    return [(one["name"], one["content"]) for one in messages if one["role"] == "tool"]
+
+
+async def remembered(stage: Stage, user: str = "ann") -> list[Memory]:
+    """Return the memories of a user."""
+    found = await stage.world.memory.asearch(namespace(user), limit=100)
+    return sorted(memories(found), key=lambda one: one.id)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("again", STACKS)
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+async def test_two_questions_in_a_row(
+    tmp_path: Path, first: str, second: str, again: str, *, restart: bool
+) -> None:
+    """Any stack goes on, also after a restart; no call is made twice, and nothing told twice."""
+    database = f"sqlite+aiosqlite:///{tmp_path}/pauses.db"
+    begun = staged(database)
+    stage = await begun.__aenter__()
+    told = [await ask(stage, first)]
+    made = stage.model_calls
+    for name, answer in ((second, Answer(tool_calls=(form("hour"),))), (again, Answer(text="OK"))):
+        if restart:
+            await begun.__aexit__(None, None, None)
+            begun = staged(database)
+            stage = await begun.__aenter__()
+            made = 0
+        stage.sim.script([answer])
+        question = question_of(told[-1])
+        key = "day" if len(told) == 1 else "hour"
+        await respond(question, "edit", **{key: "Friday {x}"})
+        told.append(await go_on(stage, question, name))
+        made += 1
+        assert stage.model_calls == made
+    reply = '{"action":"edit","data":{"%s":"Friday {x}"}}'
+    asked = [reply % "day", "7", reply % "hour"]
+    assert results(stage) == list(zip(("ask_human", "calculate", "ask_human"), asked, strict=True))
+    turns = await conversations.messages("companion", "s")
+    await begun.__aexit__(None, None, None)
+    assert [[name for name, _ in one.events] for one in told] == [
+        ["emotion", "text", "text", "text", "tool_result", "hitl", "done"],
+        ["hitl", "done"],
+        ["text", "done"],
+    ]
+    assert [one.content for one in turns] == ["Book a table", "Well. OK"]
+    assert calls(told[-1])["tool.calculate"] == 1
+    assert calls(told[-1])["model.chat"] == 3
+
+
+@pytest.mark.parametrize(
+    ("action", "data", "texts", "said"),
+    [
+        ("approve", {}, ["爱茶", "五月"], "\n\n已记住 2 条。"),
+        ("edit", {"memory_1": " 爱咖啡 ", "memory_2": ""}, ["爱咖啡"], "\n\n已记住 1 条。"),
+        ("edit", {"memory_1": "", "memory_2": ""}, [], "\n\n好的，这些内容没有保存。"),
+        ("reject", {"memory_1": "爱咖啡"}, [], "\n\n好的，这些内容没有保存。"),
+    ],
+)
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+async def test_what_is_approved_of_a_picture_is_remembered(
+    stage: Stage, first: str, second: str, action: str, data: Any, texts: list[str], said: str
+) -> None:
+    """Approved and edited facts are written, once, before the reply and the end."""
+    question = question_of(await show(stage, first))
+    await respond(question, action, **data)
+    told = await go_on(stage, question, second)
+    assert joined(told) == [said, DONE]
+    assert [one.text for one in await remembered(stage)] == texts
+    assert all(one.session_id == "s" for one in await remembered(stage))
+    turns = await conversations.messages("companion", "s")
+    assert [one.content for one in turns] == ["[图片]", f"Menu{said}"]
+    assert stage.model_calls == 2
+    writes = [one.call.name for one in told.exchange.tape.entries if one.call.writes]
+    assert writes == ["conversations.add", *["store.put"] * len(texts), "conversations.add"]
+    stage.sim.script([Answer(text=".")])
+    body = {"session_id": "t", "message": "你好", "user_id": "ann"}
+    await stage.tell("companion", stage.request("companion", body), [second])
+    system = stage.sim.requests[-1].body["messages"][0]["content"]
+    assert all(f"\n- {one}\n" in system for one in texts)
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+async def test_a_rejection_is_told_to_the_model(stage: Stage, first: str, second: str) -> None:
+    """Without the data that came with it."""
+    question = question_of(await ask(stage, first))
+    await respond(question, "reject", day="Friday")
+    stage.sim.script([Answer(text="Fine.")])
+    assert joined(await go_on(stage, question, second)) == ["Fine.", DONE]
+    assert results(stage) == [("ask_human", '{"action":"reject"}'), ("calculate", "7")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("pictured", [False, True])
+@pytest.mark.parametrize(("first", "second"), [("legacy", "graph"), ("graph", "legacy")])
+async def test_another_stack_goes_on_after_a_continuation_breaks(
+    stage: Stage, first: str, second: str, how: str, *, pictured: bool
+) -> None:
+    """After every event: the stream is whole, no call is made twice."""
+    wanted: list[Any] = []
+    for at in (99, *range(11)):
+        asked = await (show if pictured else ask)(stage, second, f"s{at}")
+        question, before = question_of(asked), stage.model_calls
+        await respond(question, "approve", **({} if pictured else {"day": "Friday"}))
+        if not pictured:
+            stage.sim.script([Answer(text="abc", pieces=("a", "b", "c"))])
+        broken = stage.candidate("companion", first, breaking(at, how))
+        told = await go_on(stage, question, broken, second)
+        seen = [joined(told), calls(told), stage.model_calls - before, told.outcome]
+        wanted = wanted or seen
+        assert seen == wanted, at
+    assert wanted[0][-1] == DONE
+    assert len(await remembered(stage)) == (24 if pictured else 0)
+
+
+class Forgetful(root.PauseTable):
+    """A store whose process is as good as killed before it can note how a write has ended."""
+
+    name = ""
+    killed = False
+
+    async def begin_write(
+        self, question: str, owner: str, key: str, name: str, args: bytes
+    ) -> bool:
+        """Note a write that begins, unless the process is dead."""
+        return not self.killed and await super().begin_write(question, owner, key, name, args)
+
+    async def end_write(self, question: str, key: str, result: bytes) -> None:
+        """Note what came of a write; die at the first of the name."""
+        self.killed = self.killed or f":{self.name}:" in key
+        if self.killed:
+            raise OSError(5, "Input/output error")
+        await super().end_write(question, key, result)
+
+
+class ForgetfulOfMemories(Forgetful):
+    """It forgets the writes of memories."""
+
+    name = "store.put"
+
+
+class ForgetfulOfTools(Forgetful):
+    """It forgets the writes of the tool `book`."""
+
+    name = "tool.book"
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+async def test_a_memory_with_an_unknown_outcome_is_said(
+    stage: Stage, first: str, second: str
+) -> None:
+    """It is not written again; the others are, and how many is said before it."""
+    question = question_of(await show(stage, first))
+    await respond(question)
+    normal = stage.pauses
+    stage.pauses = Pauses(ForgetfulOfMemories(stage.world.database, stage.world.clock))
+    assert isinstance((await go_on(stage, question, first)).outcome, Failed)
+    for one in await remembered(stage):
+        await stage.world.memory.adelete(namespace("ann"), one.id)  # a repetition would show
+    stage.pauses = normal
+    told = await go_on(stage, question, second)
+    said = f"\n\n已记住 1 条。{UNKNOWN}"
+    assert joined(told) == [said, DONE]
+    assert [one.text for one in await remembered(stage)] == ["五月"]
+    turns = await conversations.messages("companion", "s")
+    assert turns[-1].content == f"Menu{said}"
+
+
+booked: list[str] = []
+
+
+@tool(description="Book a table.", writes=True)
+async def book(day: str) -> str:
+    """Note the day."""
+    booked.append(day)
+    return "booked"
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+async def test_a_tool_with_an_unknown_outcome_ends_the_reply(
+    stage: Stage, first: str, second: str
+) -> None:
+    """The user is told; the model, which would call it once more, is not asked again."""
+    booked.clear()
+    tools = Tools([*root.BUILT_IN, book])
+    with use(replace(stage.world, tools=tools)):
+        question = question_of(await ask(stage, first))
+        await respond(question, day="Friday")
+        normal = stage.pauses
+        stage.pauses = Pauses(ForgetfulOfTools(stage.world.database, stage.world.clock))
+        booking = Answer(tool_calls=(Call("book", '{"day":"Friday"}'), form("hour")))
+        stage.sim.script([booking])
+        broken = stage.candidate("companion", first, breaking(6, "exception"))
+        assert isinstance((await go_on(stage, question, broken)).outcome, Failed)
+        assert booked == ["Friday"]
+        stage.pauses = normal
+        stage.sim.script([booking])
+        told = await go_on(stage, question, second)
+    unknown = {"tool": "book", "ok": False, "content": "Error: outcome_unknown"}
+    assert joined(told) == [UNKNOWN, ("tool_result", unknown), DONE]
+    assert booked == ["Friday"]
+
+
+@pytest.mark.parametrize(
+    ("action", "data", "status"),
+    [
+        ("approve", {}, 422),
+        ("approve", {"day": " "}, 422),
+        ("edit", {"day": 5}, 422),
+        ("edit", {"day": "Friday", "hour": "9"}, 422),
+        ("reject", {}, 200),
+    ],
+)
+async def test_answers_are_held_to_the_form(
+    stage: Stage, action: str, data: Any, status: int
+) -> None:
+    """An answer that is refused leaves the question open."""
+    question = question_of(await ask(stage, "graph"))
+    if status == 422:
+        with pytest.raises(Refused, match="422 'bad_answer'"):
+            await respond(question, action, **data)
+        assert refused(await go_on(stage, question, "legacy")) == (409, "unanswered")
+        await respond(question, day="Friday")
+    else:
+        await respond(question, action, **data)
+
+
+def refused(told: Told) -> tuple[int, str]:
+    """Return status and code of a refusal."""
+    assert isinstance(told.error, Refused), told.error
+    return told.error.status, told.error.code
+
+
+async def test_a_second_answer_is_the_same_or_refused(stage: Stage) -> None:
+    """Also after the end; an unknown question gets 404."""
+    question = question_of(await ask(stage, "legacy"))
+    for _ in range(2):
+        await respond(question, day="Friday")
+    with pytest.raises(Refused, match="409 'answered_otherwise'"):
+        await respond(question, day="Sunday")
+    both = await asyncio.gather(*(go_on(stage, question, one) for one in STACKS))
+    assert sorted(one.error is None for one in both) == [False, True]
+    assert [refused(one) for one in both if one.error] == [(409, "already_continued")]
+    await respond(question, day="Friday")
+    with pytest.raises(Refused, match="409 'answered_otherwise'"):
+        await respond(question, "reject")
+    with pytest.raises(Refused, match="404 'unknown_question'"):
+        await respond("nothing")
+
+
+@pytest.mark.parametrize("percent", [0.0, 100.0])
+async def test_over_http_a_new_turn_expires_the_question(stage: Stage, percent: float) -> None:
+    """204 for an answer, the stream for going on, 410 once the session has gone on by itself."""
+    share = {"enable_langgraph": True, "langgraph_percent": percent}
+    settings = Settings.model_validate({"flows": {"companion": share}})
+    transport = httpx.ASGITransport(root.application(settings, stage.world))
+    picture = {"session_id": "s", "image": PICTURE, "action": "analyze_for_memory"}
+    large = "data:image/png;base64," + b64encode(b"\x89PNG\r\n\x1a\n" + bytes(1 << 20)).decode()
+    async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:
+
+        async def asked(image: str) -> str:
+            stage.sim.script([Answer(text="Menu"), Answer(text=FACTS)])
+            stream = (await client.post("/chat/image", json=picture | {"image": image})).text
+            frame = next(one for one in stream.split("\n\n") if one.startswith("event: hitl"))
+            hitl_id: str = msgspec.json.decode(frame.partition("data: ")[2])["hitl_id"]
+            return hitl_id
+
+        first, second = await asked(PICTURE), await asked(large)
+        answer = {"action": "approve", "hitl_id": first}
+        late = await client.post("/hitl/respond", json=answer)
+        assert (late.status_code, late.json()["code"]) == (410, "expired")
+        late = await client.post("/hitl/continue", json={"hitl_id": first})
+        assert late.status_code == 410
+        answered = await client.post("/hitl/respond", json=answer | {"hitl_id": second})
+        assert answered.status_code == 204
+        rest = await client.post("/hitl/continue", json={"hitl_id": second})
+        assert rest.text.endswith('event: done\ndata: {"status":"completed"}\n\n')
+    assert [one.text for one in await remembered(stage, "session:s")] == ["爱茶", "五月"]
+    await asyncio.sleep(1)
+
+
+async def test_what_is_told_after_an_answer_is_on_the_tape(stage: Stage) -> None:
+    """A continued exchange is played to both stacks as any other."""
+    question = question_of(await ask(stage, "graph"))
+    await respond(question, day="Friday")
+    stage.sim.script([Answer(text="Friday it is.")])
+    told = await go_on(stage, question, "legacy")
+    for name in STACKS:
+        played = await stage.play(told, name)
+        assert isinstance(played.outcome, Completed)
+        assert played.sent.texts == told.exchange.sent.texts
+        assert not any(one.how == "nearest" for one in played.run.plays)
