@@ -17,6 +17,20 @@ Event = msgspec.Struct
 B = TypeVar("B")
 P = TypeVar("P")
 
+
+def plain(value: Any) -> Any:
+    """Return an instance of a subclass of str, int or float as its base, for msgspec.
+
+    LangChain's `message.text` is one. Raises `TypeError` for any other object.
+    """
+    for base in (str, int, float):
+        if isinstance(value, base):
+            return base(value)
+    message = f"{type(value).__name__} is no JSON"
+    raise TypeError(message)
+
+
+_wire = msgspec.json.Encoder(enc_hook=plain)
 _json = msgspec.json.Encoder(order="sorted")
 
 
@@ -130,8 +144,8 @@ def wire(event: Event, *, named: bool) -> bytes:
     """Encode an event as an SSE frame: compact UTF-8 JSON, keys in the order of the struct."""
     config = event.__struct_config__
     if not named:
-        return b"data: " + msgspec.json.encode(event) + b"\n\n"
-    data = msgspec.to_builtins(event)
+        return b"data: " + _wire.encode(event) + b"\n\n"
+    data = msgspec.to_builtins(event, enc_hook=plain)
     data.pop(config.tag_field, None)
     return b"event: %b\ndata: %b\n\n" % (str(config.tag).encode(), msgspec.json.encode(data))
 
@@ -150,7 +164,7 @@ class Framer:
         """Return an event's frame."""
         name = str(event.__struct_config__.tag)
         raw = wire(event, named=self._flow.named)
-        data = msgspec.to_builtins(event)
+        data = msgspec.to_builtins(event, enc_hook=plain)
         texts = []
         for path, text in self._flow.texts.get(name, {}).items():
             value = _take(data, path)
@@ -174,7 +188,7 @@ class Framer:
         Totals are left whole: a client that has their beginning has lost nothing.
         """
         name = str(event.__struct_config__.tag)
-        data = msgspec.to_builtins(event)
+        data = msgspec.to_builtins(event, enc_hook=plain)
         for path, text in self._flow.texts.get(name, {}).items():
             if text.growth == "delta" and (count := skip.get(text.channel, 0)):
                 *parents, last = path.split(".")

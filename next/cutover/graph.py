@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables.config import merge_configs
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph.state import CompiledStateGraph
@@ -31,6 +32,8 @@ from langgraph.types import Command, StreamMode
 
 from cutover.errors import CutoverError
 from cutover.flow import Event, Request, Stack
+from cutover.graph_thread import Thread, open_thread
+from cutover.graph_tools import ToolWatch
 from cutover.tape.effect import effect
 from cutover.tape.run import current_run
 
@@ -80,25 +83,38 @@ def wrap_graph(
     awaited, and its result is what `interrupt` returns. It raises `cutover.Paused` while there is
     no answer: the exchange pauses, and is run from the start when there is one.
 
-    The graph runs in a task of its own, with the caller's context. Its store goes on the tape. A
-    run that plays has an in-memory saver instead of the graph's own, and so has one that may pause:
-    nothing before `interrupt()` in its node is run twice but what is on the tape.
+    The graph runs in a task of its own, with the caller's context. Its store goes on the tape, and
+    tools that ran without a call on it are in `Run.escaped`. A graph with a saver of its own works
+    on its thread in memory and stores it once, at the end: see `cutover.graph_thread`. `saver` is
+    for threads that are only looked at: runs that play, or may pause, do without.
+
+    Limits: state that a run needs of its saver stands at the graph's top, not in a subgraph with
+    `checkpointer=True`; `aget_state` shows an exchange when it is complete; `SystemExit` in a tool,
+    which LangGraph runs in a task that nothing can contain, still ends the process. Raises
+    `ValueError` for a graph with a saver and no `config`.
     """
+    if isinstance(graph.checkpointer, BaseCheckpointSaver) and config is None:
+        message = "the graph has a saver: name the thread of each request, with config="
+        raise ValueError(message)
     prepared = _prepared(graph)
     forwarded = frozenset(modes)
     subgraphs = any(node.subgraphs for node in graph.nodes.values())
 
     async def stack(request: Request[Any, Any]) -> AsyncIterator[Event]:
-        run = current_run()
-        app = prepared
-        if answer is not None or (run is not None and run.policy == "play"):
-            app = app.copy(update={"checkpointer": InMemorySaver()})
-        elif saver is not None:
-            app = app.copy(update={"checkpointer": saver()})
         settings: RunnableConfig = {"configurable": {"thread_id": "run"}}
         if config is not None:
             chosen = config(request)
             settings = await chosen if inspect.isawaitable(chosen) else chosen
+        run, app, thread = current_run(), prepared, None
+        if isinstance(app.checkpointer, BaseCheckpointSaver):
+            thread = await open_thread(app.checkpointer, settings)
+            app, settings = app.copy(update={"checkpointer": thread.memory}), thread.config
+        elif answer is not None or (run is not None and run.policy == "play"):
+            app = app.copy(update={"checkpointer": InMemorySaver()})
+        elif saver is not None:
+            app = app.copy(update={"checkpointer": saver()})
+        if run is not None:
+            settings = merge_configs(settings, {"callbacks": [ToolWatch(run)]})
         stream = {
             "config": settings,
             "context": context(request) if context else None,
@@ -106,7 +122,7 @@ def wrap_graph(
             "subgraphs": subgraphs,
             "durability": "exit" if app.checkpointer else None,
         }
-        parts = _parts(app, inputs(request), stream, forwarded, answer)
+        parts = _parts(app, inputs(request), stream, forwarded, answer, thread)
         async with aclosing(parts), aclosing(events(request, parts)) as stream_of_events:  # type: ignore[type-var]
             async for event in stream_of_events:
                 yield event
@@ -120,8 +136,9 @@ async def _parts(
     stream: dict[str, Any],
     forwarded: frozenset[str],
     answer: Callable[[Any], Awaitable[Any]] | None,
+    thread: Thread | None,
 ) -> AsyncGenerator[Part, None]:
-    """Yield what a graph streams, through its interrupts to its end."""
+    """Yield what a graph streams, through its interrupts to its end, and keep its last state."""
     while todo is not None:
         interrupts: dict[str, Any] = {}
         async with aclosing(_pumped(app.astream(todo, **stream))) as parts:
@@ -140,6 +157,8 @@ async def _parts(
             # In a dict of a fresh one each: LangGraph takes None and an empty dict for no answer.
             answers = {one: {"answer": await answer(value)} for one, value in interrupts.items()}
             todo = Command(resume=answers)
+    if thread is not None:
+        await thread.save()
 
 
 def _repeated(mode: str, value: Any) -> bool:
@@ -180,13 +199,19 @@ async def _pumped(stream: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
 
 
 def _prepared(
-    graph: CompiledStateGraph[Any, Any, Any, Any],
+    graph: CompiledStateGraph[Any, Any, Any, Any], within: str = ""
 ) -> CompiledStateGraph[Any, Any, Any, Any]:
-    """Return a graph whose nodes are contained and timed, and whose store is on the tape."""
-    nodes = {
-        name: node if name.startswith("__") else node.copy({"bound": _Node(name, node.bound)})
-        for name, node in graph.nodes.items()
-    }
+    """Return a graph whose nodes are contained and timed, and whose store is on the tape.
+
+    Subgraphs that are nodes are prepared alike.
+    """
+    nodes = dict(graph.nodes)
+    for name, node in graph.nodes.items():
+        if not name.startswith("__"):
+            bound, path = node.bound, f"{within}{name}"
+            if isinstance(bound, CompiledStateGraph):
+                bound = _prepared(bound, f"{path}.")
+            nodes[name] = node.copy({"bound": _Node(path, bound)})
     update: dict[str, Any] = {"nodes": nodes}
     if graph.store is not None and not isinstance(graph.store, TapedStore):
         update["store"] = TapedStore(graph.store)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast, get_args, get_type_hints
 import msgspec
 
 from cutover.errors import EffectFailed, NotRecordable
+from cutover.flow import plain
 from cutover.tape.blocking import call_blocking
 from cutover.tape.entry import Call, Fault, Item, Live
 from cutover.tape.exchange import Exchange
@@ -285,8 +286,7 @@ def _encoded(value: Any) -> Any:
     """Return a model of pydantic, which msgspec does not know, as JSON."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
-    message = f"{type(value).__name__} is no JSON"
-    raise TypeError(message)
+    return plain(value)
 
 
 def _decoded(kind: type[Any], value: Any) -> Any:

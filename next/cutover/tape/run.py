@@ -78,6 +78,10 @@ class Run:
         """Seconds spent in each node or step of the flow, by name."""
         self.behind: Callable[[], bool] = lambda: False
         """Whether the client has more text than this run has produced; set by a takeover."""
+        self.escaped: Counter[str] = Counter()
+        """Tools that ran without a call on the tape, by name: what they do, shadows do too."""
+        self.on_call: Callable[[], object] = lambda: None
+        """Called in the context of each call; set by what counts `escaped`."""
         self.refusing = False
         """Whether every further call is refused: it is fenced, was stopped, or has played."""
         self._matched: set[Entry] = set()
@@ -240,6 +244,7 @@ class Run:
         if how != "nearest":
             self._matched.add(entry)
         self.plays.append(Play(call, how, entry))
+        self.on_call()
 
     def stopped(self, control: Control) -> Control:
         """Record a control exception as the end of this run, and return it."""

@@ -1,0 +1,99 @@
+"""The threads of a wrapped graph: every run of an exchange begins where the exchange began."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.memory import InMemorySaver
+
+from cutover.tape.exchange import Exchange
+from cutover.tape.run import current_run
+
+SHADOW = "shadow:"
+"""What the threads of shadows begin with, in the graph's own saver."""
+
+_Seed = CheckpointTuple | None
+_seeds: WeakKeyDictionary[Exchange, dict[object, _Seed]] = WeakKeyDictionary()
+"""By exchange, the states its runs began with: a successor begins where its predecessor did."""
+
+
+@dataclass(slots=True, eq=False)
+class Thread:
+    """A conversation's state while a run works on it; `save` puts it where it came from, once.
+
+    A run works in memory. One that breaks, pauses or is left leaves no trace, so that the next one
+    doubles no message. A run that plays begins with the state that the live run of its exchange
+    began with, and saves nothing; where another stack served, it has a thread of its own.
+    """
+
+    config: RunnableConfig
+    memory: InMemorySaver
+    _saver: BaseCheckpointSaver[Any]
+    _seed: _Seed
+    _target: str | None
+
+    async def save(self) -> None:
+        """Store the newest state in the graph's saver, behind the one it began with."""
+        end = await self.memory.aget_tuple(self.config)
+        if end is None or self._target is None:
+            return
+        parent, known = None, {}
+        if self._seed is not None and _id(self._seed.config, "thread_id") == self._target:
+            parent = self._seed.checkpoint["id"]
+            known = self._seed.checkpoint["channel_versions"]
+        versions = end.checkpoint["channel_versions"]
+        if end.checkpoint["id"] == parent:
+            return
+        where = {"thread_id": self._target, "checkpoint_id": parent}
+        await self._saver.aput(
+            _at(self.config, where),
+            end.checkpoint,
+            end.metadata,
+            {name: one for name, one in versions.items() if known.get(name) != one},
+        )
+
+
+async def open_thread(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -> Thread:
+    """Return the thread that `config` names, in memory, for the current run."""
+    run = current_run()
+    seeds = {} if run is None else _seeds.setdefault(run.exchange, {})
+    served = str(_id(config, "thread_id"))
+    plays = run is not None and run.policy == "play"
+    place = (saver, served, _id(config, "checkpoint_id"))
+    target = None
+    if plays and place not in seeds:
+        target, place = SHADOW + served, (saver, SHADOW + served, None)
+    elif not plays:
+        target = served
+    if place not in seeds:
+        found = [await saver.aget_tuple(config)]
+        if plays:
+            found.append(await saver.aget_tuple(_at(config, {"thread_id": target})))
+        seeds[place] = max(filter(None, found), key=_moment, default=None)
+    seed, memory = seeds[place], InMemorySaver(serde=saver.serde)
+    memory.get_next_version = saver.get_next_version  # type: ignore[method-assign]  # theirs go on
+    own = _at(config, {"checkpoint_id": None})
+    if seed is not None:
+        state = seed.checkpoint
+        stored = await memory.aput(own, state, seed.metadata, state["channel_versions"])
+        for task, channel, value in seed.pending_writes or ():
+            await memory.aput_writes(stored, [(channel, value)], task)
+    return Thread(own, memory, saver, seed, target)
+
+
+def _moment(found: CheckpointTuple) -> str:
+    return found.checkpoint["ts"]
+
+
+def _id(config: RunnableConfig, name: str) -> Any:
+    return config["configurable"].get(name)
+
+
+def _at(config: RunnableConfig, where: dict[str, Any]) -> RunnableConfig:
+    """Return a config with another place, the parts of a place that are None left out."""
+    place = {"checkpoint_ns": ""} | config["configurable"] | where
+    return {**config, "configurable": {k: one for k, one in place.items() if one is not None}}
