@@ -38,7 +38,6 @@ STACKS: Mapping[str, Stack] = {
         ops.GRAPH,
         inputs=ops.inputs,
         events=ops.events,
-        config=lambda _: {"configurable": {"thread_id": "run"}, "recursion_limit": ops.MOST_STEPS},
         context=lambda request: ops.OpsContext(msgspec.to_builtins(request.options)),
         answer=ops.answer,
     ),

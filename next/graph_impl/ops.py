@@ -29,9 +29,6 @@ from rules.flows import ops as wire
 from rules.forms import HumanAnswer
 from rules.texts import text
 
-MOST_STEPS = 50 * 6
-"""Supersteps of a turn: an iteration has five nodes at most."""
-
 
 @dataclass(frozen=True)
 class OpsContext:

@@ -177,6 +177,14 @@ async def test_the_last_step_ends_in_an_error(stage: Stage, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STACKS)
+async def test_fifty_steps_are_possible(stage: Stage, name: str) -> None:
+    """The hard limit of `max_iterations` is within what a graph may run."""
+    stage.sim.script([Answer(text='{"worker":"weather","action":"ask"}')] * 50)
+    told = await tell(stage, name, "do something", max_iterations=50)
+    assert [one[0] for one in plain(told)] == ["step", "result"] * 50 + ["error", "done"]
+
+
+@pytest.mark.parametrize("name", STACKS)
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
