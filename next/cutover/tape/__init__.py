@@ -1,10 +1,11 @@
 """The tape: what an exchange asked of the world, performed once; every other run reads it there."""
 
+from cutover.tape.blocking import call_blocking
 from cutover.tape.effect import effect
 from cutover.tape.entry import Call, Entry, Fault
 from cutover.tape.exchange import Exchange, Journal, at_end
 from cutover.tape.pause import OUTCOME_UNKNOWN, entry_record, load, tape_record
-from cutover.tape.run import HUMAN_ANSWER, Play, Run, current_run, moment, outside, timed
+from cutover.tape.run import HUMAN_ANSWER, Play, Run, current_run, moment, outside, playing, timed
 
 __all__ = [
     "HUMAN_ANSWER",
@@ -17,12 +18,14 @@ __all__ = [
     "Play",
     "Run",
     "at_end",
+    "call_blocking",
     "current_run",
     "effect",
     "entry_record",
     "load",
     "moment",
     "outside",
+    "playing",
     "tape_record",
     "timed",
 ]

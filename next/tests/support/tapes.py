@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -93,8 +92,8 @@ async def turn(times: int = 20) -> None:
 
 async def ended(task: asyncio.Task[Any]) -> BaseException | None:
     """Return what a task raised, None where it returned."""
-    with suppress(BaseException):
-        await asyncio.wait({task})
+    done, _ = await asyncio.wait({task}, timeout=10)
+    assert done, "it waits for ever"
     return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from cutover import EffectFailed, Exchange, Run, effect
 from cutover.errors import Completed, Fenced
-from cutover.tape import Call, current_run
-from cutover.tape.blocking import call_blocking
+from cutover.tape import Call, call_blocking, current_run
 from tests.support.tapes import Broken, World, code, ended, ends, play, start, turn, until, within
 
 made: list[str] = []

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import threading
-from collections.abc import Iterator
 from contextvars import copy_context
 from functools import partial
 
@@ -13,14 +12,6 @@ from cutover import EffectFailed, Exchange, Run
 from cutover.errors import Completed, Pause, Paused, PlayedOutside
 from cutover.tape import HUMAN_ANSWER, effect, outside
 from tests.support.tapes import World, code, ended, play, start, turn, within
-
-
-@pytest.fixture(autouse=True)
-def _counts() -> Iterator[None]:
-    gc.collect()  # runs of other tests that play and were never ended
-    outside.clear()
-    yield
-    outside.clear()
 
 
 async def test_a_play_performs_nothing() -> None:
