@@ -1,0 +1,251 @@
+"""A graph as public projects write them, behind `wrap_graph`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+from langchain_core.messages import AIMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.config import get_stream_writer
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.prebuilt import ToolNode
+
+from cutover import Event, Request, Stack, effect, wrap_graph
+from cutover.errors import Completed, Pause
+from loadtests.simulator import Simulator
+from router.shadow import same
+from tests.support.ask import ANSWERS, ASK, Ask, Done, Options, Said
+from tests.support.programs import opened
+from tests.support.served import ask
+from tests.support.stage import breaking
+
+Graph = CompiledStateGraph[Any, Any, Any, Any]
+
+
+def said(graph: Graph, thread: str = "t") -> list[str]:
+    """Return the kinds of the messages that a thread holds, in order."""
+    saved = graph.get_state({"configurable": {"thread_id": thread}})
+    return [one.type for one in saved.values.get("messages", [])]
+
+
+def kept(module: Any) -> Any:
+    """Return all that a program's saver and store hold."""
+    saver, store = module.graph.checkpointer, module.graph.store
+    threads = {one: dict(ids) for one, spaces in saver.storage.items() for ids in spaces.values()}
+    return threads, [(one.key, one.value) for one in store.search(("questions",))]
+
+
+@pytest.mark.sockets
+@pytest.mark.slow
+class TestResearchGraph:
+    """The graph of `programs/after/research_graph.py`."""
+
+    QUESTION = Ask("rivers, lakes, what time is it")
+    RISKY = Ask("Approve: rivers")
+    WHOLE = ("human", "ai", "tool", "ai")
+
+    async def test_a_shadow_leaves_saver_and_store_alone(self, sim: Simulator) -> None:
+        """It begins where the served run began, finds every call, and stores nothing."""
+        async with opened("after", "research_graph") as program:
+            for turn in (1, 2):
+                heard = await ask(ASK, self.QUESTION, program.stack)
+                assert isinstance(heard.outcome, Completed), heard.outcome
+                before, asked = kept(program), len(sim.requests)
+                played = await heard.shadow(program.stack)
+                assert same(heard.served, played), (played.outcome, played.sent)
+                assert (kept(program), len(sim.requests)) == (before, asked)
+                assert said(program.graph) == [*self.WHOLE] * turn
+                assert not played.run.escaped
+
+    @pytest.mark.parametrize("how", ["exception", "wrong_event", "exit"])
+    async def test_a_takeover_doubles_no_message(self, sim: Simulator, how: str) -> None:
+        """The broken run leaves no trace in the thread, and the store is written once."""
+        async with opened("after", "research_graph") as program:
+            whole = await ask(ASK, self.QUESTION, program.stack)
+            asked, count = len(sim.requests), len(whole.events)
+            for turn, at in enumerate((0, 1, count // 2, count - 1), start=2):
+                before = len(sim.requests)
+                broken = breaking(at, how if at else "exception")(program.stack)
+                heard = await ask(ASK, self.QUESTION, broken, program.stack)
+                assert isinstance(heard.outcome, Completed), (at, heard.outcome)
+                assert len(sim.requests) - before == asked, at
+                assert said(program.graph) == [*self.WHOLE] * turn, at
+                assert len(program.graph.store.search(("questions",))) == turn
+
+    async def test_a_resumed_run_doubles_no_message(self, sim: Simulator) -> None:
+        """The run from the start, once there is an answer, begins where the paused one did."""
+        async with opened("after", "research_graph") as program:
+            await ask(ASK, Ask("rivers"), program.stack)
+            paused = await ask(ASK, self.RISKY, program.stack)
+            assert isinstance(paused.outcome, Pause)
+            assert [one["type"] for one in paused.events] == ["noted", "asked", "suspended"]
+            assert said(program.graph) == ["human", "ai"]
+            ANSWERS[self.RISKY.text] = "yes"
+            try:
+                asked = len(sim.requests)
+                heard = await ask(ASK, self.RISKY, program.stack, resumes=paused)
+                assert isinstance(heard.outcome, Completed), heard.outcome
+                assert len(sim.requests) == asked + 1
+                assert {"type": "noted", "note": {"approved": {"answer": "yes"}}} in heard.events
+                assert said(program.graph) == ["human", "ai"] * 2
+                assert len(program.graph.store.search(("questions",))) == 2
+                assert same(heard.served, await heard.shadow(program.stack))
+            finally:
+                ANSWERS.clear()
+
+
+class Counted(MessagesState):
+    """A conversation."""
+
+
+def counting(thread: InMemorySaver) -> Stack:
+    """Return a graph that says how many messages its thread holds."""
+
+    def answer(state: Counted) -> dict[str, Any]:
+        get_stream_writer()(f"turn {len(state['messages']) // 2 + 1}")
+        return {"messages": [AIMessage("counted")]}
+
+    builder = StateGraph(Counted)
+    builder.add_node(answer)
+    builder.add_edge(START, "answer")
+    return wrap_graph(
+        builder.compile(checkpointer=thread),
+        inputs=lambda request: {"messages": [("user", request.body.text)]},
+        events=events,
+        config=lambda request: {"configurable": {"thread_id": request.body.thread}},
+    )
+
+
+async def events(_: Request[Ask, Options], parts: AsyncIterator[Any]) -> AsyncIterator[Event]:
+    """Make events of what a graph writes."""
+    async for _mode, part in parts:
+        yield Said(str(part))
+    yield Done()
+
+
+def by_hand(text: str) -> Stack:
+    """Return a stack that says `text`."""
+
+    async def stack(_: Request[Any, Any]) -> AsyncIterator[Event]:
+        yield Said(text)
+        yield Done()
+
+    return stack
+
+
+def threads(saver: InMemorySaver) -> set[str]:
+    """Return the threads that hold a state."""
+    return {name for name, spaces in saver.storage.items() if any(spaces.values())}
+
+
+async def test_shadows_have_a_thread_of_their_own_where_another_stack_serves() -> None:
+    """They know earlier turns; the thread that serves does not know of them."""
+    saver = InMemorySaver()
+    graph = counting(saver)
+    for turn in (1, 2, 3):
+        heard = await ask(ASK, Ask("hello"), by_hand(f"turn {turn}"))
+        for _ in range(2):  # the second shadow of an exchange begins where the first one did
+            assert same(heard.served, await heard.shadow(graph)), turn
+    assert threads(saver) == {"shadow:t"}
+    heard = await ask(ASK, Ask("hello"), graph)
+    assert heard.text == "turn 1"
+    assert threads(saver) == {"shadow:t", "t"}
+
+
+async def test_a_graph_with_a_saver_needs_a_thread() -> None:
+    """Without `config` all users would share one conversation."""
+    graph = StateGraph(Counted).add_node("one", lambda _: {}).add_edge(START, "one")
+    with pytest.raises(ValueError, match="config="):
+        wrap_graph(graph.compile(checkpointer=InMemorySaver()), inputs=vars, events=events)
+
+
+def of_node(node: Any, *, nested: bool = False) -> Stack:
+    """Return the stack of a graph of one node, or of one whose node is such a graph."""
+    builder = StateGraph(MessagesState).add_node("inner", node).add_edge(START, "inner")
+    if nested:
+        outer = StateGraph(MessagesState).add_node("outer", builder.compile())
+        builder = outer.add_edge(START, "outer")
+    return wrap_graph(builder.compile(), inputs=lambda _: {"messages": []}, events=events)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError()])
+async def test_a_node_ends_its_run_alone(error: BaseException, nested: bool) -> None:
+    """`SystemExit` and a cancellation of its own are errors of the stack: another one goes on."""
+
+    async def leave(_: MessagesState) -> dict[str, Any]:
+        get_stream_writer()("on")
+        raise error
+
+    heard = await ask(ASK, Ask("hello"), of_node(leave, nested=nested), by_hand("on and on"))
+    assert isinstance(heard.outcome, Completed), heard.outcome
+    assert heard.text == "on and on"
+
+
+@pytest.mark.parametrize("nested", [False, True])
+async def test_a_cancelled_scope_leaves_no_node_running(nested: bool) -> None:
+    """Closed from a cancelled AnyIO scope, LangGraph alone would leave its nodes running."""
+    ended = asyncio.Event()
+
+    async def wait(_: MessagesState) -> dict[str, Any]:
+        get_stream_writer()("waiting")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return {}
+
+    stack = of_node(wait, nested=nested)
+    with anyio.CancelScope() as scope:
+        async for event in stack(Request(Ask("hello"), Options())):
+            assert event == Said("waiting")
+            scope.cancel()
+    assert not (await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()}, timeout=5))[1]
+    assert ended.is_set()
+
+
+@tool
+def plain(text: str) -> str:
+    """Touch the world, past the tape."""
+    return text.upper()
+
+
+@effect("tool.taped", writes=True)
+def written(text: str) -> str:
+    """Touch the world."""
+    return text.lower()
+
+
+@tool
+async def taped(text: str) -> str:
+    """Touch the world in a task, through an effect."""
+    return await asyncio.create_task(asyncio.to_thread(written, text))
+
+
+async def test_a_tool_that_ran_in_a_shadow_without_an_entry_is_named() -> None:
+    """Of two tools that run at the same time, the one that made no call is counted."""
+
+    def choose(_: MessagesState) -> dict[str, Any]:
+        calls = [
+            {"name": one.name, "args": {"text": "Hi"}, "id": f"{one.name}-{place}"}
+            for place in range(2)
+            for one in (plain, taped)
+        ]
+        return {"messages": [AIMessage("", tool_calls=calls)]}
+
+    builder: Any = StateGraph(MessagesState)
+    builder.add_node(choose)
+    builder.add_node("tools", ToolNode([plain, taped]))
+    builder.add_edge(START, "choose")
+    builder.add_edge("choose", "tools")
+    stack = wrap_graph(builder.compile(), inputs=lambda _: {"messages": []}, events=events)
+    heard = await ask(ASK, Ask("hello"), stack)
+    played = await heard.shadow(stack)
+    assert same(heard.served, played)
+    assert played.run.escaped == {"plain": 2}
