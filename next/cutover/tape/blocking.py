@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
-from contextlib import closing
+from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from typing import Any, TypeVar
 
-from cutover.errors import Paused
+from cutover.errors import Fenced, Paused
 from cutover.tape.entry import Call, Entry, Fault, Item
 from cutover.tape.exchange import Exchange, fault_of
 from cutover.tape.run import CallFailed, Exhausted, Run, step
@@ -32,19 +33,27 @@ def call_blocking(
     exchange = run.exchange
     if not _here(exchange):
         entry, due = _on_loop(exchange, _obtain(run, call))
-        yield from _performed(run, entry, perform) if due else _waited(run.read(entry), exchange)
+        if due:
+            yield from _performed(run, entry, _Source(run, entry, perform))
+        else:
+            yield from _waited(run.read(entry), exchange)
         return
     found = run.locate(call) or run.missed(call)
     if found is not None:
-        if found.end == "open":
+        source = found.source
+        if found.end != "open":
+            yield from _read_now(run.read(found))
+        elif isinstance(source, _Source) and source.adopt(run):
+            run.occupy(found)
+            yield from _performed(run, found, source)
+        else:
             raise CallFailed(found, _OPEN)
-        yield from _read_now(run.read(found))
         return
     entry = Entry(call, exchange.stamp())
     if call.writes and exchange.journal is not None:
         raise CallFailed(entry, _UNNOTED)
     _lend(run, entry)
-    yield from _performed(run, entry, perform)
+    yield from _performed(run, entry, _Source(run, entry, perform))
 
 
 async def _obtain(run: Run, call: Call) -> tuple[Entry, bool]:
@@ -71,35 +80,97 @@ def _lend(run: Run, entry: Entry) -> None:
     run.occupy(entry)
 
 
-def _performed(
-    run: Run, entry: Entry, perform: Callable[[], Iterator[Item]]
-) -> Generator[Item, None, None]:
-    """Perform a call in this thread and yield its items; within `perform` no run is current."""
-    exchange = run.exchange
-    fault: Fault | None = None
-    error: BaseException | None = None
+def _performed(run: Run, entry: Entry, source: _Source) -> Generator[Item, None, None]:
+    """Perform a call in this thread, behind the items that another run has got of it already."""
+    position = 0
     try:
-        try:
-            with closing(_Inside(exchange.context(), perform)) as items:
-                for item in items:
-                    if not _ask(exchange, partial(exchange.take, entry, item)):
-                        break
-                    run.now = exchange.stamp()
-                    yield item
-        except (GeneratorExit, KeyboardInterrupt):
-            _ask(exchange, partial(entry.close, "cut"))
-            raise
-        except Paused as paused:
-            _ask(exchange, partial(exchange.withdraw, entry, paused))
-        except BaseException as raised:  # noqa: BLE001 - as in a pump: it ends this call alone
-            fault, error = fault_of(raised), raised
+        while True:
+            while position < len(entry.items):
+                if run.refusing:
+                    raise Fenced(run.stack)
+                run.now, item = entry.items[position]
+                position += 1
+                yield item
+            if entry.end != "open" or not source.step():
+                break
+        _ask(run.exchange, partial(run.check_end, entry))
+    finally:
+        _tell(run.exchange, partial(source.leave, run))
+
+
+class _Source:
+    """The items of a blocking call, one step at a time, by the run that performs it.
+
+    A run that breaks off leaves a read where it is for a moment: its successor goes on with it, in
+    a thread where it cannot itself. A write is brought to its end.
+    """
+
+    def __init__(self, run: Run, entry: Entry, perform: Callable[[], Iterator[Item]]) -> None:
+        self._run: Run | None = run
+        self._exchange, self._entry = run.exchange, entry
+        self._items = _Inside(run.exchange.context(), perform)
+        self._stepping = threading.Lock()
+        self._drained: asyncio.Future[None] | None = None
+        entry.source = self
+
+    def step(self) -> bool:
+        """Put the next item on the tape, or the end of the call; False: it has ended."""
+        exchange, entry = self._exchange, self._entry
+        fault: Fault | None = None
+        error: BaseException | None = None
+        with self._stepping:
+            try:
+                item = next(self._items, None)
+                if item is not None and _ask(exchange, partial(exchange.take, entry, item)):
+                    return True
+                self._items.close()
+            except KeyboardInterrupt:
+                _ask(exchange, partial(entry.close, "cut"))
+                raise
+            except Paused as paused:
+                _ask(exchange, partial(exchange.withdraw, entry, paused))
+                return False
+            except BaseException as raised:  # noqa: BLE001 - as in a pump: it ends this call alone
+                fault, error = fault_of(raised), raised
         if _here(exchange):
             entry.close("failed" if fault else "done", fault, error)
         else:
             _on_loop(exchange, exchange.settle(entry, fault, error))
-        _ask(exchange, partial(run.check_end, entry))
-    finally:
-        _ask(exchange, partial(run.release, entry))
+        return False
+
+    def adopt(self, run: Run) -> bool:
+        """Let a run go on with the call in its own thread; False where another one does."""
+        if self._taken or self._stepping.locked():
+            return False
+        self._run = run
+        return True
+
+    def resume(self) -> None:
+        """Go on in a thread, unless a run does."""
+        if not self._taken and self._entry.end == "open":
+            self._run = None
+            self._drained = self._exchange.loop.run_in_executor(None, self._drain)
+
+    def leave(self, run: Run) -> None:
+        """Be left by the run that performed the call."""
+        if self._run is run:
+            self._run = None
+        if self._entry.end == "open" and self._entry.call.writes:
+            self.resume()
+        run.leave(self._entry)
+
+    def stop(self) -> None:
+        """Close what brings the items; a step under way finds by itself that the call has ended."""
+        if not self._stepping.locked():
+            self._items.close()
+
+    @property
+    def _taken(self) -> bool:
+        return self._drained is not None or (self._run is not None and not self._run.refusing)
+
+    def _drain(self) -> None:
+        while self.step():
+            pass
 
 
 class _Inside:
@@ -138,6 +209,19 @@ def _ask(exchange: Exchange, work: Callable[[], T]) -> T:
     return work() if _here(exchange) else _on_loop(exchange, there())
 
 
+def _tell(exchange: Exchange, work: Callable[[], object]) -> None:
+    """Run a function on the exchange's loop, in time.
+
+    Nothing waits for it: a generator that is left may be collected in any thread, that of another
+    event loop, too.
+    """
+    if _here(exchange):
+        work()
+    else:
+        with suppress(RuntimeError):  # the loop is closed
+            exchange.loop.call_soon_threadsafe(work)
+
+
 def _waited(items: AsyncGenerator[Item, None], exchange: Exchange) -> Generator[Item, None, None]:
     """Yield from a generator of the event loop, in a thread."""
     try:
@@ -147,10 +231,7 @@ def _waited(items: AsyncGenerator[Item, None], exchange: Exchange) -> Generator[
             except Exhausted:
                 return
     finally:
-        if _here(exchange):  # collected as garbage there, where nothing can wait
-            exchange.loop.create_task(_closed(items))
-        else:
-            _on_loop(exchange, _closed(items))
+        _tell(exchange, lambda: exchange.loop.create_task(_closed(items)))
 
 
 async def _closed(items: AsyncGenerator[Item, None]) -> None:

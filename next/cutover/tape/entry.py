@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -74,6 +74,18 @@ class Live:
 Item = bytes | Live
 
 
+class Source(Protocol):
+    """What brings the items of a call that blocking code performs."""
+
+    def resume(self) -> None:
+        """Go on in a thread, unless a run performs the call."""
+        ...
+
+    def stop(self) -> None:
+        """Bring no more."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
     """One call: any number of runs read its items while they come and after.
@@ -90,6 +102,7 @@ class Entry:
     """The exception itself, where the call failed in this process and has to be raised as it is."""
     changed: Signal = field(default_factory=Signal)
     task: asyncio.Task[None] | None = None
+    source: Source | None = None
     deadline: asyncio.TimerHandle | None = None
     """Ends a call that its caller performs in a thread."""
     readers: int = 0
@@ -120,5 +133,7 @@ class Entry:
         """Stop performing; the entry ends `cut`. A thread that performs stops at its next item."""
         if self.task is not None:
             self.task.cancel()
-        else:
+        elif self.end == "open":
             self.close("cut")
+            if self.source is not None:
+                self.source.stop()

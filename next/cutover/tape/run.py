@@ -287,7 +287,7 @@ class Run:
                 finally:
                     self.waiting -= 1
         finally:
-            self._leave(entry)
+            self.leave(entry)
         self.check_end(entry)
 
     def check_end(self, entry: Entry) -> None:
@@ -302,8 +302,11 @@ class Run:
         entry.readers += 1
         entry.held = entry.held and self.policy == "play"
         self._reading.append(entry)
+        if entry.source is not None and self.policy == "live":
+            entry.source.resume()
 
-    def _leave(self, entry: Entry) -> None:
+    def leave(self, entry: Entry) -> None:
+        """Be no reader of an entry any longer, of an open read in a moment."""
         if entry.end == "open" and not entry.call.writes:
             self.exchange.loop.call_later(ABANDONED_SECONDS, self.release, entry)
         else:

@@ -3,9 +3,10 @@
 import asyncio
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 import pytest
@@ -270,7 +271,7 @@ async def test_another_reader_that_leaves_cuts_no_call_of_a_thread() -> None:
 
 
 async def test_a_stream_left_early_inline_is_cut() -> None:
-    """Closing the generator ends the entry, and closes what performs it."""
+    """A moment after its generator is closed the entry ends, and what performs it is closed."""
     closed = []
 
     def numbers() -> Iterator[bytes]:
@@ -284,7 +285,58 @@ async def test_a_stream_left_early_inline_is_cut() -> None:
         items = call_blocking(Run(exchange, "legacy"), Call("s", b"k", b"{}"), numbers)
         assert next(items) == b"0"
         items.close()
+        while exchange.entries[0].end == "open":
+            await exchange.entries[0].changed.wait()
         assert (closed, exchange.entries[0].end) == ([1], "cut")
+
+
+def four(performed: list[str]) -> Iterator[bytes]:
+    """Yield four items, and note that they were asked for."""
+    performed.append("begun")
+    yield from (b"0", b"1", b"2", b"3")
+    performed.append("ended")
+
+
+@pytest.mark.parametrize("way", ["inline", "thread", "async"])
+@pytest.mark.parametrize("closed", [True, False])
+async def test_a_successor_goes_on_with_a_stream_that_a_crash_left(way: str, closed: bool) -> None:
+    """A generator that was read inline is read on, by whichever kind of code succeeds its stack."""
+    performed: list[str] = []
+    call, perform = Call("s", b"k", b"{}", model=True), partial(four, performed)
+
+    async def unused() -> AsyncIterator[bytes]:
+        performed.append("a second time")
+        yield b""
+
+    async with Exchange() as exchange:
+        first, second = Run(exchange, "legacy"), Run(exchange, "graph")
+        items = call_blocking(first, call, perform)
+        assert [next(items), next(items)] == [b"0", b"1"]
+        if closed:
+            items.close()
+        first.fence()
+        match way:
+            case "inline":
+                found = list(call_blocking(second, call, perform))
+            case "thread":
+                found = await asyncio.to_thread(lambda: list(call_blocking(second, call, perform)))
+            case _:
+                found = [item async for item in second.call(call, unused)]
+        assert found == [b"0", b"1", b"2", b"3"]
+        assert performed == ["begun", "ended"]
+        items.close()
+
+
+async def test_a_write_that_its_reader_leaves_is_brought_to_its_end() -> None:
+    """What has begun to change the world is not left half done."""
+    performed: list[str] = []
+    call = Call("s", b"k", b"{}", writes=True)
+    async with Exchange() as exchange:
+        items = call_blocking(Run(exchange, "legacy"), call, partial(four, performed))
+        assert next(items) == b"0"
+        items.close()
+    assert performed == ["begun", "ended"]
+    assert exchange.entries[0].end == "done"
 
 
 async def test_a_generator_of_a_thread_that_the_loops_thread_collects_does_not_hang() -> None:
