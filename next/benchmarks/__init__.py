@@ -1,1 +1,1 @@
-"""TBD."""
+"""Benches: ratios within one run, medians, and the figures that the documents promise."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -189,11 +190,17 @@ def _function(holder: Any, kind: str, schema: str) -> None:
     if function.get("strict") is False:
         del function["strict"]
     if isinstance(function.get(schema), dict):
-        function[schema] = _Schema(function[schema]).read()
+        function[schema] = msgspec.json.decode(_normal(msgspec.json.encode(function[schema])))
         if function[schema].get("description") == function.get("description", ""):
             function[schema].pop("description", None)
         if function[schema] in _NO_PARAMETERS:
             del function[schema]
+
+
+@lru_cache(maxsize=1_024)
+def _normal(schema: bytes) -> bytes:
+    """Return a schema in normal form, both as JSON: the same tools are offered again and again."""
+    return msgspec.json.encode(_Schema(msgspec.json.decode(schema)).read())
 
 
 class _Schema:

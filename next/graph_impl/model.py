@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
 from langchain_core.messages.ai import UsageMetadata
@@ -138,20 +139,28 @@ def _give_back(message: AIMessage, sent: dict[str, Any]) -> None:
                 sent[name] = value
 
 
+_models: WeakKeyDictionary[Models, dict[Any, ReasoningChat]] = WeakKeyDictionary()
+
+
 def chat_model(entry: ModelEntry, **parameters: Any) -> ReasoningChat:
     """Return the model of a registry entry, on the HTTP client of its provider."""
     models: Models = current().models
-    given = {name: value for name, value in parameters.items() if value is not None}
-    return ReasoningChat(
-        model=entry.name,
-        base_url=entry.base_url,
-        api_key=lambda: entry.key,
-        http_async_client=models.http_client(entry),
-        max_retries=RETRIES,
-        streaming=True,
-        stream_usage=True,
-        **given,
-    )
+    known = _models.setdefault(models, {})
+    key = (entry, tuple(sorted(parameters.items())))
+    if key not in known:  # making one takes a millisecond
+        given = {name: value for name, value in parameters.items() if value is not None}
+        known[key] = ReasoningChat(
+            model=entry.name,
+            base_url=entry.base_url,
+            api_key=lambda: entry.key,
+            http_async_client=models.http_client(entry),
+            max_retries=RETRIES,
+            streaming=True,
+            stream_usage=True,
+            stream_chunk_timeout=None,  # silence is bounded by the client, without a task a chunk
+            **given,
+        )
+    return known[key]
 
 
 async def ask(model: Runnable[Any, Any], question: Sequence[BaseMessage]) -> AIMessage:

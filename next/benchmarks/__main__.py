@@ -1,0 +1,9 @@
+"""`python -m benchmarks`: every figure, each side by side in one run."""
+
+import logging
+
+from benchmarks import cost, engine
+
+logging.disable(logging.WARNING)
+engine.figures()
+cost.figures()
