@@ -22,7 +22,9 @@ from effects.tools import Tools
 from effects.workers import Workers, WorkerSettings
 from effects.world import EffectSettings, World, open_world, use
 from harness.config import FlowTable, Settings
+from harness.escapes import watch_escapes
 from harness.operations import OPERATIONS
+from harness.threads import contexts_in_threads
 from router import app as router_app
 from router.assign import Shares
 from router.endpoint import FlowSettings
@@ -68,7 +70,8 @@ async def opened(settings: Settings) -> AsyncIterator[World]:
             tools=Tools.load(settings.tools, besides=BUILT_IN),
             workers=Workers(actions.ACTIONS, msgspec.convert(settings.workers, WorkerSettings)),
         )
-        with use(full):
+        watch_escapes()
+        with use(full), contexts_in_threads():
             yield full
 
 
