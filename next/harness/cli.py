@@ -33,6 +33,7 @@ def serve(
     ] = None,
     *,
     simulate: Annotated[bool, typer.Option(help="answer with a simulated model")] = False,
+    crash: Annotated[int, typer.Option(help="let graph crash behind its n-th event")] = 0,
 ) -> None:
     """Serve the flows."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
@@ -40,17 +41,17 @@ def serve(
     for one in (signal.SIGINT, signal.SIGTERM):
         # The server drains when it gets one, and raises it once more: the command ends by itself.
         signal.signal(one, lambda *_: None)
-    asyncio.run(_serve(load(config), simulate=simulate))
+    asyncio.run(_serve(load(config), simulate=simulate, crash=crash))
 
 
-async def _serve(settings: Settings, *, simulate: bool) -> None:
+async def _serve(settings: Settings, *, simulate: bool, crash: int) -> None:
     async with AsyncExitStack() as opened:
         if simulate:
             model = await opened.enter_async_context(Simulator(chunk_ms=20))
             os.environ["OPENAI_BASE_URL"] = model.base_url
             os.environ.setdefault("OPENAI_API_KEY", "none")
         world = await opened.enter_async_context(root.opened(settings))
-        app = root.application(settings, world)
+        app = root.application(settings, world, crash_after=crash)
         await server(app, settings.server).serve()
 
 

@@ -23,6 +23,7 @@ from effects.workers import Workers, WorkerSettings
 from effects.world import EffectSettings, World, open_world, use
 from harness.config import FlowTable, Settings
 from harness.escapes import watch_escapes
+from harness.faults import with_crash
 from harness.operations import OPERATIONS
 from harness.threads import contexts_in_threads
 from router import app as router_app
@@ -105,12 +106,19 @@ def flow_settings(settings: Settings, name: str, table: FlowTable) -> FlowSettin
     )
 
 
-def application(settings: Settings, world: World, shadows: Shadows | None = None) -> FastAPI:
-    """Return the router's application over an open world."""
+def application(
+    settings: Settings, world: World, shadows: Shadows | None = None, *, crash_after: int = 0
+) -> FastAPI:
+    """Return the router's application over an open world; graph may crash on purpose."""
 
     def flow(name: str, table: FlowTable) -> router_app.Flow:
         chosen = flow_settings(settings, name, table)
-        return router_app.Flow(FLOWS[name], stacks(name), lambda: chosen, OPERATIONS)
+        return router_app.Flow(
+            FLOWS[name],
+            with_crash(stacks(name), "graph", crash_after),
+            lambda: chosen,
+            OPERATIONS,
+        )
 
     flows = [flow(name, table) for name, table in settings.flows.items()]
     pauses = RouterPauses(PauseTable(world.database, world.clock))

@@ -1,0 +1,111 @@
+"""`cutover serve` as a process, asked over sockets: as the README's first page shows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+STARTS_WITHIN = 60.0
+REQUESTS = {
+    "chat": ("/chat/sse", {"message_id": "m1", "content": "What is 12 * 7?"}, '"step":"END"'),
+    "companion": ("/chat", {"session_id": "s1", "message": "I am happy today"}, "event: done"),
+    "session": ("/api/v1/chat", {"message": "我叫什么？", "user_id": "u"}, '"type":"done"'),
+    "pipeline": (
+        "/api/chat",
+        {"user_id": "u", "session_id": "p1", "message": "还记得我们上次去公园吗？"},
+        "event: message",
+    ),
+    "ops": ("/ops/react", {"session_id": "o1", "input": "check the disk"}, "event: done"),
+}
+
+
+@contextmanager
+def serving(folder: Path, percent: float, *options: str) -> Iterator[httpx.Client]:
+    """Serve all flows with a share of graph, on the folder's database; yield a client."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    flows = "".join(
+        f"[flows.{name}]\nenable_langgraph = true\nlanggraph_percent = {percent}\n"
+        for name in REQUESTS
+    )
+    config = folder / f"cutover-{port}.toml"
+    config.write_text(
+        f"[server]\nport = {port}\n[stores]\ndatabase = "
+        f"'sqlite+aiosqlite:///{folder}/world.db'\n{flows}"
+    )
+    command = [sys.executable, "-m", "harness", "serve", "--simulate", "--config", str(config)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([*command, *options], cwd=folder, env=environment)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            _wait_for(client)
+            yield client
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def _wait_for(client: httpx.Client) -> None:
+    until = time.monotonic() + STARTS_WITHIN
+    while True:
+        try:
+            assert client.get("/healthz").status_code == 200
+        except httpx.TransportError:
+            assert time.monotonic() < until, "the server does not start"
+            time.sleep(0.1)  # a process of its own has no clock to move
+        else:
+            return
+
+
+@pytest.mark.parametrize(("percent", "stack"), [(0.0, "legacy"), (100.0, "graph")])
+def test_five_flows_are_served_by_either_stack(tmp_path: Path, percent: float, stack: str) -> None:
+    """Each stream is whole, and says which stack served."""
+    with serving(tmp_path, percent) as client:
+        for path, body, end in REQUESTS.values():
+            answer = client.post(path, json=body)
+            assert answer.status_code == 200, answer.text
+            assert answer.headers["x-cutover-served"] == stack
+            assert end in answer.text.split("\n\n")[-2], answer.text
+
+
+def test_a_stream_that_crashes_in_the_middle_is_whole(tmp_path: Path) -> None:
+    """One stream, one ACCEPT, the whole text: another stack went on after the fourth event."""
+    with serving(tmp_path, 100.0, "--crash", "4") as client:
+        path, body, _ = REQUESTS["chat"]
+        answer = client.post(path, json=body)
+        assert answer.headers["x-cutover-assigned"] == "graph"
+        assert ": served-by legacy" in answer.text
+        assert answer.text.count("ACCEPT") == 1
+        assert '{"step":"SUCCESS","content":"12 * 7 is 84."}' in answer.text
+
+
+@pytest.mark.parametrize(("asks", "goes_on"), [(0.0, 100.0), (100.0, 0.0)])
+def test_a_pause_is_resumed_on_the_other_stack(tmp_path: Path, asks: float, goes_on: float) -> None:
+    """The question is asked by one process, and its answer acted on by another one."""
+    with serving(tmp_path, asks) as client:
+        asked = client.post("/ops/react", json={"session_id": "s", "input": "restart web"})
+    lines = asked.text.split("\n")
+    shown = json.loads(lines[lines.index("event: approval_required") + 1].removeprefix("data: "))
+    assert lines[-3] == 'data: {"status":"approval_required"}'
+    decision = {"approval_id": shown["approval_id"], "approved": False, "by": "ada"}
+    with serving(tmp_path, goes_on) as client:
+        rest = client.post("/ops/resume", json=decision)
+        assert rest.status_code == 200, rest.text
+        assert "event: step" not in rest.text
+        assert 'data: {"status":"rejected"}' in rest.text
+        assert client.post("/ops/resume", json=decision).status_code == 409

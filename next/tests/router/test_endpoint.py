@@ -1,0 +1,158 @@
+"""The endpoint as a client meets it: refusals, headers, leaving, what the edge refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from harness import root
+from harness.config import parse
+from loadtests.simulator import Answer, Silence
+from router.shadow import Shadows
+from tests.support.stage import Stage, staged
+
+pytestmark = pytest.mark.virtual
+
+CHAT = {"message_id": "m", "content": "What is 12 * 7?"}
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    """A stage of its own."""
+    async with staged() as opened:
+        yield opened
+
+
+@dataclass
+class Client:
+    """A client of the application, without sockets; it leaves after `leaves_after` body pieces."""
+
+    app: FastAPI
+    leaves_after: int | None = None
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    pieces: list[bytes] = field(default_factory=list)
+    _left: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def post(self, path: str, body: Any, media: str = "application/json") -> bytes:
+        """Post a body and return the response's."""
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "POST",
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "scheme": "http",
+            "query_string": b"",
+            "headers": [(b"content-type", media.encode())],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 80),
+        }
+        sent = False
+
+        async def receive() -> dict[str, Any]:
+            nonlocal sent
+            if not sent:
+                sent = True
+                return {"type": "http.request", "body": raw, "more_body": False}
+            await self._left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                self.status = message["status"]
+                self.headers = {k.decode(): v.decode() for k, v in message["headers"]}
+            elif message.get("body"):
+                self.pieces.append(message["body"])
+                if len(self.pieces) == self.leaves_after:
+                    self._left.set()
+
+        await self.app(scope, receive, send)
+        return b"".join(self.pieces)
+
+
+def application(stage: Stage, shadows: Shadows | None = None, **flows: Any) -> FastAPI:
+    """Return the application over a stage's world."""
+    settings = parse({"flows": flows or {"chat": {}}})
+    return root.application(settings, stage.world, shadows)
+
+
+@pytest.mark.parametrize(
+    ("body", "media", "status", "code"),
+    [
+        (CHAT, "text/plain", 415, "not_json"),
+        (b"{", "application/json", 400, "no_json"),
+        ({"content": "x"}, "application/json", 422, "bad_request"),
+        ({"message_id": "m", "content": ""}, "application/json", 422, "bad_request"),
+        ({"message_id": "unknown"}, "application/json", 404, "unknown_message"),
+        (b'{"message_id": "' + b"m" * (1 << 20) + b'"}', "application/json", 413, "body_too_large"),
+    ],
+)
+async def test_bad_input_is_refused_before_any_frame(
+    stage: Stage, body: Any, media: str, status: int, code: str
+) -> None:
+    """As problem+json with a stable code."""
+    client = Client(application(stage))
+    answer = json.loads(await client.post("/chat/sse", body, media))
+    assert (client.status, answer["code"]) == (status, code)
+    assert client.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_stream_names_its_exchange_and_its_stacks(stage: Stage) -> None:
+    """The exchange id is what feedback refers to."""
+    client = Client(application(stage, chat={"enable_langgraph": True, "langgraph_percent": 100.0}))
+    body = await client.post("/chat/sse", CHAT)
+    assert body.endswith(b'data: {"step":"END"}\n\n')
+    assert client.headers["x-cutover-assigned"] == client.headers["x-cutover-served"] == "graph"
+    feedback = Client(client.app)
+    said = {"exchange_id": client.headers["x-cutover-exchange"], "score": 1}
+    await feedback.post("/feedback", said)
+    assert feedback.status == 204
+
+
+@pytest.mark.parametrize("percent", [0.0, 100.0])
+async def test_a_client_that_leaves_stops_the_model_within_100_ms(
+    stage: Stage, percent: float
+) -> None:
+    """Whichever stack serves, the provider sees the connection end."""
+    stage.sim.script([Answer(text="a b c d e f g h", fault=Silence(4))])
+    flow = {
+        "enable_langgraph": True,
+        "langgraph_percent": percent,
+        "options": {"yield_interval": 0},
+    }
+    client = Client(application(stage, chat=flow), leaves_after=4)
+    loop = asyncio.get_running_loop()
+    await client.post("/chat/sse", CHAT)
+    left = loop.time()
+    await stage.sim.until(lambda sim: sim.requests[0].cancelled_at is not None)
+    cancelled = stage.sim.requests[0].cancelled_at
+    assert cancelled is not None
+    assert cancelled - left <= 0.1
+
+
+async def test_a_mirrored_exchange_is_equal_and_asks_the_model_once(stage: Stage) -> None:
+    """The shadow runs behind the stream, on its tape."""
+    shadows = Shadows()
+    running = asyncio.create_task(shadows.run())
+    client = Client(application(stage, shadows, chat={"shadow_percent": 100.0}))
+    await client.post("/chat/sse", CHAT)
+    asked = len(stage.sim.requests)
+    for _ in range(1_000):
+        if shadows.ledger:
+            break
+        await asyncio.sleep(0.001)
+    await shadows.settled()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert shadows.ledger == {"equal": 1}
+    assert len(stage.sim.requests) == asked
