@@ -14,7 +14,7 @@ from cutover.tape.exchange import Exchange
 from cutover.tape.run import current_run
 
 SHADOW = "shadow:"
-"""What the threads of shadows begin with, in the graph's own saver."""
+"""What the threads of shadows begin with, in the graph's own saver: delete both of a user."""
 
 _Seed = CheckpointTuple | None
 _seeds: WeakKeyDictionary[Exchange, dict[object, _Seed]] = WeakKeyDictionary()
