@@ -85,7 +85,7 @@ class Run:
         self.refusing = False
         """Whether every further call is refused: it is fenced, was stopped, or has played."""
         self._matched: set[Entry] = set()
-        self._inherited = frozenset(one for one in exchange.entries if one.call.writes)
+        self._inherited = frozenset(exchange.entries)
         self._reading: list[Entry] = []
         """Entries it reads, or has left a moment ago."""
         if policy == "play":
@@ -209,7 +209,9 @@ class Run:
             return None
         if call.writes and self._unmatched(call):
             raise self.stopped(WriteDiffers(call.name))
-        if call.model and self.behind() and self.exchange.named(call.name):
+        # A graph runs ahead of its frames: only where its predecessor has asked the model for
+        # something that it has not asked is this call another wording of that.
+        if call.model and self.behind() and self._unmatched(call):
             return self._nearest(call)
         return None
 
@@ -235,13 +237,13 @@ class Run:
         return entry
 
     def _unmatched(self, call: Call) -> bool:
-        """Whether a write of this name was made before this run, which this run has not made."""
+        """Whether a call of this name was made before this run, which this run has not made."""
         left = self._inherited - self._matched
         return any(entry.call.name == call.name for entry in left)
 
     def note(self, call: Call, how: How, entry: Entry) -> None:
         """Note a call of this run and what answers it."""
-        if how != "nearest":
+        if how != "nearest" or self.policy == "live":
             self._matched.add(entry)
         self.plays.append(Play(call, how, entry))
         self.on_call()
