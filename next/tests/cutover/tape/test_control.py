@@ -208,6 +208,20 @@ async def test_below_the_clients_text_a_model_is_not_asked_anew(
         assert [one.how for one in second.plays] == [how]
 
 
+async def test_a_stack_ahead_of_its_frames_asks_the_model_on() -> None:
+    """Where nothing its predecessor asked is left, a call is its next one and no other wording."""
+    async with Exchange() as exchange:
+        first, asked = Run(exchange, "legacy"), Call("model.chat", b"1", b"1", model=True)
+        [_ async for _ in first.call(asked, _answer)]
+        first.fence()
+        second = Run(exchange, "graph", "fallback")
+        second.behind = lambda: True
+        [_ async for _ in second.call(asked, _answer)]
+        on = Call("model.chat", b"2", b"2", model=True)
+        assert [item async for item in second.call(on, _answer)] == [b"bought"]
+        assert [one.how for one in second.plays] == ["tape", "live"]
+
+
 async def test_a_call_that_is_no_models_is_performed_below_the_clients_text() -> None:
     """Reads of the world cost nothing that was not wanted."""
     world = World()
