@@ -143,18 +143,15 @@ class Run:
 
     # Finding calls.
 
-    async def call(self, call: Call, perform: Perform) -> AsyncGenerator[Item, None]:
-        """Yield the items of a call, found on the tape or performed.
+    def call(self, call: Call, perform: Perform) -> AsyncGenerator[Item, None]:
+        """Return a generator of the items of a call, found on the tape or performed.
 
-        Raises the `Control` that stops the run, or `CallFailed`. May be used on any event loop; the
-        call is performed on the exchange's.
+        It raises the `Control` that stops the run, or `CallFailed`. It may be used on any event
+        loop; the call is performed on the exchange's.
         """
         items = self._call(call, perform)
-        if asyncio.get_running_loop() is not self.exchange.loop:
-            items = across(items, self.exchange.loop)
-        async with aclosing(items):
-            async for item in items:
-                yield item
+        here = asyncio.get_running_loop() is self.exchange.loop
+        return items if here else across(items, self.exchange.loop)
 
     async def _call(self, call: Call, perform: Perform) -> AsyncGenerator[Item, None]:
         entry = await self.find(call)
