@@ -36,7 +36,7 @@ _POOL: PoolConfig = {"min_size": 1, "max_size": 10}
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Something remembered of a user: `type` as the flow names it, `relation` whom it concerns.
+    """Something remembered of a user: `type` as the flow names it, `relation` who it concerns.
 
     `time` is when it was last written, ISO 8601 in UTC; the store sets it. `score` is the cosine
     to the query, None where memories came by age.

@@ -42,7 +42,7 @@ Answer = HumanAnswer
 """What a person decided."""
 
 
-class Pause(msgspec.Struct, frozen=True, kw_only=True):
+class PauseRecord(msgspec.Struct, frozen=True, kw_only=True):
     """An exchange that waits; `id` is its question's.
 
     `request` is the client's request as JSON, `tape` the stored tape, `question` the form and
@@ -108,7 +108,7 @@ class Pauses:
         self._database = database
         self._clock = clock
 
-    async def store(self, pause: Pause) -> None:
+    async def store(self, pause: PauseRecord) -> None:
         """Store an open pause; once, whatever is stored under its id stays."""
         values = msgspec.structs.asdict(pause) | {
             "question": msgspec.json.encode(pause.question),
@@ -155,7 +155,7 @@ class Pauses:
         known = await self._standing(pause_id)
         return None if known is None else known[1]
 
-    async def claim(self, pause_id: str, lease_seconds: float) -> Pause | NotClaimed:
+    async def claim(self, pause_id: str, lease_seconds: float) -> PauseRecord | NotClaimed:
         """Claim an answered pause for a time and return it, or why it is not to be had."""
         now = self._clock()
         free = or_(
@@ -343,10 +343,10 @@ def _answer(stored: bytes | None) -> Answer | None:
     return None if stored is None else msgspec.json.decode(stored, type=Answer)
 
 
-def _pause(row: RowMapping) -> Pause:
+def _pause(row: RowMapping) -> PauseRecord:
     decoded = {
         "question": msgspec.json.decode(row["question"]),
         "frames": msgspec.json.decode(row["frames"]),
         "answer": _answer(row["answer"]),
     }
-    return Pause(**{name: row[name] for name in Pause.__struct_fields__} | decoded)
+    return PauseRecord(**{name: row[name] for name in PauseRecord.__struct_fields__} | decoded)

@@ -16,7 +16,7 @@ from cutover import Stack
 from effects import actions, builtin_tools, feedback
 from effects.memory import open_memory
 from effects.models import DEFAULTS, ModelEntry, Models
-from effects.pauses import Pause, Pauses
+from effects.pauses import PauseRecord, Pauses
 from effects.threads import open_threads
 from effects.tools import Tools
 from effects.workers import Workers, WorkerSettings
@@ -29,7 +29,7 @@ from harness.threads import contexts_in_threads
 from router import app as router_app
 from router.assign import Shares
 from router.endpoint import FlowSettings
-from router.pauses import Pauses as RouterPauses
+from router.pauses import PausedExchanges
 from router.shadow import Shadows
 from rules.flows import FLOWS
 
@@ -43,7 +43,7 @@ class PauseTable(Pauses):
 
     async def put(self, **fields: Any) -> None:
         """Store a pause that is open, for a day."""
-        await self.store(Pause(expires_at=self._clock() + PAUSE_SECONDS, **fields))
+        await self.store(PauseRecord(expires_at=self._clock() + PAUSE_SECONDS, **fields))
 
     async def open_question(self, flow: str, session: str) -> str | None:
         """Return the question that a session waits for."""
@@ -121,5 +121,5 @@ def application(
         )
 
     flows = [flow(name, table) for name, table in settings.flows.items()]
-    pauses = RouterPauses(PauseTable(world.database, world.clock))
+    pauses = PausedExchanges(PauseTable(world.database, world.clock))
     return router_app.create_app(flows, pauses, feedback.put, shadows)

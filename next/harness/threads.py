@@ -31,7 +31,7 @@ def _use(start: object, submit: object) -> None:
 
 @contextmanager
 def contexts_in_threads() -> Iterator[None]:
-    """Give threads and work of pools their starter's context in the block; blocks may be nested.
+    """Run threads and work of pools in their starter's context, in the block; blocks may be nested.
 
     Without it, what a run's code starts in a thread belongs to no run: shadows perform its reads.
     """

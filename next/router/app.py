@@ -17,8 +17,8 @@ from starlette.routing import Route
 from cutover.errors import Refused
 from cutover.flow import FlowSpec, Operation, Stack
 from router.endpoint import FlowEndpoint, FlowSettings, decoded
-from router.pauses import Pauses
-from router.problem import CONTENT_TYPE, refused
+from router.pauses import PausedExchanges
+from router.problem import CONTENT_TYPE, problem, refused
 from router.shadow import Shadows
 
 ENDING_SECONDS = 30.0
@@ -53,7 +53,7 @@ class FeedbackRequest(msgspec.Struct, frozen=True):
 
 def create_app(
     flows: list[Flow],
-    pauses: Pauses,
+    pauses: PausedExchanges,
     feedback: Callable[[str, Any, str], Awaitable[None]],
     shadows: Shadows | None = None,
 ) -> FastAPI:
@@ -86,6 +86,12 @@ def create_app(
 
     said = Operation("POST", "/feedback", "", FeedbackRequest)
     app.router.routes.append(_operation(said, post_feedback))
+
+    @app.exception_handler(Exception)
+    async def failed(_: HttpRequest, __: Exception) -> Response:
+        """Answer what no one foresaw, such as a store that is down: logged, and never its text."""
+        answer = problem(500, "internal")
+        return Response(answer.encode(), answer.status, media_type=CONTENT_TYPE)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:

@@ -17,7 +17,7 @@ from cutover.tape import Exchange
 from router.assign import Shares, assign, drawn
 from router.driver import Candidate
 from router.exchange import Served, finish
-from router.pauses import Pauses
+from router.pauses import PausedExchanges
 from router.problem import CONTENT_TYPE, Problem, not_served, refused
 from router.serve import NotServed, serve
 from router.shadow import Shadows
@@ -48,7 +48,7 @@ class FlowEndpoint:
     flow: FlowSpec
     stacks: Mapping[str, Stack]
     settings: Callable[[], FlowSettings]
-    pauses: Pauses
+    pauses: PausedExchanges
     shadows: Shadows
     ending: set[asyncio.Task[None]]
     """Exchanges whose streams are over and which have not been settled yet."""

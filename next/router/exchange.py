@@ -1,4 +1,4 @@
-"""An exchange as the router sees it: what is served to whom, by which runs, and its one end."""
+"""An exchange as the router sees it: what is served, by which runs, and its one end."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ class Continued:
 
 
 @dataclass(frozen=True, slots=True)
-class Pauses:
+class PausedExchanges:
     """Stores exchanges that pause, and makes them run again."""
 
     store: PauseStore

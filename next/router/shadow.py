@@ -118,11 +118,12 @@ class Shadows:
                 state: State = "equal" if same(served, played) else "different"
                 self.ledger[state] += 1
                 log.info(
-                    "exchange=%s shadow=%s state=%s outcome=%s",
+                    "exchange=%s shadow=%s state=%s outcome=%s off_the_tape=%s",
                     served.id,
                     candidate.name,
                     state,
                     played.outcome,
+                    dict(played.run.escaped),
                 )
             finally:
                 self._queue.task_done()

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import aiosqlite
@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, Phase, settings
 
 from tests.support.virtual_time import VirtualLoop
 
-_execute = aiosqlite.Connection._execute  # noqa: SLF001 - through here go all calls to its thread
+# All calls to its thread go through here.
+_execute: Callable[..., Awaitable[Any]] = aiosqlite.Connection._execute  # noqa: SLF001
 
 
 async def _execute_held(self: aiosqlite.Connection, *args: Any, **kwargs: Any) -> Any:

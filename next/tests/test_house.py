@@ -64,12 +64,12 @@ def test_effects_hold_no_prompt_and_no_message() -> None:
     found = []
     for path, text in sources("effects"):
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Dict):
-                keys = [one.value for one in node.keys if isinstance(one, ast.Constant)]
-                found += [f"{path.name}:{node.lineno}" for one in keys if one == "role"]
-            text_of = node.value if isinstance(node, ast.Constant) else None
-            if isinstance(text_of, str) and re.search(r"\b[Yy]ou are an?\b|你是", text_of):
-                found.append(f"{path.name}:{node.lineno} {text_of[:40]!r}")
+            match node:
+                case ast.Dict():
+                    keys = [one.value for one in node.keys if isinstance(one, ast.Constant)]
+                    found += [f"{path.name}:{node.lineno}" for one in keys if one == "role"]
+                case ast.Constant(value=str(said)) if re.search(r"\b[Yy]ou are an?\b|你是", said):
+                    found.append(f"{path.name}:{node.lineno} {said[:40]!r}")
     assert found == []
 
 

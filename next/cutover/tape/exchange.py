@@ -146,7 +146,7 @@ class Exchange:
         return True
 
     def finish_recording(self) -> None:
-        """Say that no further call will be performed: runs that play stop waiting for one."""
+        """End recording: no further call will be performed, and runs that play stop waiting for one."""
         self.recording = False
         self.changed.notify()
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from effects.database import Database
-from effects.pauses import Answer, Pause, Pauses
+from effects.pauses import Answer, PauseRecord, Pauses
 from tests.effects.conftest import MovableClock
 
 T = TypeVar("T")
@@ -45,9 +45,9 @@ class PauseMachine(RuleBasedStateMachine):
         self.until = 0.0
         self.begun: dict[str, bytes | None] = {}
 
-    def pause(self) -> Pause:
+    def pause(self) -> PauseRecord:
         """Return the pause as it is first stored."""
-        return Pause(
+        return PauseRecord(
             id="q", flow="f", session="s", path="/", stack="legacy", request=b"r", tape=b"t",
             question={}, frames=[], expires_at=self.expires_at,
         )  # fmt: skip
@@ -93,7 +93,7 @@ class PauseMachine(RuleBasedStateMachine):
         """An answered pause is claimed once at a time."""
         got = self.run(self.store.claim("q", LEASE))
         if self.now == "answered":
-            assert isinstance(got, Pause)
+            assert isinstance(got, PauseRecord)
             assert got.owner not in self.owners
             assert (got.tape, got.answer) == (b"t", self.answer)
             self.owners.append(got.owner)

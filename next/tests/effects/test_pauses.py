@@ -13,7 +13,7 @@ from sqlalchemy import select
 from cutover import Exchange, Paused
 from effects import pauses
 from effects.database import PauseRow
-from effects.pauses import Answer, Pause, Pauses, Write
+from effects.pauses import Answer, PauseRecord, Pauses, Write
 from effects.world import EffectSettings, World, open_world
 from tests.effects.conftest import MovableClock, taped
 
@@ -24,7 +24,7 @@ TAPE = bytes(range(256)) * 8_192
 """Two megabytes that are no text."""
 
 
-def pause(pause_id: str = "q", session: str = "s", **changes: Any) -> Pause:
+def pause(pause_id: str = "q", session: str = "s", **changes: Any) -> PauseRecord:
     """Return an open pause that expires in a hundred seconds."""
     fields: dict[str, Any] = {
         "flow": "ops",
@@ -36,7 +36,7 @@ def pause(pause_id: str = "q", session: str = "s", **changes: Any) -> Pause:
         "frames": ["event: step\n\n"],
         "expires_at": 1_700_000_100.0,
     }
-    return Pause(id=pause_id, session=session, **(fields | changes))
+    return PauseRecord(id=pause_id, session=session, **(fields | changes))
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ async def test_a_claimed_pause_comes_back_whole(store: Pauses, clock: MovableClo
     """Tape, request, form and frames as they were stored, with the answer and a lease."""
     assert await store.answer("q", YES) == "stored"
     claimed = await store.claim("q", 30.0)
-    assert isinstance(claimed, Pause)
+    assert isinstance(claimed, PauseRecord)
     assert claimed == pause(
         answer=YES, state="claimed", owner=claimed.owner, claimed_until=clock.now + 30.0
     )
@@ -65,7 +65,7 @@ async def test_an_answer_is_stored_once(store: Pauses) -> None:
     assert await store.answer("q", msgspec.structs.replace(YES, by="eve")) == "same"
     assert await store.answer("q", NO) == "different"
     claimed = await store.claim("q", 30.0)
-    assert isinstance(claimed, Pause)
+    assert isinstance(claimed, PauseRecord)
     assert claimed.answer == YES
     assert await store.answer("q", NO) == "different"
     assert await store.finish("q", claimed.owner)
@@ -85,7 +85,7 @@ async def test_of_many_claims_at_once_one_wins(store: Pauses) -> None:
     """Ten continue at once: one claims, nine are told that it is claimed."""
     await store.answer("q", YES)
     replies = await asyncio.gather(*(store.claim("q", 30.0) for _ in range(10)))
-    assert sum(isinstance(one, Pause) for one in replies) == 1
+    assert sum(isinstance(one, PauseRecord) for one in replies) == 1
     assert replies.count("claimed") == 9
 
 
@@ -97,7 +97,7 @@ async def test_a_claim_needs_an_answer_and_says_what_is_missing(
     assert await store.claim("q", 30.0) == "unanswered"
     await store.answer("q", YES)
     claimed = await store.claim("q", 30.0)
-    assert isinstance(claimed, Pause)
+    assert isinstance(claimed, PauseRecord)
     assert await store.claim("q", 30.0) == "claimed"
     await store.finish("q", claimed.owner)
     assert await store.claim("q", 30.0) == "done"
@@ -113,7 +113,7 @@ async def test_time_expires_what_is_not_claimed(store: Pauses, clock: MovableClo
     await store.answer("claimed", YES)
     clock.now += 99
     claimed = await store.claim("claimed", 30.0)
-    assert isinstance(claimed, Pause)
+    assert isinstance(claimed, PauseRecord)
     clock.now += 1
     assert await store.answer("q", YES) == "expired"
     question = await store.question("q")
@@ -128,11 +128,11 @@ async def test_a_lease_that_is_over_is_anothers(store: Pauses, clock: MovableClo
     """After a kill the next claim wins, and the first owner can do nothing any more."""
     await store.answer("q", YES)
     first = await store.claim("q", 30.0)
-    assert isinstance(first, Pause)
+    assert isinstance(first, PauseRecord)
     assert await store.begin_write("q", first.owner, "k1", "orders.create", b"[1]")
     clock.now += 31
     second = await store.claim("q", 30.0)
-    assert isinstance(second, Pause)
+    assert isinstance(second, PauseRecord)
     assert second.owner != first.owner
     assert not await store.renew("q", first.owner, 30.0)
     assert not await store.begin_write("q", first.owner, "k2", "orders.create", b"[2]")
@@ -145,9 +145,9 @@ async def test_a_released_claim_may_be_claimed_again(store: Pauses) -> None:
     """A continuation that could not be served gives the pause back."""
     await store.answer("q", YES)
     claimed = await store.claim("q", 30.0)
-    assert isinstance(claimed, Pause)
+    assert isinstance(claimed, PauseRecord)
     assert await store.release("q", claimed.owner)
-    assert isinstance(await store.claim("q", 30.0), Pause)
+    assert isinstance(await store.claim("q", 30.0), PauseRecord)
 
 
 async def test_the_journal_knows_what_was_begun_and_what_came_of_it(
@@ -156,13 +156,13 @@ async def test_the_journal_knows_what_was_begun_and_what_came_of_it(
     """What was begun without a result has an unknown outcome, and is never begun again."""
     await store.answer("q", YES)
     first = await store.claim("q", 30.0)
-    assert isinstance(first, Pause)
+    assert isinstance(first, PauseRecord)
     assert await store.begin_write("q", first.owner, "k1", "orders.create", b"[1]")
     await store.end_write("q", "k1", b'"done"')
     assert await store.begin_write("q", first.owner, "k2", "orders.create", b"[2]")
     clock.now += 31
     second = await store.claim("q", 30.0)
-    assert isinstance(second, Pause)
+    assert isinstance(second, PauseRecord)
     assert await store.journal("q") == [
         Write("k1", "orders.create", b"[1]", b'"done"'),
         Write("k2", "orders.create", b"[2]", None),
@@ -177,7 +177,7 @@ async def test_a_write_is_begun_by_one(store: Pauses) -> None:
     """Two begin the same write at once: one performs it."""
     await store.answer("q", YES)
     claimed = await store.claim("q", 30.0)
-    assert isinstance(claimed, Pause)
+    assert isinstance(claimed, PauseRecord)
     begun = (store.begin_write("q", claimed.owner, "k", "orders.create", b"[]") for _ in range(5))
     assert sorted(await asyncio.gather(*begun)) == [False] * 4 + [True]
 
@@ -187,12 +187,12 @@ async def test_a_new_turn_expires_the_sessions_pauses(store: Pauses) -> None:
     for other in (pause("other", "t"), pause("flow", flow="companion"), pause("claimed")):
         await store.store(other)
         await store.answer(other.id, YES)
-    assert isinstance(await store.claim("claimed", 30.0), Pause)
+    assert isinstance(await store.claim("claimed", 30.0), PauseRecord)
     assert await store.expire_session("ops", "s") == 1
     assert await store.answer("q", YES) == "expired"
     assert await store.claim("q", 30.0) == "expired"
-    assert isinstance(await store.claim("other", 30.0), Pause)
-    assert isinstance(await store.claim("flow", 30.0), Pause)
+    assert isinstance(await store.claim("other", 30.0), PauseRecord)
+    assert isinstance(await store.claim("flow", 30.0), PauseRecord)
 
 
 async def test_a_session_shows_its_open_question(store: Pauses, clock: MovableClock) -> None:
@@ -214,7 +214,7 @@ async def test_a_pause_that_is_over_holds_no_contents(store: Pauses, world: Worl
     await store.store(pause("done", "t"))
     await store.answer("done", YES)
     claimed = await store.claim("done", 30.0)
-    assert isinstance(claimed, Pause)
+    assert isinstance(claimed, PauseRecord)
     await store.finish("done", claimed.owner)
     await store.expire_session("ops", "s")
     contents = select(PauseRow.request, PauseRow.tape, PauseRow.question, PauseRow.frames)
@@ -237,7 +237,7 @@ async def test_storing_a_pause_again_changes_nothing(store: Pauses) -> None:
     """A retry after a lost connection finds the pause as it is by now."""
     await store.answer("q", YES)
     await store.store(pause())
-    assert isinstance(await store.claim("q", 30.0), Pause)
+    assert isinstance(await store.claim("q", 30.0), PauseRecord)
 
 
 async def test_a_run_pauses_until_its_question_is_answered(store: Pauses) -> None:
@@ -275,5 +275,5 @@ async def test_contents_are_unreadable_without_the_key(
         assert secret not in stored
     async with open_world(EffectSettings(database=database_url, pause_key=key), clock) as world:
         claimed = await Pauses(world.database, clock).claim("q", 30.0)
-    assert isinstance(claimed, Pause)
+    assert isinstance(claimed, PauseRecord)
     assert (claimed.tape, claimed.question, claimed.answer) == (TAPE, FORM, YES)

@@ -23,7 +23,7 @@ from harness.config import Settings
 from harness.operations import OPERATIONS
 from loadtests.simulator import Answer, Call
 from router.driver import Candidate
-from router.pauses import Pauses
+from router.pauses import PausedExchanges
 from rules.flows.companion import RespondRequest
 from tests.flows.samples import PICTURE
 from tests.support.stage import HOWS, Stage, Told, breaking, staged
@@ -251,7 +251,7 @@ async def test_a_memory_with_an_unknown_outcome_is_said(
     question = question_of(await show(stage, first))
     await respond(question)
     normal = stage.pauses
-    stage.pauses = Pauses(ForgetfulOfMemories(stage.world.database, stage.world.clock))
+    stage.pauses = PausedExchanges(ForgetfulOfMemories(stage.world.database, stage.world.clock))
     assert isinstance((await go_on(stage, question, first)).outcome, Failed)
     for one in await remembered(stage):
         await stage.world.memory.adelete(namespace("ann"), one.id)  # a repetition would show
@@ -285,7 +285,7 @@ async def test_a_tool_with_an_unknown_outcome_ends_the_reply(
         question = question_of(await ask(stage, first))
         await respond(question, day="Friday")
         normal = stage.pauses
-        stage.pauses = Pauses(ForgetfulOfTools(stage.world.database, stage.world.clock))
+        stage.pauses = PausedExchanges(ForgetfulOfTools(stage.world.database, stage.world.clock))
         booking = Answer(tool_calls=(Call("book", '{"day":"Friday"}'), form("hour")))
         stage.sim.script([booking])
         broken = stage.candidate("companion", first, breaking(6, "exception"))

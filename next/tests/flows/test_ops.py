@@ -158,7 +158,7 @@ async def test_a_rejected_instruction_is_not_executed(
 async def test_what_no_worker_can_do_is_a_result(
     stage: Stage, name: str, instruction: str, code: str
 ) -> None:
-    """Nobody is asked to approve it, nothing is executed, and the model reads why."""
+    """No approval is asked for, nothing is executed, and the model reads why."""
     stage.sim.script([Answer(text=instruction), Answer(text='```json\n{"final":"没有。"}\n```')])
     told = await tell(stage, name, "do something")
     [step, result, final, done] = plain(told)

@@ -21,7 +21,7 @@ from effects.database import PauseRow
 from harness import root
 from harness.config import Settings
 from loadtests.simulator import Answer
-from router.pauses import Pauses
+from router.pauses import PausedExchanges
 from tests.support.stage import Stage, Told, staged
 
 pytestmark = pytest.mark.virtual
@@ -194,7 +194,7 @@ async def test_of_two_resumes_at_once_one_wins(stage: Stage, files: Path) -> Non
 
 
 async def test_the_same_answer_again_is_the_same(stage: Stage) -> None:
-    """It continues what has failed, by whom ever it comes; a different one gets 409."""
+    """It continues what has failed, from any process; a different one gets 409."""
     _, question = await ask(stage)
     stage.sim.script([Answer(text='{"final":"cut', finish=None)])
     failed = await decide(stage, question)
@@ -217,7 +217,7 @@ async def test_an_expired_question_gets_410(stage: Stage, files: Path) -> None:
     """A day is the limit; nothing is executed."""
     _, question = await ask(stage)
     clock = stage.world.clock
-    stage.pauses = Pauses(root.PauseTable(stage.world.database, lambda: clock() + 2 * DAY))
+    stage.pauses = PausedExchanges(root.PauseTable(stage.world.database, lambda: clock() + 2 * DAY))
     assert refused(await decide(stage, question)) == (410, "expired")
     assert len(left(files)) == 3
     assert refused(await decide(stage, "no-such-question")) == (404, "unknown_question")
@@ -264,7 +264,7 @@ class Full(root.PauseTable):
 @pytest.mark.parametrize("name", STACKS)
 async def test_a_pause_that_cannot_be_stored_is_no_pause(stage: Stage, name: str) -> None:
     """The question does not go out, and the stream ends in failure frames."""
-    stage.pauses = Pauses(Full(stage.world.database, stage.world.clock))
+    stage.pauses = PausedExchanges(Full(stage.world.database, stage.world.clock))
     request = stage.request("ops", {"input": WORDS, "session_id": "s"})
     told = await stage.tell("ops", request, [name])
     assert frames(told) == ["step", "result", "step", "error", "done"]
@@ -300,7 +300,10 @@ async def test_an_unknown_outcome_is_said_and_not_repeated(
 ) -> None:
     """In the result, as the turn's error, in the audit log, and in the conversation."""
     _, question = await ask(stage)
-    normal, stage.pauses = stage.pauses, Pauses(Lost(stage.world.database, stage.world.clock))
+    normal, stage.pauses = (
+        stage.pauses,
+        PausedExchanges(Lost(stage.world.database, stage.world.clock)),
+    )
     lost = await decide(stage, question, first)
     assert frames(lost) == ["progress", "error", "done"]
     assert isinstance(lost.outcome, Failed)

@@ -72,7 +72,7 @@ def threads() -> Iterator[None]:
 @pytest.mark.sockets
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_shadow_performs_nothing_in_threads(sim: Simulator, way: str) -> None:
-    """Effects and blocking clients find their calls on the tape, whoever started the thread."""
+    """Effects and blocking clients find their calls on the tape, however the thread was started."""
     performed: list[str] = []
 
     @effect("numbers.next", writes=True)

@@ -20,7 +20,7 @@ import msgspec
 from harness import root
 from harness.config import Settings
 from loadtests.simulator import Simulator
-from router.pauses import Pauses
+from router.pauses import PausedExchanges
 from tests.support.stage import Stage, Told
 
 
@@ -55,7 +55,7 @@ async def opened(
     )
     async with root.opened(settings) as world:
         table = root.PauseTable(world.database, lambda: world.clock() + ahead)
-        yield Stage(sim or Simulator(), world, Pauses(table))
+        yield Stage(sim or Simulator(), world, PausedExchanges(table))
 
 
 async def decide(stage: Stage, question: str, stack: str) -> Told:

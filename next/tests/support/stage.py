@@ -21,7 +21,7 @@ from harness.config import Settings, StoresTable
 from loadtests.simulator import Simulator
 from router.driver import Candidate
 from router.exchange import Served, finish
-from router.pauses import Pauses
+from router.pauses import PausedExchanges
 from router.serve import NotServed, serve
 from router.shadow import Played, play
 from rules.flows import FLOWS
@@ -70,7 +70,7 @@ class Stage:
 
     sim: Simulator
     world: World
-    pauses: Pauses
+    pauses: PausedExchanges
     count: int = 0
 
     def request(
@@ -174,7 +174,9 @@ async def staged(database: str = "sqlite+aiosqlite://", **settings: Any) -> Asyn
             patch.setenv("OPENAI_API_KEY", "none")
             chosen = Settings(stores=StoresTable(database=database), **settings)
             async with root.opened(chosen) as world:
-                yield Stage(sim, world, Pauses(root.PauseTable(world.database, world.clock)))
+                yield Stage(
+                    sim, world, PausedExchanges(root.PauseTable(world.database, world.clock))
+                )
 
 
 def breaking(at: int, how: str) -> Callable[[Stack], Stack]:
