@@ -146,7 +146,7 @@ class Exchange:
         return True
 
     def finish_recording(self) -> None:
-        """End recording: no further call will be performed, and runs that play stop waiting for one."""
+        """End recording: no further call will be performed, and runs that play stop waiting."""
         self.recording = False
         self.changed.notify()
 

@@ -12,7 +12,7 @@ Args = TypeVarTuple("Args")
 Ready = list[tuple[selectors.SelectorKey, int]]
 
 GUARD_SECONDS = 60.0
-QUIET_SECONDS = 0.02
+QUIET_SECONDS = 0.005
 """Real seconds without a byte on a socket after which nothing counts as on its way."""
 
 
