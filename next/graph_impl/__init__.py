@@ -7,7 +7,7 @@ import msgspec
 
 from cutover import Request, Stack, wrap_graph
 from effects.world import current
-from graph_impl import chat, companion, ops, session
+from graph_impl import chat, companion, ops, pipeline, session
 
 
 def _inputs(request: Request[Any, Any]) -> Any:
@@ -40,6 +40,13 @@ STACKS: Mapping[str, Stack] = {
         events=ops.events,
         context=lambda request: ops.OpsContext(msgspec.to_builtins(request.options)),
         answer=ops.answer,
+    ),
+    "pipeline": wrap_graph(
+        pipeline.GRAPH,
+        inputs=_inputs,
+        events=pipeline.events,
+        modes=("messages", "custom"),
+        context=lambda request: pipeline.PipelineContext(msgspec.to_builtins(request.options)),
     ),
     "session": wrap_graph(
         session.GRAPH,

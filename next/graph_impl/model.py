@@ -163,12 +163,14 @@ def chat_model(entry: ModelEntry, **parameters: Any) -> ReasoningChat:
     return known[key]
 
 
-async def ask(model: Runnable[Any, Any], question: Sequence[BaseMessage]) -> AIMessage:
+async def ask(
+    model: Runnable[Any, Any], question: Sequence[BaseMessage], heard: list[str] | None = None
+) -> AIMessage:
     """Return the model's answer; LangGraph streams its pieces in mode `messages`.
 
     Its tool calls are what the model wrote: LangChain closes the brackets of arguments that were
     cut, such calls are none here. Raises `StackFailed` for an answer that broke off, or that holds
-    nothing that is understood, and the errors of the OpenAI SDK.
+    nothing that is understood, and the errors of the OpenAI SDK; `heard` then has what was said.
     """
     answer: AIMessageChunk | None = None
     counted: UsageMetadata | None = None
@@ -176,6 +178,8 @@ async def ask(model: Runnable[Any, Any], question: Sequence[BaseMessage]) -> AIM
         async for chunk in model.astream(question):
             counted = chunk.usage_metadata or counted
             answer = chunk if answer is None else answer + chunk
+            if heard is not None:
+                heard.append(str(chunk.content))
     except ValueError as error:  # a chunk that is no JSON, or none at all
         raise StackFailed(code="model_error", blame="world", detail=str(error)) from error
     if answer is None:

@@ -6,9 +6,16 @@ from cutover import Stack
 from legacy.chat import chat
 from legacy.companion import companion
 from legacy.ops import ops
+from legacy.pipeline import pipeline
 from legacy.session import session
 
-STACKS: Mapping[str, Stack] = {"chat": chat, "companion": companion, "ops": ops, "session": session}
+STACKS: Mapping[str, Stack] = {
+    "chat": chat,
+    "companion": companion,
+    "ops": ops,
+    "pipeline": pipeline,
+    "session": session,
+}
 """The flows by name."""
 
 __all__ = ["STACKS"]

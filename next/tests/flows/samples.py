@@ -68,5 +68,22 @@ SAMPLES: dict[str, Sample] = {
         own=("session_id", "user_id"),
     ),
     "session, a new one": Sample("session", {"message": "What is 12 * 7 and 3 + 4?"}),
+    "pipeline, with memories": Sample(
+        "pipeline",
+        {
+            "user_id": "u",
+            "session_id": "s",
+            "message": "还记得我们上次去公园吗？",
+            "user_name": "张三",
+            "interlocutor": {"name": "小红", "relation": "女儿"},
+        },
+        own=("session_id",),
+    ),
+    "pipeline, near its limit": Sample(
+        "pipeline",
+        {"user_id": "u", "session_id": "s", "message": "Tell me a story of the sea."},
+        options={"token_limit": 9},
+        own=("session_id",),
+    ),
 }
 """By what they show."""

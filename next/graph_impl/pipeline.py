@@ -1,0 +1,286 @@
+"""The pipeline flow as a graph of eight nodes with one branch."""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import msgspec
+import openai
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    AnyMessage,
+    HumanMessage,
+    SystemMessage,
+)
+from langgraph.constants import TAG_NOSTREAM
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import Runtime
+from typing_extensions import TypedDict
+
+from cutover import EffectFailed, Request, StackFailed
+from cutover.errors import Failed, outcome_of
+from cutover.graph import Part
+from cutover.tape import current_run
+from effects import clock, conversations, ids
+from effects.conversations import Turn
+from effects.memory import memories, namespace
+from effects.models import ModelEntry, Models, tokens
+from effects.world import current
+from graph_impl.model import ask, chat_model
+from graph_impl.prompts import prompt
+from graph_impl.store import CurrentStore
+from rules import extraction, intents, prompts, report, texts
+from rules import tokens as limits
+from rules.flows import pipeline as wire
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PipelineContext:
+    """What a run is configured with: the flow's options, as JSON."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class PipelineInput(TypedDict, total=False):
+    """The body of a request."""
+
+    user_id: str
+    message: str
+    session_id: str
+    user_name: str | None
+    interlocutor: dict[str, str] | None
+
+
+class PipelineState(PipelineInput, total=False):
+    """The state, as the document names it."""
+
+    current_input: str
+    end_intent: bool
+    history: list[dict[str, Any]]
+    token_info: dict[str, Any]
+    involves_memory: bool
+    retrieved_memories: list[dict[str, Any]]
+    context_messages: list[AnyMessage]
+    generated_response: str | None
+    errors: Annotated[list[dict[str, str]], operator.add]
+
+
+Pipeline = Runtime[PipelineContext]
+
+
+def _options(runtime: Pipeline) -> wire.PipelineOptions:
+    context: PipelineContext | None = runtime.context  # none where it is run without one
+    return msgspec.convert(context.options if context else {}, wire.PipelineOptions)
+
+
+def _entry(options: wire.PipelineOptions) -> ModelEntry:
+    models: Models = current().models
+    return models.find(options.model_id)
+
+
+CAUGHT = (EffectFailed, openai.OpenAIError, StackFailed)
+"""Failures that a node records, and that the graph goes on from."""
+
+
+def _recorded(node: str, error: Exception) -> dict[str, Any]:
+    """Return the update of a node that failed."""
+    log.warning("node=%s failed error=%s", node, error)
+    outcome = outcome_of(error)
+    code = outcome.code if isinstance(outcome, Failed) else "failed"
+    return {"errors": [{"node": node, "code": code}]}
+
+
+async def input_processor(state: PipelineState) -> dict[str, Any]:
+    """Trim the message and detect the wish to end."""
+    trimmed = state["message"].strip()
+    return {"current_input": trimmed, "end_intent": intents.wishes_to_end(trimmed)}
+
+
+async def token_monitor(state: PipelineState, runtime: Pipeline) -> dict[str, Any]:
+    """Count tokens, decide what follows from them, and compress the history."""
+    options = _options(runtime)
+    empty = wire.TokenInfo(0, options.token_limit, "continue")
+    try:
+        turns = await conversations.history("pipeline", state["session_id"], limits.HISTORY)
+    except CAUGHT as error:
+        return _recorded("token_monitor", error) | {
+            "token_info": msgspec.to_builtins(empty),
+            "history": [],
+        }
+    said = [*(turn.content for turn in turns), state["current_input"]]
+    sizes, exact = zip(*(tokens(one, options.model_id) for one in said), strict=True)
+    info = wire.TokenInfo(
+        sum(sizes),
+        options.token_limit,
+        limits.token_action(sum(sizes), options.token_limit),
+        estimated=not all(exact),
+    )
+    kept = turns[limits.turns_to_drop(sizes, options.token_limit) :]
+    return {
+        "token_info": msgspec.to_builtins(info),
+        "history": [msgspec.to_builtins(turn) for turn in kept],
+    }
+
+
+async def memory_check(state: PipelineState, runtime: Pipeline) -> dict[str, Any]:
+    """Ask the model whether memories are needed; its answer is not shown."""
+    asked = prompt("pipeline_memory_check", {"message": state["current_input"]})
+    try:
+        model = chat_model(_entry(_options(runtime)), temperature=0.1, max_tokens=10)
+        quiet = model.with_config(tags=[TAG_NOSTREAM])
+        answer = await ask(quiet, [HumanMessage(asked)])
+    except CAUGHT as error:
+        return _recorded("memory_check", error) | {"involves_memory": False}
+    return {"involves_memory": intents.needs_memory(str(answer.content))}
+
+
+def route_by_memory_check(state: PipelineState) -> Literal["rag_retriever", "context_builder"]:
+    """Return where the memory check leads."""
+    return "rag_retriever" if state["involves_memory"] else "context_builder"
+
+
+async def rag_retriever(state: PipelineState, runtime: Pipeline) -> dict[str, Any]:
+    """Search the user's memories; with an interlocutor, those of the relation."""
+    assert runtime.store is not None  # noqa: S101 - the graph is compiled with one
+    other = state.get("interlocutor")
+    try:
+        items = await runtime.store.asearch(
+            namespace(state["user_id"]),
+            query=extraction.memory_query([state["current_input"]]),
+            filter={"relation": other["relation"]} if other else None,
+            limit=extraction.RECALLED,
+        )
+    except CAUGHT as error:
+        return _recorded("rag_retriever", error)
+    return {"retrieved_memories": [msgspec.to_builtins(one) for one in memories(items)]}
+
+
+async def context_builder(state: PipelineState, runtime: Pipeline) -> dict[str, Any]:
+    """Assemble what the model is shown."""
+    options, other = _options(runtime), state.get("interlocutor")
+    found = [one["text"] for one in state.get("retrieved_memories", [])]
+    pair = (other["name"], other["relation"]) if other else None
+    system = prompt(
+        "pipeline_system",
+        {
+            "system_prompt": options.system_prompt,
+            "speakers": prompts.speakers(options.texts, state.get("user_name"), pair),
+            "memories": texts.memories_paragraph("pipeline", options.texts, found),
+        },
+    )
+    earlier = [
+        AIMessage(turn["content"]) if turn["role"] == "assistant" else HumanMessage(turn["content"])
+        for turn in state["history"]
+    ]
+    shown = [SystemMessage(system), *earlier, HumanMessage(state["current_input"])]
+    return {"context_messages": shown}
+
+
+async def response_generator(state: PipelineState, runtime: Pipeline) -> dict[str, Any]:
+    """Generate the reply; a failure behind its first token ends the run."""
+    options, heard = _options(runtime), list[str]()
+    try:
+        model = chat_model(_entry(options), temperature=options.temperature)
+        answer = await ask(model, state["context_messages"], heard)
+    except CAUGHT as error:
+        if any(heard):
+            raise
+        return _recorded("response_generator", error) | {"generated_response": None}
+    return {"generated_response": str(answer.content)}
+
+
+async def token_response(state: PipelineState, runtime: Pipeline) -> dict[str, Any]:
+    """Append what the token monitor calls for."""
+    said, action = state["generated_response"], state["token_info"]["action"]
+    if said is None or action == "continue":
+        return {}
+    notice = texts.text("pipeline", _options(runtime).texts, action)
+    runtime.stream_writer({"token": notice})
+    return {"generated_response": said + notice}
+
+
+async def output_formatter(state: PipelineState, runtime: Pipeline) -> dict[str, Any]:
+    """Store the turns and format the reply for the client."""
+    said, failed = state["generated_response"], dict[str, Any]()
+    if said is not None:
+        try:
+            await _remember(state, said)
+        except CAUGHT as error:
+            failed = _recorded("output_formatter", error)
+    runtime.stream_writer(
+        {
+            "success": said is not None,
+            "message": said,
+            "token_info": state["token_info"],
+            "end_intent": state["end_intent"],
+            "memories": [one["id"] for one in state.get("retrieved_memories", [])],
+            "errors": [*state.get("errors", []), *failed.get("errors", [])],
+        }
+    )
+    return failed
+
+
+async def _remember(state: PipelineState, said: str) -> None:
+    now = await clock.now()
+    owner: dict[str, Any] = {
+        "flow": "pipeline",
+        "chat_id": state["session_id"],
+        "user_id": state["user_id"],
+        "at": now,
+    }
+    asked = await ids.new("message")
+    await conversations.add(Turn(id=asked, role="user", content=state["current_input"], **owner))
+    replied = await ids.new("message")
+    await conversations.add(Turn(id=replied, role="assistant", content=said, **owner))
+
+
+def build() -> StateGraph[PipelineState, PipelineContext, PipelineInput, PipelineState]:
+    """Return the graph, not yet compiled."""
+    graph = StateGraph(PipelineState, context_schema=PipelineContext, input_schema=PipelineInput)
+    graph.add_node(input_processor)
+    graph.add_node(token_monitor)
+    graph.add_node(memory_check)
+    graph.add_node(rag_retriever)
+    graph.add_node(context_builder)
+    graph.add_node(response_generator)
+    graph.add_node(token_response)
+    graph.add_node(output_formatter)
+    graph.add_edge(START, "input_processor")
+    graph.add_edge("input_processor", "token_monitor")
+    graph.add_edge("token_monitor", "memory_check")
+    graph.add_conditional_edges("memory_check", route_by_memory_check)
+    graph.add_edge("rag_retriever", "context_builder")
+    graph.add_edge("context_builder", "response_generator")
+    graph.add_edge("response_generator", "token_response")
+    graph.add_edge("token_response", "output_formatter")
+    graph.add_edge("output_formatter", END)
+    return graph
+
+
+GRAPH: CompiledStateGraph[PipelineState, PipelineContext, PipelineInput, PipelineState] = (
+    build().compile(store=CurrentStore())
+)
+
+
+async def events(
+    _: Request[wire.PipelineRequest, wire.PipelineOptions], parts: AsyncIterator[Part]
+) -> AsyncIterator[wire.PipelineEvent]:
+    """Return the flow's events of what the graph streams in modes `messages` and `custom`."""
+    async for mode, part in parts:
+        if mode == "messages":
+            if isinstance(part[0], AIMessageChunk) and part[0].content:
+                yield wire.PipelineToken(str(part[0].content))
+        elif "token" in part:
+            yield wire.PipelineToken(part["token"])
+        else:
+            yield msgspec.convert({"event": "message", **part}, wire.PipelineMessage)
+    if (run := current_run()) is not None:
+        log.info("performance %s", "; ".join(report.performance(run.nodes)))

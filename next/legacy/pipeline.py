@@ -1,0 +1,243 @@
+"""The pipeline flow, written by hand: a table of nodes and edges, and the loop that walks it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+import openai
+
+from cutover import EffectFailed, Request, StackFailed
+from cutover.errors import Failed, outcome_of
+from cutover.tape import current_run, timed
+from effects import clock, conversations, ids
+from effects.conversations import Turn
+from effects.memory import Memory, memories, namespace
+from effects.models import tokens
+from effects.world import current
+from legacy.model import Answer, Message, Usage, models, stream
+from legacy.templates import render
+from rules.extraction import RECALLED, memory_query
+from rules.flows import pipeline as wire
+from rules.intents import needs_memory, wishes_to_end
+from rules.prompts import speakers
+from rules.report import performance
+from rules.texts import memories_paragraph, text
+from rules.tokens import HISTORY, token_action, turns_to_drop
+
+log = logging.getLogger(__name__)
+
+FAILURES = (EffectFailed, StackFailed, openai.OpenAIError)
+"""What a node may fail with so that the run goes on; anything else ends it."""
+
+
+@dataclass(slots=True)
+class State:
+    """What the nodes know of one request."""
+
+    request: Request[wire.PipelineRequest, wire.PipelineOptions]
+    message: str = ""
+    end_intent: bool = False
+    history: list[Turn] = field(default_factory=list)
+    token_info: wire.TokenInfo | None = None
+    involves_memory: bool = False
+    retrieved: list[Memory] = field(default_factory=list)
+    context: list[Message] = field(default_factory=list)
+    response: str | None = None
+    errors: list[wire.NodeFailure] = field(default_factory=list)
+
+
+Events = AsyncIterator[wire.PipelineEvent]
+
+
+async def input_processor(state: State) -> None:
+    """Trim the message and see whether it says goodbye."""
+    state.message = state.request.body.message.strip()
+    state.end_intent = wishes_to_end(state.message)
+
+
+async def token_monitor(state: State) -> None:
+    """Count history and message; leave out the oldest turns where they do not fit."""
+    options = state.request.options
+    state.token_info = wire.TokenInfo(0, options.token_limit, "continue")
+    found = await conversations.history("pipeline", state.request.body.session_id, HISTORY)
+    counted = [
+        tokens(one, options.model_id) for one in (*(t.content for t in found), state.message)
+    ]
+    counts = [count for count, _ in counted]
+    state.token_info = wire.TokenInfo(
+        used=sum(counts),
+        limit=options.token_limit,
+        action=token_action(sum(counts), options.token_limit),
+        estimated=not all(exact for _, exact in counted),
+    )
+    state.history = found[turns_to_drop(counts, options.token_limit) :]
+
+
+async def memory_check(state: State) -> None:
+    """Ask the model whether the message needs memories; unclear is no."""
+    options, answer = state.request.options, Answer()
+    question = render("pipeline_memory_check", {"message": state.message})
+    async for chunk in stream(
+        models().find(options.model_id),
+        [{"role": "user", "content": question}],
+        Usage(),
+        temperature=0.1,
+        max_tokens=10,
+    ):
+        answer.add(chunk)
+    answer.check()
+    state.involves_memory = needs_memory(answer.text)
+
+
+async def rag_retriever(state: State) -> None:
+    """Look memories of the user up, of the relation that is spoken with."""
+    body = state.request.body
+    found = await current().memory.asearch(
+        namespace(body.user_id),
+        query=memory_query([state.message]),
+        filter={"relation": body.interlocutor.relation} if body.interlocutor else None,
+        limit=RECALLED,
+    )
+    state.retrieved = memories(found)
+
+
+async def context_builder(state: State) -> None:
+    """Put the system prompt, the history and the message together."""
+    body, options = state.request.body, state.request.options
+    other = (body.interlocutor.name, body.interlocutor.relation) if body.interlocutor else None
+    found = [one.text for one in state.retrieved]
+    parameters = {
+        "system_prompt": options.system_prompt,
+        "speakers": speakers(options.texts, body.user_name, other),
+        "memories": memories_paragraph("pipeline", options.texts, found),
+    }
+    state.context = [
+        {"role": "system", "content": render("pipeline_system", parameters)},
+        *({"role": turn.role, "content": turn.content} for turn in state.history),
+        {"role": "user", "content": state.message},
+    ]
+
+
+async def response_generator(state: State) -> Events:
+    """Stream the answer; what fails in the middle of it ends the run."""
+    options, answer = state.request.options, Answer()
+    entry = models().find(options.model_id)
+    try:
+        async for chunk in stream(entry, state.context, Usage(), temperature=options.temperature):
+            piece, _ = answer.add(chunk)
+            if piece:
+                state.response = answer.text
+                yield wire.PipelineToken(piece)
+        answer.check()
+    except FAILURES as error:
+        if state.response is not None:
+            raise _Broken from error
+        raise
+    state.response = answer.text
+
+
+async def token_response(state: State) -> Events:
+    """Append the notice, or the closing line, that the number of tokens calls for."""
+    action = state.token_info.action if state.token_info else "continue"
+    if state.response is not None and action != "continue":
+        notice = text("pipeline", state.request.options.texts, action)
+        state.response += notice
+        yield wire.PipelineToken(notice)
+
+
+async def output_formatter(state: State) -> Events:
+    """Store what was said, and make the one message at the end."""
+    if state.response is not None:
+        try:
+            await _store(state, state.response)
+        except FAILURES as error:
+            state.errors.append(_failure("output_formatter", error))
+    assert state.token_info is not None  # noqa: S101 - the token monitor sets it first of all
+    yield wire.PipelineMessage(
+        success=state.response is not None,
+        message=state.response,
+        token_info=state.token_info,
+        end_intent=state.end_intent,
+        memories=tuple(one.id for one in state.retrieved),
+        errors=tuple(state.errors),
+    )
+
+
+def route_by_memory_check(state: State) -> str:
+    """Return where the memory check leads."""
+    return "rag_retriever" if state.involves_memory else "context_builder"
+
+
+NODES: Mapping[str, Callable[[State], Awaitable[None] | Events]] = {
+    node.__name__: node
+    for node in (
+        *(input_processor, token_monitor, memory_check, rag_retriever),
+        *(context_builder, response_generator, token_response, output_formatter),
+    )
+}
+EDGES: Mapping[str, str | Callable[[State], str] | None] = {
+    "input_processor": "token_monitor",
+    "token_monitor": "memory_check",
+    "memory_check": route_by_memory_check,
+    "rag_retriever": "context_builder",
+    "context_builder": "response_generator",
+    "response_generator": "token_response",
+    "token_response": "output_formatter",
+    "output_formatter": None,
+}
+"""Where each node leads: always to the same one, by the state, or to the end."""
+
+
+class _Broken(StackFailed):
+    """The answer broke off in the middle: the client has some of it."""
+
+    def __init__(self) -> None:
+        super().__init__(code="model_truncated", blame="world")
+
+
+async def pipeline(
+    request: Request[wire.PipelineRequest, wire.PipelineOptions],
+) -> AsyncIterator[wire.PipelineEvent]:
+    """Walk the table from the first node to the end."""
+    state = State(request)
+    node: str | None = "input_processor"
+    while node is not None:
+        try:
+            with timed(node):
+                work = NODES[node](state)
+                if isinstance(work, AsyncIterator):
+                    async for event in work:
+                        yield event
+                else:
+                    await work
+        except _Broken as broken:
+            raise broken.__cause__ or broken from None
+        except FAILURES as error:
+            log.warning("node=%s failed error=%s", node, error)
+            state.errors.append(_failure(node, error))
+        edge = EDGES[node]
+        node = edge(state) if callable(edge) else edge
+    if (run := current_run()) is not None:
+        log.info("performance %s", "; ".join(performance(run.nodes)))
+
+
+def _failure(node: str, error: BaseException) -> wire.NodeFailure:
+    outcome = outcome_of(error)
+    return wire.NodeFailure(node, outcome.code if isinstance(outcome, Failed) else "failed")
+
+
+async def _store(state: State, response: str) -> None:
+    body, at = state.request.body, await clock.now()
+    for role, content in (("user", state.message), ("assistant", response)):
+        turn = Turn(
+            id=await ids.new("message"),
+            flow="pipeline",
+            chat_id=body.session_id,
+            role=role,  # type: ignore[arg-type]  # one of the two
+            content=content,
+            user_id=body.user_id,
+            at=at,
+        )
+        await conversations.add(turn)

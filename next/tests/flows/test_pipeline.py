@@ -1,0 +1,140 @@
+"""The pipeline flow, told by both stacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from effects.memory import Memory, namespace
+from loadtests.simulator import Answer, Cut
+from router.shadow import same
+from rules.prompts import DEFAULTS
+from tests.support.stage import Stage, Told
+
+pytestmark = pytest.mark.virtual
+
+STACKS = ("legacy", "graph")
+PARK: dict[str, Any] = {"user_id": "u", "session_id": "s", "message": " 还记得我们上次去公园吗？ "}
+
+
+async def tell(stage: Stage, name: str, body: dict[str, Any], **options: Any) -> Told:
+    """Serve a request; both stacks must play its tape exactly."""
+    told = await stage.tell("pipeline", stage.request("pipeline", body, **options), [name])
+    for other in STACKS:
+        played = await stage.play(told, other)
+        assert same(told.exchange, played), [one.how for one in played.run.plays]
+    return told
+
+
+def text_of(told: Told) -> str:
+    """Return the joined tokens."""
+    return "".join(data["content"] for name, data in told.events if name == "token")
+
+
+@pytest.mark.parametrize("name", STACKS)
+async def test_memories_are_searched_where_the_check_says_so(stage: Stage, name: str) -> None:
+    """The document's example: the memory of the park is found, shown to the model, and named."""
+    memory = Memory("m1", "上次和女儿去了中央公园", relation="女儿")
+    await stage.world.memory.aput(namespace("u"), memory.id, memory.value())
+    body = PARK | {"interlocutor": {"name": "小红", "relation": "女儿"}, "user_name": "张三"}
+    told = await tell(stage, name, body)
+    check, answer = (one.body for one in stage.sim.requests)
+    assert check["messages"][-1]["content"] == DEFAULTS["pipeline_memory_check"].format(
+        message="还记得我们上次去公园吗？"
+    )
+    limit = check.get("max_tokens") or check.get("max_completion_tokens")
+    assert (check["temperature"], limit) == (0.1, 10)
+    assert "- 上次和女儿去了中央公园" in answer["messages"][0]["content"]
+    kind, last = told.events[-1]
+    assert kind == "message"
+    assert last == {
+        "success": True,
+        "message": text_of(told),
+        "token_info": last["token_info"],
+        "end_intent": False,
+        "memories": ["m1"],
+        "errors": [],
+    }
+    assert last["token_info"]["action"] == "continue"
+    assert last["token_info"]["estimated"]
+
+
+@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("answer", ["不需要检索", "也许", "不需要。需要检索？"])
+async def test_anything_unclear_means_no_retrieval(stage: Stage, name: str, answer: str) -> None:
+    """Only an answer with 需要检索, and without 不需要, asks for memories."""
+    stage.sim.script([Answer(text=answer), Answer(text="好的")])
+    told = await tell(stage, name, PARK)
+    assert not [e for e in told.exchange.tape.entries if e.call.name == "store.search"]
+    assert told.events[-1][1]["message"] == "好的"
+
+
+@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize(
+    ("limit", "action", "notice"),
+    [
+        (100, "continue", ""),
+        (14, "warn", "已经比较长"),
+        (11, "compress", "最早的内容"),
+        (10, "end", "期待下次"),
+    ],
+)
+async def test_the_token_monitor_decides_what_is_appended(
+    stage: Stage, name: str, limit: int, action: str, notice: str
+) -> None:
+    """At 70, 85 and 95 % of the limit; the notice is one more token, and part of the message."""
+    stage.sim.script([Answer(text="不需要检索"), Answer(text="好的。")])
+    body = PARK | {"message": "今天天气怎么样呢？我"}
+    told = await tell(stage, name, body, token_limit=limit)
+    last = told.events[-1][1]
+    assert last["token_info"] | {"estimated": True} == {
+        "used": 10,
+        "limit": limit,
+        "action": action,
+        "estimated": True,
+    }
+    assert notice in last["message"]
+    assert last["message"] == text_of(told)
+
+
+@pytest.mark.parametrize("name", STACKS)
+async def test_a_failing_check_is_recorded_and_the_run_goes_on(stage: Stage, name: str) -> None:
+    """Without a retrieval; the node and a stable code are in the message."""
+    stage.sim.script([Answer(status=400), Answer(text="好的")])
+    last = (await tell(stage, name, PARK)).events[-1][1]
+    assert last["success"]
+    assert last["errors"] == [{"node": "memory_check", "code": "model_bad_request"}]
+
+
+@pytest.mark.parametrize("name", STACKS)
+async def test_without_a_response_there_is_no_success(stage: Stage, name: str) -> None:
+    """The message is null, and nothing is stored."""
+    stage.sim.script([Answer(text="不需要检索"), Answer(status=400)])
+    told = await tell(stage, name, PARK)
+    last = told.events[-1][1]
+    assert (last["success"], last["message"]) == (False, None)
+    assert last["errors"] == [{"node": "response_generator", "code": "model_bad_request"}]
+    assert not [e for e in told.exchange.tape.entries if e.call.writes]
+
+
+@pytest.mark.parametrize("name", STACKS)
+async def test_an_answer_that_breaks_off_is_no_success(stage: Stage, name: str) -> None:
+    """The flow's failure ends the stream after the tokens that went out."""
+    stage.sim.script([Answer(text="不需要检索"), Answer(text="一二三四五六", fault=Cut(2))])
+    request = stage.request("pipeline", PARK)
+    told = await stage.tell("pipeline", request, [name])
+    last = told.events[-1][1]
+    assert (last["success"], last["message"]) == (False, None)
+    assert last["errors"][0]["node"] == "pipeline"
+    assert text_of(told)
+
+
+@pytest.mark.parametrize("name", STACKS)
+async def test_turns_are_remembered_and_a_goodbye_is_noticed(stage: Stage, name: str) -> None:
+    """The next turn shows the model what was said; the wish to end is a flag."""
+    await tell(stage, name, PARK)
+    told = await tell(stage, name, PARK | {"message": "好的，再见"})
+    assert told.events[-1][1]["end_intent"]
+    shown = [one["content"] for one in stage.sim.requests[-1].body["messages"]]
+    assert "还记得我们上次去公园吗？" in shown
