@@ -32,6 +32,8 @@ class Played:
     sent: Sent
     driver: Driver
     outcome: Outcome
+    frames: list[bytes]
+    """The whole stream, with the events by which the router ends it."""
 
     @property
     def run(self) -> Run:
@@ -60,9 +62,12 @@ async def play(
         if (closing := driver.abandon()) is not None:
             await closing
     outcome = run.ended or Failed("stack_failed")
+    frames = [raw for _, raw in driver.frames]
     for event in _closing(flow, request, outcome, sent):
-        sent.add(framer.frame(event))
-    return Played(sent, driver, outcome)
+        frame = framer.frame(event)
+        sent.add(frame)
+        frames.append(frame.raw)
+    return Played(sent, driver, outcome, frames)
 
 
 def _closing(

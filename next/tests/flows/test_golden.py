@@ -1,0 +1,85 @@
+"""Golden tapes: each file's tape, played to both stacks, tells the client what is expected."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cutover import Exchange
+from cutover.errors import Failed, Refusal
+from cutover.tape import load
+from loadtests.simulator import Answer
+from router.shadow import Played, play, same
+from rules.flows import FLOWS
+from tests.flows import golden
+from tests.flows.golden_cases import CASES, Case
+from tests.support.stage import Stage, staged
+
+pytestmark = pytest.mark.virtual
+
+TAPES = golden.load()
+RECORDINGS = Path(__file__).parents[4] / "shared" / "data" / "provider_streams.jsonl"
+STACKS = ("legacy", "graph")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _enough() -> None:
+    assert len(TAPES) >= 80
+    assert TAPES.keys() == CASES.keys(), "python -m tests.flows.golden records them anew"
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    """A world whose stores are empty: all that is asked is on the tape."""
+    async with staged() as opened:
+        yield opened
+
+
+async def played(stage: Stage, case: Case, stack: str) -> Played:
+    """Play a case's tape to a stack."""
+    exchange = Exchange()
+    load(exchange, TAPES[case.name].tape)
+    exchange.finish_recording()
+    request = stage.request(case.flow, dict(case.body), case.path, **case.options)
+    return await play(exchange, FLOWS[case.flow], request, stage.candidate(case.flow, stack))
+
+
+def lines_of(found: Played) -> list[str]:
+    """Return what a client is told of a played stream, with the endings that the router adds."""
+    match found.outcome:
+        case Refusal(status=status, code=code):
+            return [f"refused {status} {code}"]
+        case Failed(code=code) if not found.frames:
+            return [f"not served {code}"]
+        case _:
+            return golden.lines_of(found.frames)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("name", CASES)
+async def test_both_stacks_tell_the_client_what_is_expected(
+    stage: Stage, name: str, stack: str
+) -> None:
+    """The same events, the same joined text, and every call found exactly."""
+    case = CASES[name]
+    found = await played(stage, case, stack)
+    assert lines_of(found) == list(case.expected)
+    assert {one.how for one in found.run.plays} <= {"tape"}
+    assert stage.sim.requests == []
+
+
+@pytest.mark.skipif(not RECORDINGS.exists(), reason="the recordings are not here")
+@pytest.mark.parametrize("number", range(36))
+async def test_recorded_answers_of_providers_are_told_alike(stage: Stage, number: int) -> None:
+    """36 real streams as the model's answers: each stack's tape, played to both, is equal."""
+    recording = json.loads(RECORDINGS.read_text("utf-8").splitlines()[number])
+    for stack in STACKS:
+        stage.sim.script([Answer(raw=recording["sse"]), Answer(text="So.")])
+        body = {"message_id": f"m-{stack}", "content": "Hello"}
+        told = await stage.tell("chat", stage.request("chat", body), [stack])
+        for other in STACKS:
+            assert same(told.exchange, await stage.play(told, other)), (stack, other)
+        stage.sim.script([])
