@@ -9,6 +9,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from cutover.records import TapeRecord
 from cutover.tape import tape_record
 from effects.pauses import Answer as HumanAnswer
 from effects.pauses import Pauses
+from router.takeover import Sent
 from tests.flows.golden_cases import CASES, Case
 from tests.support.stage import Stage, Told, read, staged
 
@@ -27,11 +29,17 @@ STACKS = ("legacy", "graph")
 
 
 class Golden(msgspec.Struct, frozen=True):
-    """A recorded case: the stack that recorded it, and its tape."""
+    """A recorded case: the stack that recorded it, a digest of its whole stream, and its tape."""
 
     case: str
     recorded_by: str
+    told: str
     tape: TapeRecord
+
+
+def digest(sent: Sent) -> str:
+    """Return a hash of a stream: its marks, and its text joined per channel."""
+    return blake2b(msgspec.json.encode(sent, order="sorted"), digest_size=8).hexdigest()
 
 
 def load() -> dict[str, Golden]:
@@ -137,7 +145,8 @@ async def record_all() -> Iterator[str]:
             if lines != list(case.expected):
                 wrong.append(f"{case.name} by {stack}:\n  {lines}\n  {list(case.expected)}")
             tape = tape_record(told.exchange.tape)
-        line = msgspec.json.encode(Golden(case.name, stack, tape))
+        whole = digest(told.exchange.sent)
+        line = msgspec.json.encode(Golden(case.name, stack, whole, tape))
         recorded.setdefault(case.flow, []).append(line)
     FOLDER.mkdir(exist_ok=True)
     for flow, lines_ in recorded.items():

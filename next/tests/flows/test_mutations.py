@@ -1,0 +1,118 @@
+"""Mutations by hand of one stack: the golden tapes must see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from tests.flows.golden_cases import CASES
+from tests.flows.test_golden import faults
+from tests.support.stage import Stage, staged
+
+pytestmark = [pytest.mark.virtual, pytest.mark.slow]
+
+
+def returns(module: Any, name: str, change: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """Return a mutation that changes what a function of a module returns."""
+
+    def mutate(patch: pytest.MonkeyPatch) -> None:
+        was = getattr(module, name)
+        patch.setattr(module, name, lambda *args, **named: change(was(*args, **named)))
+
+    return mutate
+
+
+def gets(module: Any, name: str, **changed: Any) -> Callable[[Any], None]:
+    """Return a mutation that changes what a function of a module is given."""
+
+    def mutate(patch: pytest.MonkeyPatch) -> None:
+        was = getattr(module, name)
+        patch.setattr(module, name, lambda *args, **named: was(*args, **{**named, **changed}))
+
+    return mutate
+
+
+def _louder(text: str) -> str:
+    return f"{text}!" if text else text
+
+
+def _turned(names: tuple[str, ...]) -> tuple[str, ...]:
+    return names[::-1]
+
+
+async def _nothing(*_: Any) -> None:
+    """Do nothing."""
+
+
+async def _backwards(*args: Any, **named: Any) -> Any:
+    """Yield the results of tools from the last to the first."""
+    for result in reversed([one async for one in RUN_TOOLS(*args, **named)]):
+        yield result
+
+
+LEGACY_CHAT, GRAPH_CHAT = import_module("legacy.chat"), import_module("graph_impl.chat")
+RUN_TOOLS = import_module("legacy.model").run_tools
+MUTATIONS: dict[str, tuple[str, str, Callable[[Any], None]]] = {
+    "a word more in the prompt": (
+        "chat",
+        "legacy",
+        returns(LEGACY_CHAT, "render", _louder),
+    ),
+    "no history": ("chat", "graph", returns(GRAPH_CHAT, "window", lambda _: ())),
+    "a warmer model": ("chat", "graph", gets(GRAPH_CHAT, "chat_model", temperature=0.8)),
+    "tools in another order": (
+        "chat",
+        "graph",
+        returns(GRAPH_CHAT, "_names", _turned),
+    ),
+    "another notice": ("chat", "legacy", returns(LEGACY_CHAT, "finish_notice", _louder)),
+    "results of tools backwards": (
+        *("chat", "legacy"),
+        lambda patch: patch.setattr(LEGACY_CHAT, "run_tools", _backwards),
+    ),
+    "another error of a tool": (
+        "chat",
+        "legacy",
+        returns(import_module("legacy.model"), "tool_error", str.lower),
+    ),
+    "a reply that is not stored": (
+        *("pipeline", "graph"),
+        lambda patch: patch.setattr(import_module("graph_impl.pipeline"), "_remember", _nothing),
+    ),
+    "a check that is read otherwise": (
+        *("pipeline", "legacy"),
+        returns(import_module("legacy.pipeline"), "needs_memory", lambda found: not found),
+    ),
+    "usage not summed": (
+        *("session", "graph"),
+        returns(import_module("graph_impl.session"), "usage", lambda used: dict.fromkeys(used, 1)),
+    ),
+    "memories not learnt": (
+        *("session", "legacy"),
+        lambda patch: patch.setattr(import_module("legacy.session"), "_learn", _nothing),
+    ),
+    "a risk that is judged otherwise": (
+        *("ops", "legacy"),
+        returns(import_module("legacy.ops"), "risk_of", lambda _: "low"),
+    ),
+}
+"""By what is changed: the flow, the stack, and the change."""
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+async def test_a_mutation_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At least one golden tape of the flow is told, or asks, otherwise."""
+    flow, stack, mutate = MUTATIONS[name]
+    mutate(monkeypatch)
+    async with staged() as stage:
+        assert await _first(stage, flow, stack), "no golden tape shows it"
+
+
+async def _first(stage: Stage, flow: str, stack: str) -> str:
+    for case in CASES.values():
+        if case.flow == flow and (wrong := await faults(stage, case, stack)):
+            return f"{case.name}: {wrong[0]}"
+    return ""
