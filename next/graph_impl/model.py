@@ -57,12 +57,15 @@ class ReasoningChat(ChatOpenAI):
         return made
 
     async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
-        places = _Places()
+        places, empty = _Places(), True
         async for chunk in super()._astream(*args, **kwargs):
+            empty = False
             if isinstance(chunk.message, AIMessageChunk):
                 for piece in chunk.message.tool_call_chunks:
                     piece["index"] = places.of(piece)
             yield chunk
+        if empty:  # LangChain would raise a ValueError, as for a chunk that is no JSON
+            raise StackFailed(code="model_truncated", blame="world")
 
     def _get_request_payload(self, input_: Any, **kwargs: Any) -> dict[str, Any]:
         payload: dict[str, Any] = super()._get_request_payload(input_, **kwargs)
