@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from cutover.errors import GrammarViolated
+from cutover.errors import Failed, GrammarViolated
 from cutover.grammar import Grammar
 
 Event = msgspec.Struct
@@ -108,6 +108,8 @@ class FlowSpec:
     event which fields (dotted paths) hold text; `pieces` are the events that may be nothing but
     text, whose number and cuts do not count. `failure(options, code, last)` returns the events
     that honestly end a stream whose last event was named `last` (None: there was none).
+    `reported` returns the failure that an event of a stack itself tells the client of; the stream
+    that such a terminal event ends is whole, and the exchange has failed all the same.
     `route_keys` are dotted paths into the body by name, the first is the default.
     `body_limits` are bytes by path, where a body may be larger than others.
     """
@@ -125,6 +127,7 @@ class FlowSpec:
     pausing: Pausing | None = None
     operations: tuple[Operation, ...] = ()
     body_limits: Mapping[str, int] = field(default_factory=dict)
+    reported: Callable[[Event], Failed | None] = lambda _: None
 
     @property
     def path(self) -> str:

@@ -190,6 +190,8 @@ async def response_generator(state: PipelineState, runtime: Pipeline) -> dict[st
     try:
         model = chat_model(_entry(options), temperature=options.temperature)
         answer = await ask(model, state["context_messages"], heard)
+        if not answer.content:  # filtered, or nothing but reasoning
+            raise StackFailed(code="model_empty", blame="world")
     except CAUGHT as error:
         if any(heard):
             raise

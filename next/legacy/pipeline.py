@@ -135,7 +135,8 @@ async def response_generator(state: State) -> Events:
         if state.response is not None:
             raise _Broken from error
         raise
-    state.response = answer.text
+    if state.response is None:  # filtered, or nothing but reasoning
+        raise StackFailed(code="model_empty", blame="world")
 
 
 async def token_response(state: State) -> Events:

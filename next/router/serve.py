@@ -13,6 +13,7 @@ from cutover.errors import (
     Pause,
     Refusal,
     Refused,
+    StackFailed,
     outcome_of,
 )
 from cutover.flow import Frame, Framer
@@ -52,6 +53,7 @@ async def serve(
 
     The frames that a client has are checked and skipped when another stack goes on. A failure of
     the world ends the stream where the other stack would ask the same provider (`same_provider`).
+    So does one that a stack reports in its terminal event; the last stack's report goes out.
     Raises `Refused` and `NotServed` before the first frame or never.
     """
     flow, sent = exchange.flow, exchange.sent
@@ -77,13 +79,17 @@ async def serve(
                     sent.add(question)
                     yield question.raw
                 held.clear()
+                failed = flow.reported(event)
+                final = candidate is candidates[-1] or exchange.tape.overflowed
+                if failed and not final and not (failed.blame == "world" and same_provider):
+                    raise StackFailed(failed.code, failed.blame)  # noqa: TRY301 - as a stack would
                 new = due.feed(event, frame)
                 if new is not None and frame.name in questions:
                     held.append(new)
                 elif new is not None:
                     sent.add(new)
                     if frame.name in flow.grammar.terminal:
-                        exchange.outcome, exchange.rest = Completed(), driver
+                        exchange.outcome, exchange.rest = failed or Completed(), driver
                     yield new.raw
                 if exchange.rest is not None:
                     return
@@ -116,12 +122,12 @@ async def serve(
                 break
             case _:
                 pass
-    failed = exchange.outcome
-    if not isinstance(failed, Failed):
-        failed = exchange.outcome = Failed("refused_late")
+    last = exchange.outcome
+    if not isinstance(last, Failed):
+        last = exchange.outcome = Failed("refused_late")
     if not (sent or began):
-        raise NotServed(failed)
-    for raw in failure(exchange, failed.code):
+        raise NotServed(last)
+    for raw in failure(exchange, last.code):
         yield raw
 
 

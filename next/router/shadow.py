@@ -48,13 +48,15 @@ async def play(
     run = Run(tape, candidate.name, "shadow", "play")
     driver, sent = Driver(candidate, run, request), Sent()
     check, framer = GrammarCheck(flow.grammar), Framer(flow)
+    reported: Failed | None = None
     try:
         while (event := await driver.pull()) is not None:
             frame = framer.frame(event)
             check.event(frame.name)
             driver.frames.append((run.now, frame.raw))
             sent.add(frame)
-        run.end(Completed() if check.complete else Failed("truncated"))
+            reported = flow.reported(event)
+        run.end(reported or (Completed() if check.complete else Failed("truncated")))
     except Exception as error:  # noqa: BLE001 - whatever a stack raises ends its run
         run.end(outcome_of(error))
     finally:

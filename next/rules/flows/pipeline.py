@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
+from cutover.errors import Blame, Failed
 from cutover.flow import Event, FlowSpec, Text
 from cutover.grammar import Grammar, many, one
 from rules.flows.fields import Identifier, MessageText, Name, NamedEvent, Temperature
@@ -105,6 +107,21 @@ def _failure(options: PipelineOptions, code: str, last: str | None) -> tuple[Eve
     )
 
 
+_BLAMED: Final[Mapping[str, Blame]] = {
+    "model_bad_request": "stack",
+    "model_auth": "configuration",
+    "unknown_model": "configuration",
+}
+"""Whose fault a node's failure is, by its code; that of others is the world's."""
+
+
+def _reported(event: Event) -> Failed | None:
+    if not isinstance(event, PipelineMessage) or event.success:
+        return None
+    failure = event.errors[-1]
+    return Failed(failure.code, _BLAMED.get(failure.code, "world"), f"node {failure.node!r}")
+
+
 PIPELINE = FlowSpec(
     name="pipeline",
     requests={"/api/chat": PipelineRequest},
@@ -116,5 +133,6 @@ PIPELINE = FlowSpec(
     failure=_failure,
     route_keys={"session_id": "session_id", "user_id": "user_id"},
     named=True,
+    reported=_reported,
 )
 """The flow as router and comparison see it."""
