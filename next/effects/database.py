@@ -185,7 +185,7 @@ class Database:
         base64: what pauses hold is then encrypted, which needs the package `cryptography`; set it
         before the first pause is stored. Raises SQLAlchemy's errors where the database is away.
         """
-        engine = _engine(make_url(url))
+        engine = await asyncio.to_thread(_engine, make_url(url))  # it may make a folder
         if key:
             ciphers = importlib.import_module("cryptography.hazmat.primitives.ciphers.aead")
             _ciphers[engine.dialect] = ciphers.AESGCM(base64.b64decode(key))

@@ -69,6 +69,7 @@ class ChatState(ChatInput, MessagesState, total=False):
     generated_prompt: str
     accumulated_content: Annotated[str, operator.add]
     finish_reason: str
+    pending_tool_calls: list[dict[str, str]]
     iteration: Annotated[int, operator.add]
 
 
@@ -174,16 +175,18 @@ async def model_call(state: ChatState, runtime: Runtime[ChatContext]) -> dict[st
     options = _options(state, runtime)
     entry = _entry(options)
     model = chat_model(entry, temperature=options.temperature, max_tokens=options.max_tokens)
-    asked = model
+    asked, last = model, state.get("iteration", 0) >= options.max_tool_iterations
     if tools := langchain_tools(_names(options, entry)):
-        last = state.get("iteration", 0) >= options.max_tool_iterations
         asked = model.bind_tools(tools, tool_choice="none" if last else "auto")  # type: ignore[assignment]
     question = [SystemMessage(state["generated_prompt"]), *state["messages"]]
     answer = await ask(asked, question)
+    finish, calls = answer.response_metadata["finish_reason"], answer.additional_kwargs[CALLS]
+    wanted = not last and after_answer(finish, len(calls)) == "tools"
     return {
         "messages": [answer],
         "accumulated_content": str(answer.content),
-        "finish_reason": answer.response_metadata["finish_reason"],
+        "finish_reason": finish,
+        "pending_tool_calls": calls if wanted else [],
         "iteration": 1,
     }
 
@@ -197,7 +200,7 @@ async def tool_execution(state: ChatState, runtime: Runtime[ChatContext]) -> dic
     options = _options(state, runtime)
     names = _names(options, _entry(options))
     answer, write = state["messages"][-1], runtime.stream_writer
-    for call in answer.additional_kwargs[CALLS]:
+    for call in state["pending_tool_calls"]:
         write({"step": "tool", "tool": call["name"], "status": "running"})
 
     def report(result: ToolMessage) -> None:
@@ -209,13 +212,10 @@ async def tool_execution(state: ChatState, runtime: Runtime[ChatContext]) -> dic
 
 
 def should_continue_with_tools(
-    state: ChatState, runtime: Runtime[ChatContext]
+    state: ChatState,
 ) -> Literal["tool_execution", "output_processing"]:
     """Return where an answer leads."""
-    rounds = _options(state, runtime).max_tool_iterations
-    calls = len(state["messages"][-1].additional_kwargs[CALLS])
-    wanted = after_answer(state["finish_reason"], calls) == "tools"
-    return "tool_execution" if wanted and state["iteration"] <= rounds else "output_processing"
+    return "tool_execution" if state["pending_tool_calls"] else "output_processing"
 
 
 async def output_processing(state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
