@@ -177,9 +177,11 @@ async def ask(
     """
     answer: AIMessageChunk | None = None
     counted: UsageMetadata | None = None
+    metadata: dict[str, Any] = {}
     try:
         async for chunk in model.astream(question):
             counted = chunk.usage_metadata or counted
+            metadata |= {key: one for key, one in chunk.response_metadata.items() if one}
             answer = chunk if answer is None else answer + chunk
             if heard is not None:
                 heard.append(str(chunk.content))
@@ -187,8 +189,9 @@ async def ask(
         raise StackFailed(code="model_error", blame="world", detail=str(error)) from error
     if answer is None:
         raise StackFailed(code="model_empty", blame="world")
-    # Where the tokens so far come with each chunk, LangChain adds them up.
-    return _checked(answer.model_copy(update={"usage_metadata": counted}))
+    # Where the tokens so far come with each chunk, LangChain adds them up; finish reasons, too.
+    update = {"usage_metadata": counted, "response_metadata": metadata}
+    return _checked(answer.model_copy(update=update))
 
 
 def _checked(answer: AIMessageChunk) -> AIMessage:
