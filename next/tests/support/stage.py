@@ -93,7 +93,12 @@ class Stage:
         return Candidate(name, change(stack) if change else stack)
 
     async def tell(
-        self, flow: str, request: Request[Any, Any], candidates: Sequence[Candidate | str]
+        self,
+        flow: str,
+        request: Request[Any, Any],
+        candidates: Sequence[Candidate | str],
+        *,
+        same_provider: bool = True,
     ) -> Told:
         """Serve a request to its end and settle the exchange."""
         self.count += 1
@@ -101,7 +106,7 @@ class Stage:
             one if isinstance(one, Candidate) else self.candidate(flow, one) for one in candidates
         ]
         served = Served(f"exchange-{self.count}", FLOWS[flow], request, Exchange(), chosen[0].name)
-        return await self._told(served, chosen)
+        return await self._told(served, chosen, same_provider=same_provider)
 
     async def resume(
         self, flow: str, body: dict[str, Any], candidates: Sequence[Candidate | str]
@@ -128,9 +133,11 @@ class Stage:
             one if isinstance(one, Candidate) else self.candidate(flow, one) for one in candidates
         ]
 
-    async def _told(self, served: Served, chosen: Sequence[Candidate]) -> Told:
+    async def _told(
+        self, served: Served, chosen: Sequence[Candidate], *, same_provider: bool = True
+    ) -> Told:
         told = Told(served=served)
-        frames = serve(served, chosen, self.pauses.pause)
+        frames = serve(served, chosen, self.pauses.pause, same_provider=same_provider)
         try:
             async for frame in frames:
                 told.frames.append(frame)
