@@ -72,15 +72,22 @@ def _wait_for(client: httpx.Client) -> None:
             return
 
 
-@pytest.mark.parametrize(("percent", "stack"), [(0.0, "legacy"), (100.0, "graph")])
-def test_five_flows_are_served_by_either_stack(tmp_path: Path, percent: float, stack: str) -> None:
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, httpx.Client]]:
+    """Two processes on one database: legacy serves everything in one, graph in the other."""
+    folder = tmp_path_factory.mktemp("served")
+    with serving(folder, 0.0) as legacy, serving(folder, 100.0) as graph:
+        yield {"legacy": legacy, "graph": graph}
+
+
+@pytest.mark.parametrize("stack", ["legacy", "graph"])
+def test_five_flows_are_served_by_either_stack(served: dict[str, httpx.Client], stack: str) -> None:
     """Each stream is whole, and says which stack served."""
-    with serving(tmp_path, percent) as client:
-        for path, body, end in REQUESTS.values():
-            answer = client.post(path, json=body)
-            assert answer.status_code == 200, answer.text
-            assert answer.headers["x-cutover-served"] == stack
-            assert end in answer.text.split("\n\n")[-2], answer.text
+    for path, body, end in REQUESTS.values():
+        answer = served[stack].post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["x-cutover-served"] == stack
+        assert end in answer.text.split("\n\n")[-2], answer.text
 
 
 def test_a_stream_that_crashes_in_the_middle_is_whole(tmp_path: Path) -> None:
@@ -94,18 +101,19 @@ def test_a_stream_that_crashes_in_the_middle_is_whole(tmp_path: Path) -> None:
         assert '{"step":"SUCCESS","content":"12 * 7 is 84."}' in answer.text
 
 
-@pytest.mark.parametrize(("asks", "goes_on"), [(0.0, 100.0), (100.0, 0.0)])
-def test_a_pause_is_resumed_on_the_other_stack(tmp_path: Path, asks: float, goes_on: float) -> None:
+@pytest.mark.parametrize(("asks", "goes_on"), [("legacy", "graph"), ("graph", "legacy")])
+def test_a_pause_is_resumed_on_the_other_stack(
+    served: dict[str, httpx.Client], asks: str, goes_on: str
+) -> None:
     """The question is asked by one process, and its answer acted on by another one."""
-    with serving(tmp_path, asks) as client:
-        asked = client.post("/ops/react", json={"session_id": "s", "input": "restart web"})
+    asked = served[asks].post("/ops/react", json={"session_id": asks, "input": "restart web"})
     lines = asked.text.split("\n")
     shown = json.loads(lines[lines.index("event: approval_required") + 1].removeprefix("data: "))
     assert lines[-3] == 'data: {"status":"approval_required"}'
     decision = {"approval_id": shown["approval_id"], "approved": False, "by": "ada"}
-    with serving(tmp_path, goes_on) as client:
-        rest = client.post("/ops/resume", json=decision)
-        assert rest.status_code == 200, rest.text
-        assert "event: step" not in rest.text
-        assert 'data: {"status":"rejected"}' in rest.text
-        assert client.post("/ops/resume", json=decision).status_code == 409
+    rest = served[goes_on].post("/ops/resume", json=decision)
+    assert rest.status_code == 200, rest.text
+    assert rest.headers["x-cutover-served"] == goes_on
+    assert "event: step" not in rest.text
+    assert 'data: {"status":"rejected"}' in rest.text
+    assert served[asks].post("/ops/resume", json=decision).status_code == 409

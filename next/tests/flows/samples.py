@@ -7,16 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from loadtests.simulator import Answer
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A request: its flow, body, path and options; `own` are the keys a repetition makes new."""
+    """A request: its flow, body, path and options; `own` are the keys a repetition makes new.
+
+    `answers` are the model's, where the simulated one would say more than a test needs.
+    """
 
     flow: str
     body: Mapping[str, Any]
     path: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     own: tuple[str, ...] = ()
+    answers: tuple[Answer, ...] = ()
 
 
 PICTURE = "data:image/png;base64," + b64encode(b"\x89PNG\r\n\x1a\n").decode()
@@ -78,12 +84,14 @@ SAMPLES: dict[str, Sample] = {
             "interlocutor": {"name": "小红", "relation": "女儿"},
         },
         own=("session_id",),
+        answers=(Answer(text="需要检索"), Answer(text="当然记得！那天天气真好。")),
     ),
     "pipeline, near its limit": Sample(
         "pipeline",
         {"user_id": "u", "session_id": "s", "message": "Tell me a story of the sea."},
         options={"token_limit": 9},
         own=("session_id",),
+        answers=(Answer(text="不需要检索"), Answer(text="Once upon a time.")),
     ),
 }
 """By what they show."""
