@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator
@@ -15,8 +16,20 @@ from loadtests.simulator import Answer, Call, ModelRequest
 from router.shadow import same
 from rules.flows.pipeline import NodeFailure, PipelineMessage, TokenInfo
 from rules.texts import TEXTS
-from tests.flows.faults import DONE, FLOWS, ROWS, TEXT, Ended, chunk, raw
-from tests.support.stage import Stage, Told
+from tests.flows.faults import (
+    DONE,
+    FLOWS,
+    LIMITED,
+    ROWS,
+    TEXT,
+    Ended,
+    chunk,
+    early_finish,
+    finish_each,
+    pieces,
+    raw,
+)
+from tests.support.stage import Stage, Told, staged
 
 pytestmark = pytest.mark.virtual
 
@@ -52,21 +65,32 @@ def _facts(outcome: Any) -> tuple[Any, ...]:
     return (type(outcome), getattr(outcome, "code", None), getattr(outcome, "blame", None))
 
 
-def row(name: str) -> Any:
-    """Return a row's name; those that wait for a time limit take over 0.25 s."""
-    slow = ROWS[name].code == "model_timeout"
-    return pytest.param(name, marks=pytest.mark.slow if slow else ())
+def cases() -> list[Any]:
+    """Return flows with rows: each row in chat and in one other flow; at night in all of them."""
+    found = []
+    others = [flow for flow in FLOWS if flow != "chat"]
+    for number, name in enumerate(ROWS):
+        for flow in FLOWS:
+            marks = [pytest.mark.slow] if ROWS[name].code == "model_timeout" else []
+            if flow not in {"chat", others[number % len(others)]}:
+                marks.append(pytest.mark.nightly)
+            found.append(pytest.param(flow, name, marks=marks))
+    return found
 
 
-@pytest.mark.parametrize("row", [row(name) for name in ROWS])
 @pytest.mark.parametrize("name", STACKS)
-@pytest.mark.parametrize("flow", FLOWS)
+@pytest.mark.parametrize(("flow", "row"), cases())
 async def test_a_fault_is_told_as_what_it_is(stage: Stage, flow: str, name: str, row: str) -> None:
     """All of the text, or a failure with its code: nothing is cut off and called whole."""
     asked, chosen = FLOWS[flow], ROWS[row]
     answers = chosen.answers(asked.answer)
     answer(stage, *(answers if isinstance(answers, tuple) else (answers,)))
     told = await tell(stage, flow, name)
+    checks = sum(
+        "不需要检索" in json.dumps(one.body, ensure_ascii=False) for one in stage.sim.requests
+    )
+    assert stage.model_calls - checks == chosen.asked
+    assert not [one for one in INTERNALS if one.encode() in b"".join(told.frames)]
     if chosen.code is None:
         assert told.outcome == Completed()
         assert asked.ended(told.events) == Ended(TEXT, None)
@@ -200,3 +224,31 @@ async def test_a_reason_that_comes_twice_is_one(stage: Stage, name: str) -> None
     answer(stage, raw(chunk({"content": TEXT}, "length"), chunk({}, "length"), DONE))
     told = await tell(stage, "chat", name)
     assert FLOWS["chat"].ended(told.events) == Ended(TEXT + TEXTS["chat"]["length"], None)
+
+
+@pytest.mark.parametrize("name", STACKS)
+async def test_the_time_to_wait_is_waited_once(stage: Stage, name: str) -> None:
+    """A provider that names its seconds gets them; a stack that plays the tape does not wait."""
+    answer(stage, LIMITED, Answer(text=TEXT))
+    began = asyncio.get_running_loop().time()
+    told = await tell(stage, "chat", name)
+    assert told.outcome == Completed()
+    assert 7 <= asyncio.get_running_loop().time() - began < 8
+
+
+EARLY = {
+    "then more": early_finish(TEXT),
+    "with each word": finish_each(TEXT),
+    "then the usage": Answer(pieces=tuple(pieces(TEXT)), usage="late"),
+}
+
+
+@pytest.mark.parametrize("row", EARLY)
+@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("flow", [flow for flow, asked in FLOWS.items() if asked.streams])
+async def test_a_stream_ends_when_it_ends(flow: str, name: str, row: str) -> None:
+    """What comes seconds behind a finish reason is part of the answer."""
+    async with staged(chunk_ms=1_500) as stage:
+        answer(stage, EARLY[row])
+        told = await tell(stage, flow, name)
+    assert FLOWS[flow].ended(told.events) == Ended(TEXT, None)
