@@ -17,6 +17,7 @@ from langchain_openai import ChatOpenAI
 from cutover import StackFailed
 from effects.models import RETRIES, ModelEntry, Models
 from effects.world import current
+from rules.chunks import WORDLESS_REASONS, check_chunk
 from rules.opaque import CALL_FIELDS, MESSAGE_FIELDS, REASONING
 
 OPAQUE = "opaque"
@@ -37,6 +38,7 @@ class ReasoningChat(ChatOpenAI):
     def _convert_chunk_to_generation_chunk(
         self, chunk: dict[str, Any], default_chunk_class: type, base_generation_info: Any
     ) -> ChatGenerationChunk | None:
+        check_chunk(chunk)
         choices = chunk.get("choices") or []
         if choices and not isinstance(choices[0].get("delta"), dict):
             choices[0]["delta"] = {}
@@ -58,12 +60,15 @@ class ReasoningChat(ChatOpenAI):
 
     async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
         places, empty = _Places(), True
-        async for chunk in super()._astream(*args, **kwargs):
-            empty = False
-            if isinstance(chunk.message, AIMessageChunk):
-                for piece in chunk.message.tool_call_chunks:
-                    piece["index"] = places.of(piece)
-            yield chunk
+        try:
+            async for chunk in super()._astream(*args, **kwargs):
+                empty = False
+                if isinstance(chunk.message, AIMessageChunk):
+                    for piece in chunk.message.tool_call_chunks:
+                        piece["index"] = places.of(piece)
+                yield chunk
+        except AttributeError as error:  # LangChain dumps a chunk that is no object
+            raise StackFailed(code="model_error", blame="world", detail=str(error)) from error
         if empty:  # LangChain would raise a ValueError, as for a chunk that is no JSON
             raise StackFailed(code="model_truncated", blame="world")
 
@@ -200,7 +205,7 @@ def _checked(answer: AIMessageChunk) -> AIMessage:
         raise StackFailed(code="model_truncated", blame="world")
     pieces = answer.tool_call_chunks
     reasoning = answer.additional_kwargs.get(REASONING_TEXT)
-    if not (answer.content or pieces or reasoning) and finish == "stop":
+    if not (answer.content or pieces or reasoning or finish in WORDLESS_REASONS):
         raise StackFailed(code="model_empty", blame="world")
     calls = [
         {"id": piece["id"] or "", "name": piece["name"] or "", "arguments": piece["args"] or ""}

@@ -14,6 +14,7 @@ from cutover import StackFailed
 from effects.models import ModelEntry, Models
 from effects.tools import ToolError, Tools
 from effects.world import current
+from rules.chunks import WORDLESS_REASONS, check_chunk
 from rules.opaque import CALL_FIELDS, MESSAGE_FIELDS, REASONING
 from rules.texts import tool_error
 
@@ -118,7 +119,7 @@ class Answer:
         """Raise `StackFailed` where the answer broke off, or holds nothing that is understood."""
         if not self.finish:
             raise StackFailed(code="model_truncated", blame="world")
-        if not (self.text or self.reasoning or self.calls) and self.finish == "stop":
+        if not (self.text or self.reasoning or self.calls or self.finish in WORDLESS_REASONS):
             raise StackFailed(code="model_empty", blame="world")
 
     def message(self) -> Message:
@@ -186,6 +187,7 @@ async def stream(
     try:
         async with stream:
             async for chunk in stream:
+                check_chunk(chunk)
                 counted = chunk.usage or counted
                 yield chunk
     except ValueError as error:

@@ -1,0 +1,64 @@
+"""The shape of a streamed answer's chunks: what cannot be read is a failure, never a gap."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+BROKEN_REASONS: Final = frozenset(
+    {"error", "network_error", "insufficient_system_resource", "abort"}
+)
+"""Finish reasons of answers that the provider broke off (OpenRouter, Zhipu, DeepSeek, SGLang)."""
+WORDLESS_REASONS: Final = frozenset({"length", "content_filter"})
+"""Finish reasons of answers that may hold nothing at all."""
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _Call(msgspec.Struct):
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[_Call] | None = None
+
+    def __post_init__(self) -> None:
+        for text in (self.content, self.refusal):
+            if text and not text.isascii():
+                text.encode()  # half of a character cannot be passed on
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+    text: Any = None
+    message: Any = None
+
+    def __post_init__(self) -> None:
+        if self.finish_reason in BROKEN_REASONS:
+            message = f"the provider broke off: {self.finish_reason!r}"
+            raise ValueError(message)
+        if self.delta is None and (self.text or self.message):
+            message = "a choice has its text beside where a delta is due"
+            raise ValueError(message)
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] | None = None
+
+
+def check_chunk(chunk: object) -> None:
+    """Raise `ValueError` for a chunk (a mapping, or an SDK's object) that would lose words.
+
+    What stands beside the known fields is free: providers add their own.
+    """
+    msgspec.convert(chunk, _Chunk, from_attributes=True)
