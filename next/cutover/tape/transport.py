@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from contextlib import closing
@@ -214,10 +215,15 @@ class _BodySplitter:
         media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         self._sse = SseSplitter() if media == "text/event-stream" else None
         self._whole: list[bytes] | None = [] if media.endswith(("/json", "+json")) else None
+        self._first = True
 
     def feed(self, piece: bytes) -> list[bytes]:
         if self._sse is not None:
-            return self._sse.feed(piece)
+            blocks = self._sse.feed(piece)
+            if blocks and self._first:  # SDKs read a byte order mark as part of the field's name
+                self._first = False
+                blocks[0] = blocks[0].removeprefix(codecs.BOM_UTF8)
+            return blocks
         if self._whole is not None:
             self._whole.append(piece)
             return []
