@@ -209,6 +209,55 @@ def commented(text: str) -> Answer:
     return raw(*said, event({"choices": [], "prompt_filter_results": []}), chunk({}, "stop"), DONE)
 
 
+def nulls(text: str) -> Answer:
+    """Return an answer that begins with the role, and names every field it does not use."""
+    fields = ("content", "refusal", "tool_calls", "function_call", "reasoning_content", "audio")
+    unused = chunk(dict.fromkeys(fields), None, logprobs=None)
+    said = [chunk({"role": "assistant", "content": one}) for one in pieces(text)]
+    return raw(
+        chunk({"role": "assistant", "content": None}), unused, *said, chunk({}, "stop"), DONE
+    )
+
+
+def framed(line_end: str, before: str = "") -> Callable[[str], Answer]:
+    """Return answers whose lines end otherwise."""
+
+    def answer(text: str) -> Answer:
+        said = [*(chunk({"content": one}) for one in pieces(text)), chunk({}, "stop"), DONE]
+        return raw(before, *(one.replace("\n", line_end) for one in said))
+
+    return answer
+
+
+def between(extra: str) -> Callable[[str], Answer]:
+    """Return answers with another event behind their first piece."""
+
+    def answer(text: str) -> Answer:
+        first, *rest = (chunk({"content": one}) for one in pieces(text))
+        return raw(first, extra, *rest, chunk({}, "stop"), DONE)
+
+    return answer
+
+
+def inserted(body: Any) -> Callable[[str], Answer]:
+    """Return answers with another chunk behind their first piece."""
+    return between(f"data: {json.dumps(body)}\n\n")
+
+
+def ending(body: Any) -> Callable[[str], Answer]:
+    """Return answers that end with an event behind their first piece."""
+    last = f"data: {json.dumps(body)}\n\n"
+    return lambda text: raw(chunk({"content": pieces(text)[0]}), last, DONE)
+
+
+def _delta(delta: Any) -> Any:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+
+
+_MESSAGE = {"choices": [{"index": 0, "message": {"content": "SECRET"}}]}
+_TEXT = {"choices": [{"index": 0, "text": "SECRET"}]}
+
+
 # The table.
 
 
@@ -217,13 +266,14 @@ class Row:
     """A fault: the provider's answers to the calls of one run, the last one ever again.
 
     `code` and `blame` are those of the failure; without, the client gets the whole text. `said`:
-    pieces that went out before.
+    pieces that went out before. `asked`: how often the model is, retries of the SDK with it.
     """
 
     answers: Callable[[str], Answer | tuple[Answer, ...]]
     code: str | None = None
     blame: Blame = "world"
     said: bool = False
+    asked: int = 1
 
 
 def fails(status: int, *headers: tuple[str, str]) -> Callable[[str], Answer]:
@@ -246,18 +296,21 @@ def plain(**more: Any) -> Callable[[str], Answer]:
     return lambda text: Answer(pieces=tuple(pieces(text)), **more)
 
 
+LIMITED = Answer(status=429, headers=(("retry-after", "7"),))
+"""An answer that names the seconds to wait."""
+
 ROWS: dict[str, Row] = {
-    "429": Row(fails(429), "model_rate_limited"),
-    "429 once, with a time to wait": Row(once(Answer(status=429, headers=(("retry-after", "7"),)))),
-    "500": Row(fails(500), "model_unavailable"),
-    "500 once": Row(once(Answer(status=500))),
-    "503": Row(fails(503), "model_unavailable"),
+    "429": Row(fails(429), "model_rate_limited", asked=3),
+    "429 once, with a time to wait": Row(once(LIMITED), asked=2),
+    "500": Row(fails(500), "model_unavailable", asked=3),
+    "500 once": Row(once(Answer(status=500)), asked=2),
+    "503": Row(fails(503), "model_unavailable", asked=3),
     "400": Row(fails(400), "model_bad_request", "stack"),
     "401": Row(fails(401), "model_auth", "configuration"),
-    "reset before the headers": Row(faulty(Reset()), "model_unavailable"),
-    "reset once": Row(once(Answer(fault=Reset()))),
-    "never answers": Row(faulty(NeverAnswers()), "model_timeout"),
-    "never answers once": Row(once(Answer(fault=NeverAnswers()))),
+    "reset before the headers": Row(faulty(Reset()), "model_unavailable", asked=3),
+    "reset once": Row(once(Answer(fault=Reset())), asked=2),
+    "never answers": Row(faulty(NeverAnswers()), "model_timeout", asked=3),
+    "never answers once": Row(once(Answer(fault=NeverAnswers())), asked=2),
     "late headers": Row(faulty(SlowFirst(30.0, headers=False))),
     "late first piece": Row(faulty(SlowFirst(50.0))),
     "silence before the first piece": Row(faulty(Silence(0)), "model_timeout"),
@@ -286,7 +339,57 @@ ROWS: dict[str, Row] = {
     "reasoning_content": Row(plain(reasoning="let me think")),
     "reasoning": Row(plain(reasoning="let me think", reasoning_field="reasoning")),
     "refusal": Row(in_field("refusal")),
-    "message instead of delta": Row(unknown_shape("message"), "model_empty"),
-    "text instead of delta": Row(unknown_shape("text"), "model_empty"),
+    "message instead of delta": Row(unknown_shape("message"), "model_error"),
+    "text instead of delta": Row(unknown_shape("text"), "model_error"),
     "comments, and a chunk without choices": Row(commented),
+    "a role first, and fields that are null": Row(nulls),
+    "a choice without a delta": Row(inserted({"choices": [{"index": 0, "delta": None}]})),
+    "an event of another kind": Row(inserted({"type": "ping"})),
+    "usage in odd fields": Row(inserted({"choices": [], "usage": {"cost": 1}})),
+    "CRLF": Row(framed("\r\n")),
+    "CR": Row(framed("\r")),
+    "a byte order mark": Row(framed("\n", before="\ufeff")),
+    "message in the middle": Row(inserted(_MESSAGE), "model_error", said=True),
+    "text in the middle": Row(inserted(_TEXT), "model_error", said=True),
+    "an error as a sentence": Row(ending({"error": "SECRET"}), "model_error", said=True),
+    "an error beside choices": Row(
+        ending({"error": {"code": 502, "message": "SECRET"}, "choices": []}),
+        "model_error",
+        said=True,
+    ),
+    "an error without that name": Row(
+        ending({"object": "error", "message": "SECRET"}), "model_truncated", said=True
+    ),
+    "the reason is an error": Row(plain(finish="error"), "model_error", said=True),
+    "the reason is a lack of resources": Row(
+        plain(finish="insufficient_system_resource"), "model_error", said=True
+    ),
+    "content that is a list": Row(inserted(_delta({"content": [{}]})), "model_error", said=True),
+    "content that is a number": Row(inserted(_delta({"content": 5})), "model_error", said=True),
+    "reasoning that is no text": Row(
+        inserted(_delta({"reasoning_content": {}})), "model_error", said=True
+    ),
+    "half of a character": Row(inserted(_delta({"content": "\ud800"})), "model_error", said=True),
+    "arguments that are no text": Row(
+        inserted(_delta({"tool_calls": [{"function": {"arguments": {"a": 1}}}]})),
+        "model_error",
+        said=True,
+    ),
+    "a call that is no object": Row(
+        inserted(_delta({"tool_calls": ["calculate"]})), "model_error", said=True
+    ),
+    "choices that are no list": Row(inserted({"choices": {"a": 1}}), "model_error", said=True),
+    "a choice that is no object": Row(inserted({"choices": ["a"]}), "model_error", said=True),
+    "an event that is null": Row(between("data: null\n\n"), "model_error", said=True),
+    "an event that is a list": Row(between("data: []\n\n"), "model_error", said=True),
+    "a call of the old kind": Row(
+        lambda _: raw(chunk({"function_call": {"name": "calculate"}}, "function_call"), DONE),
+        "model_empty",
+    ),
+    "calls announced, none made": Row(lambda _: raw(chunk({}, "tool_calls"), DONE), "model_empty"),
+    "a whole answer where a stream is due": Row(
+        lambda text: Answer(raw=json.dumps({"choices": [{"message": {"content": text}}]})),
+        "model_truncated",
+    ),
+    "a page of a gateway": Row(lambda _: raw("<html>gateway</html>"), "model_truncated"),
 }

@@ -173,10 +173,12 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(database: str = "sqlite+aiosqlite://", **settings: Any) -> AsyncIterator[Stage]:
-    """Open a stage of its own, on a database in memory."""
+async def staged(
+    database: str = "sqlite+aiosqlite://", *, chunk_ms: float = 0.0, **settings: Any
+) -> AsyncIterator[Stage]:
+    """Open a stage of its own, on a database in memory; the model waits before each chunk."""
     with pytest.MonkeyPatch.context() as patch:
-        async with Simulator() as sim:
+        async with Simulator(chunk_ms=chunk_ms) as sim:
             patch.setenv("OPENAI_BASE_URL", sim.base_url)
             patch.setenv("OPENAI_API_KEY", "none")
             chosen = Settings(stores=StoresTable(database=database), **settings)
