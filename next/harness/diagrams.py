@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from langgraph.graph.state import CompiledStateGraph
 
 from graph_impl import chat, companion, ops, pipeline, session
 
@@ -12,7 +15,7 @@ HEADING = "## The graphs"
 
 def diagrams() -> str:
     """Return the section: each graph as Mermaid, every conditional edge with its targets."""
-    graphs = {
+    graphs: dict[str, CompiledStateGraph[Any, Any, Any, Any]] = {
         "chat": chat.GRAPH,
         "companion": companion.GRAPH,
         "session": session.GRAPH,

@@ -21,11 +21,17 @@ from cutover.tape import tape_record
 from effects.pauses import Answer as HumanAnswer
 from effects.pauses import Pauses
 from router.takeover import Sent
-from tests.flows.golden_cases import CASES, Case
+from tests.flows.golden_case import SETTINGS, Case
+from tests.flows.golden_steps import COMPANION, OPS, PIPELINE
+from tests.flows.golden_talk import CHAT, SESSION
 from tests.support.stage import Stage, Told, read, staged
 
 FOLDER = Path(__file__).parent / "golden"
 STACKS = ("legacy", "graph")
+CASES: dict[str, Case] = {
+    case.name: case for case in (*CHAT, *SESSION, *PIPELINE, *COMPANION, *OPS)
+}
+"""All cases by name."""
 
 
 class Golden(msgspec.Struct, frozen=True):
@@ -140,7 +146,7 @@ async def record_all() -> Iterator[str]:
     wrong: list[str] = []
     for number, case in enumerate(CASES.values()):
         stack = STACKS[number % 2]
-        async with staged() as stage:
+        async with staged(**SETTINGS) as stage:
             told, lines = await record(stage, case, stack)
             if lines != list(case.expected):
                 wrong.append(f"{case.name} by {stack}:\n  {lines}\n  {list(case.expected)}")

@@ -66,13 +66,12 @@ def _facts(outcome: Any) -> tuple[Any, ...]:
 
 
 def cases() -> list[Any]:
-    """Return flows with rows: each row in chat and in one other flow; at night in all of them."""
-    found = []
-    others = [flow for flow in FLOWS if flow != "chat"]
+    """Return flows with rows: each row in one flow by day, in all of them at night."""
+    found, names = [], list(FLOWS)
     for number, name in enumerate(ROWS):
         for flow in FLOWS:
             marks = [pytest.mark.slow] if ROWS[name].code == "model_timeout" else []
-            if flow not in {"chat", others[number % len(others)]}:
+            if flow != names[number % len(names)]:
                 marks.append(pytest.mark.nightly)
             found.append(pytest.param(flow, name, marks=marks))
     return found

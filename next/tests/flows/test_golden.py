@@ -16,7 +16,8 @@ from loadtests.simulator import Answer
 from router.shadow import Played, play, same
 from rules.flows import FLOWS
 from tests.flows import golden
-from tests.flows.golden_cases import CASES, Case
+from tests.flows.golden import CASES
+from tests.flows.golden_case import SETTINGS, Case
 from tests.support.stage import Stage, staged
 
 pytestmark = pytest.mark.virtual
@@ -35,7 +36,7 @@ def _enough() -> None:
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
     """A world whose stores are empty: all that is asked is on the tape."""
-    async with staged() as opened:
+    async with staged(**SETTINGS) as opened:
         yield opened
 
 

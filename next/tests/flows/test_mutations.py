@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.flows.golden_cases import CASES
+from tests.flows.golden import CASES
+from tests.flows.golden_case import SETTINGS
 from tests.flows.test_golden import faults
 from tests.support.stage import Stage, staged
 
@@ -107,7 +108,7 @@ async def test_a_mutation_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) ->
     """At least one golden tape of the flow is told, or asks, otherwise."""
     flow, stack, mutate = MUTATIONS[name]
     mutate(monkeypatch)
-    async with staged() as stage:
+    async with staged(**SETTINGS) as stage:
         assert await _first(stage, flow, stack), "no golden tape shows it"
 
 
