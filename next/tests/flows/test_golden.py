@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cutover import Exchange
+from cutover import Event, Exchange, Request, Stack
 from cutover.errors import Failed, Refusal
-from cutover.tape import load
+from cutover.flow import Framer
+from cutover.tape import current_run, load
 from loadtests.simulator import Answer
 from router.shadow import Played, play, same
 from rules.flows import FLOWS
@@ -25,6 +28,15 @@ pytestmark = pytest.mark.virtual
 TAPES = golden.load()
 RECORDINGS = Path(__file__).parents[4] / "shared" / "data" / "provider_streams.jsonl"
 STACKS = ("legacy", "graph")
+SUCCESS = {
+    "chat": "SUCCESS",
+    "companion": "done",
+    "ops": "final",
+    "pipeline": "message",
+    "session": "done",
+}
+"""The event of each flow that tells the client of success."""
+STORED_BEFORE_SUCCESS = {"conversations.add", "audit.write"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,13 +52,33 @@ async def stage() -> AsyncIterator[Stage]:
         yield opened
 
 
-async def played(stage: Stage, case: Case, stack: str) -> Played:
-    """Play a case's tape to a stack."""
+async def played(stage: Stage, case: Case, stack: str) -> tuple[Played, int]:
+    """Play a case's tape to a stack; return the calls made before the event that reports success.
+
+    The calls are all of them where no such event comes. A graph may be ahead of its events, so for
+    it the number is the most that can be.
+    """
     exchange = Exchange()
     load(exchange, TAPES[case.name].tape)
     exchange.finish_recording()
     request = stage.request(case.flow, dict(case.body), case.path, **case.options)
-    return await play(exchange, FLOWS[case.flow], request, stage.candidate(case.flow, stack))
+    made: list[int] = []
+    framer = Framer(FLOWS[case.flow])
+
+    def noting(stack: Stack) -> Stack:
+        async def noted(request: Request[Any, Any]) -> AsyncIterator[Event]:
+            async with aclosing(stack(request)) as events:  # type: ignore[type-var] # a generator
+                async for event in events:
+                    run = current_run()
+                    if framer.frame(event).name == SUCCESS[case.flow] and run is not None:
+                        made.append(len(run.plays))
+                    yield event
+
+        return noted
+
+    candidate = stage.candidate(case.flow, stack, noting)
+    found = await play(exchange, FLOWS[case.flow], request, candidate)
+    return found, made[0] if made else len(found.run.plays)
 
 
 def lines_of(found: Played) -> list[str]:
@@ -62,14 +94,19 @@ def lines_of(found: Played) -> list[str]:
 
 async def faults(stage: Stage, case: Case, stack: str) -> list[str]:
     """Play a case's tape to a stack; return what is not as it must be."""
-    found, wanted = await played(stage, case, stack), TAPES[case.name]
-    wrong = []
+    (found, before_success), wanted = await played(stage, case, stack), TAPES[case.name]
+    plays, wrong = found.run.plays, list[str]()
     if (lines := lines_of(found)) != list(case.expected):
         wrong.append(f"told {lines}")
     if golden.digest(found.sent) != wanted.told:
         wrong.append("the stream differs from the recorded one")
-    wrong += [f"asked otherwise: {p.call.name}" for p in found.run.plays if p.how != "tape"]
-    made = Counter(play.call.name for play in found.run.plays)
+    wrong += [f"asked otherwise: {p.call.name}" for p in plays if p.how != "tape"]
+    late = {play.call.name for play in plays[before_success:]} & STORED_BEFORE_SUCCESS
+    wrong += [f"after {SUCCESS[case.flow]}: {name}" for name in late]
+    writes = [(play.call.name, play.call.key.hex()) for play in plays if play.call.writes]
+    if writes != [(entry.name, entry.key) for entry in wanted.tape.entries if entry.writes]:
+        wrong.append(f"wrote in another order: {[name for name, _ in writes]}")
+    made = Counter(play.call.name for play in plays)
     due = Counter(entry.name for entry in wanted.tape.entries)
     if made != due:
         wrong.append(f"asked {made}, and {due} was due")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -36,6 +38,20 @@ def gets(module: Any, name: str, **changed: Any) -> Callable[[Any], None]:
     return mutate
 
 
+def edited(flow: str, old: str, new: str) -> Callable[[Any], None]:
+    """Return a mutation of legacy that replaces a piece of the flow's source."""
+
+    def mutate(patch: pytest.MonkeyPatch) -> None:
+        module = import_module(f"legacy.{flow}")
+        source = inspect.getsource(module)
+        assert source.count(old) == 1, "the source has changed: write the mutation anew"
+        changed = ModuleType(module.__name__)
+        exec(compile(source.replace(old, new), str(module.__file__), "exec"), changed.__dict__)  # noqa: S102 - our own source, with one piece replaced
+        patch.setitem(import_module("legacy").STACKS, flow, changed.__dict__[flow])
+
+    return mutate
+
+
 def _louder(text: str) -> str:
     return f"{text}!" if text else text
 
@@ -56,6 +72,19 @@ async def _backwards(*args: Any, **named: Any) -> Any:
 
 LEGACY_CHAT, GRAPH_CHAT = import_module("legacy.chat"), import_module("graph_impl.chat")
 RUN_TOOLS = import_module("legacy.model").run_tools
+KEEP = "        await conversations.add(await _reply(turn, output.content, now))\n"
+SAY = '    await dialogue.keep(dialogue.reply, "assistant", dialogue.said)\n'
+CLEANUP = '    with timed("cleanup"):\n        await locks.release(lock, token)\n'
+THINKING = "    yield wire.SessionThinking()\n"
+CREATED = """\
+    if not history:
+        yield wire.SessionCreated(wire.OpenedSession(session_id))
+"""
+RUNNING = """\
+            for call in answer.calls:
+                for event in output.feedback(call.name, "running"):
+                    yield event
+"""
 MUTATIONS: dict[str, tuple[str, str, Callable[[Any], None]]] = {
     "a word more in the prompt": (
         "chat",
@@ -95,6 +124,51 @@ MUTATIONS: dict[str, tuple[str, str, Callable[[Any], None]]] = {
         *("session", "legacy"),
         lambda patch: patch.setattr(import_module("legacy.session"), "_learn", _nothing),
     ),
+    "history from the newest": (
+        *("chat", "graph"),
+        returns(GRAPH_CHAT, "window", lambda turns: turns[::-1]),
+    ),
+    "a history that is shorter by one": (
+        *("chat", "legacy"),
+        edited(
+            "chat",
+            "options.history_tokens, CHAT_HISTORY)",
+            "options.history_tokens, CHAT_HISTORY - 1)",
+        ),
+    ),
+    "the reply stored after SUCCESS": (
+        *("chat", "legacy"),
+        edited(
+            "chat",
+            f"{KEEP}        yield ChatSuccess(output.content)\n",
+            f"        yield ChatSuccess(output.content)\n{KEEP}",
+        ),
+    ),
+    "the reply stored after the last event": (
+        *("companion", "legacy"),
+        edited(
+            "companion",
+            f'{SAY}    yield CompanionDone("completed")\n',
+            f'    yield CompanionDone("completed")\n{SAY}',
+        ),
+    ),
+    "the lock released and the reply stored in another order": (
+        *("chat", "legacy"),
+        edited(
+            "chat",
+            f"{KEEP}        yield ChatSuccess(output.content)\n{CLEANUP}",
+            f"{CLEANUP}{KEEP}        yield ChatSuccess(output.content)\n",
+        ),
+    ),
+    "an event left out": ("session", "legacy", edited("session", THINKING, "")),
+    "two events changed over": (
+        *("session", "legacy"),
+        edited("session", f"{CREATED}{THINKING}", f"{THINKING}{CREATED}"),
+    ),
+    "no word of a tool that runs": (
+        *("chat", "legacy"),
+        edited("chat", RUNNING, ""),
+    ),
     "a risk that is judged otherwise": (
         *("ops", "legacy"),
         returns(import_module("legacy.ops"), "risk_of", lambda _: "low"),
@@ -109,7 +183,9 @@ async def test_a_mutation_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) ->
     flow, stack, mutate = MUTATIONS[name]
     mutate(monkeypatch)
     async with staged(**SETTINGS) as stage:
-        assert await _first(stage, flow, stack), "no golden tape shows it"
+        seen = await _first(stage, flow, stack)
+    print(f"{name}: {seen or 'not seen'}")  # noqa: T201 - `pytest -rP` shows what sees it
+    assert seen, "no golden tape shows it"
 
 
 async def _first(stage: Stage, flow: str, stack: str) -> str:
