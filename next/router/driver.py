@@ -51,6 +51,8 @@ class Driver:
     frames: list[tuple[int, bytes]] = field(default_factory=list)
     """What the run has produced: the stamp of the newest item it had read, and the frame."""
     size: int = 0
+    patient: bool = False
+    """Behind its terminal event a stack owes nothing."""
     _task: asyncio.Task[None] | None = None
     _asked: asyncio.Event = field(default_factory=asyncio.Event)
     _next: asyncio.Future[Event | None] | None = None
@@ -98,10 +100,12 @@ class Driver:
             if task is not None and task.cancelling():
                 raise
             self._fail(Exited("the stack cancelled itself"), error)
-        except SystemExit as error:
-            self._fail(Exited(f"the stack raised SystemExit({error.code!r})"), error)
         except Exception as error:  # noqa: BLE001 - raised where the event was asked for
             self._fail(error)
+        except BaseException as error:
+            self._fail(Exited(f"the stack raised {error!r}"), error)
+            if not isinstance(error, SystemExit):
+                raise
         finally:
             self._stop_watching()
             close = getattr(events, "aclose", None)
@@ -133,7 +137,8 @@ class Driver:
         now = self.run.exchange.loop.time()
         late = now - due > STALL_SECONDS / _STRIKES / 2
         owes = self._next is not None and not self._next.done()
-        self._strikes = 0 if late or self.run.waiting or not owes else self._strikes + 1
+        idle = late or self.run.waiting or not owes or self.patient
+        self._strikes = 0 if idle else self._strikes + 1
         if self._strikes < _STRIKES:
             self._watch_from(now)
         elif self._next is not None:

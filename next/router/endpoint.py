@@ -169,8 +169,10 @@ class FlowEndpoint:
 
 
 async def _both(first: Awaitable[None], second: Awaitable[None]) -> None:
-    await first
-    await second
+    try:
+        await first
+    finally:
+        await second
 
 
 async def _watch(receive: Receive, task: asyncio.Task[Any]) -> None:

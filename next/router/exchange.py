@@ -34,6 +34,8 @@ class Served:
     outcome: Outcome = field(default_factory=lambda: Failed("not_served"))
     rest: Driver | None = None
     """The run whose terminal event has gone out: what it does after that is awaited by `finish`."""
+    storing: asyncio.Task[None] | None = None
+    """Stores the pause of this exchange, also when its client leaves meanwhile."""
     _closing: set[asyncio.Task[None]] = field(default_factory=set)
 
     def begin(self, candidate: Candidate) -> Driver:
@@ -62,6 +64,8 @@ class Served:
 
 async def finish(exchange: Served, then: Callable[[Served], Awaitable[None]] | None = None) -> None:
     """End an exchange: settle its tape, close its runs, say in one line what came of it."""
+    if exchange.storing is not None:
+        await asyncio.wait({exchange.storing})
     if exchange.rest is not None:
         await _drain(exchange.rest)
     for driver in exchange.runs:
@@ -90,6 +94,7 @@ async def finish(exchange: Served, then: Callable[[Served], Awaitable[None]] | N
 
 async def _drain(driver: Driver) -> None:
     """Let a stack go on behind its terminal event, such as to learn from what was said."""
+    driver.patient = True
     try:
         async with asyncio.timeout(REST_SECONDS):
             while await driver.pull() is not None:

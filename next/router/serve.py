@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from cutover.errors import (
     Completed,
@@ -68,9 +68,9 @@ async def serve(
         run.behind = lambda due=due: due.behind  # type: ignore[misc]
         check = GrammarCheck(flow.grammar)
         held: list[Frame] = []  # a question goes out when the pause is stored, or answered
-        if len(exchange.runs) > 1 and sent:
-            yield f": served-by {candidate.name} {exchange.id}\n\n".encode()
         try:
+            if len(exchange.runs) > 1 and sent:
+                yield f": served-by {candidate.name} {exchange.id}\n\n".encode()
             while (event := await driver.pull()) is not None:
                 frame = framer.frame(event)
                 check.event(frame.name)
@@ -98,6 +98,8 @@ async def serve(
             if exchange.rest is None:  # behind the terminal event, leaving is no cancellation
                 exchange.outcome = Left()
                 run.end(exchange.outcome)
+                if exchange.tape.journal is not None:
+                    run.fence()  # off the tape its writes would be in no journal, and made again
                 exchange.close_soon(driver)
             raise
         except Stalled:
@@ -108,11 +110,16 @@ async def serve(
             run.end(Failed("prefix_mismatch", detail=str(error)))
         except Exception as error:  # noqa: BLE001 - whatever a stack raises ends its run
             run.end(outcome_of(error))
-        ended = exchange.outcome = run.ended or Failed("stack_failed")
+        ended = run.ended or Failed("stack_failed")
         if isinstance(ended, Pause):
-            async for raw in _paused(exchange, driver, ended, held, store_pause):
+            exchange.outcome = Left()  # until the pause is stored
+            storing = _store(exchange, driver, ended, held, store_pause)
+            exchange.storing = asyncio.get_running_loop().create_task(storing)
+            await asyncio.shield(exchange.storing)
+            for raw in _asked(exchange, held):
                 yield raw
             return
+        exchange.outcome = ended
         run.fence()
         exchange.close_soon(driver)
         match ended:
@@ -144,32 +151,35 @@ def failure(exchange: Served, code: str) -> list[bytes]:
     return [frame.raw for frame in frames]
 
 
-async def _paused(
+async def _store(
     exchange: Served,
     driver: Driver,
     pause: Pause,
     held: Sequence[Frame],
     store_pause: StorePause,
-) -> AsyncIterator[bytes]:
-    """Settle the tape and store it, then let the question out."""
+) -> None:
+    """Settle the tape and store it; the outcome says whether it is."""
     await exchange.tape.pause()
     exchange.close_soon(driver)
     try:
         await store_pause(exchange, pause.question, held)
     except Exception as error:  # noqa: BLE001 - whatever the store raises, the client is told
         exchange.outcome = Failed("pause_not_stored", "world", f"{type(error).__name__}: {error}")
-        for raw in failure(exchange, "pause_not_stored"):
-            yield raw
-        return
-    for frame in held:
-        exchange.sent.add(frame)
-        yield frame.raw
+    else:
+        exchange.outcome = pause
+
+
+def _asked(exchange: Served, held: Sequence[Frame]) -> list[bytes]:
+    """Return the question, now that it is stored, and the end of its stream."""
+    if isinstance(exchange.outcome, Failed):
+        return failure(exchange, exchange.outcome.code)
     assert exchange.flow.pausing is not None  # noqa: S101 - only a flow with questions pauses
     framer = Framer(exchange.flow)
-    for event in exchange.flow.pausing.suspended(exchange.request.options):
-        frame = framer.frame(event)
+    ending = exchange.flow.pausing.suspended(exchange.request.options)
+    frames = [*held, *(framer.frame(event) for event in ending)]
+    for frame in frames:
         exchange.sent.add(frame)
-        yield frame.raw
+    return [frame.raw for frame in frames]
 
 
 def _count(driver: Driver, frame: Frame) -> None:
