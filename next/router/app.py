@@ -84,8 +84,8 @@ def create_app(
     async def post_feedback(_: Mapping[str, str], body: FeedbackRequest) -> None:
         await feedback(body.exchange_id, body.score, body.comment)
 
-    said = Operation("POST", "/feedback", "", FeedbackRequest)
-    app.router.routes.append(_operation(said, post_feedback))
+    receiving = Operation("POST", "/feedback", "", FeedbackRequest)
+    app.router.routes.append(_operation(receiving, post_feedback))
 
     @app.exception_handler(Exception)
     async def failed(_: HttpRequest, __: Exception) -> Response:

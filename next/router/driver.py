@@ -52,13 +52,13 @@ class Driver:
     """What the run has produced: the stamp of the newest item it had read, and the frame."""
     size: int = 0
     patient: bool = False
-    """Behind its terminal event a stack owes nothing."""
+    """Whether the stack may take its time: behind its terminal event it owes nothing."""
     _task: asyncio.Task[None] | None = None
     _asked: asyncio.Event = field(default_factory=asyncio.Event)
     _next: asyncio.Future[Event | None] | None = None
     _watch: asyncio.TimerHandle | None = None
     _strikes: int = 0
-    _abandoned: bool = False
+    _cancelled: bool = False
 
     async def pull(self) -> Event | None:
         """Return the next event, None behind the last; raises what the stack raises.
@@ -75,12 +75,12 @@ class Driver:
             self._watch_from(loop.time())
         return await self._next
 
-    def abandon(self) -> asyncio.Task[None] | None:
-        """Cancel the stack and return a task that waits for it, up to `CLOSING_SECONDS`."""
+    def cancel(self) -> asyncio.Task[None] | None:
+        """Cancel the stack; return a task that waits until it has closed, or `CLOSING_SECONDS`."""
         self._stop_watching()
         if self._task is None or self._task.done():
             return None
-        self._abandoned = True
+        self._cancelled = True
         self._task.cancel()
         return asyncio.get_running_loop().create_task(self._closed(self._task))
 
@@ -90,7 +90,7 @@ class Driver:
             events = self.candidate.stack(self.request)
             await self._wanted()
             async for event in events:
-                if self._abandoned:
+                if self._cancelled:
                     return  # the stack swallowed its cancellation
                 self._deliver(event)
                 await self._wanted()

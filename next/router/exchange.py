@@ -16,7 +16,7 @@ from router.takeover import Sent
 
 log = logging.getLogger("cutover.exchange")
 
-REST_SECONDS = 60.0
+AFTER_END_SECONDS = 60.0
 """What a stack may go on doing behind its terminal event."""
 
 
@@ -32,7 +32,7 @@ class Served:
     sent: Sent = field(default_factory=Sent)
     runs: list[Driver] = field(default_factory=list)
     outcome: Outcome = field(default_factory=lambda: Failed("not_served"))
-    rest: Driver | None = None
+    ended_by: Driver | None = None
     """The run whose terminal event has gone out: what it does after that is awaited by `finish`."""
     storing: asyncio.Task[None] | None = None
     """Stores the pause of this exchange, also when its client leaves meanwhile."""
@@ -52,7 +52,7 @@ class Served:
 
     def close_soon(self, driver: Driver) -> None:
         """Close a run in the background: it must hold up neither its successor nor the client."""
-        if (task := driver.abandon()) is not None:
+        if (task := driver.cancel()) is not None:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
@@ -66,8 +66,8 @@ async def finish(exchange: Served, then: Callable[[Served], Awaitable[None]] | N
     """End an exchange: settle its tape, close its runs, say in one line what came of it."""
     if exchange.storing is not None:
         await asyncio.wait({exchange.storing})
-    if exchange.rest is not None:
-        await _drain(exchange.rest)
+    if exchange.ended_by is not None:
+        await _await_end(exchange.ended_by)
     for driver in exchange.runs:
         driver.run.end(exchange.outcome)
     await exchange.tape.aclose()
@@ -92,16 +92,18 @@ async def finish(exchange: Served, then: Callable[[Served], Awaitable[None]] | N
         await then(exchange)
 
 
-async def _drain(driver: Driver) -> None:
+async def _await_end(driver: Driver) -> None:
     """Let a stack go on behind its terminal event, such as to learn from what was said."""
     driver.patient = True
     try:
-        async with asyncio.timeout(REST_SECONDS):
+        async with asyncio.timeout(AFTER_END_SECONDS):
             while await driver.pull() is not None:
                 log.warning("stack=%s event behind its terminal event", driver.candidate.name)
     except TimeoutError:
-        log.warning("stack=%s not done %g s after its end", driver.candidate.name, REST_SECONDS)
+        log.warning(
+            "stack=%s not done %g s after its end", driver.candidate.name, AFTER_END_SECONDS
+        )
     except Exception:
         log.exception("stack=%s failed behind its terminal event", driver.candidate.name)
-    if (closing := driver.abandon()) is not None:
+    if (closing := driver.cancel()) is not None:
         await closing

@@ -89,13 +89,13 @@ async def serve(
                 elif new is not None:
                     sent.add(new)
                     if frame.name in flow.grammar.terminal:
-                        exchange.outcome, exchange.rest = failed or Completed(), driver
+                        exchange.outcome, exchange.ended_by = failed or Completed(), driver
                     yield new.raw
-                if exchange.rest is not None:
+                if exchange.ended_by is not None:
                     return
             run.end(Failed("truncated"))
         except (asyncio.CancelledError, GeneratorExit):
-            if exchange.rest is None:  # behind the terminal event, leaving is no cancellation
+            if exchange.ended_by is None:  # behind the terminal event, leaving is no cancellation
                 exchange.outcome = Left()
                 run.end(exchange.outcome)
                 if exchange.tape.journal is not None:
@@ -116,7 +116,7 @@ async def serve(
             storing = _store(exchange, driver, ended, held, store_pause)
             exchange.storing = asyncio.get_running_loop().create_task(storing)
             await asyncio.shield(exchange.storing)
-            for raw in _asked(exchange, held):
+            for raw in _pause_frames(exchange, held):
                 yield raw
             return
         exchange.outcome = ended
@@ -169,8 +169,8 @@ async def _store(
         exchange.outcome = pause
 
 
-def _asked(exchange: Served, held: Sequence[Frame]) -> list[bytes]:
-    """Return the question, now that it is stored, and the end of its stream."""
+def _pause_frames(exchange: Served, held: Sequence[Frame]) -> list[bytes]:
+    """Return the frames that end a paused stream: its stored question, or why it is not stored."""
     if isinstance(exchange.outcome, Failed):
         return failure(exchange, exchange.outcome.code)
     assert exchange.flow.pausing is not None  # noqa: S101 - only a flow with questions pauses

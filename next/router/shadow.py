@@ -61,7 +61,7 @@ async def play(
         run.end(outcome_of(error))
     finally:
         run.end(Failed("cancelled"))
-        if (closing := driver.abandon()) is not None:
+        if (closing := driver.cancel()) is not None:
             await closing
     outcome = run.ended or Failed("stack_failed")
     frames = [raw for _, raw in driver.frames]

@@ -1,7 +1,7 @@
 """What a client has of a stream, and how another stack goes on from there.
 
 Text decides, not how it is cut: a stream is its marks (events that are not pure text) in order,
-and between them what was said on each channel, joined.
+and between them the text of each channel, joined.
 """
 
 from __future__ import annotations
