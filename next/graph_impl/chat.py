@@ -6,7 +6,7 @@ import operator
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from langchain_core.messages import (
@@ -14,12 +14,16 @@ from langchain_core.messages import (
     AIMessageChunk,
     AnyMessage,
     HumanMessage,
+    RemoveMessage,
     SystemMessage,
     ToolMessage,
 )
+from langgraph.channels import EphemeralValue
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
+from langgraph.types import Overwrite
 from msgspec import UNSET
 from typing_extensions import TypedDict
 
@@ -49,10 +53,10 @@ class ChatContext:
 
 
 class ChatInput(TypedDict, total=False):
-    """The body of a request."""
+    """The body of a request; `content` is of this turn alone, one without it asks again."""
 
     message_id: str
-    content: str | None
+    content: Annotated[str | None, EphemeralValue]
     user_name: str | None
     chat_id: str | None
     user_id: str | None
@@ -71,6 +75,14 @@ class ChatState(ChatInput, MessagesState, total=False):
     finish_reason: str
     pending_tool_calls: list[dict[str, str]]
     iteration: Annotated[int, operator.add]
+
+
+FRESH: Final[dict[str, Any]] = {
+    "messages": [RemoveMessage(REMOVE_ALL_MESSAGES)],
+    "accumulated_content": Overwrite(""),
+    "iteration": Overwrite(0),
+}
+"""What every turn begins with, also on a thread that a saver has kept."""
 
 
 def _options(state: ChatState, runtime: Runtime[ChatContext]) -> wire.ChatOptions:
@@ -113,10 +125,11 @@ async def initialize(state: ChatState, runtime: Runtime[ChatContext]) -> dict[st
     before = _until(earlier, turn.id)
     shown = window(before, lambda one: one.content, options.history_tokens, CHAT_HISTORY)
     return {
+        **FRESH,
         "turn": msgspec.to_builtins(turn),
         "started_at": started_at,
         "lock_token": token,
-        "messages": [*map(_message, shown), _message(turn)],
+        "messages": [*FRESH["messages"], *map(_message, shown), _message(turn)],
     }
 
 
@@ -175,7 +188,7 @@ async def model_call(state: ChatState, runtime: Runtime[ChatContext]) -> dict[st
     options = _options(state, runtime)
     entry = _entry(options)
     model = chat_model(entry, temperature=options.temperature, max_tokens=options.max_tokens)
-    asked, last = model, state.get("iteration", 0) >= options.max_tool_iterations
+    asked, last = model, state["iteration"] >= options.max_tool_iterations
     if tools := langchain_tools(_names(options, entry)):
         asked = model.bind_tools(tools, tool_choice="none" if last else "auto")  # type: ignore[assignment]
     question = [SystemMessage(state["generated_prompt"]), *state["messages"]]

@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from langchain_core.messages import (
@@ -24,6 +24,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
+from langgraph.channels import EphemeralValue
 from langgraph.constants import TAG_NOSTREAM
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
@@ -63,12 +64,12 @@ class CompanionContext:
 
 
 class CompanionInput(TypedDict, total=False):
-    """The body of either request: one with an `image` is about a picture."""
+    """The body of either request; one with an `image`, of this turn alone, is about a picture."""
 
     session_id: str
     user_id: str | None
     message: str
-    image: str
+    image: Annotated[str, EphemeralValue]
     action: Literal["analyze_only", "analyze_for_memory"]
 
 
@@ -92,8 +93,11 @@ class CompanionState(CompanionInput, MessagesState, total=False):
 Companion = Runtime[CompanionContext]
 
 FRESH: Final[dict[str, Any]] = {
+    "messages": [RemoveMessage(REMOVE_ALL_MESSAGES)],
+    "retrieved_memories": [],
     "response": "",
     "iteration": 0,
+    "facts": [],
     "hitl_request": None,
     "status": "processing",
 }
@@ -132,14 +136,15 @@ def _say(runtime: Companion, name: str, **values: object) -> str:
 
 async def initialize(state: CompanionState, runtime: Companion) -> dict[str, Any]:
     """Read the dialogue and store the user's turn; every id is drawn before the first question."""
-    options, session, pictured = _options(runtime), state["session_id"], bool(state.get("image"))
-    _entry(options.vision_model_id if pictured else options.model_id)
+    options, session, image = _options(runtime), state["session_id"], state.get("image")
+    _entry(options.vision_model_id if image else options.model_id)
     turn = {
         "at": await clock.now(),
         "id": await ids.new("message"),
         "reply_id": await ids.new("message"),
+        "image": image,
     }
-    if pictured:
+    if image:
         content = texts.text("companion", options.texts, "picture")
         await _keep(state, turn, HumanMessage(content))
         return {**FRESH, "turn": turn}
@@ -153,7 +158,7 @@ async def initialize(state: CompanionState, runtime: Companion) -> dict[str, Any
     return {
         **FRESH,
         "turn": turn,
-        "messages": [RemoveMessage(REMOVE_ALL_MESSAGES), *map(_message, shown), message],
+        "messages": [*FRESH["messages"], *map(_message, shown), message],
         "working_memory": prompts.working_memory(len(earlier), hidden, options.texts),
     }
 
@@ -187,7 +192,7 @@ async def _finish(state: CompanionState, runtime: Companion, last: str) -> dict[
 
 def entry_point(state: CompanionState) -> Sequence[str]:
     """Return where a request begins: pictures are seen, messages felt and remembered at once."""
-    return ["vision"] if state.get("image") else ["emotion", "memory"]
+    return ["vision"] if state["turn"]["image"] else ["emotion", "memory"]
 
 
 # Messages
@@ -333,7 +338,7 @@ async def vision(state: CompanionState, runtime: Companion) -> dict[str, Any]:
     picture = HumanMessage(
         [
             {"type": "text", "text": texts.text("companion", options.texts, "picture")},
-            {"type": "image_url", "image_url": {"url": state["image"]}},
+            {"type": "image_url", "image_url": {"url": state["turn"]["image"]}},
         ]
     )
     system = SystemMessage(prompt("companion_vision", {"no_text": no_text}))

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+)
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import interrupt
@@ -65,6 +72,18 @@ class OpsState(OpsInput, MessagesState, total=False):
     error_message: str
 
 
+FRESH: Final[dict[str, Any]] = {
+    "messages": [RemoveMessage(REMOVE_ALL_MESSAGES)],
+    "iteration": 0,
+    "worker_result": {},
+    "task_completed": False,
+    "is_error": False,
+    "final_message": "",
+    "error_message": "",
+}
+"""What every turn begins with, also on a thread that a saver has kept."""
+
+
 def _options(runtime: Runtime[OpsContext]) -> wire.OpsOptions:
     context: OpsContext | None = runtime.context  # none where it is run without one
     return msgspec.convert(context.options if context is not None else {}, wire.OpsOptions)
@@ -100,13 +119,10 @@ async def preprocess(state: OpsState, runtime: Runtime[OpsContext]) -> dict[str,
     budget = _options(runtime).history_tokens
     shown = tokens.window(earlier, lambda one: one.content, budget, tokens.HISTORY)
     return {
+        **FRESH,
         "turn": {"id": asked, "reply_id": answered, "at": started_at, "items": items},
-        "iteration": 0,
-        "task_completed": False,
-        "is_error": False,
-        "worker_result": {},
         "preprocessed": msgspec.to_builtins(found) | {"certain": found.certain},
-        "messages": [*map(_message, shown), HumanMessage(found.text)],
+        "messages": [*FRESH["messages"], *map(_message, shown), HumanMessage(found.text)],
     }
 
 
@@ -236,7 +252,7 @@ async def check(state: OpsState, runtime: Runtime[OpsContext]) -> dict[str, Any]
     result, step = state["worker_result"], state["iteration"]
     items = list(intents.items_of(result.get("data")) or state["turn"]["items"])
     turn = state["turn"] | {"items": items}
-    done, reply = state["task_completed"], state.get("final_message", "")
+    done, reply = state["task_completed"], state["final_message"]
     if not done:
         certain = step == 1 and state["preprocessed"]["certain"]
         ok, unknown, reply = result["ok"], result["unknown"], result["message"]

@@ -6,7 +6,7 @@ import logging
 import operator
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import openai
@@ -21,6 +21,7 @@ from langgraph.constants import TAG_NOSTREAM
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
+from langgraph.types import Overwrite
 from typing_extensions import TypedDict
 
 from cutover import EffectFailed, Request, StackFailed
@@ -75,6 +76,9 @@ class PipelineState(PipelineInput, total=False):
 
 Pipeline = Runtime[PipelineContext]
 
+FRESH: Final[dict[str, Any]] = {"retrieved_memories": [], "errors": Overwrite([])}
+"""What every turn begins with, also on a thread that a saver has kept."""
+
 
 def _options(runtime: Pipeline) -> wire.PipelineOptions:
     context: PipelineContext | None = runtime.context  # none where it is run without one
@@ -101,7 +105,8 @@ def _recorded(node: str, error: Exception) -> dict[str, Any]:
 async def input_processor(state: PipelineState) -> dict[str, Any]:
     """Trim the message and detect the wish to end."""
     trimmed = state["message"].strip()
-    return {"current_input": trimmed, "end_intent": intents.wishes_to_end(trimmed)}
+    ends = intents.wishes_to_end(trimmed)
+    return {**FRESH, "current_input": trimmed, "end_intent": ends}
 
 
 async def token_monitor(state: PipelineState, runtime: Pipeline) -> dict[str, Any]:
@@ -166,7 +171,7 @@ async def rag_retriever(state: PipelineState, runtime: Pipeline) -> dict[str, An
 async def context_builder(state: PipelineState, runtime: Pipeline) -> dict[str, Any]:
     """Assemble what the model is shown."""
     options, other = _options(runtime), state.get("interlocutor")
-    found = [one["text"] for one in state.get("retrieved_memories", [])]
+    found = [one["text"] for one in state["retrieved_memories"]]
     pair = (other["name"], other["relation"]) if other else None
     system = prompt(
         "pipeline_system",
@@ -223,8 +228,8 @@ async def output_formatter(state: PipelineState, runtime: Pipeline) -> dict[str,
             "message": said,
             "token_info": state["token_info"],
             "end_intent": state["end_intent"],
-            "memories": [one["id"] for one in state.get("retrieved_memories", [])],
-            "errors": [*state.get("errors", []), *failed.get("errors", [])],
+            "memories": [one["id"] for one in state["retrieved_memories"]],
+            "errors": [*state["errors"], *failed.get("errors", [])],
         }
     )
     return failed

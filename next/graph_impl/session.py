@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import openai
@@ -88,6 +88,15 @@ class SessionState(SessionInput, MessagesState, total=False):
     recalled_memories: list[dict[str, Any]]
 
 
+FRESH: Final[dict[str, Any]] = {
+    "messages": [RemoveMessage(REMOVE_ALL_MESSAGES)],
+    "rounds": [],
+    "iteration": 0,
+    "total_tokens": 0,
+}
+"""What every turn begins with, also on a thread that a saver has kept."""
+
+
 def _options(runtime: Runtime[SessionContext]) -> wire.SessionOptions:
     context: SessionContext | None = runtime.context  # none where it is run without one
     return msgspec.convert(context.options if context else {}, wire.SessionOptions)
@@ -140,11 +149,9 @@ async def recall_memory(state: SessionState, runtime: Runtime[SessionContext]) -
     if user_id and (options.recall == "always" or not earlier):
         recalled = await _recalled(_store(runtime), user_id, session_id, state["message"])
     return {
+        **FRESH,
         "session_id": session_id,
-        "messages": [RemoveMessage(REMOVE_ALL_MESSAGES), *map(_message, [*earlier, turn])],
-        "rounds": [],
-        "iteration": 0,
-        "total_tokens": 0,
+        "messages": [*FRESH["messages"], *map(_message, [*earlier, turn])],
         "recalled_memories": [msgspec.to_builtins(one) for one in recalled],
     }
 
