@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from cutover.errors import Refused
+from cutover.errors import Pause, Refused
 from cutover.flow import FlowSpec, Frame, Request, Stack
 from cutover.tape import Exchange
 from router.assign import Shares, assign, drawn
@@ -73,8 +73,6 @@ class FlowEndpoint:
         exchange_id = uuid.uuid4().hex
         key = flow.key(request.body, settings.route_key) or exchange_id
         assignment = assign(settings.shares, key)
-        if flow.pausing is not None and (session := flow.key(request.body)):
-            await self.pauses.store.expire_session(flow.name, session)
         served = Served(exchange_id, flow, request, Exchange(), assignment.stack)
         try:
             await self._stream(served, settings, receive, send)
@@ -132,6 +130,7 @@ class FlowEndpoint:
         except NotServed as error:
             await respond(send, not_served(error.failed))
             return
+        await self._expire_question(served)
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
             (b"cache-control", b"no-store"),
@@ -146,6 +145,16 @@ class FlowEndpoint:
         async for frame in frames:
             await send({"type": "http.response.body", "body": frame, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
+
+    async def _expire_question(self, served: Served) -> None:
+        """Expire what the session waits for, once a new turn is served: it goes on without it."""
+        session = self.flow.key(served.request.body)
+        continued = served.tape.journal is not None
+        if self.flow.pausing is None or not session or continued:
+            return
+        if not isinstance(served.outcome, Pause):  # that of its own question expired all others
+            expiring = self.pauses.store.expire_session(self.flow.name, session)
+            await asyncio.shield(self._keep(expiring))
 
     async def _pause(self, served: Served, question: str, frames: Sequence[Frame]) -> None:
         await self.pauses.pause(served, question, frames)

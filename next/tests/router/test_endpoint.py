@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
 
+from cutover import Event, Request
 from harness import root
 from harness.config import parse
 from loadtests.simulator import Answer, Silence
 from router.shadow import Shadows
+from rules.flows.ops import OpsStep
 from tests.support.stage import Stage, staged
 
 pytestmark = pytest.mark.virtual
@@ -31,10 +34,14 @@ async def stage() -> AsyncIterator[Stage]:
 
 @dataclass
 class Client:
-    """A client of the application, without sockets; it leaves after `leaves_after` body pieces."""
+    """A client of the application, without sockets, whose stream ends after `leaves_after` pieces.
+
+    `how`: it leaves, its connection breaks, or the server cancels the request as it stops.
+    """
 
     app: FastAPI
     leaves_after: int | None = None
+    how: str = "leaves"
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     pieces: list[bytes] = field(default_factory=list)
@@ -65,6 +72,8 @@ class Client:
                 sent = True
                 return {"type": "http.request", "body": raw, "more_body": False}
             await self._left.wait()
+            if self.how == "breaks":
+                raise ConnectionResetError
             return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
@@ -74,10 +83,21 @@ class Client:
             elif message.get("body"):
                 self.pieces.append(message["body"])
                 if len(self.pieces) == self.leaves_after:
-                    self._left.set()
+                    await self._end()
 
         await self.app(scope, receive, send)
         return b"".join(self.pieces)
+
+    async def _end(self) -> None:
+        if self.how == "stopped":
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            return
+        self._left.set()
+        if self.how == "breaks":
+            await asyncio.sleep(0)
+            raise ConnectionResetError
 
 
 def application(stage: Stage, shadows: Shadows | None = None, **flows: Any) -> FastAPI:
@@ -138,6 +158,50 @@ async def test_a_client_that_leaves_stops_the_model_within_100_ms(
     cancelled = stage.sim.requests[0].cancelled_at
     assert cancelled is not None
     assert cancelled - left <= 0.1
+
+
+async def ask(stage: Stage, app: FastAPI) -> dict[str, Any]:
+    """Post a request that pauses, and return the decision that continues it."""
+    await Client(app).post("/ops/react", {"session_id": "s", "input": "restart web"})
+    waiting = await root.PauseTable(stage.world.database).open_of("ops", "s")
+    assert waiting is not None
+    return {"approval_id": waiting.id, "approved": False, "by": "ann"}
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "resumed"), [("check the memory", 200, 410), ("tell me a joke", 503, 200)]
+)
+async def test_a_new_turn_that_is_served_expires_the_open_question(
+    stage: Stage, words: str, status: int, resumed: int
+) -> None:
+    """One that ends with an error status, here since the model is down, changes nothing."""
+    app = application(stage, ops={})
+    decision = await ask(stage, app)
+    stage.sim.on(lambda _: True, Answer(status=503))
+    turn, answering = Client(app), Client(app)
+    await turn.post("/ops/react", {"session_id": "s", "input": words})
+    assert turn.status == status
+    await answering.post("/ops/resume", decision)
+    assert answering.status == resumed
+
+
+async def test_a_question_that_is_the_first_frame_is_open(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new turn expires the questions before it, and not its own."""
+    legacy = root.stacks("ops")["legacy"]
+
+    async def without_steps(request: Request[Any, Any]) -> AsyncIterator[Event]:
+        async with aclosing(legacy(request)) as events:  # type: ignore[type-var]
+            async for event in events:
+                if not isinstance(event, OpsStep):
+                    yield event
+
+    monkeypatch.setattr(root, "stacks", lambda _: {"legacy": without_steps})
+    app = application(stage, ops={})
+    decision, answering = await ask(stage, app), Client(app)
+    await answering.post("/ops/resume", decision)
+    assert answering.status == 200
 
 
 async def test_a_mirrored_exchange_is_equal_and_asks_the_model_once(stage: Stage) -> None:
