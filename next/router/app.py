@@ -59,7 +59,7 @@ def create_app(
 ) -> FastAPI:
     """Return the application; its own documentation pages, which load scripts, are off."""
     mirror = shadows or Shadows()
-    ending: set[asyncio.Task[None]] = set()
+    ending: set[asyncio.Task[Any]] = set()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

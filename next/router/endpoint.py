@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
-from contextlib import suppress
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from cutover.errors import Pause, Refused
+from cutover.errors import Failed, Left, Pause, Refused
 from cutover.flow import FlowSpec, Frame, Request, Stack
 from cutover.tape import Exchange
 from router.assign import Shares, assign, drawn
@@ -50,8 +57,8 @@ class FlowEndpoint:
     settings: Callable[[], FlowSettings]
     pauses: PausedExchanges
     shadows: Shadows
-    ending: set[asyncio.Task[None]]
-    """Exchanges whose streams are over and which have not been settled yet."""
+    ending: set[asyncio.Task[Any]]
+    """What outlives its request, such as settling an exchange; a stopping server waits for it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -85,12 +92,19 @@ class FlowEndpoint:
         body = decoded(raw, pausing.resume_request)
         continued = await self.pauses.resume(self.flow, body, uuid.uuid4().hex)
         served = continued.served
-        key = self.flow.key(served.request.body, settings.route_key) or served.id
-        served.assigned = assign(settings.shares, key).stack
+
+        async def settle() -> None:
+            try:
+                await finish(served)
+            finally:
+                await continued.end()
+
         try:
+            key = self.flow.key(served.request.body, settings.route_key) or served.id
+            served.assigned = assign(settings.shares, key).stack
             await self._stream(served, settings, receive, send)
         finally:
-            await asyncio.shield(self._keep(_both(finish(served), continued.end())))
+            await asyncio.shield(self._keep(settle()))
 
     def _candidates(self, assigned: str, settings: FlowSettings) -> Sequence[Candidate]:
         names = [assigned, *(one for one in self.stacks if one != assigned)]
@@ -108,15 +122,16 @@ class FlowEndpoint:
         try:
             await self._send_frames(served, frames, send)
         except asyncio.CancelledError:
-            if not watching.done():
-                raise  # the server stops, not the client
+            if not watching.done():  # the server stops: the client is still there
+                await frames.aclose()
+                if served.outcome == Left():
+                    served.outcome = Failed("server_stopped", "world")
+                raise
             task.uncancel()
         except OSError:
             pass  # the connection is gone
         finally:
             watching.cancel()
-            with suppress(asyncio.CancelledError):
-                await watching
             await frames.aclose()
 
     async def _send_frames(
@@ -160,7 +175,7 @@ class FlowEndpoint:
         await self.pauses.pause(served, question, frames)
 
     def _end(self, served: Served, settings: FlowSettings, key: str) -> None:
-        """Settle the exchange behind the client's back, and mirror it."""
+        """Settle the exchange in the background, and mirror it."""
 
         async def then(exchange: Served) -> None:
             others = [one for one in self.stacks if one != exchange.served]
@@ -170,18 +185,11 @@ class FlowEndpoint:
 
         self._keep(finish(served, then))
 
-    def _keep(self, coroutine: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
+    def _keep(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(coroutine)
         self.ending.add(task)
         task.add_done_callback(self.ending.discard)
         return task
-
-
-async def _both(first: Awaitable[None], second: Awaitable[None]) -> None:
-    try:
-        await first
-    finally:
-        await second
 
 
 async def _watch(receive: Receive, task: asyncio.Task[Any]) -> None:

@@ -190,7 +190,7 @@ class WriteJournal:
 
 @dataclass(slots=True)
 class Continued:
-    """A claimed pause whose exchange runs again; `end` gives the claim back."""
+    """A claimed pause whose exchange runs again; `end` ends the claim."""
 
     served: Served
     _store: PauseStore
@@ -261,7 +261,7 @@ class PausedExchanges:
             raise refusal(pause)
         try:
             served = await self._restored(flow, pause, question, exchange_id)
-        except Exception:
+        except BaseException:
             await self.store.release(question, pause.owner)
             raise
         over = asyncio.Event()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -16,7 +17,10 @@ from cutover import Event, Request
 from harness import root
 from harness.config import parse
 from loadtests.simulator import Answer, Silence
+from router.exchange import Served, finish
+from router.pauses import PausedExchanges
 from router.shadow import Shadows
+from rules.flows import FLOWS
 from rules.flows.ops import OpsStep
 from tests.support.stage import Stage, staged
 
@@ -160,6 +164,31 @@ async def test_a_client_that_leaves_stops_the_model_within_100_ms(
     assert cancelled - left <= 0.1
 
 
+@pytest.mark.parametrize(
+    ("how", "outcome", "code"),
+    [("leaves", "left", ""), ("breaks", "left", ""), ("stopped", "failed", "server_stopped")],
+)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_the_log_says_why_a_stream_ended_early(
+    stage: Stage, caplog: pytest.LogCaptureFixture, how: str, outcome: str, code: str
+) -> None:
+    """A server that stops is no client that left."""
+    caplog.set_level("INFO", "cutover.exchange")
+    caplog.handler.addFilter(logging.Filter("cutover.exchange"))
+    stage.sim.script([Answer(text="a b c d e f g h", fault=Silence(4))])
+    client = Client(application(stage), leaves_after=3, how=how)
+    posting = asyncio.create_task(client.post("/chat/sse", CHAT))
+    await asyncio.wait({posting})
+    assert posting.cancelled() == (how == "stopped")
+    assert posting.cancelled() or posting.exception() is None
+    for _ in range(1_000):
+        if caplog.messages:
+            break
+        await asyncio.sleep(0.001)
+    [line] = caplog.messages
+    assert f"outcome={outcome} code={code} " in line
+
+
 async def ask(stage: Stage, app: FastAPI) -> dict[str, Any]:
     """Post a request that pauses, and return the decision that continues it."""
     await Client(app).post("/ops/react", {"session_id": "s", "input": "restart web"})
@@ -202,6 +231,57 @@ async def test_a_question_that_is_the_first_frame_is_open(
     decision, answering = await ask(stage, app), Client(app)
     await answering.post("/ops/resume", decision)
     assert answering.status == 200
+
+
+async def _breaks_finishing(served: Served) -> None:
+    await finish(served)
+    raise ZeroDivisionError
+
+
+def _breaks(*_: Any) -> Any:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "state"),
+    [("assign", _breaks, "answered"), ("finish", _breaks_finishing, "done")],
+)
+async def test_a_claim_ends_whatever_fails(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str, broken: Any, state: str
+) -> None:
+    """Before the stream and behind it."""
+    app = application(stage, ops={})
+    decision = await ask(stage, app)
+    monkeypatch.setattr(f"router.endpoint.{name}", broken)
+    with pytest.raises(ZeroDivisionError):
+        await Client(app).post("/ops/resume", decision)
+    found = await root.PauseTable(stage.world.database).question(decision["approval_id"])
+    assert found is not None
+    assert found.state == state
+
+
+async def test_a_claim_ends_when_its_exchange_cannot_be_restored(stage: Stage) -> None:
+    """Also where the request is cancelled meanwhile."""
+    reading = asyncio.Event()
+
+    class Slow(root.PauseTable):
+        async def journal(self, pause_id: str) -> Any:
+            del pause_id
+            reading.set()
+            await asyncio.Event().wait()
+
+    decision = await ask(stage, application(stage, ops={}))
+    flow, slow = FLOWS["ops"], Slow(stage.world.database)
+    assert flow.pausing is not None
+    request = flow.pausing.resume_request(**decision)
+    resuming = asyncio.create_task(PausedExchanges(slow).resume(flow, request, "e"))
+    await reading.wait()
+    resuming.cancel()
+    await asyncio.wait({resuming})
+    assert resuming.cancelled()
+    found = await slow.question(decision["approval_id"])
+    assert found is not None
+    assert found.state == "answered"
 
 
 async def test_a_mirrored_exchange_is_equal_and_asks_the_model_once(stage: Stage) -> None:
