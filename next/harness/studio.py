@@ -1,68 +1,88 @@
 """The five graphs for LangGraph's own server: `langgraph dev` finds them through langgraph.json.
 
-The server has its own checkpointer and store; the world that effects act on is opened when the
-first graph is asked for, and stays open as long as the process.
+The server has its own checkpointer and store; `app` opens the world that effects act on, once, and
+closes it when the server ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from langgraph.graph.state import CompiledStateGraph
+from starlette.applications import Starlette
 
-from graph_impl import chat as chat_graph
-from graph_impl import companion as companion_graph
-from graph_impl import ops as ops_graph
-from graph_impl import pipeline as pipeline_graph
-from graph_impl import session as session_graph
+import graph_impl.chat
+import graph_impl.companion
+import graph_impl.ops
+import graph_impl.pipeline
+import graph_impl.session
 from harness import root
-from harness.config import load
+from harness.config import ConfigRefused, Settings, load
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
-_open = AsyncExitStack()
-_opening = asyncio.Lock()
-_opened: list[object] = []
+_opened = asyncio.Event()
 
 
-async def _world() -> None:
-    """Open the world of `cutover.toml`, or of the file that CUTOVER_CONFIG names, once."""
-    async with _opening:
-        if not _opened:
-            named = Path(os.environ.get("CUTOVER_CONFIG", "cutover.toml"))
-            settings = await asyncio.to_thread(lambda: load(named if named.exists() else None))
-            _opened.append(await _open.enter_async_context(root.opened(settings)))
+def settings() -> Settings:
+    """Read the file that CUTOVER_CONFIG names, or `cutover.toml` where there is one.
+
+    Raises `ConfigRefused`, also where the file that is named does not exist.
+    """
+    named = os.environ.get("CUTOVER_CONFIG")
+    path = Path(named or "cutover.toml")
+    if path.exists():
+        return load(path)
+    if named:
+        problem = "no such file, but CUTOVER_CONFIG names it: correct the name, or unset it"
+        raise ConfigRefused(path.absolute(), [problem])
+    return load(None)
 
 
-async def chat() -> Graph:
-    """Return the chat graph."""
-    await _world()
-    return chat_graph.GRAPH
+@asynccontextmanager
+async def lifespan(_: Starlette) -> AsyncIterator[None]:
+    """Keep the world open while the server runs."""
+    async with root.opened(await asyncio.to_thread(settings)):
+        _opened.set()
+        try:
+            yield
+        finally:
+            _opened.clear()
 
 
-async def companion() -> Graph:
-    """Return the companion graph."""
-    await _world()
-    return companion_graph.GRAPH
+app = Starlette(lifespan=lifespan)
 
 
-async def session() -> Graph:
-    """Return the session graph."""
-    await _world()
-    return session_graph.GRAPH
+GRAPHS: Mapping[str, Graph] = {
+    "chat": graph_impl.chat.GRAPH,
+    "companion": graph_impl.companion.GRAPH,
+    "session": graph_impl.session.GRAPH,
+    "pipeline": graph_impl.pipeline.GRAPH,
+    "ops": graph_impl.ops.GRAPH,
+}
+"""The graphs by name, as they are served and drawn."""
 
 
-async def pipeline() -> Graph:
-    """Return the pipeline graph."""
-    await _world()
-    return pipeline_graph.GRAPH
+def _in_the_world(name: str) -> Callable[[], Awaitable[Graph]]:
+    """Return what the server calls for a graph: one run waits until the world is open.
+
+    The server runs what it kept from its last life before it opens `app`.
+    """
+
+    async def opened() -> Graph:
+        await _opened.wait()
+        return GRAPHS[name]
+
+    return opened
 
 
-async def ops() -> Graph:
-    """Return the ops graph."""
-    await _world()
-    return ops_graph.GRAPH
+chat = _in_the_world("chat")
+companion = _in_the_world("companion")
+session = _in_the_world("session")
+pipeline = _in_the_world("pipeline")
+ops = _in_the_world("ops")
