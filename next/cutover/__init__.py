@@ -18,7 +18,8 @@ from cutover.grammar import Grammar
 from cutover.tape import Exchange, Run, effect
 
 if TYPE_CHECKING:
-    from cutover.graph import TapedStore, wrap_graph
+    from cutover.graph import wrap_graph
+    from cutover.graph_store import TapedStore
     from cutover.tape.transport import TapeTransport
 
 __all__ = [
@@ -42,7 +43,7 @@ __all__ = [
 
 _LATE = {
     "TapeTransport": "cutover.tape.transport",
-    "TapedStore": "cutover.graph",
+    "TapedStore": "cutover.graph_store",
     "wrap_graph": "cutover.graph",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
@@ -27,8 +28,7 @@ from langgraph.types import Overwrite
 from msgspec import UNSET
 from typing_extensions import TypedDict
 
-from cutover import Refused, Request, StackFailed
-from cutover.graph import Part
+from cutover import Refused, Request, StackFailed, wrap_graph
 from cutover.tape import moment
 from effects import clock, conversations, ids, locks
 from effects.conversations import Turn, TurnDiffers
@@ -309,29 +309,40 @@ class _Reply:
         return wire.ChatSend(self._said["content"], reason, feedback)
 
 
-async def events(
-    request: Request[wire.ChatRequest, wire.ChatOptions], parts: AsyncIterator[Part]
+_taped = wrap_graph(GRAPH)
+
+
+async def stack(
+    request: Request[wire.ChatRequest, wire.ChatOptions],
 ) -> AsyncIterator[wire.ChatEvent]:
-    """Return the flow's events of what the graph streams in modes `messages` and `custom`."""
+    """Run the graph for a request, and return the flow's events of what it streams."""
     reply = _Reply(request.options)
-    async for mode, part in parts:
-        made: list[wire.ChatEvent] = []
-        if mode == "messages":
-            chunk = part[0]
-            if isinstance(chunk, AIMessageChunk):
-                reason = chunk.additional_kwargs.get(REASONING_TEXT, "")
-                made = reply.say(str(chunk.content), reason)
-        else:
-            match part["step"]:
-                case "accepted":
-                    made = [wire.ChatAccept(), wire.ChatStartReply()]
-                case "tool":
-                    made = reply.tool(part["tool"], part["status"])
-                case "notice":
-                    made = [*reply.say(part["content"]), *reply.unsent()]
-                case "success":
-                    made = [wire.ChatSuccess(part["content"])]
-                case _:
-                    made = [wire.ChatEnd()]
-        for event in made:
-            yield event
+    stream = _taped.astream(
+        msgspec.to_builtins(request.body),
+        context=ChatContext(msgspec.to_builtins(request.options)),
+        stream_mode=["messages", "custom"],
+    )
+    async with aclosing(stream) as parts:
+        async for mode, part in parts:
+            for event in _events(reply, part[0] if mode == "messages" else part):
+                yield event
+
+
+def _events(reply: _Reply, part: Any) -> list[wire.ChatEvent]:
+    """Return the events of a piece of the model's text, or of what a node writes."""
+    match part:
+        case AIMessageChunk():
+            reason = part.additional_kwargs.get(REASONING_TEXT, "")
+            return reply.say(str(part.content), reason)
+        case {"step": "accepted"}:
+            return [wire.ChatAccept(), wire.ChatStartReply()]
+        case {"step": "tool"}:
+            return reply.tool(part["tool"], part["status"])
+        case {"step": "notice"}:
+            return [*reply.say(part["content"]), *reply.unsent()]
+        case {"step": "success"}:
+            return [wire.ChatSuccess(part["content"])]
+        case {"step": _}:
+            return [wire.ChatEnd()]
+        case _:
+            return []

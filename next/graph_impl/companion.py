@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
@@ -34,8 +35,7 @@ from langgraph.store.base import BaseStore
 from langgraph.types import interrupt
 from typing_extensions import TypedDict
 
-from cutover import EffectFailed, Request
-from cutover.graph import Part
+from cutover import EffectFailed, Request, wrap_graph
 from effects import clock, conversations, ids, pauses
 from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace
@@ -443,18 +443,30 @@ GRAPH: CompiledStateGraph[CompanionState, CompanionContext, CompanionInput, Comp
 )
 
 
-async def answer(question: dict[str, Any]) -> dict[str, Any]:
+async def _humans_answer(question: dict[str, Any]) -> dict[str, Any]:
     """Return the user's answer; raises `Paused` while there is none."""
     given: dict[str, Any] = msgspec.to_builtins(await pauses.answer(question["hitl_id"]))
     return given
 
 
-async def events(
-    _request: Request[Any, Any], parts: AsyncIterator[Part]
+_taped = wrap_graph(GRAPH, answer=_humans_answer).with_config(recursion_limit=MOST_STEPS)
+
+
+async def stack(
+    request: Request[wire.CompanionRequest, wire.CompanionOptions],
 ) -> AsyncIterator[wire.CompanionEvent]:
-    """Return the flow's events: text from the model, all others as the nodes send them."""
-    async for mode, part in parts:
-        if mode != "messages":
-            yield msgspec.convert(part, wire.CompanionEvent)
-        elif isinstance(part[0], AIMessageChunk) and part[0].content:
-            yield wire.CompanionText(str(part[0].content))
+    """Run the graph for a request: text is the model's, all other events are the nodes'."""
+    stream = _taped.astream(
+        msgspec.to_builtins(request.body),
+        context=CompanionContext(msgspec.to_builtins(request.options)),
+        stream_mode=["messages", "custom"],
+    )
+    async with aclosing(stream) as parts:
+        async for mode, part in parts:
+            if mode == "messages":
+                if isinstance(part[0], AIMessageChunk) and part[0].content:
+                    yield wire.CompanionText(str(part[0].content))
+                continue
+            asked = [one.value for one in part["__interrupt__"]] if mode == "updates" else [part]
+            for event in asked:
+                yield msgspec.convert(event, wire.CompanionEvent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -21,8 +22,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import interrupt
 from typing_extensions import TypedDict
 
-from cutover import Request, StackFailed
-from cutover.graph import Part
+from cutover import Request, StackFailed, wrap_graph
 from effects import audit, clock, conversations, ids, pauses
 from effects.audit import AuditEntry
 from effects.conversations import Turn
@@ -331,23 +331,28 @@ def build() -> StateGraph[OpsState, OpsContext, OpsInput, OpsState]:
 GRAPH: CompiledStateGraph[OpsState, OpsContext, OpsInput, OpsState] = build().compile()
 
 
-def inputs(request: Request[wire.OpsRequest, wire.OpsOptions]) -> dict[str, Any]:
-    """Return what begins the graph's turn."""
-    body = request.body
-    limit = body.max_iterations or request.options.max_iterations
-    return {"user_input": body.input, "session_id": body.session_id, "max_iterations": limit}
-
-
-async def answer(question: dict[str, Any]) -> dict[str, Any]:
+async def _answer(question: dict[str, Any]) -> dict[str, Any]:
     """Return a person's decision; raises `Paused` while there is none."""
     decision: dict[str, Any] = msgspec.to_builtins(await pauses.answer(question["approval_id"]))
     return decision
 
 
-async def events(
-    request: Request[wire.OpsRequest, wire.OpsOptions], parts: AsyncIterator[Part]
+_taped = wrap_graph(GRAPH, answer=_answer)
+
+
+async def stack(
+    request: Request[wire.OpsRequest, wire.OpsOptions],
 ) -> AsyncIterator[wire.OpsEvent]:
-    """Return the flow's events: what the nodes write, and interrupts, are events as JSON."""
-    del request  # nothing of it is in the events
-    async for _, part in parts:
-        yield msgspec.convert(part, wire.OpsEvent)
+    """Run the graph for a request: what its nodes write, and interrupts, are events as JSON."""
+    body = request.body
+    limit = body.max_iterations or request.options.max_iterations
+    stream = _taped.astream(
+        {"user_input": body.input, "session_id": body.session_id, "max_iterations": limit},
+        context=OpsContext(msgspec.to_builtins(request.options)),
+        stream_mode=["custom"],
+    )
+    async with aclosing(stream) as parts:
+        async for mode, part in parts:
+            asked = [one.value for one in part["__interrupt__"]] if mode == "updates" else [part]
+            for event in asked:
+                yield msgspec.convert(event, wire.OpsEvent)

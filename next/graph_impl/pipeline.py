@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
@@ -24,9 +25,8 @@ from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 from typing_extensions import TypedDict
 
-from cutover import EffectFailed, Request, StackFailed
+from cutover import EffectFailed, Request, StackFailed, wrap_graph
 from cutover.errors import Failed, outcome_of
-from cutover.graph import Part
 from cutover.tape import current_run
 from effects import clock, conversations, ids
 from effects.conversations import Turn
@@ -277,17 +277,26 @@ GRAPH: CompiledStateGraph[PipelineState, PipelineContext, PipelineInput, Pipelin
 )
 
 
-async def events(
-    _: Request[wire.PipelineRequest, wire.PipelineOptions], parts: AsyncIterator[Part]
+_taped = wrap_graph(GRAPH)
+
+
+async def stack(
+    request: Request[wire.PipelineRequest, wire.PipelineOptions],
 ) -> AsyncIterator[wire.PipelineEvent]:
-    """Return the flow's events of what the graph streams in modes `messages` and `custom`."""
-    async for mode, part in parts:
-        if mode == "messages":
-            if isinstance(part[0], AIMessageChunk) and part[0].content:
-                yield wire.PipelineToken(str(part[0].content))
-        elif "token" in part:
-            yield wire.PipelineToken(part["token"])
-        else:
-            yield msgspec.convert({"event": "message", **part}, wire.PipelineMessage)
+    """Run the graph for a request, and return the flow's events of what it streams."""
+    stream = _taped.astream(
+        msgspec.to_builtins(request.body),
+        context=PipelineContext(msgspec.to_builtins(request.options)),
+        stream_mode=["messages", "custom"],
+    )
+    async with aclosing(stream) as parts:
+        async for mode, part in parts:
+            if mode == "messages":
+                if isinstance(part[0], AIMessageChunk) and part[0].content:
+                    yield wire.PipelineToken(str(part[0].content))
+            elif "token" in part:
+                yield wire.PipelineToken(part["token"])
+            else:
+                yield msgspec.convert({"event": "message", **part}, wire.PipelineMessage)
     if (run := current_run()) is not None:
         log.info("performance %s", "; ".join(report.performance(run.nodes)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -31,8 +32,7 @@ from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore
 from typing_extensions import TypedDict
 
-from cutover import EffectFailed, Refused, Request, StackFailed
-from cutover.graph import Part
+from cutover import EffectFailed, Refused, Request, StackFailed, wrap_graph
 from effects import clock, conversations, ids
 from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace, readings
@@ -126,7 +126,7 @@ def _text(message: AnyMessage) -> str:
     return str(message.content)
 
 
-async def thread(request: Request[wire.SessionRequest, Any]) -> RunnableConfig:
+async def _thread(request: Request[wire.SessionRequest, Any]) -> RunnableConfig:
     """Return what LangGraph runs a request with: the thread is the session, or a new one."""
     thread_id = request.body.session_id or await ids.new("session")
     return {"configurable": {"thread_id": thread_id}, "recursion_limit": MOST_STEPS}
@@ -330,21 +330,31 @@ GRAPH: CompiledStateGraph[SessionState, SessionContext, SessionInput, SessionSta
 )
 
 
-async def events(
-    _request: Request[Any, Any], parts: AsyncIterator[Part]
+_taped = wrap_graph(GRAPH, saver=lambda: current().threads)
+
+
+async def stack(
+    request: Request[wire.SessionRequest, wire.SessionOptions],
 ) -> AsyncIterator[wire.SessionEvent]:
-    """Return the flow's events of what the graph streams in modes `messages` and `custom`."""
-    async for mode, part in parts:
-        if mode == "messages":
-            chunk = part[0]
-            if isinstance(chunk, AIMessageChunk) and chunk.content:
-                yield wire.SessionText(wire.TextPiece(str(chunk.content)))
-            continue
-        match part["type"]:
-            case "session_created":
-                yield wire.SessionCreated(wire.OpenedSession(part["session_id"]))
-            case "thinking":
-                yield wire.SessionThinking()
-            case _:
-                final = wire.FinalMessage(**part["final_message"])
-                yield wire.SessionDone(wire.SessionAnswer(final, wire.Usage(**part["usage"])))
+    """Run the graph for a request, and return the flow's events of what it streams."""
+    stream = _taped.astream(
+        msgspec.to_builtins(request.body),
+        await _thread(request),
+        context=SessionContext(msgspec.to_builtins(request.options)),
+        stream_mode=["messages", "custom"],
+    )
+    async with aclosing(stream) as parts:
+        async for mode, part in parts:
+            if mode == "messages":
+                chunk = part[0]
+                if isinstance(chunk, AIMessageChunk) and chunk.content:
+                    yield wire.SessionText(wire.TextPiece(str(chunk.content)))
+                continue
+            match part["type"]:
+                case "session_created":
+                    yield wire.SessionCreated(wire.OpenedSession(part["session_id"]))
+                case "thinking":
+                    yield wire.SessionThinking()
+                case _:
+                    final = wire.FinalMessage(**part["final_message"])
+                    yield wire.SessionDone(wire.SessionAnswer(final, wire.Usage(**part["usage"])))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import anyio
@@ -15,9 +17,11 @@ from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
+from langgraph.types import Command, interrupt
 
 from cutover import Event, Request, Stack, effect, wrap_graph
 from cutover.errors import Completed, Pause
+from cutover.graph import NoAnswer
 from loadtests.simulator import Simulator
 from router.shadow import same
 from tests.support.ask import ANSWERS, ASK, Ask, Done, Options, Said
@@ -114,19 +118,23 @@ def counting(thread: InMemorySaver) -> Stack:
     builder = StateGraph(Counted)
     builder.add_node(answer)
     builder.add_edge(START, "answer")
-    return wrap_graph(
-        builder.compile(checkpointer=thread),
-        inputs=lambda request: {"messages": [("user", request.body.text)]},
-        events=events,
-        config=lambda request: {"configurable": {"thread_id": request.body.thread}},
-    )
+    return streamed(builder.compile(checkpointer=thread))
 
 
-async def events(_: Request[Ask, Options], parts: AsyncIterator[Any]) -> AsyncIterator[Event]:
-    """Make events of what a graph writes."""
-    async for _mode, part in parts:
-        yield Said(str(part))
-    yield Done()
+def streamed(graph: Graph) -> Stack:
+    """Return the stack that streams what the nodes of a graph write."""
+    taped = wrap_graph(graph)
+
+    async def stack(request: Request[Ask, Options]) -> AsyncIterator[Event]:
+        thread: Any = {"configurable": {"thread_id": request.body.thread}}
+        said = {"messages": [("user", request.body.text)]}
+        stream = taped.astream(said, thread, stream_mode="custom", subgraphs=True)
+        async with aclosing(stream) as parts:
+            async for _place, part in parts:
+                yield Said(str(part))
+        yield Done()
+
+    return stack
 
 
 def by_hand(text: str) -> Stack:
@@ -159,10 +167,101 @@ async def test_shadows_have_a_thread_of_their_own_where_another_stack_serves() -
 
 
 async def test_a_graph_with_a_saver_needs_a_thread() -> None:
-    """Without `config` all users would share one conversation."""
+    """Without one all users would share one conversation."""
     graph = StateGraph(Counted).add_node("one", lambda _: {}).add_edge(START, "one")
-    with pytest.raises(ValueError, match="config="):
-        wrap_graph(graph.compile(checkpointer=InMemorySaver()), inputs=vars, events=events)
+    with pytest.raises(ValueError, match="thread_id"):
+        await anext(wrap_graph(graph.compile(checkpointer=InMemorySaver())).astream({}))
+
+
+def two_steps() -> Graph:
+    """Return a graph that writes, asks, and writes again in a subgraph."""
+
+    def ask_first(_: Counted) -> dict[str, Any]:
+        get_stream_writer()("asking")
+        return {"messages": [AIMessage(str(interrupt("sure?")), id="answer")]}
+
+    def count(_: Counted) -> dict[str, Any]:
+        get_stream_writer()("counting")
+        return {}
+
+    inner: Any = StateGraph(Counted)
+    inner.add_node(count)
+    inner.add_edge(START, "count")
+    builder: Any = StateGraph(Counted)
+    builder.add_node(ask_first)
+    builder.add_node("inner", inner.compile())
+    builder.add_edge(START, "ask_first")
+    builder.add_edge("ask_first", "inner")
+    return builder.compile()
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("subgraphs", [False, True])
+@pytest.mark.parametrize(
+    "modes", ["custom", "updates", ["custom"], ["custom", "updates"], ["values", "custom"]]
+)
+async def test_parts_are_langgraphs_own(modes: Any, subgraphs: bool, version: Any) -> None:
+    """In the form in which LangGraph yields them, with the question as it reports it."""
+    graph: Any = two_steps()
+    thread = {"configurable": {"thread_id": "t"}}
+    asked: Any = {"messages": []}
+    settings: Any = {"stream_mode": modes, "subgraphs": subgraphs, "version": version}
+
+    async def answer(question: str) -> str:
+        return f"{question} yes"
+
+    streamed = wrap_graph(graph, answer=answer).astream(asked, **settings)
+    parts = [part async for part in streamed]
+    plain = graph.copy({"checkpointer": InMemorySaver()})
+    first = [part async for part in plain.astream(asked, thread, **settings)]
+    given: Any = Command(resume={"answer": "sure? yes"})
+    second = [part async for part in plain.astream(given, thread, **settings)]
+    own = [*first, *second]
+    if "updates" not in modes:  # the question comes all the same, once
+        asking = [part for part in parts if part not in own and "__interrupt__" in str(part)]
+        parts.remove(asking[-1])
+    assert [anonymous(part) for part in parts] == [anonymous(part) for part in own]
+
+
+def anonymous(part: object) -> str:
+    """Return a part without the ids that LangGraph draws for each run."""
+    return re.sub(r"[0-9a-f-]{32,36}", "ID", str(part))
+
+
+async def test_a_question_without_an_answer_is_said() -> None:
+    """A graph that interrupts needs `answer`, and blocking code another way."""
+    taped = wrap_graph(two_steps().copy({"checkpointer": InMemorySaver()}))
+    with pytest.raises(NoAnswer, match="answer="):
+        async for _ in taped.astream({"messages": []}, {"configurable": {"thread_id": "t"}}):
+            pass
+    with pytest.raises(NotImplementedError, match="astream"):
+        taped.invoke({"messages": []})
+
+
+async def test_a_stream_that_is_dropped_leaves_no_node_running() -> None:
+    """Code that does not close its generators ends them all the same, a moment later."""
+    ended = asyncio.Event()
+
+    async def wait(_: MessagesState) -> dict[str, Any]:
+        get_stream_writer()("waiting")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return {}
+
+    builder: Any = StateGraph(MessagesState)
+    builder.add_node(wait)
+    builder.add_edge(START, "wait")
+    taped = wrap_graph(builder.compile())
+
+    async def stack(_: Request[Ask, Options]) -> AsyncIterator[Event]:
+        async for part in taped.astream({"messages": []}, stream_mode="custom"):
+            yield Said(part)
+
+    heard = await ask(ASK, Ask("hello"), breaking(1, "exception")(stack), by_hand("waiting"))
+    assert isinstance(heard.outcome, Completed), heard.outcome
+    await asyncio.wait_for(ended.wait(), timeout=5)
 
 
 def of_node(node: Any, *, nested: bool = False) -> Stack:
@@ -171,7 +270,7 @@ def of_node(node: Any, *, nested: bool = False) -> Stack:
     if nested:
         outer = StateGraph(MessagesState).add_node("outer", builder.compile())
         builder = outer.add_edge(START, "outer")
-    return wrap_graph(builder.compile(), inputs=lambda _: {"messages": []}, events=events)
+    return streamed(builder.compile())
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -244,7 +343,7 @@ async def test_a_tool_that_ran_in_a_shadow_without_an_entry_is_named() -> None:
     builder.add_node("tools", ToolNode([plain, taped]))
     builder.add_edge(START, "choose")
     builder.add_edge("choose", "tools")
-    stack = wrap_graph(builder.compile(), inputs=lambda _: {"messages": []}, events=events)
+    stack = streamed(builder.compile())
     heard = await ask(ASK, Ask("hello"), stack)
     played = await heard.shadow(stack)
     assert same(heard.served, played)

@@ -17,8 +17,8 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Send, interrupt
 
-from cutover import TapeTransport, effect, wrap_graph
-from tests.support.ask import Asked, Done, Noted, Said, human_answer
+from cutover import Request, TapeTransport, effect, wrap_graph
+from tests.support.ask import Ask, Asked, Done, Noted, Options, Said, human_answer
 
 
 class State(MessagesState):
@@ -89,6 +89,7 @@ builder.add_edge("look", "agent")
 builder.add_conditional_edges("agent", tools_condition, {"tools": "tools", END: "summary"})
 builder.add_edge("tools", "agent")
 graph = builder.compile(checkpointer=InMemorySaver(), store=InMemoryStore())
+graph = wrap_graph(graph, answer=human_answer)
 
 
 async def events(_: Any, parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
@@ -98,16 +99,19 @@ async def events(_: Any, parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
             yield Said(part[0].text)
         if mode == "custom":
             yield Noted(part)
-        if mode == "interrupt":
-            yield Asked(part)
+        if mode == "updates" and "__interrupt__" in part:
+            yield Asked(part["__interrupt__"][0].value)
     yield Done()
 
 
-stack = wrap_graph(
-    graph,
-    inputs=lambda request: {"messages": [("user", request.body.text)]},
-    events=events,
-    modes=("messages", "custom"),
-    config=lambda request: {"configurable": {"thread_id": request.body.thread}},
-    answer=human_answer,
-)
+def answer(ask: Ask) -> AsyncIterator[Said | Noted | Asked | Done]:
+    """Answer a question in its thread."""
+    question: Any = {"messages": [("user", ask.text)]}
+    thread: Any = {"configurable": {"thread_id": ask.thread}}
+    modes: Any = ["messages", "custom", "updates"]
+    return events(ask, graph.astream(question, thread, stream_mode=modes, subgraphs=True))
+
+
+def stack(request: Request[Ask, Options]) -> AsyncIterator[Said | Noted | Asked | Done]:
+    """Answer a question of the flow."""
+    return answer(request.body)

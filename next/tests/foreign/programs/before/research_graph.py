@@ -16,7 +16,7 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Send, interrupt
 
-from tests.support.ask import Ask, Done, Noted, Said
+from tests.support.ask import Ask, Asked, Done, Noted, Said
 
 
 class State(MessagesState):
@@ -94,12 +94,14 @@ async def events(_: Any, parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
             yield Said(part[0].text)
         if mode == "custom":
             yield Noted(part)
+        if mode == "updates" and "__interrupt__" in part:
+            yield Asked(part["__interrupt__"][0].value)
     yield Done()
 
 
-def answer(ask: Ask) -> AsyncIterator[Said | Noted | Done]:
+def answer(ask: Ask) -> AsyncIterator[Said | Noted | Asked | Done]:
     """Answer a question in its thread."""
     question: Any = {"messages": [("user", ask.text)]}
     thread: Any = {"configurable": {"thread_id": ask.thread}}
-    modes: Any = ["messages", "custom"]
+    modes: Any = ["messages", "custom", "updates"]
     return events(ask, graph.astream(question, thread, stream_mode=modes, subgraphs=True))
