@@ -192,7 +192,8 @@ def two_steps() -> Graph:
     builder.add_node("inner", inner.compile())
     builder.add_edge(START, "ask_first")
     builder.add_edge("ask_first", "inner")
-    return builder.compile()
+    graph: Graph = builder.compile()
+    return graph
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
