@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,6 +23,8 @@ from rules.opaque import CALL_FIELDS, MESSAGE_FIELDS, REASONING
 
 OPAQUE = "opaque"
 """Where `additional_kwargs` keep what goes back to the provider: JSON texts, one a chunk."""
+log = logging.getLogger(__name__)
+
 CALLS = "calls"
 """Where they keep an answer's tool calls, in order, with the arguments as the model wrote them."""
 REASONING_TEXT = "reasoning_text"
@@ -207,6 +210,8 @@ def _checked(answer: AIMessageChunk) -> AIMessage:
     reasoning = answer.additional_kwargs.get(REASONING_TEXT)
     if not (answer.content or pieces or reasoning or finish in WORDLESS_REASONS):
         raise StackFailed(code="model_empty", blame="world")
+    if pieces and finish != "tool_calls":
+        log.warning("calls=%d not run finish=%s", len(pieces), finish)
     calls = [
         {"id": piece["id"] or "", "name": piece["name"] or "", "arguments": piece["args"] or ""}
         for piece in sorted(pieces, key=lambda one: one["index"] or 0)

@@ -299,4 +299,4 @@ async def stack(
             else:
                 yield msgspec.convert({"event": "message", **part}, wire.PipelineMessage)
     if (run := current_run()) is not None:
-        log.info("performance %s", "; ".join(report.performance(run.nodes)))
+        log.info("%s", report.performance(run.nodes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,8 @@ from effects.world import current
 from rules.chunks import WORDLESS_REASONS, check_chunk
 from rules.opaque import CALL_FIELDS, MESSAGE_FIELDS, REASONING
 from rules.texts import tool_error
+
+log = logging.getLogger(__name__)
 
 Message = dict[str, Any]
 
@@ -121,6 +124,8 @@ class Answer:
             raise StackFailed(code="model_truncated", blame="world")
         if not (self.text or self.reasoning or self.calls or self.finish in WORDLESS_REASONS):
             raise StackFailed(code="model_empty", blame="world")
+        if self.calls and self.finish != "tool_calls":
+            log.warning("calls=%d not run finish=%s", len(self.calls), self.finish)
 
     def message(self) -> Message:
         """Return the assistant's message that goes back to the model before tool results."""

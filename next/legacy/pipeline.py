@@ -221,7 +221,7 @@ async def pipeline(
         edge = EDGES[node]
         node = edge(state) if callable(edge) else edge
     if (run := current_run()) is not None:
-        log.info("performance %s", "; ".join(performance(run.nodes)))
+        log.info("%s", performance(run.nodes))
 
 
 def _failure(node: str, error: BaseException) -> wire.NodeFailure:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
-def performance(nodes: Mapping[str, float]) -> list[str]:
-    """Return one line a node, in seconds given by name, and the total; times in milliseconds."""
+def performance(nodes: Mapping[str, float]) -> str:
+    """Return a line a node, with its milliseconds and share, and the total; `nodes` in seconds."""
     total = sum(nodes.values())
     lines = [
-        f"{name}: {seconds * 1000:.1f}ms ({100 * seconds / total if total else 0:.1f}%)"
+        f"  {name}: {seconds * 1000:.0f}ms ({100 * seconds / total if total else 0:.1f}%)"
         for name, seconds in nodes.items()
     ]
-    return [*lines, f"total: {total * 1000:.1f}ms"]
+    return "\n".join(["performance report:", *lines, f"total: {total * 1000:.0f}ms"])

@@ -187,9 +187,12 @@ async def test_opaque_fields_survive_a_takeover(
 
 @pytest.mark.parametrize("name", STACKS)
 @pytest.mark.parametrize("flow", WITH_TOOLS)
-async def test_calls_under_another_reason_are_not_run(stage: Stage, flow: str, name: str) -> None:
-    """Tools run where the finish reason is `tool_calls`; both stacks tell the client the same."""
+async def test_calls_under_another_reason_are_not_run(
+    stage: Stage, caplog: pytest.LogCaptureFixture, flow: str, name: str
+) -> None:
+    """Tools run where the finish reason is `tool_calls`; of others the log says that none ran."""
     answer(stage, raw(*calls(piece(FIRST[1], call_id="a", index=0), finish="stop")), plain()(TEXT))
     told = await tell(stage, flow, name)
     assert told.events
     assert len(stage.sim.requests) == 1
+    assert "calls=1 not run finish=stop" in caplog.messages

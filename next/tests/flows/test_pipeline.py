@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from effects.memory import Memory, namespace
+from legacy.pipeline import NODES
 from loadtests.simulator import Answer, Cut
 from router.shadow import same
 from rules.prompts import DEFAULTS
@@ -33,8 +34,11 @@ def text_of(told: Told) -> str:
 
 
 @pytest.mark.parametrize("name", STACKS)
-async def test_memories_are_searched_where_the_check_says_so(stage: Stage, name: str) -> None:
+async def test_memories_are_searched_where_the_check_says_so(
+    stage: Stage, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
     """The document's example: the memory of the park is found, shown to the model, and named."""
+    caplog.set_level("INFO")
     memory = Memory("m1", "上次和女儿去了中央公园", relation="女儿")
     await stage.world.memory.aput(namespace("u"), memory.id, memory.value())
     body = PARK | {"interlocutor": {"name": "小红", "relation": "女儿"}, "user_name": "张三"}
@@ -58,6 +62,9 @@ async def test_memories_are_searched_where_the_check_says_so(stage: Stage, name:
     }
     assert last["token_info"]["action"] == "continue"
     assert last["token_info"]["estimated"]
+    reports = [one for one in caplog.messages if one.startswith("performance report:")]
+    for report in (reports[0], reports[-1]):  # of the run, and of its shadow
+        assert [line.split(":")[0].strip() for line in report.splitlines()[1:]] == [*NODES, "total"]
 
 
 @pytest.mark.parametrize("name", STACKS)

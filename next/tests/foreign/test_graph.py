@@ -244,7 +244,8 @@ async def test_a_stream_that_is_dropped_leaves_no_node_running() -> None:
     ended = asyncio.Event()
 
     async def wait(_: MessagesState) -> dict[str, Any]:
-        get_stream_writer()("waiting")
+        for text in ("on", " and on"):
+            get_stream_writer()(text)
         try:
             await asyncio.Event().wait()
         finally:
@@ -260,7 +261,7 @@ async def test_a_stream_that_is_dropped_leaves_no_node_running() -> None:
         async for part in taped.astream({"messages": []}, stream_mode="custom"):
             yield Said(part)
 
-    heard = await ask(ASK, Ask("hello"), breaking(1, "exception")(stack), by_hand("waiting"))
+    heard = await ask(ASK, Ask("hello"), breaking(1, "exception")(stack), by_hand("on and on"))
     assert isinstance(heard.outcome, Completed), heard.outcome
     await asyncio.wait_for(ended.wait(), timeout=5)
 

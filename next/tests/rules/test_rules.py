@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules import extraction, forms, intents, prompts, risk, texts, tokens, tools
+from rules import extraction, forms, intents, prompts, report, risk, texts, tokens, tools
 from rules.emotion import emotion_of
 from rules.forms import Form, FormField, FormValue, HumanAnswer
 from rules.risk import Instruction
@@ -387,3 +387,23 @@ def test_ask_human_is_offered_last() -> None:
     """The order of tools is fixed, because models see it."""
     assert tools.TOOLS["companion"] == (*tools.BUILT_IN, forms.ASK_HUMAN)
     assert tools.TOOLS["ops"] == ()
+
+
+def test_the_report_is_the_documents_sample() -> None:
+    """Each node's milliseconds and share, and the total."""
+    took = {"input_processor": 45, "token_monitor": 12, "memory_check": 1234, "rag_retriever": 89}
+    took |= {"context_builder": 34, "response_generator": 521, "token_response": 5}
+    took |= {"output_formatter": 2}
+    assert report.performance({name: ms / 1000 for name, ms in took.items()}).splitlines() == [
+        "performance report:",
+        "  input_processor: 45ms (2.3%)",
+        "  token_monitor: 12ms (0.6%)",
+        "  memory_check: 1234ms (63.5%)",
+        "  rag_retriever: 89ms (4.6%)",
+        "  context_builder: 34ms (1.8%)",  # which says 1.7
+        "  response_generator: 521ms (26.8%)",
+        "  token_response: 5ms (0.3%)",
+        "  output_formatter: 2ms (0.1%)",
+        "total: 1942ms",
+    ]
+    assert report.performance({}).endswith("total: 0ms")
