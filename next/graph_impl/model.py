@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import httpx2
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.messages.tool import ToolCall, ToolCallChunk
@@ -15,16 +16,16 @@ from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.runnables import Runnable
 from langchain_openai import ChatOpenAI
 
-from cutover import StackFailed
+from cutover import StackFailed, TapeTransport
 from effects.models import RETRIES, ModelEntry, Models
 from effects.world import current
 from rules.chunks import WORDLESS_REASONS, check_chunk
 from rules.opaque import CALL_FIELDS, MESSAGE_FIELDS, REASONING
 
-OPAQUE = "opaque"
-"""Where `additional_kwargs` keep what goes back to the provider: JSON texts, one a chunk."""
 log = logging.getLogger(__name__)
 
+OPAQUE = "opaque"
+"""Where `additional_kwargs` keep what goes back to the provider: JSON texts, one a chunk."""
 CALLS = "calls"
 """Where they keep an answer's tool calls, in order, with the arguments as the model wrote them."""
 REASONING_TEXT = "reasoning_text"
@@ -150,6 +151,8 @@ def _give_back(message: AIMessage, sent: dict[str, Any]) -> None:
                 sent[name] = value
 
 
+_BLOCKING = httpx2.Client(transport=TapeTransport())
+"""Unused: LangChain would make one for each model, and read all certificates for it."""
 _models: WeakKeyDictionary[Models, dict[Any, ReasoningChat]] = WeakKeyDictionary()
 
 
@@ -164,6 +167,7 @@ def chat_model(entry: ModelEntry, **parameters: Any) -> ReasoningChat:
             model=entry.name,
             base_url=entry.base_url,
             api_key=lambda: entry.key,
+            http_client=_BLOCKING,
             http_async_client=models.http_client(entry),
             max_retries=RETRIES,
             streaming=True,

@@ -7,6 +7,7 @@ import codecs
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from contextlib import closing
+from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
@@ -55,8 +56,6 @@ else:
 
 REQUEST_SECONDS = 600.0
 """What a request may take in all; silence is bounded by the client's own timeouts."""
-_CONNECTIONS = {"max_connections": 1000, "max_keepalive_connections": 100}
-"""As the SDKs of OpenAI and Anthropic have them."""
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _KEPT = frozenset(
     {"content-type", "location", "request-id", "retry-after", "retry-after-ms"}
@@ -169,8 +168,7 @@ class TapeTransport(_Transport):
         opened = self._by_loop.setdefault(asyncio.get_running_loop(), {})
         library = _library(request)
         if library.__name__ not in opened:
-            limits = library.Limits(**_CONNECTIONS)
-            opened[library.__name__] = library.AsyncHTTPTransport(limits=limits)
+            opened[library.__name__] = library.AsyncHTTPTransport(**_settings(library))
         return opened[library.__name__]
 
     def _blocking_inner(self, request: Any) -> Any:
@@ -178,8 +176,7 @@ class TapeTransport(_Transport):
             return self._inner
         library = _library(request)
         if library.__name__ not in self._blocking:
-            limits = library.Limits(**_CONNECTIONS)
-            self._blocking[library.__name__] = library.HTTPTransport(limits=limits)
+            self._blocking[library.__name__] = library.HTTPTransport(**_settings(library))
         return self._blocking[library.__name__]
 
     async def _send(self, request: Any) -> AsyncIterator[Item]:
@@ -278,6 +275,16 @@ def _call(request: Any) -> Call:
 def _library(request: Any) -> Any:
     """Return the module that a request is of: httpx or httpx2."""
     return sys.modules[type(request).__module__.partition(".")[0]]
+
+
+@cache
+def _settings(library: Any) -> dict[str, Any]:
+    """Return what connections are made with: limits as OpenAI's and Anthropic's SDKs have them.
+
+    The trusted certificates are read once a process: that takes 30 ms, for each transport.
+    """
+    limits = library.Limits(max_connections=1000, max_keepalive_connections=100)
+    return {"limits": limits, "verify": library.create_ssl_context()}
 
 
 def _head(response: Any) -> bytes:
