@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any, Self
 
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -194,12 +194,15 @@ async def _pumped(stream: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
     the model's answer with them; a task that is cancelled ends them.
     """
     queue: asyncio.Queue[tuple[str, Any]] = asyncio.Queue(AHEAD)
+    run = current_run()
 
     async def pump() -> None:
         try:
             async for part in stream:
                 await queue.put(("part", part))
         except Exception as error:  # noqa: BLE001 - raised where the parts are read
+            if run is not None:
+                run.failing()
             await queue.put(("error", error))
         else:
             await queue.put(("end", None))
@@ -214,8 +217,7 @@ async def _pumped(stream: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
                 raise value
             yield value
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
+        if task.cancel():
             await asyncio.shield(asyncio.wait({task}))
 
 

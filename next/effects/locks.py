@@ -3,8 +3,8 @@
 A lock is held first in the process and then in Redis. While Redis is away the process's part goes
 on alone: a message may then be answered twice by two processes, which is better than not at all.
 
-There is no task that renews a lock. Its time limit is the longest that an exchange may hold it; a
-flow takes one longer than its exchanges last, and after a kill the lock lapses by itself.
+There is no task that renews a lock: after a kill it lapses by itself. An exchange that lasts longer
+than its lock goes on without, and its message may be answered a second time meanwhile.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """The graph stack: LangGraph graphs, as LangGraph's own documentation writes them."""
 
 from collections.abc import Mapping
+from typing import Any
+
+from langgraph.graph.state import CompiledStateGraph
 
 from cutover import Stack
 from graph_impl import chat, companion, ops, pipeline, session
@@ -14,4 +17,13 @@ STACKS: Mapping[str, Stack] = {
 }
 """The flows by name."""
 
-__all__ = ["STACKS"]
+GRAPHS: Mapping[str, CompiledStateGraph[Any, Any, Any, Any]] = {
+    "chat": chat.GRAPH,
+    "companion": companion.GRAPH,
+    "session": session.GRAPH,
+    "pipeline": pipeline.GRAPH,
+    "ops": ops.GRAPH,
+}
+"""Their graphs, as Studio opens them and the documents draw them."""
+
+__all__ = ["GRAPHS", "STACKS"]

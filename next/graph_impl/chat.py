@@ -42,8 +42,6 @@ from rules.prompts import moment_parameters
 from rules.tokens import CHAT_HISTORY, window
 from rules.tools import after_answer, finish_notice
 
-LOCKED_FOR = 60.0
-
 
 @dataclass(frozen=True)
 class ChatContext:
@@ -115,7 +113,7 @@ async def initialize(state: ChatState, runtime: Runtime[ChatContext]) -> dict[st
         if (body.model_config or wire.ModelConfig()).model_id is not None:
             raise Refused(422, "unknown_model", "no such model is configured") from error
         raise
-    token = await locks.acquire(_lock(state), LOCKED_FOR)
+    token = await locks.acquire(_lock(state), wire.LOCK_SECONDS)
     if token is None:
         raise Refused(409, "message_locked", "this message is being answered already")
     started_at = await clock.now()

@@ -56,6 +56,13 @@ class ModelTable(_Table):
     max_tokens: int | None = None
 
 
+class EmbeddingsTable(_Table):
+    """What embeds memories: a model's id, and the length of its vectors."""
+
+    model: str
+    dims: Annotated[int, Field(ge=1)]
+
+
 class FlowTable(_Table):
     """One flow: the switch, the shares, and the options of the flow itself."""
 
@@ -76,7 +83,7 @@ class Settings(_Table):
     models: dict[str, ModelTable] = {}
     tools: list[str] = []
     workers: dict[str, Any] = {}
-    embeddings: dict[str, Any] = {}
+    embeddings: EmbeddingsTable | None = None
     timezone: str = "UTC"
     flows: dict[str, FlowTable] = Field(default_factory=lambda: {one: FlowTable() for one in FLOWS})
 
@@ -121,6 +128,7 @@ def _keys(parents: tuple[Any, ...]) -> list[str]:
         "stores": StoresTable,
         "rollout": RolloutTable,
         "models": ModelTable,
+        "embeddings": EmbeddingsTable,
         "flows": FlowTable,
     }
     table = tables.get(str(parents[0])) if parents else Settings

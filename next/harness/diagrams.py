@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from langgraph.graph.state import CompiledStateGraph
-
-from graph_impl import chat, companion, ops, pipeline, session
+from graph_impl import GRAPHS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "architecture.md"
 HEADING = "## The graphs"
@@ -15,16 +12,9 @@ HEADING = "## The graphs"
 
 def diagrams() -> str:
     """Return the section: each graph as Mermaid, every conditional edge with its targets."""
-    graphs: dict[str, CompiledStateGraph[Any, Any, Any, Any]] = {
-        "chat": chat.GRAPH,
-        "companion": companion.GRAPH,
-        "session": session.GRAPH,
-        "pipeline": pipeline.GRAPH,
-        "ops": ops.GRAPH,
-    }
     drawn = [
         f"### {name}\n\n```mermaid\n{graph.get_graph().draw_mermaid().strip()}\n```\n"
-        for name, graph in graphs.items()
+        for name, graph in GRAPHS.items()
     ]
     return "\n".join([f"{HEADING}\n", *drawn])
 

@@ -14,7 +14,7 @@ import graph_impl
 import legacy
 from cutover import Stack
 from effects import actions, builtin_tools, feedback
-from effects.memory import open_memory
+from effects.memory import Embedder, open_memory
 from effects.models import DEFAULTS, ModelEntry, Models
 from effects.pauses import PauseRecord, Pauses
 from effects.threads import open_threads
@@ -42,7 +42,8 @@ class PauseTable(Pauses):
     """The table of pauses as the router knows it."""
 
     async def put(self, **fields: Any) -> None:
-        """Store a pause that is open, for a day."""
+        """Store a pause that is open, for a day; those long over make room."""
+        await self.sweep()
         await self.store(PauseRecord(expires_at=self._clock() + PAUSE_SECONDS, **fields))
 
     async def open_question(self, flow: str, session: str) -> str | None:
@@ -60,7 +61,7 @@ async def opened(settings: Settings) -> AsyncIterator[World]:
     async with (
         open_world(where) as world,
         Models(_entries(settings)) as models,
-        open_memory(world.database) as memory,
+        open_memory(world.database, _embedder(settings, models), world.clock) as memory,
         open_threads(world.database) as threads,
     ):
         full = replace(
@@ -74,6 +75,12 @@ async def opened(settings: Settings) -> AsyncIterator[World]:
         watch_escapes()
         with use(full), contexts_in_threads():
             yield full
+
+
+def _embedder(settings: Settings, models: Models) -> Embedder | None:
+    """Return what embeds memories; without one the newest are found."""
+    table = settings.embeddings
+    return None if table is None else Embedder(models, table.model, table.dims)
 
 
 def _entries(settings: Settings) -> Sequence[ModelEntry]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,7 @@ from typing import Any
 from langgraph.graph.state import CompiledStateGraph
 from starlette.applications import Starlette
 
-import graph_impl.chat
-import graph_impl.companion
-import graph_impl.ops
-import graph_impl.pipeline
-import graph_impl.session
+from graph_impl import GRAPHS
 from harness import root
 from harness.config import ConfigRefused, Settings, load
 
@@ -56,16 +52,6 @@ async def lifespan(_: Starlette) -> AsyncIterator[None]:
 
 
 app = Starlette(lifespan=lifespan)
-
-
-GRAPHS: Mapping[str, Graph] = {
-    "chat": graph_impl.chat.GRAPH,
-    "companion": graph_impl.companion.GRAPH,
-    "session": graph_impl.session.GRAPH,
-    "pipeline": graph_impl.pipeline.GRAPH,
-    "ops": graph_impl.ops.GRAPH,
-}
-"""The graphs by name, as they are served and drawn."""
 
 
 def _in_the_world(name: str) -> Callable[[], Awaitable[Graph]]:

@@ -15,6 +15,7 @@ from effects.models import ModelEntry
 from legacy.model import Answer, Message, Usage, models, offered, run_tools, stream, tools
 from legacy.templates import render
 from rules.flows.chat import (
+    LOCK_SECONDS,
     ChatAccept,
     ChatEnd,
     ChatEvent,
@@ -29,8 +30,6 @@ from rules.flows.chat import (
 from rules.prompts import moment_parameters
 from rules.tokens import CHAT_HISTORY, window
 from rules.tools import after_answer, finish_notice
-
-LOCK_SECONDS = 60.0
 
 
 class Output:

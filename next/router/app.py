@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from cutover.errors import Refused
 from cutover.flow import FlowSpec, Operation, Stack
-from router.endpoint import FlowEndpoint, FlowSettings, decoded
+from router.endpoint import FlowEndpoint, FlowSettings, decoded, json_body
 from router.pauses import PausedExchanges
 from router.problem import CONTENT_TYPE, problem, refused
 from router.shadow import Shadows
@@ -105,7 +105,8 @@ def _operation(operation: Operation, perform: Perform) -> Route:
         try:
             body = None
             if operation.body is not None:
-                body = decoded(await request.body(), operation.body)
+                raw = await json_body(request.scope, request.receive)
+                body = decoded(raw, operation.body)
             result = await perform(request.path_params, body)
         except Refused as error:
             answer = refused(error)

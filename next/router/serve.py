@@ -22,8 +22,8 @@ from router.driver import Candidate, Driver, Stalled
 from router.exchange import Served
 from router.takeover import Due, PrefixMismatch
 
-STREAM_BYTES = 16 << 20
-"""Bytes of one run's stream: a stack in a loop is stopped."""
+STREAM_BYTES = 64 << 20
+"""Bytes of one run's frames: a stack in a loop is stopped. Cumulative text counts each time."""
 
 
 class NotServed(CutoverError):
@@ -72,6 +72,8 @@ async def serve(
             if len(exchange.runs) > 1 and sent:
                 yield f": served-by {candidate.name} {exchange.id}\n\n".encode()
             while (event := await driver.pull()) is not None:
+                if run.ended is not None:
+                    break  # a pause, or a refused call, whatever the stack made of the exception
                 frame = framer.frame(event)
                 check.event(frame.name)
                 _count(driver, frame)

@@ -22,7 +22,7 @@ log = logging.getLogger("cutover.shadow")
 QUEUE = 64
 """Exchanges that wait for their shadow; more are dropped, and counted."""
 
-State = Literal["equal", "different", "dropped"]
+State = Literal["equal", "different", "failed", "dropped"]
 
 
 @dataclass(slots=True, eq=False)
@@ -120,10 +120,10 @@ class Shadows:
         """Run the shadows that are offered, until cancelled."""
         while True:
             served, candidate = await self._queue.get()
+            state: State = "failed"
             try:
                 played = await play(served.tape, served.flow, served.request, candidate)
-                state: State = "equal" if same(served, played) else "different"
-                self.ledger[state] += 1
+                state = "equal" if same(served, played) else "different"
                 log.info(
                     "exchange=%s shadow=%s state=%s outcome=%s off_the_tape=%s",
                     served.id,
@@ -132,7 +132,10 @@ class Shadows:
                     played.outcome,
                     dict(played.run.escaped),
                 )
+            except Exception:
+                log.exception("exchange=%s shadow=%s cannot be compared", served.id, candidate.name)
             finally:
+                self.ledger[state] += 1
                 self._queue.task_done()
 
     async def settled(self) -> None:

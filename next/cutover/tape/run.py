@@ -84,6 +84,7 @@ class Run:
         """Called in the context of each call; set by what counts `escaped`."""
         self.refusing = False
         """Whether every further call is refused: it is fenced, was stopped, or has played."""
+        self._failing = False
         self._matched: set[Entry] = set()
         self._inherited = frozenset(exchange.entries)
         self._reading: list[Entry] = []
@@ -111,6 +112,10 @@ class Run:
         if self.policy == "play":
             playing.discard(self)
             self._refuse()
+
+    def failing(self) -> None:
+        """Keep the open reads of a stack that has crashed, which is told behind what it said."""
+        self._failing = True
 
     def fence(self) -> None:
         """Refuse every call from now on: another run takes this one's place.
@@ -313,6 +318,8 @@ class Run:
 
     def release(self, entry: Entry) -> None:
         """Be no reader of an entry any longer; an open read without one is cancelled."""
+        if self._failing and entry.end == "open" and not self.fenced:
+            return
         if entry in self._reading:
             self._reading.remove(entry)
             entry.readers -= 1

@@ -23,6 +23,9 @@ from rules.texts import check_texts
 Iterations = Annotated[int, Meta(ge=0, le=50)]
 MaxTokens = Annotated[int, Meta(ge=1, le=65_536)]
 
+LOCK_SECONDS = 60.0
+"""How long a message is locked while it is answered."""
+
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a request may choose about the model; what it leaves out, the options decide."""

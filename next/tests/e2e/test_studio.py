@@ -20,6 +20,7 @@ from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
 
 from effects.world import current
+from graph_impl import GRAPHS
 from harness import studio
 from harness.config import ConfigRefused
 
@@ -174,7 +175,7 @@ async def _new(client: LangGraphClient) -> str:
 
 async def test_five_graphs_are_drawn_with_their_schemas(client: LangGraphClient) -> None:
     """Nodes, inputs and states are there to look at."""
-    for name, graph in studio.GRAPHS.items():
+    for name, graph in GRAPHS.items():
         [assistant] = await client.assistants.search(graph_id=name)
         drawn: Any = await client.assistants.get_graph(assistant["assistant_id"])
         assert {one["id"] for one in drawn["nodes"]} == set(graph.get_graph().nodes)
@@ -234,7 +235,7 @@ async def test_the_chat_graph_goes_on_from_a_state_changed_as_any_node(
     """Behind each node of a run its state is changed, and a fork runs to its end."""
     asked, thread = {"message_id": "m3", "content": SUM, "chat_id": "e"}, await _new(client)
     await _run(client, "chat", thread, input=asked)
-    assert EDITS.keys() == {*studio.GRAPHS["chat"].nodes}
+    assert EDITS.keys() == {*GRAPHS["chat"].nodes}
 
     async def fork(node: str, edit: dict[str, Any], reply: str) -> None:
         copied: Any = await client.threads.copy(thread)  # type: ignore[func-returns-value]  # it does
@@ -300,5 +301,5 @@ async def test_a_run_that_was_kept_waits_for_the_world(
     await asyncio.sleep(0)
     assert not kept.done()
     async with studio.lifespan(studio.app):
-        assert await kept is studio.GRAPHS["chat"]
+        assert await kept is GRAPHS["chat"]
         current()

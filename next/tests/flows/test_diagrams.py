@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from langgraph.graph import END, START
 
+from graph_impl import GRAPHS
 from harness.diagrams import PAGE, diagrams
-from harness.studio import GRAPHS
 
 
 def test_the_page_shows_the_graphs_as_they_are() -> None:

@@ -131,6 +131,24 @@ async def test_bad_input_is_refused_before_any_frame(
     assert client.headers["content-type"] == "application/problem+json"
 
 
+@pytest.mark.parametrize("path", ["/feedback", "/hitl/respond"])
+@pytest.mark.parametrize(
+    ("body", "media", "status", "code"),
+    [
+        (b'{"exchange_id": "e", "score": 1}', "text/plain", 415, "not_json"),
+        (b"{", "application/json", 400, "no_json"),
+        (b'{"exchange_id": "' + b"e" * (1 << 20), "application/json", 413, "body_too_large"),
+    ],
+)
+async def test_operations_refuse_the_same_bodies(
+    stage: Stage, path: str, body: bytes, media: str, status: int, code: str
+) -> None:
+    """A page of another origin can answer no question, and no body fills the memory."""
+    client = Client(application(stage, companion={}))
+    refusal = json.loads(await client.post(path, body, media=media))
+    assert (client.status, refusal["code"]) == (status, code)
+
+
 async def test_a_stream_names_its_exchange_and_its_stacks(stage: Stage) -> None:
     """The exchange id is what feedback refers to."""
     client = Client(application(stage, chat={"enable_langgraph": True, "langgraph_percent": 100.0}))

@@ -50,10 +50,13 @@ class Heard:
         return await play(served.tape, served.flow, served.request, Candidate("shadow", stack))
 
 
-async def ask(flow: FlowSpec, body: Any, *stacks: Stack, resumes: Heard | None = None) -> Heard:
+async def ask(
+    flow: FlowSpec, body: Any, *stacks: Stack, resumes: Heard | None = None, each: float = 0.0
+) -> Heard:
     """Serve a request by the first of several stacks, the others its fallbacks, to its end.
 
-    With `resumes`, from the stored tape of an exchange that paused.
+    With `resumes`, from the stored tape of an exchange that paused; `each` are the seconds that the
+    client takes for a frame.
     """
     request: Request[Any, Any] = Request(body, flow.options(), flow.path)
     heard = Heard(Served("exchange", flow, request, Exchange(), "stack 0"))
@@ -75,6 +78,8 @@ async def ask(flow: FlowSpec, body: Any, *stacks: Stack, resumes: Heard | None =
         async for frame in frames:
             if (event := read(frame)) is not None:
                 heard.events.append(event[1])
+            if each:
+                await asyncio.sleep(each)
     except Exception as error:  # noqa: BLE001 - what the client would be told
         heard.error = error.failed if isinstance(error, NotServed) else error  # type: ignore[assignment]  # a value
     finally:
