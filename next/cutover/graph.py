@@ -7,7 +7,7 @@ import contextvars
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Self
+from typing import Any
 
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import merge_configs
@@ -36,10 +36,10 @@ class NodeExited(CutoverError):
 
 
 class NoAnswer(CutoverError):
-    """A graph interrupted, and was wrapped without `answer`."""
+    """A graph interrupted, and was wrapped without an `answer` that returns one."""
 
     def __init__(self, value: Any) -> None:
-        super().__init__(f"interrupt({value!r}): pass answer= to wrap_graph to resume from it")
+        super().__init__(f"interrupt({value!r}): pass wrap_graph an answer= that returns something")
 
 
 def wrap_graph(
@@ -48,36 +48,39 @@ def wrap_graph(
     answer: Callable[[Any], Awaitable[Any]] | None = None,
     saver: Callable[[], BaseCheckpointSaver[Any] | None] | None = None,
 ) -> TapedGraph:
-    """Return a compiled graph that a stack streams as it streamed the other: on the tape.
+    """Return what a stack streams in a compiled graph's place: its `astream` is on the tape.
 
-        graph = wrap_graph(builder.compile(checkpointer=saver, store=store))
+        taped = wrap_graph(builder.compile(checkpointer=saver, store=store))
 
         async def stack(request: Request[Ask, Options]) -> AsyncIterator[Event]:
             asked = {"messages": [("user", request.body.text)]}
             thread = {"configurable": {"thread_id": request.body.thread}}
-            async for part, about in graph.astream(asked, thread, stream_mode="messages"): ...
+            async for part, about in taped.astream(asked, thread, stream_mode="messages"): ...
 
-    An interrupt is a part as LangGraph reports it, `{"__interrupt__": (…,)}` in mode `updates`,
-    behind all other parts and also where that mode was not asked for. Once it has been read,
-    `answer(value)` is awaited, and its result is what `interrupt(value)` returns. It raises
-    `cutover.Paused` while there is no answer: the exchange pauses, and is run from the start when
-    there is one. `saver` returns the saver that is open, where it is not the graph's own; it is for
-    threads that are only looked at: runs that play, or may pause, do without.
+    An interrupt is reported as LangGraph does, `{"__interrupt__": (…,)}` in mode `updates`, behind
+    all other parts. Once it has been read, `answer(value)` is awaited, and its result, which must
+    not be None or `{}`, is what `interrupt(value)` returns. It raises `cutover.Paused` while there
+    is no answer: the exchange pauses, and is run from the start when there is one. `saver` returns
+    the saver that is open, where it is not the graph's own; it is for threads that are only looked
+    at: runs that play, or may pause, do without.
 
     The graph runs in a task of its own, with the caller's context. Its store goes on the tape, and
     tools that ran without a call on it are in `Run.escaped`. A graph with a saver of its own works
     on its thread in memory and stores it once, at the end: see `cutover.graph_thread`.
 
-    Limits: state that a run needs of its saver stands at the graph's top, not in a subgraph with
-    `checkpointer=True`; `aget_state` shows an exchange when it is complete; `SystemExit` in a tool,
-    which LangGraph runs in a task that nothing can contain, still ends the process; `stream` and
-    `invoke`, which block, are refused.
+    Limits: only `astream` and `ainvoke` are on the tape; what reads or changes a thread beside them
+    does so in shadows, too, and sees an exchange when it is complete. State that a run needs of its
+    saver stands at the graph's top, not in a subgraph with `checkpointer=True`. `SystemExit` in a
+    tool or an edge, which LangGraph runs in tasks that nothing can contain, ends the process.
     """
-    return TapedGraph(_prepared(graph), answer, saver)
+    return TapedGraph(graph, answer, saver)
 
 
-class TapedGraph(CompiledStateGraph[Any, Any, Any, Any]):
-    """A compiled graph whose stream belongs to the current run; `wrap_graph` makes it."""
+class TapedGraph:
+    """A compiled graph whose stream belongs to the current run; `wrap_graph` makes it.
+
+    `graph` is the graph as it was.
+    """
 
     def __init__(
         self,
@@ -85,10 +88,10 @@ class TapedGraph(CompiledStateGraph[Any, Any, Any, Any]):
         answer: Callable[[Any], Awaitable[Any]] | None,
         saver: Callable[[], BaseCheckpointSaver[Any] | None] | None,
     ) -> None:
-        self.__dict__ |= graph.__dict__
-        self._graph, self._answer, self._saver = graph, answer, saver
+        self.graph = graph
+        self._prepared, self._answer, self._saver = _prepared(graph), answer, saver
 
-    async def astream(  # its overloads, in one
+    async def astream(
         self,
         input: Any,  # noqa: A002 - as LangGraph names it
         config: RunnableConfig | None = None,
@@ -100,46 +103,60 @@ class TapedGraph(CompiledStateGraph[Any, Any, Any, Any]):
 
         Raises `ValueError` where a graph with a saver is given no thread.
         """
-        asked = stream_mode or self.stream_mode
+        asked = stream_mode or self.graph.stream_mode
         modes = {asked} if isinstance(asked, str) else set(asked)
         app, thread, config = await self._open(config or {})
         settings |= {
             "stream_mode": sorted({*modes, "updates"} if self._answer else modes),
             "durability": "exit" if app.checkpointer else None,
         }
-        todo, bare = input, isinstance(asked, str)
-        while todo is not None:
+        bare, todo = isinstance(asked, str), input
+        reported: set[str] = set()
+        while True:
             interrupts: dict[str, Interrupt] = {}
             async with aclosing(_pumped(app.astream(todo, config, **settings))) as parts:
                 async for part in parts:
                     mode, value = _read(part)
-                    if mode == "updates" and "__interrupt__" in value:
-                        interrupts |= {one.id: one for one in value["__interrupt__"]}
-                    elif mode in modes and not _repeated(mode, value):
+                    if mode == "updates":
+                        interrupts |= {one.id: one for one in value.get("__interrupt__", ())}
+                        if value.get("__interrupt__") or _repeated(value, reported):
+                            continue
+                    if mode in modes:
                         yield _shaped(part, bare=bare)
-            todo = None
-            if interrupts:
+            if not interrupts:
+                break
+            if "updates" in modes:
                 asking = {"__interrupt__": tuple(interrupts.values())}
-                yield _shaped(_asking(part, asking), bare=bare)
-                todo = Command(resume=await self._answers(interrupts))
+                yield _shaped(_update(part, asking), bare=bare)
+            todo = Command(resume=await self._answers(interrupts))
         if thread is not None:
             await thread.save()
 
-    def copy(self, update: dict[str, Any] | None = None) -> Self:
-        """Return a graph with other attributes, on the tape as well."""
-        return type(self)(self._graph.copy(update), self._answer, self._saver)
+    async def ainvoke(
+        self,
+        input: Any,  # noqa: A002 - as LangGraph names it
+        config: RunnableConfig | None = None,
+        **settings: Any,
+    ) -> Any:
+        """Run the graph through its interrupts to its end, and return its last state."""
+        last: Any = None
+        values = self.astream(input, config, stream_mode="values", **settings)
+        async with aclosing(values) as states:
+            async for state in states:
+                last = state
+        return last
 
-    def stream(self, *_: Any, **__: Any) -> Any:
-        """Refuse: raises `NotImplementedError`."""
-        message = "a graph on the tape is streamed by astream: see cutover.wrap_graph"
-        raise NotImplementedError(message)
+    def with_config(self, config: RunnableConfig | None = None, **given: Any) -> TapedGraph:
+        """Return the graph with a config bound to it; see `Pregel.with_config`."""
+        return TapedGraph(self.graph.with_config(config, **given), self._answer, self._saver)
 
     async def _open(self, config: RunnableConfig) -> tuple[Graph, Thread | None, RunnableConfig]:
         """Return the graph with the saver of this run, its thread in memory, and its config."""
-        run, app, thread = current_run(), self._graph, None
-        settings = merge_configs({"configurable": {"thread_id": "run"}}, config)
+        run, app, thread = current_run(), self._prepared, None
+        named = merge_configs(self.graph.config, config)
+        settings = merge_configs({"configurable": {"thread_id": "run"}}, named)
         if isinstance(app.checkpointer, BaseCheckpointSaver):
-            if not config.get("configurable", {}).get("thread_id"):
+            if "thread_id" not in named.get("configurable", {}):
                 message = "the graph has a saver: name the request's thread, as thread_id in config"
                 raise ValueError(message)
             thread = await open_thread(app.checkpointer, settings)
@@ -154,12 +171,13 @@ class TapedGraph(CompiledStateGraph[Any, Any, Any, Any]):
 
     async def _answers(self, interrupts: Mapping[str, Interrupt]) -> dict[str, Any]:
         """Return the answers by interrupt; raises what `answer` raises, or `NoAnswer`."""
-        if self._answer is None:
-            raise NoAnswer(next(iter(interrupts.values())).value)
-        # In a dict of a fresh one each: LangGraph takes None and an empty dict for no answer.
-        return {
-            one: {"answer": await self._answer(asked.value)} for one, asked in interrupts.items()
-        }
+        answers: dict[str, Any] = {}
+        for one, asked in interrupts.items():
+            given = None if self._answer is None else await self._answer(asked.value)
+            if given is None or given == {}:  # LangGraph takes them for none, and asks again
+                raise NoAnswer(asked.value)
+            answers[one] = given
+        return answers
 
 
 def _read(part: Any) -> tuple[str, Any]:
@@ -167,7 +185,7 @@ def _read(part: Any) -> tuple[str, Any]:
     return (part["type"], part["data"]) if isinstance(part, dict) else part[-2:]
 
 
-def _asking(part: Any, value: Any) -> Any:
+def _update(part: Any, value: Any) -> Any:
     """Return an update of the whole graph in the form of another part of its stream."""
     if isinstance(part, dict):
         return {"type": "updates", "ns": (), "data": value}
@@ -182,9 +200,12 @@ def _shaped(part: Any, *, bare: bool) -> Any:
     return (*place, value) if place else value
 
 
-def _repeated(mode: str, value: Any) -> bool:
-    """Whether an update stands for a node that ran before an interrupt."""
-    return mode == "updates" and bool((value.get("__metadata__") or {}).get("cached"))
+def _repeated(value: Any, reported: set[str]) -> bool:
+    """Whether an update is of a node that ran before an interrupt: it comes again behind it."""
+    nodes = value.keys() - {"__metadata__"}
+    again = bool((value.get("__metadata__") or {}).get("cached")) and nodes <= reported
+    reported |= nodes
+    return again
 
 
 async def _pumped(stream: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:

@@ -38,7 +38,8 @@ class TapedStore(BaseStore):
 
         graph = builder.compile(store=TapedStore(InMemoryStore()))
 
-    `wrap_graph` does it for the graph's own store. Outside a run it is the store.
+    `wrap_graph` does it for the graph's own store. Outside a run it is the store. In a run, values
+    come back as JSON does: dates as text, tuples as lists.
     """
 
     def __init__(self, store: BaseStore) -> None:
@@ -56,9 +57,9 @@ class TapedStore(BaseStore):
     async def _one(self, op: Op) -> Result:
         match op:
             case GetOp():
-                return _item(await self._get(op.namespace, op.key))
+                return _item(await self._get(op.namespace, op.key, op.refresh_ttl))
             case SearchOp():
-                return [_found(one) for one in await self._search(*op[:5])]
+                return [_found(one) for one in await self._search(*op)]
             case PutOp():
                 await self._put(op.namespace, op.key, _plain(op.value), op.index, op.ttl)
                 return None
@@ -69,9 +70,9 @@ class TapedStore(BaseStore):
     def _one_blocking(self, op: Op) -> Result:
         match op:
             case GetOp():
-                return _item(self._get_blocking(op.namespace, op.key))
+                return _item(self._get_blocking(op.namespace, op.key, op.refresh_ttl))
             case SearchOp():
-                return [_found(one) for one in self._search_blocking(*op[:5])]
+                return [_found(one) for one in self._search_blocking(*op)]
             case PutOp():
                 self._put_blocking(op.namespace, op.key, _plain(op.value), op.index, op.ttl)
                 return None
@@ -79,17 +80,22 @@ class TapedStore(BaseStore):
                 conditions = [(c.match_type, c.path) for c in op.match_conditions or ()]
                 return self._list_blocking(conditions, op.max_depth, op.limit, op.offset)
 
-    @effect("store.get")
-    async def _get(self, namespace: tuple[str, ...], key: str) -> _Stored | None:
-        [item] = await self._store.abatch([GetOp(namespace, key)])
+    @effect("store.get", ignore=("self", "refresh_ttl"))
+    async def _get(self, namespace: tuple[str, ...], key: str, refresh_ttl: bool) -> _Stored | None:  # noqa: FBT001 - as the operation has it
+        [item] = await self._store.abatch([GetOp(namespace, key, refresh_ttl)])
         return _stored(item)
 
-    @effect("store.get")
-    def _get_blocking(self, namespace: tuple[str, ...], key: str) -> _Stored | None:
-        [item] = self._store.batch([GetOp(namespace, key)])
+    @effect("store.get", ignore=("self", "refresh_ttl"))
+    def _get_blocking(
+        self,
+        namespace: tuple[str, ...],
+        key: str,
+        refresh_ttl: bool,  # noqa: FBT001 - as the operation has it
+    ) -> _Stored | None:
+        [item] = self._store.batch([GetOp(namespace, key, refresh_ttl)])
         return _stored(item)
 
-    @effect("store.search")
+    @effect("store.search", ignore=("self", "refresh_ttl"))
     async def _search(
         self,
         namespace: tuple[str, ...],
@@ -97,11 +103,13 @@ class TapedStore(BaseStore):
         limit: int,
         offset: int,
         query: str | None,
+        refresh_ttl: bool,  # noqa: FBT001 - as the operation has it
     ) -> list[_Stored]:
-        [items] = await self._store.abatch([SearchOp(namespace, filter, limit, offset, query)])
+        found = SearchOp(namespace, filter, limit, offset, query, refresh_ttl)
+        [items] = await self._store.abatch([found])
         return _all_stored(items)
 
-    @effect("store.search")
+    @effect("store.search", ignore=("self", "refresh_ttl"))
     def _search_blocking(
         self,
         namespace: tuple[str, ...],
@@ -109,8 +117,10 @@ class TapedStore(BaseStore):
         limit: int,
         offset: int,
         query: str | None,
+        refresh_ttl: bool,  # noqa: FBT001 - as the operation has it
     ) -> list[_Stored]:
-        [items] = self._store.batch([SearchOp(namespace, filter, limit, offset, query)])
+        found = SearchOp(namespace, filter, limit, offset, query, refresh_ttl)
+        [items] = self._store.batch([found])
         return _all_stored(items)
 
     @effect("store.put", writes=True)

@@ -11,14 +11,18 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.memory import InMemorySaver
 
 from cutover.tape.exchange import Exchange
-from cutover.tape.run import current_run
+from cutover.tape.run import Run, current_run
 
 SHADOW = "shadow:"
 """What the threads of shadows begin with, in the graph's own saver: delete both of a user."""
 
 _Seed = CheckpointTuple | None
-_seeds: WeakKeyDictionary[Exchange, dict[object, _Seed]] = WeakKeyDictionary()
-"""By exchange, the states its runs began with: a successor begins where its predecessor did."""
+_Seeds = dict[object, _Seed]
+_seeds: WeakKeyDictionary[Exchange | Run, _Seeds] = WeakKeyDictionary()
+"""By exchange, the states its runs began with: a successor begins where its predecessor did.
+
+By run, the states it has left behind: its next call of the graph goes on from there.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,10 +39,13 @@ class Thread:
     _saver: BaseCheckpointSaver[Any]
     _seed: _Seed
     _target: str | None
+    _place: object
+    _left: _Seeds
 
     async def save(self) -> None:
         """Store the newest state in the graph's saver, behind the one it began with."""
         end = await self.memory.aget_tuple(self.config)
+        self._left[self._place] = end
         if end is None or self._target is None:
             return
         parent, known = None, {}
@@ -61,7 +68,9 @@ async def open_thread(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -
     """Return the thread that `config` names, in memory, for the current run."""
     run = current_run()
     seeds = {} if run is None else _seeds.setdefault(run.exchange, {})
+    left = {} if run is None else _seeds.setdefault(run, {})
     served = str(_id(config, "thread_id"))
+    config = _at(config, {"thread_id": served})  # as LangGraph does with a UUID or a number
     plays = run is not None and run.policy == "play"
     place = (saver, served, _id(config, "checkpoint_id"))
     target = None
@@ -74,7 +83,7 @@ async def open_thread(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -
         if plays:
             found.append(await saver.aget_tuple(_at(config, {"thread_id": target})))
         seeds[place] = max(filter(None, found), key=_moment, default=None)
-    seed, memory = seeds[place], InMemorySaver(serde=saver.serde)
+    seed, memory = left.get(place, seeds[place]), InMemorySaver(serde=saver.serde)
     memory.get_next_version = saver.get_next_version  # type: ignore[method-assign]  # theirs go on
     own = _at(config, {"checkpoint_id": None})
     if seed is not None:
@@ -82,7 +91,7 @@ async def open_thread(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -
         stored = await memory.aput(own, state, seed.metadata, state["channel_versions"])
         for task, channel, value in seed.pending_writes or ():
             await memory.aput_writes(stored, [(channel, value)], task)
-    return Thread(own, memory, saver, seed, target)
+    return Thread(own, memory, saver, seed, target, place, left)
 
 
 def _moment(found: CheckpointTuple) -> str:

@@ -382,7 +382,7 @@ def route_after_extraction(state: CompanionState) -> Literal["human", "__end__"]
 async def human(state: CompanionState, runtime: Companion) -> dict[str, Any]:
     """Wait for the user's answer; tell the model, or remember what was approved."""
     request = state["hitl_request"]
-    answer = msgspec.convert(interrupt(request)["answer"], forms.HumanAnswer)
+    answer = msgspec.convert(interrupt(request), forms.HumanAnswer)
     assert request is not None  # noqa: S101 - the edges lead here with a question alone
     form = msgspec.convert(request["form"], forms.Form)
     if request["kind"] == wire.MEMORY:
@@ -459,14 +459,15 @@ async def stack(
     stream = _taped.astream(
         msgspec.to_builtins(request.body),
         context=CompanionContext(msgspec.to_builtins(request.options)),
-        stream_mode=["messages", "custom"],
+        stream_mode=["messages", "custom", "updates"],
     )
     async with aclosing(stream) as parts:
         async for mode, part in parts:
             if mode == "messages":
                 if isinstance(part[0], AIMessageChunk) and part[0].content:
                     yield wire.CompanionText(str(part[0].content))
-                continue
-            asked = [one.value for one in part["__interrupt__"]] if mode == "updates" else [part]
-            for event in asked:
-                yield msgspec.convert(event, wire.CompanionEvent)
+            elif mode == "custom":
+                yield msgspec.convert(part, wire.CompanionEvent)
+            else:
+                for asked in part.get("__interrupt__", ()):
+                    yield msgspec.convert(asked.value, wire.CompanionEvent)

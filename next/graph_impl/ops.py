@@ -185,7 +185,7 @@ async def approve(state: OpsState) -> dict[str, Any]:
         "approval_id": state["approval_id"],
         "risk": state["risk_level"],
     }
-    decision = interrupt(question | state["current_instruction"])["answer"]
+    decision = interrupt(question | state["current_instruction"])
     answer = msgspec.convert(decision, HumanAnswer)
     granted = answer.action == "approve"
     await _log(state, "approved" if granted else "rejected", answer.by)
@@ -349,10 +349,12 @@ async def stack(
     stream = _taped.astream(
         {"user_input": body.input, "session_id": body.session_id, "max_iterations": limit},
         context=OpsContext(msgspec.to_builtins(request.options)),
-        stream_mode=["custom"],
+        stream_mode=["custom", "updates"],
     )
     async with aclosing(stream) as parts:
         async for mode, part in parts:
-            asked = [one.value for one in part["__interrupt__"]] if mode == "updates" else [part]
-            for event in asked:
-                yield msgspec.convert(event, wire.OpsEvent)
+            if mode == "custom":
+                yield msgspec.convert(part, wire.OpsEvent)
+            else:
+                for asked in part.get("__interrupt__", ()):
+                    yield msgspec.convert(asked.value, wire.OpsEvent)

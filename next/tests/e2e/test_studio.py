@@ -276,7 +276,7 @@ async def test_an_interrupt_is_resumed(
     waiting: Any = await client.threads.get_state(thread)
     assert waiting["next"] == [node]
     assert waiting["tasks"][0]["interrupts"]
-    await _run(client, name, thread, command={"resume": {"answer": answer}})
+    await _run(client, name, thread, command={"resume": answer})
     ended: Any = await client.threads.get_state(thread)
     assert ended["next"] == []
     assert ended["values"] | state == ended["values"]

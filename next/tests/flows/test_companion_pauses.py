@@ -195,7 +195,7 @@ async def test_a_rejection_is_told_to_the_model(stage: Stage, first: str, second
 async def test_another_stack_goes_on_after_a_continuation_breaks(
     stage: Stage, first: str, second: str, how: str, every: int, *, pictured: bool
 ) -> None:
-    """After every event (at night; at the first and the eighth by day): whole, and no call made twice."""
+    """After every event (by day at the first and the eighth): whole, no call made twice."""
     wanted: list[Any] = []
     tried = (99, *range(0, 11, every))
     for at in tried:

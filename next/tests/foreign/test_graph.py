@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from typing import Any
+from uuid import UUID
 
 import anyio
 import pytest
 from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
+from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import Command, interrupt
+from langgraph.types import CachePolicy, Command, interrupt
 
-from cutover import Event, Request, Stack, effect, wrap_graph
+from cutover import Event, Exchange, Request, Run, Stack, effect, wrap_graph
 from cutover.errors import Completed, Pause
 from cutover.graph import NoAnswer
 from loadtests.simulator import Simulator
@@ -96,7 +98,7 @@ class TestResearchGraph:
                 heard = await ask(ASK, self.RISKY, program.stack, resumes=paused)
                 assert isinstance(heard.outcome, Completed), heard.outcome
                 assert len(sim.requests) == asked + 1
-                assert {"type": "noted", "note": {"approved": {"answer": "yes"}}} in heard.events
+                assert {"type": "noted", "note": {"approved": "yes"}} in heard.events
                 assert said(program.graph) == ["human", "ai"] * 2
                 assert len(program.graph.store.search(("questions",))) == 2
                 assert same(heard.served, await heard.shadow(program.stack))
@@ -166,6 +168,68 @@ async def test_shadows_have_a_thread_of_their_own_where_another_stack_serves() -
     assert threads(saver) == {"shadow:t", "t"}
 
 
+def remembers(**settings: Any) -> Any:
+    """Return a graph of two nodes that remembers its messages."""
+
+    def first(_: Counted) -> dict[str, Any]:
+        return {"messages": [AIMessage("first")]}
+
+    def second(state: Counted) -> dict[str, Any]:
+        return {"messages": [AIMessage(f"second of {len(state['messages'])}")]}
+
+    builder: Any = StateGraph(Counted)
+    builder.add_sequence([first, second])
+    builder.add_edge(START, "first")
+    return builder.compile(checkpointer=InMemorySaver(), **settings)
+
+
+def texts(state: Any) -> list[str]:
+    """Return what a state's messages say."""
+    return [one.text for one in state["messages"]]
+
+
+@pytest.mark.parametrize("thread", ["t", 7, UUID(int=1)])
+@pytest.mark.parametrize("taped", [False, True])
+async def test_calls_of_one_run_go_on_from_each_other(thread: Any, taped: bool) -> None:
+    """As outside: a thread has a text, a number or a UUID, a breakpoint is gone on from."""
+    place: Any = {"configurable": {"thread_id": thread}}
+    whole = remembers()
+    graph = wrap_graph(whole) if taped else whole
+    exchange = Exchange()
+    for run in (
+        Run(exchange, "broken"),
+        Run(exchange, "graph"),
+        Run(exchange, "graph", "shadow", "play"),
+    ):
+        with run.current() if taped else nullcontext():
+            state = await graph.ainvoke({"messages": ["hi"]}, place)
+            assert texts(state) == ["hi", "first", "second of 2"]
+            stopped = graph.with_config(place).astream(
+                {"messages": ["on"]}, interrupt_before=["second"], stream_mode=["updates"]
+            )
+            *_, (_, last) = [part async for part in stopped]
+            assert last == {"__interrupt__": ()}
+            state = await graph.ainvoke(None, place)
+            assert texts(state)[3:] == ["on", "first", "second of 5"]
+            saved = await whole.aget_state(place)
+            assert len(saved.values["messages"]) == 6
+        run.fence()
+        if not taped:
+            break
+    await exchange.aclose()
+
+
+async def test_a_cached_node_is_reported() -> None:
+    """What a `CachePolicy` answers is an update like others."""
+    builder: Any = StateGraph(Counted)
+    builder.add_node("one", lambda _: {"messages": []}, cache_policy=CachePolicy())
+    builder.add_edge(START, "one")
+    graph = wrap_graph(builder.compile(cache=InMemoryCache()), answer=nothing)
+    for _ in range(2):
+        stream = graph.astream({"messages": []}, stream_mode="updates")
+        assert [part["one"] async for part in stream] == [{"messages": []}]
+
+
 async def test_a_graph_with_a_saver_needs_a_thread() -> None:
     """Without one all users would share one conversation."""
     graph = StateGraph(Counted).add_node("one", lambda _: {}).add_edge(START, "one")
@@ -215,13 +279,15 @@ async def test_parts_are_langgraphs_own(modes: Any, subgraphs: bool, version: An
     parts = [part async for part in streamed]
     plain = graph.copy({"checkpointer": InMemorySaver()})
     first = [part async for part in plain.astream(asked, thread, **settings)]
-    given: Any = Command(resume={"answer": "sure? yes"})
+    given: Any = Command(resume="sure? yes")
     second = [part async for part in plain.astream(given, thread, **settings)]
     own = [*first, *second]
-    if "updates" not in modes:  # the question comes all the same, once
-        asking = [part for part in parts if part not in own and "__interrupt__" in str(part)]
-        parts.remove(asking[-1])
     assert [anonymous(part) for part in parts] == [anonymous(part) for part in own]
+
+
+async def nothing(_: object) -> dict[str, Any]:
+    """Answer with nothing."""
+    return {}
 
 
 def anonymous(part: object) -> str:
@@ -229,14 +295,13 @@ def anonymous(part: object) -> str:
     return re.sub(r"[0-9a-f-]{32,36}", "ID", str(part))
 
 
-async def test_a_question_without_an_answer_is_said() -> None:
-    """A graph that interrupts needs `answer`, and blocking code another way."""
-    taped = wrap_graph(two_steps().copy({"checkpointer": InMemorySaver()}))
+@pytest.mark.parametrize("answer", [None, nothing])
+async def test_a_question_without_an_answer_is_said(answer: Any) -> None:
+    """A graph that interrupts needs `answer`, and LangGraph takes None and `{}` for none."""
+    taped = wrap_graph(two_steps().copy({"checkpointer": InMemorySaver()}), answer=answer)
     with pytest.raises(NoAnswer, match="answer="):
         async for _ in taped.astream({"messages": []}, {"configurable": {"thread_id": "t"}}):
             pass
-    with pytest.raises(NotImplementedError, match="astream"):
-        taped.invoke({"messages": []})
 
 
 async def test_a_stream_that_is_dropped_leaves_no_node_running() -> None:

@@ -89,7 +89,7 @@ builder.add_edge("look", "agent")
 builder.add_conditional_edges("agent", tools_condition, {"tools": "tools", END: "summary"})
 builder.add_edge("tools", "agent")
 graph = builder.compile(checkpointer=InMemorySaver(), store=InMemoryStore())
-graph = wrap_graph(graph, answer=human_answer)
+taped = wrap_graph(graph, answer=human_answer)
 
 
 async def events(_: Any, parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
@@ -109,7 +109,7 @@ def answer(ask: Ask) -> AsyncIterator[Said | Noted | Asked | Done]:
     question: Any = {"messages": [("user", ask.text)]}
     thread: Any = {"configurable": {"thread_id": ask.thread}}
     modes: Any = ["messages", "custom", "updates"]
-    return events(ask, graph.astream(question, thread, stream_mode=modes, subgraphs=True))
+    return events(ask, taped.astream(question, thread, stream_mode=modes, subgraphs=True))
 
 
 def stack(request: Request[Ask, Options]) -> AsyncIterator[Said | Noted | Asked | Done]:
