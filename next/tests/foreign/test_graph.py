@@ -19,9 +19,11 @@ from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
+from langgraph.store.base import GetOp, PutOp, SearchOp
+from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy, Command, interrupt
 
-from cutover import Event, Exchange, Request, Run, Stack, effect, wrap_graph
+from cutover import Event, Exchange, Request, Run, Stack, TapedStore, effect, wrap_graph
 from cutover.errors import Completed, Pause
 from cutover.graph import NoAnswer
 from loadtests.simulator import Simulator
@@ -415,3 +417,24 @@ async def test_a_tool_that_ran_in_a_shadow_without_an_entry_is_named() -> None:
     played = await heard.shadow(stack)
     assert same(heard.served, played)
     assert played.run.escaped == {"plain": 2}
+
+
+async def test_a_store_gets_operations_as_they_are() -> None:
+    """Also what decides nothing about what is found."""
+    seen: list[Any] = []
+
+    class Seen(InMemoryStore):
+        async def abatch(self, ops: Any) -> Any:
+            seen.extend(ops)
+            return await super().abatch(ops)
+
+    ops: list[Any] = [
+        PutOp(("a",), "k", {"text": "x"}, index=False),
+        GetOp(("a",), "k", refresh_ttl=False),
+        SearchOp(("a",), {"text": "x"}, 3, 1, "x", refresh_ttl=False),
+    ]
+    exchange = Exchange()
+    with Run(exchange, "graph").current():
+        await TapedStore(Seen()).abatch(ops)
+    await exchange.aclose()
+    assert seen == ops
