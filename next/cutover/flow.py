@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -153,6 +154,31 @@ def wire(event: Event, *, named: bool) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (str(config.tag).encode(), msgspec.json.encode(data))
 
 
+class Texts(Mapping[str, str]):
+    """The text of each channel, which grows piece by piece and is joined where it is read."""
+
+    def __init__(self, texts: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._pieces = {channel: [text] for channel, text in texts.items()}
+        self.lengths = {channel: len(text) for channel, text in texts.items()}
+
+    def add(self, channel: str, piece: str) -> None:
+        """Add to the text of a channel."""
+        self._pieces.setdefault(channel, []).append(piece)
+        self.lengths[channel] = self.lengths.get(channel, 0) + len(piece)
+
+    def __getitem__(self, channel: str) -> str:
+        pieces = self._pieces[channel]
+        if len(pieces) > 1:
+            pieces[:] = ["".join(pieces)]
+        return pieces[0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pieces)
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+
 class Framer:
     """Makes frames of one stream's events: a total becomes what it adds to the texts so far.
 
@@ -161,7 +187,7 @@ class Framer:
 
     def __init__(self, flow: FlowSpec) -> None:
         self._flow = flow
-        self.texts: dict[str, str] = {}
+        self.texts = Texts()
 
     def frame(self, event: Event) -> Frame:
         """Return an event's frame."""
@@ -173,14 +199,14 @@ class Framer:
             value = _take(data, path)
             if value is None:
                 continue
-            so_far = self.texts.get(text.channel, "")
             if text.growth == "total":
+                so_far = self.texts.get(text.channel, "")
                 if not value.startswith(so_far):
                     raise GrammarViolated(name, (f"{name} whose {path} has not shrunk",))
                 value = value[len(so_far) :]
             if value:
                 texts.append((text.channel, value))
-                self.texts[text.channel] = so_far + value
+                self.texts.add(text.channel, value)
         tag = event.__struct_config__.tag_field
         pure = name in self._flow.pieces and not _substance(data, tag)
         return Frame(raw, name, tuple(texts), b"" if pure else _json.encode(data))

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from cutover.errors import Completed, Pause, Refused, StackFailed
-from cutover.flow import FlowSpec, Frame, Request
+from cutover.flow import FlowSpec, Frame, Request, Texts
 from cutover.records import EntryRecord, TapeRecord, decode, encode
 from cutover.tape import Call, Entry, Exchange, entry_record, load, tape_record
 from router.exchange import Served
@@ -217,7 +217,7 @@ class PausedExchanges:
 
     async def pause(self, exchange: Served, question: str, frames: Sequence[Frame]) -> None:
         """Store an exchange whose tape has settled; `frames` ask the question."""
-        sent = Sent(list(exchange.sent.marks), dict(exchange.sent.texts), exchange.sent.last)
+        sent = Sent(list(exchange.sent.marks), Texts(exchange.sent.texts), exchange.sent.last)
         for frame in frames:
             sent.add(frame)
         form = msgspec.json.decode(frames[-1].rest) if frames else None
@@ -238,7 +238,7 @@ class PausedExchanges:
             ),
             tape=encode(tape_record(exchange.tape)),
             question=form,
-            frames=msgspec.to_builtins(sent),
+            frames=msgspec.to_builtins(sent, enc_hook=dict),
         )
 
     async def resume(self, flow: FlowSpec, body: Any, exchange_id: str) -> Continued:
@@ -284,7 +284,7 @@ class PausedExchanges:
             pause.path,
         )
         served = Served(exchange_id, flow, request, tape, pause.stack)
-        served.sent = msgspec.convert(pause.frames, Sent)
+        served.sent = msgspec.convert(pause.frames, Sent, dec_hook=lambda kind, one: kind(one))
         return served
 
     async def _renew(self, question: str, owner: str, over: asyncio.Event) -> None:

@@ -16,7 +16,7 @@ from cutover.errors import (
     StackFailed,
     outcome_of,
 )
-from cutover.flow import Frame, Framer
+from cutover.flow import Frame, Framer, Texts
 from cutover.grammar import GrammarCheck
 from router.driver import Candidate, Driver, Stalled
 from router.exchange import Served
@@ -143,7 +143,7 @@ async def serve(
 def failure(exchange: Served, code: str) -> list[bytes]:
     """Return the frames that end a stream honestly."""
     flow, framer = exchange.flow, Framer(exchange.flow)
-    framer.texts = dict(exchange.sent.texts)
+    framer.texts = Texts(exchange.sent.texts)
     frames = [
         framer.frame(event)
         for event in flow.failure(exchange.request.options, code, exchange.sent.last)

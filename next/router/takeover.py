@@ -6,12 +6,13 @@ and between them the text of each channel, joined.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
 from cutover.errors import CutoverError
-from cutover.flow import Event, Frame, Framer
+from cutover.flow import Event, Frame, Framer, Texts
 
 
 class PrefixMismatch(CutoverError):
@@ -35,7 +36,7 @@ class Sent:
     """What a client has: marks in order, text joined per channel, the name of the last event."""
 
     marks: list[Mark] = field(default_factory=list)
-    texts: dict[str, str] = field(default_factory=dict)
+    texts: Texts = field(default_factory=Texts)
     last: str | None = None
 
     def __bool__(self) -> bool:
@@ -44,10 +45,9 @@ class Sent:
     def add(self, frame: Frame) -> None:
         """Add a frame that goes out."""
         for channel, text in frame.texts:
-            self.texts[channel] = self.texts.get(channel, "") + text
+            self.texts.add(channel, text)
         if frame.rest:
-            lengths = {channel: len(text) for channel, text in self.texts.items()}
-            self.marks.append(Mark(frame.name, frame.rest, lengths))
+            self.marks.append(Mark(frame.name, frame.rest, dict(self.texts.lengths)))
         self.last = frame.name
 
     def same(self, other: Sent) -> bool:
@@ -62,14 +62,15 @@ class Due:
     sent: Sent
     framer: Framer
     _position: int = 0
-    _texts: dict[str, str] = field(default_factory=dict)
+    _lengths: dict[str, int] = field(default_factory=dict)
+    """How long what the stack has said is; as far as the client's text reaches, it is the same."""
 
     @property
     def behind(self) -> bool:
         """Whether the client still has more than this stack has said."""
         return self._position < len(self.sent.marks) or any(
-            len(self._texts.get(channel, "")) < len(text)
-            for channel, text in self.sent.texts.items()
+            self._lengths.get(channel, 0) < length
+            for channel, length in self.sent.texts.lengths.items()
         )
 
     def feed(self, event: Event, frame: Frame) -> Frame | None:
@@ -77,51 +78,45 @@ class Due:
 
         Raises `PrefixMismatch` where it contradicts what the client has.
         """
-        for channel, text in frame.texts:
-            self._texts[channel] = self._texts.get(channel, "") + text
-        if self._position < len(self.sent.marks):
-            self._check_within(frame)
-            return None
-        for channel, text in self.sent.texts.items():
-            own = self._texts.get(channel, "")
-            if not (own.startswith(text) or text.startswith(own)):
-                raise PrefixMismatch(channel, text, own)
-            if frame.rest and len(own) < len(text):
-                raise PrefixMismatch(channel, text, own, frame.name)
-        return self._trimmed(event, frame)
-
-    def _check_within(self, frame: Frame) -> None:
-        """Check a frame that lies before the client's last mark."""
-        mark = self.sent.marks[self._position]
-        for channel, text in self._texts.items():
-            has = self.sent.texts.get(channel, "")[: mark.lengths.get(channel, 0)]
-            if not has.startswith(text):
-                raise PrefixMismatch(channel, has, text, mark.name)
-        if not frame.rest:
-            return
-        if (frame.name, frame.rest) != (mark.name, mark.rest):
-            raise PrefixMismatch(mark.name, mark.rest.decode(), frame.rest.decode())
-        for channel, length in mark.lengths.items():
-            own = self._texts.get(channel, "")
-            if len(own) < length:
-                raise PrefixMismatch(channel, self.sent.texts[channel][:length], own, mark.name)
-        self._position += 1
-
-    def _trimmed(self, event: Event, frame: Frame) -> Frame | None:
-        """Return a frame without the text that the client has."""
-        skips: dict[str, int] = {}
-        new = bool(frame.rest)
-        for channel, text in frame.texts:
-            before = len(self._texts[channel]) - len(text)
-            skip = min(max(len(self.sent.texts.get(channel, "")) - before, 0), len(text))
-            skips[channel] = skip
-            new = new or skip < len(text)
-        if not new:
-            return None
+        within = self._position < len(self.sent.marks)
+        mark = self.sent.marks[self._position] if within else None
+        due = self.sent.texts.lengths if mark is None else mark.lengths
+        known = {
+            channel: self._check_text(channel, text, due.get(channel, 0), mark)
+            for channel, text in frame.texts
+        }
         if frame.rest:
+            self._check_rest(frame, due, mark)
             self._position += 1
-        if not any(skips.values()):
+        return self._trimmed(event, frame, known) if mark is None else None
+
+    def _check_text(self, channel: str, text: str, due: int, mark: Mark | None) -> int:
+        """Return how much of a text the client has; before a mark, that must be all of it."""
+        before = self._lengths.get(channel, 0)
+        self._lengths[channel] = before + len(text)
+        known = min(max(due - before, 0), len(text))
+        fits = mark is None or known == len(text)
+        if not fits or (known and not self.sent.texts[channel].startswith(text[:known], before)):
+            has = self.sent.texts.get(channel, "")
+            name = mark.name if mark else ""
+            raise PrefixMismatch(channel, has[:due], has[:before] + text, name)
+        return known
+
+    def _check_rest(self, frame: Frame, due: Mapping[str, int], mark: Mark | None) -> None:
+        """Check that an event is the client's next one, and that no text before it is missing."""
+        if mark is not None and (frame.name, frame.rest) != (mark.name, mark.rest):
+            raise PrefixMismatch(mark.name, mark.rest.decode(), frame.rest.decode())
+        for channel, length in due.items():
+            if (said := self._lengths.get(channel, 0)) < length:
+                has = self.sent.texts[channel]
+                raise PrefixMismatch(channel, has[:length], has[:said], frame.name)
+
+    def _trimmed(self, event: Event, frame: Frame, known: Mapping[str, int]) -> Frame | None:
+        """Return a frame without the text that the client has."""
+        if not frame.rest and all(known[channel] == len(text) for channel, text in frame.texts):
+            return None
+        if not any(known.values()):
             return frame
-        texts = tuple((channel, text[skips[channel] :]) for channel, text in frame.texts)
-        raw = self.framer.trimmed(event, skips)
+        texts = tuple((channel, text[known[channel] :]) for channel, text in frame.texts)
+        raw = self.framer.trimmed(event, known)
         return Frame(raw, frame.name, tuple(t for t in texts if t[1]), frame.rest)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutover.flow import Event, Framer
+from cutover.flow import Event, Framer, Texts
 from router.takeover import Due, PrefixMismatch, Sent
 from rules.flows import CHAT, COMPANION
 from rules.flows.chat import ChatAccept, ChatSend, ChatStartReply, ChatSuccess, ToolFeedback
@@ -90,6 +90,21 @@ def test_a_successor_that_says_something_else_is_stopped(
         return
     with pytest.raises(PrefixMismatch):
         follow(sent_by(one[:-1]), changed, Framer(COMPANION))
+
+
+def test_a_stream_that_only_grows_is_never_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read all that was said at each frame takes time that is quadratic."""
+
+    def joined(_: Texts, channel: str) -> str:
+        pytest.fail(f"{channel} is joined")
+
+    events = [CompanionEmotion("joy", 0.5, 0.5), *[CompanionText("word ")] * 5]
+    stream: Stream = [*events, CompanionToolResult("calculate", ok=True, content="1"), *events[1:]]
+    with monkeypatch.context() as patched:
+        patched.setattr(Texts, "__getitem__", joined)
+        sent = Sent()
+        follow(sent, stream, Framer(COMPANION))
+    assert sent.texts == {"text": "word " * 10}
 
 
 CASES: dict[str, tuple[Stream, Stream]] = {
