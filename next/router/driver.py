@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from cutover.errors import CutoverError
+from cutover.errors import CutoverError, StackFailed
 from cutover.flow import Event, Request, Stack
 from cutover.tape import Run
 
@@ -18,6 +18,8 @@ STALL_SECONDS = 10.0
 """How long a stack may owe an event while it waits for nothing on the tape."""
 CLOSING_SECONDS = 30.0
 """What a stack may take to close before it is left behind."""
+STREAM_BYTES = 64 << 20
+"""Bytes of one run's frames: a stack in a loop is stopped. Cumulative text counts each time."""
 _STRIKES = 4
 
 
@@ -29,8 +31,18 @@ class Candidate:
     stack: Stack
 
 
-class Stalled(CutoverError):
+class Stalled(StackFailed):
     """A stack owes an event and waits for nothing."""
+
+    def __init__(self) -> None:
+        super().__init__("stalled", detail=f"no event for {STALL_SECONDS:g} s")
+
+
+class Runaway(StackFailed):
+    """A stack's stream outgrew its limit."""
+
+    def __init__(self) -> None:
+        super().__init__("runaway", detail=f"more than {STREAM_BYTES} bytes")
 
 
 class Exited(CutoverError):
@@ -74,6 +86,13 @@ class Driver:
                 self._task = loop.create_task(self._drive())
             self._watch_from(loop.time())
         return await self._next
+
+    def keep(self, frame: bytes) -> None:
+        """Keep a frame that the run has produced; raises `Runaway` where they are too many."""
+        self.frames.append((self.run.now, frame))
+        self.size += len(frame)
+        if self.size > STREAM_BYTES:
+            raise Runaway
 
     def cancel(self) -> asyncio.Task[None] | None:
         """Cancel the stack; return a task that waits until it has closed, or `CLOSING_SECONDS`."""
@@ -143,7 +162,7 @@ class Driver:
         if self._strikes < _STRIKES:
             self._watch_from(now)
         elif self._next is not None:
-            self._next.set_exception(Stalled(f"no event for {STALL_SECONDS:g} s"))
+            self._next.set_exception(Stalled())
 
     def _stop_watching(self) -> None:
         if self._watch is not None:

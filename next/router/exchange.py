@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cutover.errors import Failed, Outcome
-from cutover.flow import FlowSpec, Request
+from cutover.flow import FlowSpec, Request, wire
 from cutover.tape import Exchange, Run
 from router.driver import Candidate, Driver
 from router.takeover import Sent
@@ -67,7 +67,7 @@ async def finish(exchange: Served, then: Callable[[Served], Awaitable[None]] | N
     if exchange.storing is not None:
         await asyncio.wait({exchange.storing})
     if exchange.ended_by is not None:
-        await _await_end(exchange.ended_by)
+        await _await_end(exchange.ended_by, exchange.flow)
     for driver in exchange.runs:
         driver.run.end(exchange.outcome)
     await exchange.tape.aclose()
@@ -92,18 +92,22 @@ async def finish(exchange: Served, then: Callable[[Served], Awaitable[None]] | N
         await then(exchange)
 
 
-async def _await_end(driver: Driver) -> None:
+async def _await_end(driver: Driver, flow: FlowSpec) -> None:
     """Let a stack go on behind its terminal event, such as to learn from what was said."""
     driver.patient = True
+    events = 0
     try:
         async with asyncio.timeout(AFTER_END_SECONDS):
-            while await driver.pull() is not None:
-                log.warning("stack=%s event behind its terminal event", driver.candidate.name)
+            while (event := await driver.pull()) is not None:
+                events += 1
+                driver.keep(wire(event, named=flow.named))
     except TimeoutError:
         log.warning(
             "stack=%s not done %g s after its end", driver.candidate.name, AFTER_END_SECONDS
         )
     except Exception:
         log.exception("stack=%s failed behind its terminal event", driver.candidate.name)
+    if events:
+        log.warning("stack=%s events=%d behind its terminal event", driver.candidate.name, events)
     if (closing := driver.cancel()) is not None:
         await closing

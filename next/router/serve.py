@@ -18,12 +18,9 @@ from cutover.errors import (
 )
 from cutover.flow import Frame, Framer, Texts
 from cutover.grammar import GrammarCheck
-from router.driver import Candidate, Driver, Stalled
+from router.driver import Candidate, Driver
 from router.exchange import Served
 from router.takeover import Due, PrefixMismatch
-
-STREAM_BYTES = 64 << 20
-"""Bytes of one run's frames: a stack in a loop is stopped. Cumulative text counts each time."""
 
 
 class NotServed(CutoverError):
@@ -32,10 +29,6 @@ class NotServed(CutoverError):
     def __init__(self, failed: Failed) -> None:
         super().__init__(f"not served: {failed.code}")
         self.failed = failed
-
-
-class Runaway(CutoverError):
-    """A stack's stream outgrew its limit."""
 
 
 StorePause = Callable[[Served, str, Sequence[Frame]], Awaitable[None]]
@@ -76,7 +69,7 @@ async def serve(
                     break  # a pause, or a refused call, whatever the stack made of the exception
                 frame = framer.frame(event)
                 check.event(frame.name)
-                _count(driver, frame)
+                driver.keep(frame.raw)
                 for question in held:
                     sent.add(question)
                     yield question.raw
@@ -104,10 +97,6 @@ async def serve(
                     run.fence()  # off the tape its writes would be in no journal, and made again
                 exchange.close_soon(driver)
             raise
-        except Stalled:
-            run.end(Failed("stalled"))
-        except Runaway:
-            run.end(Failed("runaway"))
         except PrefixMismatch as error:
             run.end(Failed("prefix_mismatch", detail=str(error)))
         except Exception as error:  # noqa: BLE001 - whatever a stack raises ends its run
@@ -182,10 +171,3 @@ def _pause_frames(exchange: Served, held: Sequence[Frame]) -> list[bytes]:
     for frame in frames:
         exchange.sent.add(frame)
     return [frame.raw for frame in frames]
-
-
-def _count(driver: Driver, frame: Frame) -> None:
-    driver.frames.append((driver.run.now, frame.raw))
-    driver.size += len(frame.raw)
-    if driver.size > STREAM_BYTES:
-        raise Runaway

@@ -53,7 +53,7 @@ async def play(
         while (event := await driver.pull()) is not None:
             frame = framer.frame(event)
             check.event(frame.name)
-            driver.frames.append((run.now, frame.raw))
+            driver.keep(frame.raw)
             sent.add(frame)
             reported = flow.reported(event)
         run.end(reported or (Completed() if check.complete else Failed("truncated")))

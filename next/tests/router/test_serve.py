@@ -18,6 +18,8 @@ from router.driver import Candidate
 from router.exchange import Served, finish
 from router.serve import serve
 from rules.flows import FLOWS
+from tests.support.ask import ASK, Ask, Done, Said
+from tests.support.served import ask
 from tests.support.stage import Stage, Told, breaking, staged
 from tests.support.virtual_time import VirtualLoop
 
@@ -148,6 +150,37 @@ async def test_a_stack_may_go_on_for_a_minute_behind_its_terminal_event(
     assert told.outcome == Completed()
     assert done == [pytest.approx(lasts, abs=0.1)]
     assert [one.message for one in caplog.records if one.levelname != "INFO"] == lines
+
+
+async def _endless(_: Request[Any, Any]) -> AsyncIterator[Event]:
+    for _number in range(1_000):
+        yield Said("x" * 100)
+
+
+async def _whole(_: Request[Any, Any]) -> AsyncIterator[Event]:
+    yield Done()
+
+
+async def _goes_on(request: Request[Any, Any]) -> AsyncIterator[Event]:
+    yield Done()
+    async for event in _endless(request):
+        yield event
+
+
+async def test_a_stream_without_end_is_stopped_wherever_it_is_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As it is served, in a shadow, and behind its terminal event, of which one line tells."""
+    monkeypatch.setattr("router.driver.STREAM_BYTES", 10_000)
+    runaway = Failed("runaway", detail="runaway: more than 10000 bytes")
+    assert (await ask(ASK, Ask("q"), _endless)).outcome == runaway
+    heard = await ask(ASK, Ask("q"), _whole)
+    assert (await heard.shadow(_endless)).outcome == runaway
+    caplog.clear()
+    assert (await ask(ASK, Ask("q"), _goes_on)).outcome == Completed()
+    assert [one.message for one in caplog.records if one.levelname == "WARNING"] == [
+        "stack=stack 0 events=76 behind its terminal event"
+    ]
 
 
 async def test_a_pause_is_stored_although_its_client_leaves(stage: Stage) -> None:
