@@ -33,6 +33,9 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+STOPPED = Failed("server_stopped", "world")
+CUT_SHORT = (Left(), STOPPED)
+"""How exchanges end that no shadow can be compared with: a shadow runs to its own end."""
 BODY_BYTES = 1 << 20
 """Bytes of a request's body, where its path sets no other limit."""
 
@@ -125,7 +128,7 @@ class FlowEndpoint:
             if not watching.done():  # the server stops: the client is still there
                 await frames.aclose()
                 if served.outcome == Left():
-                    served.outcome = Failed("server_stopped", "world")
+                    served.outcome = STOPPED
                 raise
             task.uncancel()
         except OSError:
@@ -180,7 +183,8 @@ class FlowEndpoint:
         async def then(exchange: Served) -> None:
             others = [one for one in self.stacks if one != exchange.served]
             mirrored = drawn("shadow", settings.shares.salt, key, settings.shadow_percent)
-            if mirrored and others and not exchange.tape.overflowed:
+            whole = exchange.outcome not in CUT_SHORT and not exchange.tape.overflowed
+            if mirrored and others and whole:
                 self.shadows.offer(exchange, Candidate(others[0], self.stacks[others[0]]))
 
         self._keep(finish(served, then))

@@ -190,11 +190,13 @@ async def test_a_client_that_leaves_stops_the_model_within_100_ms(
 async def test_the_log_says_why_a_stream_ended_early(
     stage: Stage, caplog: pytest.LogCaptureFixture, how: str, outcome: str, code: str
 ) -> None:
-    """A server that stops is no client that left."""
+    """A server that stops is no client that left; no shadow is compared with either."""
     caplog.set_level("INFO", "cutover.exchange")
     caplog.handler.addFilter(logging.Filter("cutover.exchange"))
     stage.sim.script([Answer(text="a b c d e f g h", fault=Silence(4))])
-    client = Client(application(stage), leaves_after=3, how=how)
+    shadows = Shadows()
+    app = application(stage, shadows, chat={"shadow_percent": 100.0})
+    client = Client(app, leaves_after=3, how=how)
     posting = asyncio.create_task(client.post("/chat/sse", CHAT))
     await asyncio.wait({posting})
     assert posting.cancelled() == (how == "stopped")
@@ -205,6 +207,8 @@ async def test_the_log_says_why_a_stream_ended_early(
         await asyncio.sleep(0.001)
     [line] = caplog.messages
     assert f"outcome={outcome} code={code} " in line
+    async with asyncio.timeout(1):
+        await shadows.settled()  # nothing runs what is offered
 
 
 async def ask(stage: Stage, app: FastAPI) -> dict[str, Any]:
