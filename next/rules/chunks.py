@@ -14,14 +14,26 @@ WORDLESS_REASONS: Final = frozenset({"length", "content_filter"})
 """Finish reasons of answers that may hold nothing at all."""
 
 
+def _check_whole(*texts: str | None) -> None:
+    for text in texts:
+        if text and not text.isascii():
+            text.encode()  # half of a character cannot be passed on
+
+
 class _Function(msgspec.Struct):
     name: str | None = None
     arguments: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_whole(self.name, self.arguments)
 
 
 class _Call(msgspec.Struct):
     id: str | None = None
     function: _Function | None = None
+
+    def __post_init__(self) -> None:
+        _check_whole(self.id)
 
 
 class _Delta(msgspec.Struct):
@@ -32,9 +44,7 @@ class _Delta(msgspec.Struct):
     tool_calls: list[_Call] | None = None
 
     def __post_init__(self) -> None:
-        for text in (self.content, self.refusal):
-            if text and not text.isascii():
-                text.encode()  # half of a character cannot be passed on
+        _check_whole(self.content, self.refusal)
 
 
 class _Choice(msgspec.Struct):

@@ -370,6 +370,19 @@ ROWS: dict[str, Row] = {
         inserted(_delta({"reasoning_content": {}})), "model_error", said=True
     ),
     "half of a character": Row(inserted(_delta({"content": "\ud800"})), "model_error", said=True),
+    "half of a character in arguments": Row(
+        inserted(_delta({"tool_calls": [{"function": {"arguments": '{"a": "\ud800"}'}}]})),
+        "model_error",
+        said=True,
+    ),
+    "half of a character in a name": Row(
+        inserted(_delta({"tool_calls": [{"function": {"name": "\ud800"}}]})),
+        "model_error",
+        said=True,
+    ),
+    "half of a character in an id": Row(
+        inserted(_delta({"tool_calls": [{"id": "\ud800"}]})), "model_error", said=True
+    ),
     "arguments that are no text": Row(
         inserted(_delta({"tool_calls": [{"function": {"arguments": {"a": 1}}}]})),
         "model_error",
