@@ -157,7 +157,8 @@ class Driver:
         now = self.run.exchange.loop.time()
         late = now - due > STALL_SECONDS / _STRIKES / 2
         owes = self._next is not None and not self._next.done()
-        idle = late or self.run.waiting or not owes or self.patient
+        waits = self.run.waiting or now < self.run.not_before
+        idle = late or waits or not owes or self.patient
         self._strikes = 0 if idle else self._strikes + 1
         if self._strikes < _STRIKES:
             self._watch_from(now)

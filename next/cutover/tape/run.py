@@ -73,6 +73,8 @@ class Run:
         """Stamp of the newest item this run has read, in microseconds."""
         self.waiting = 0
         """Reads that wait for the tape: such a run is not stalled, the world is slow."""
+        self.not_before = 0.0
+        """Until when, in the exchange loop's time, a provider told it to wait: no stall either."""
         self.plays: list[Play] = []
         self.nodes: dict[str, float] = {}
         """Seconds spent in each node or step of the flow, by name."""

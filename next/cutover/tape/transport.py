@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import codecs
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
-from contextlib import closing
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
+from contextlib import closing, suppress
+from email.utils import mktime_tz, parsedate_tz
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
@@ -18,7 +20,7 @@ import msgspec
 from cutover.normal_form import read
 from cutover.tape.blocking import call_blocking
 from cutover.tape.entry import Call, Item
-from cutover.tape.run import CallFailed, current_run, playing, run_for
+from cutover.tape.run import CallFailed, Run, current_run, playing, run_for
 from cutover.wire.sse import SseSplitter
 
 if TYPE_CHECKING or find_spec("httpx2"):
@@ -56,12 +58,16 @@ else:
 
 REQUEST_SECONDS = 600.0
 """What a request may take in all; silence is bounded by the client's own timeouts."""
+MOST_WAIT_SECONDS = 120.0
+"""The longest wait that a provider may ask for; OpenAI's SDK does not retry behind a longer one."""
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _KEPT = frozenset(
     {"content-type", "location", "request-id", "retry-after", "retry-after-ms"}
     | {"x-request-id", "x-should-retry"}
 )
 _FAILED = 400
+_RETRIED = frozenset({408, 409, 429, *range(500, 600)})
+"""Statuses behind which SDKs wait and ask again."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -112,7 +118,7 @@ class TapeTransport(_Transport):
             head = await anext(items)
         except CallFailed as failed:
             raise _error(request, failed) from failed.error
-        return _response(request, head, _Body(request, items), played=not performed)
+        return _response(run, request, head, _Body(request, items), played=not performed)
 
     def handle_request(self, request: Any) -> Any:
         """Answer a request of a blocking client."""
@@ -134,7 +140,7 @@ class TapeTransport(_Transport):
             head = next(items)
         except CallFailed as failed:
             raise _error(request, failed) from failed.error
-        return _response(request, head, _BlockingBody(request, items), played=not performed)
+        return _response(run, request, head, _BlockingBody(request, items), played=not performed)
 
     async def aclose(self) -> None:
         """Close the connections of this event loop."""
@@ -293,9 +299,23 @@ def _head(response: Any) -> bytes:
     return msgspec.json.encode(Head(response.status_code, headers))
 
 
-def _response(request: Any, item: Item, stream: _Stream, *, played: bool) -> Any:
+def _wait(headers: Mapping[str, str]) -> float:
+    """Return the seconds that an answer tells its client to wait, as SDKs read them."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        with suppress(KeyError, ValueError):
+            return float(headers[name]) * unit
+    with suppress(ValueError, OverflowError):
+        if date := parsedate_tz(headers.get("retry-after", "")):
+            return mktime_tz(date) - time.time()
+    return 0.0
+
+
+def _response(run: Run, request: Any, item: Item, stream: _Stream, *, played: bool) -> Any:
     head = msgspec.json.decode(item if isinstance(item, bytes) else b"", type=Head)
     headers = head.headers
+    if not played and head.status in _RETRIED:
+        until = run.exchange.loop.time() + min(_wait(dict(headers)), MOST_WAIT_SECONDS)
+        run.not_before = max(run.not_before, until)
     if played and head.status >= _FAILED:  # the back-off was slept when it was live
         headers = [one for one in headers if not one[0].startswith("retry-after")]
         headers.append(("retry-after-ms", "1"))

@@ -2,8 +2,10 @@
 
 import asyncio
 import gzip
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
+from email.utils import formatdate
 from typing import Any
 
 import httpx
@@ -208,6 +210,37 @@ async def test_a_played_refusal_is_not_waited_for(origin: Origin, ask: Ask) -> N
     assert live.headers["x-request-id"] == played.headers["x-request-id"] == "r1"
     assert "set-cookie" not in played.headers
     assert len(exchange.entries) == len(origin.asked) == 3
+
+
+WAITS = {
+    "seconds": (429, {"retry-after": "20"}, 20),
+    "milliseconds first": (503, {"retry-after-ms": "30000", "retry-after": "5"}, 30),
+    "a date, an hour on": (529, {"retry-after": formatdate(time.time() + 3600)}, 120),
+    "longer than SDKs wait": (429, {"retry-after": "3600"}, 120),
+    "no time": (429, {"retry-after": "soon", "retry-after-ms": "nan"}, 0),
+    "a date that is none": (429, {"retry-after": "Mon, 01 Jan 0000 00:00:00 GMT"}, 0),
+    "none": (500, {}, 0),
+    "a status that is not retried": (400, {"retry-after": "20"}, 0),
+    "no refusal": (200, {"retry-after": "20"}, 0),
+}
+
+
+@any_client
+@pytest.mark.parametrize("case", WAITS)
+async def test_a_run_knows_until_when_its_provider_told_it_to_wait(
+    origin: Origin, ask: Ask, case: str
+) -> None:
+    """A live one; one that plays waits for nothing."""
+    status, headers, seconds = WAITS[case]
+    origin.script(Reply([b"{}"], status=status, headers=tuple(headers.items())))
+    async with Exchange() as exchange:
+        live, played = Run(exchange, "legacy"), play(exchange)
+        for run in (live, played):
+            with run.current():
+                await ask(f"{origin.url}/v1/chat/completions", json=CHAT)
+    waits = max(live.not_before - asyncio.get_running_loop().time(), 0)
+    assert waits == pytest.approx(seconds, abs=10)
+    assert played.not_before == 0
 
 
 @pytest.mark.parametrize("reader", CLIENTS)
