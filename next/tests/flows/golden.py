@@ -45,7 +45,8 @@ class Golden(msgspec.Struct, frozen=True):
 
 def digest(sent: Sent) -> str:
     """Return a hash of a stream: its marks, and its text joined per channel."""
-    return blake2b(msgspec.json.encode(sent, order="sorted"), digest_size=8).hexdigest()
+    told = msgspec.json.encode(sent, enc_hook=dict, order="sorted")
+    return blake2b(told, digest_size=8).hexdigest()
 
 
 def load() -> dict[str, Golden]:
