@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from cutover.errors import CutoverError
 from rules.flows import FLOWS
 
 Percent = Annotated[float, Field(ge=0, le=100)]
+
+
+def _from_environment(value: str) -> str:
+    """Return a value, or that of the variable which "env:NAME" names."""
+    scheme, _, name = value.partition(":")
+    if scheme != "env":
+        return value
+    if name not in os.environ:
+        message = f"the environment variable {name} is not set"
+        raise ValueError(message)
+    return os.environ[name]
+
+
+Secret = Annotated[str, AfterValidator(_from_environment)]
+"""Text that may stand in the environment."""
 
 
 class ConfigRefused(CutoverError):
@@ -37,14 +53,15 @@ class ServerTable(_Table):
 class StoresTable(_Table):
     """Where the world is kept: SQLAlchemy and Redis URLs."""
 
-    database: str = "sqlite+aiosqlite:///cutover.db"
-    redis: str | None = None
+    database: Secret = "sqlite+aiosqlite:///cutover.db"
+    redis: Secret | None = None
 
 
 class RolloutTable(_Table):
-    """What the split hashes with."""
+    """What the split hashes with, and what a tester's request must know to ask for a stack."""
 
     salt: str = "cutover"
+    qa_key: Secret = ""
 
 
 class ModelTable(_Table):
@@ -63,6 +80,21 @@ class EmbeddingsTable(_Table):
     dims: Annotated[int, Field(ge=1)]
 
 
+class LimitsTable(_Table):
+    """What a process takes on: streams that are open at the same time."""
+
+    streams: Annotated[int, Field(ge=1)] = 1_000
+
+
+class BreakerTable(_Table):
+    """When a stack is left alone: failures' share of at least so many runs in a window."""
+
+    failures: Annotated[float, Field(gt=0, le=1)] = 0.5
+    runs: Annotated[int, Field(ge=1)] = 20
+    window_seconds: Annotated[float, Field(gt=0)] = 60.0
+    rest_seconds: Annotated[float, Field(gt=0)] = 30.0
+
+
 class FlowTable(_Table):
     """One flow: the switch, the shares, and the options of the flow itself."""
 
@@ -71,6 +103,8 @@ class FlowTable(_Table):
     langgraph_fallback: bool = True
     shadow_percent: Percent = 0.0
     route_key: str = ""
+    force_legacy: list[str] = []
+    force_graph: list[str] = []
     options: dict[str, Any] = {}
 
 
@@ -80,6 +114,8 @@ class Settings(_Table):
     server: ServerTable = ServerTable()
     stores: StoresTable = StoresTable()
     rollout: RolloutTable = RolloutTable()
+    limits: LimitsTable = LimitsTable()
+    breaker: BreakerTable = BreakerTable()
     models: dict[str, ModelTable] = {}
     tools: list[str] = []
     workers: dict[str, Any] = {}
@@ -127,6 +163,8 @@ def _keys(parents: tuple[Any, ...]) -> list[str]:
         "server": ServerTable,
         "stores": StoresTable,
         "rollout": RolloutTable,
+        "limits": LimitsTable,
+        "breaker": BreakerTable,
         "models": ModelTable,
         "embeddings": EmbeddingsTable,
         "flows": FlowTable,

@@ -28,6 +28,7 @@ from harness.operations import OPERATIONS
 from harness.threads import contexts_in_threads
 from router import app as router_app
 from router.assign import Shares
+from router.breaker import BreakerSettings
 from router.endpoint import FlowSettings
 from router.pauses import PausedExchanges
 from router.shadow import Shadows
@@ -105,11 +106,18 @@ def stacks(flow: str) -> Mapping[str, Stack]:
 def flow_settings(settings: Settings, name: str, table: FlowTable) -> FlowSettings:
     """Return what a flow's requests are served by."""
     return FlowSettings(
-        shares=Shares(table.enable_langgraph, table.langgraph_percent, settings.rollout.salt),
+        shares=Shares(
+            table.enable_langgraph,
+            table.langgraph_percent,
+            settings.rollout.salt,
+            frozenset(table.force_legacy),
+            frozenset(table.force_graph),
+        ),
         fallback=table.langgraph_fallback,
         shadow_percent=table.shadow_percent,
         options=msgspec.convert(table.options, FLOWS[name].options),
         route_key=table.route_key,
+        qa_key=settings.rollout.qa_key,
     )
 
 
@@ -129,4 +137,11 @@ def application(
 
     flows = [flow(name, table) for name, table in settings.flows.items()]
     pauses = PausedExchanges(PauseTable(world.database, world.clock))
-    return router_app.create_app(flows, pauses, feedback.put, shadows)
+    return router_app.create_app(
+        flows,
+        pauses,
+        feedback.put,
+        shadows,
+        streams=settings.limits.streams,
+        breaker=BreakerSettings(**settings.breaker.model_dump()),
+    )

@@ -16,11 +16,14 @@ from starlette.routing import Route
 
 from cutover.errors import Refused
 from cutover.flow import FlowSpec, Operation, Stack
-from router.endpoint import FlowEndpoint, FlowSettings, decoded, json_body
+from router.breaker import Breaker, BreakerSettings
+from router.endpoint import FlowEndpoint, FlowSettings, Streams, decoded, json_body
 from router.pauses import PausedExchanges
 from router.problem import CONTENT_TYPE, problem, refused
 from router.shadow import Shadows
 
+STREAMS = 1_000
+"""Streams that may be open at the same time, where nothing else is configured."""
 ENDING_SECONDS = 30.0
 """How long a stopping server waits for exchanges to settle."""
 
@@ -56,9 +59,12 @@ def create_app(
     pauses: PausedExchanges,
     feedback: Callable[[str, Any, str], Awaitable[None]],
     shadows: Shadows | None = None,
+    *,
+    streams: int = STREAMS,
+    breaker: BreakerSettings = BreakerSettings(),  # noqa: B008 - frozen
 ) -> FastAPI:
     """Return the application; its own documentation pages, which load scripts, are off."""
-    mirror = shadows or Shadows()
+    mirror, places = shadows or Shadows(), Streams(streams)
     ending: set[asyncio.Task[Any]] = set()
 
     @asynccontextmanager
@@ -73,7 +79,10 @@ def create_app(
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     for flow in flows:
-        endpoint = FlowEndpoint(flow.spec, flow.stacks, flow.settings, pauses, mirror, ending)
+        breakers = {name: Breaker(breaker) for name in flow.stacks}
+        endpoint = FlowEndpoint(
+            flow.spec, flow.stacks, flow.settings, pauses, mirror, ending, places, breakers
+        )
         resume = [flow.spec.pausing.resume] if flow.spec.pausing else []
         for path in (*flow.spec.requests, *resume):
             app.router.routes.append(Route(path, endpoint, methods=["POST"]))

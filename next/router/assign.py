@@ -1,4 +1,4 @@
-"""Which stack serves a request: the kill switch, then a salted hash of its route key."""
+"""Which stack serves: the kill switch, forced keys, who asks for one, a pin, a salted hash."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ _SEPARATOR = "\x1f"
 
 
 class Shares(msgspec.Struct, frozen=True):
-    """What decides: the switch, and the percentage of route keys that graph serves."""
+    """What decides: the switch, the percentage of route keys that graph serves, forced keys."""
 
     enabled: bool = False
     percent: float = 0.0
     salt: str = ""
+    force_legacy: frozenset[str] = frozenset()
+    force_graph: frozenset[str] = frozenset()
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -27,7 +29,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
     stack: StackName
     bucket: int
-    why: Literal["off", "percent"]
+    why: Literal["off", "forced", "asked", "pinned", "percent"]
 
 
 def bucket(salt: str, key: str) -> int:
@@ -45,11 +47,24 @@ def thousandths(percent: float) -> int:
     return min(max(round(percent * 1000), 0), BUCKETS)
 
 
-def assign(shares: Shares, key: str) -> Assignment:
-    """Assign a route key; off means legacy for every key at once."""
+def assign(
+    shares: Shares, key: str, *, asked: StackName | None = None, pinned: StackName | None = None
+) -> Assignment:
+    """Assign a route key: off means legacy for every key at once, pins included.
+
+    `asked` is what a tester's request asks for, `pinned` what its conversation began with.
+    """
     place = bucket(shares.salt, key)
     if not shares.enabled:
         return Assignment("legacy", place, "off")
+    if key in shares.force_legacy:
+        return Assignment("legacy", place, "forced")
+    if key in shares.force_graph:
+        return Assignment("graph", place, "forced")
+    if asked is not None:
+        return Assignment(asked, place, "asked")
+    if pinned is not None:
+        return Assignment(pinned, place, "pinned")
     chosen: StackName = "graph" if place < thousandths(shares.percent) else "legacy"
     return Assignment(chosen, place, "percent")
 

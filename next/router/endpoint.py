@@ -9,11 +9,14 @@ from collections.abc import (
     Awaitable,
     Callable,
     Coroutine,
+    Iterator,
     Mapping,
     MutableMapping,
     Sequence,
 )
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hmac import compare_digest
 from typing import Any
 
 import msgspec
@@ -21,7 +24,8 @@ import msgspec
 from cutover.errors import Failed, Left, Pause, Refused
 from cutover.flow import FlowSpec, Frame, Request, Stack
 from cutover.tape import Exchange
-from router.assign import Shares, assign, drawn
+from router.assign import Shares, StackName, assign, drawn
+from router.breaker import Breaker
 from router.driver import Candidate
 from router.exchange import Served, finish
 from router.pauses import PausedExchanges
@@ -36,6 +40,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 STOPPED = Failed("server_stopped", "world")
 CUT_SHORT = (Left(), STOPPED)
 """How exchanges end that no shadow can be compared with: a shadow runs to its own end."""
+OVERLOADED = 503
 BODY_BYTES = 1 << 20
 """Bytes of a request's body, where its path sets no other limit."""
 
@@ -49,6 +54,27 @@ class FlowSettings:
     shadow_percent: float = 0.0
     options: Any = None
     route_key: str = ""
+    qa_key: str = ""
+    """What a tester's request must know to ask for a stack; "": none may."""
+
+
+@dataclass(slots=True, eq=False)
+class Streams:
+    """The streams that are open in this process, at most `limit`."""
+
+    limit: int
+    open: int = 0
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Take a place; raises `Refused` 503 where none is free."""
+        if self.open >= self.limit:
+            raise Refused(503, "overloaded", "too many streams are open: try again in a moment")
+        self.open += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
 
 
 @dataclass(slots=True)
@@ -62,27 +88,31 @@ class FlowEndpoint:
     shadows: Shadows
     ending: set[asyncio.Task[Any]]
     """What outlives its request, such as settling an exchange; a stopping server waits for it."""
+    streams: Streams
+    breakers: Mapping[str, Breaker]
+    """By stack."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         try:
-            path = scope["path"]
-            limit = self.flow.body_limits.get(path, BODY_BYTES)
-            body = await json_body(scope, receive, limit)
-            resuming = self.flow.pausing is not None and path == self.flow.pausing.resume
-            if resuming:
-                await self._resume(body, receive, send)
-            else:
-                await self._begin(path, body, receive, send)
+            with self.streams.place():
+                path = scope["path"]
+                limit = self.flow.body_limits.get(path, BODY_BYTES)
+                body = await json_body(scope, receive, limit)
+                resuming = self.flow.pausing is not None and path == self.flow.pausing.resume
+                if resuming:
+                    await self._resume(body, receive, send)
+                else:
+                    await self._begin(scope, body, receive, send)
         except Refused as error:
             await respond(send, refused(error))
 
-    async def _begin(self, path: str, raw: bytes, receive: Receive, send: Send) -> None:
-        settings, flow = self.settings(), self.flow
+    async def _begin(self, scope: Scope, raw: bytes, receive: Receive, send: Send) -> None:
+        settings, flow, path = self.settings(), self.flow, scope["path"]
         request = Request(decoded(raw, flow.requests[path]), settings.options, path)
         exchange_id = uuid.uuid4().hex
         key = flow.key(request.body, settings.route_key) or exchange_id
-        assignment = assign(settings.shares, key)
+        assignment = assign(settings.shares, key, asked=_asked(scope, settings.qa_key))
         served = Served(exchange_id, flow, request, Exchange(), assignment.stack)
         try:
             await self._stream(served, settings, receive, send)
@@ -98,7 +128,7 @@ class FlowEndpoint:
 
         async def settle() -> None:
             try:
-                await finish(served)
+                await finish(served, self._record)
             finally:
                 await continued.end()
 
@@ -110,8 +140,11 @@ class FlowEndpoint:
             await asyncio.shield(self._keep(settle()))
 
     def _candidates(self, assigned: str, settings: FlowSettings) -> Sequence[Candidate]:
+        """Return the stacks that may serve, in order: one whose breaker is open comes last."""
         names = [assigned, *(one for one in self.stacks if one != assigned)]
         chosen = names if settings.fallback else names[:1]
+        if len(chosen) > 1 and not self.breakers[assigned].allows():
+            chosen = [*chosen[1:], assigned]
         return [Candidate(one, self.stacks[one]) for one in chosen]
 
     async def _stream(
@@ -181,6 +214,7 @@ class FlowEndpoint:
         """Settle the exchange in the background, and mirror it."""
 
         async def then(exchange: Served) -> None:
+            await self._record(exchange)
             others = [one for one in self.stacks if one != exchange.served]
             mirrored = drawn("shadow", settings.shares.salt, key, settings.shadow_percent)
             whole = exchange.outcome not in CUT_SHORT and not exchange.tape.overflowed
@@ -188,6 +222,11 @@ class FlowEndpoint:
                 self.shadows.offer(exchange, Candidate(others[0], self.stacks[others[0]]))
 
         self._keep(finish(served, then))
+
+    async def _record(self, exchange: Served) -> None:
+        """Tell the breakers how the runs of an exchange ended."""
+        for driver in exchange.runs:
+            self.breakers[driver.candidate.name].record(driver.run.ended)
 
     def _keep(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -201,6 +240,19 @@ async def _watch(receive: Receive, task: asyncio.Task[Any]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     task.cancel()
+
+
+def _asked(scope: Scope, qa_key: str) -> StackName | None:
+    """Return the stack that a tester's request asks for, in a header beside the tester's key."""
+    headers = dict(scope["headers"])
+    known = qa_key and compare_digest(headers.get(b"x-cutover-qa-key", b""), qa_key.encode())
+    match headers.get(b"x-cutover-stack"):
+        case b"legacy" if known:
+            return "legacy"
+        case b"graph" if known:
+            return "graph"
+        case _:
+            return None
 
 
 async def json_body(scope: Scope, receive: Receive, limit: int = BODY_BYTES) -> bytes:
@@ -243,5 +295,7 @@ async def respond(send: Send, answer: Problem) -> None:
         (b"content-type", CONTENT_TYPE.encode()),
         (b"content-length", str(len(body)).encode()),
     ]
+    if answer.status == OVERLOADED:
+        headers.append((b"retry-after", b"1"))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

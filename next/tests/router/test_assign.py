@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from router.assign import BUCKETS, Shares, assign, bucket, drawn
+from router.assign import BUCKETS, Shares, StackName, assign, bucket, drawn
 
 VECTORS = json.loads((Path(__file__).parent / "assignment_vectors.json").read_text("utf-8"))
 
@@ -49,3 +50,24 @@ def test_shares_are_met_and_drawn_apart() -> None:
     assert 900 <= len(graph) <= 1_100
     assert 900 <= len(mirrored) <= 1_100
     assert len(graph & mirrored) < 200
+
+
+@pytest.mark.parametrize(
+    ("key", "asked", "pinned", "expected"),
+    [
+        ("plain", None, None, ("legacy", "percent")),
+        ("plain", None, "graph", ("graph", "pinned")),
+        ("plain", "legacy", "graph", ("legacy", "asked")),
+        ("ada", "legacy", "legacy", ("graph", "forced")),
+        ("bob", "graph", "graph", ("legacy", "forced")),
+    ],
+)
+def test_what_goes_before_the_hash(
+    key: str, asked: StackName | None, pinned: StackName | None, expected: tuple[str, str]
+) -> None:
+    """Forced keys, then who asks, then the pin; off goes before all of them."""
+    shares = Shares(enabled=True, force_legacy=frozenset({"bob"}), force_graph=frozenset({"ada"}))
+    found = assign(shares, key, asked=asked, pinned=pinned)
+    assert (found.stack, found.why) == expected
+    off = structs.replace(shares, enabled=False)
+    assert assign(off, key, asked=asked, pinned=pinned).why == "off"

@@ -46,6 +46,8 @@ class Client:
     app: FastAPI
     leaves_after: int | None = None
     how: str = "leaves"
+    sends: dict[str, str] = field(default_factory=dict)
+    """Headers."""
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     pieces: list[bytes] = field(default_factory=list)
@@ -64,7 +66,10 @@ class Client:
             "root_path": "",
             "scheme": "http",
             "query_string": b"",
-            "headers": [(b"content-type", media.encode())],
+            "headers": [
+                (b"content-type", media.encode()),
+                *((name.encode(), value.encode()) for name, value in self.sends.items()),
+            ],
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 80),
         }
@@ -255,7 +260,7 @@ async def test_a_question_that_is_the_first_frame_is_open(
     assert answering.status == 200
 
 
-async def _breaks_finishing(served: Served) -> None:
+async def _breaks_finishing(served: Served, _then: object) -> None:
     await finish(served)
     raise ZeroDivisionError
 
@@ -322,3 +327,78 @@ async def test_a_mirrored_exchange_is_equal_and_asks_the_model_once(stage: Stage
     await asyncio.gather(running, return_exceptions=True)
     assert shadows.ledger == {"equal": 1}
     assert len(stage.sim.requests) == asked
+
+
+QA = {"rollout": {"qa_key": "secret"}}
+
+
+@pytest.mark.parametrize(
+    ("headers", "enabled", "served"),
+    [
+        ({"x-cutover-stack": "graph", "x-cutover-qa-key": "secret"}, True, "graph"),
+        ({"x-cutover-stack": "graph", "x-cutover-qa-key": "secret"}, False, "legacy"),
+        ({"x-cutover-stack": "graph", "x-cutover-qa-key": "guess"}, True, "legacy"),
+        ({"x-cutover-stack": "graph"}, True, "legacy"),
+        ({"x-cutover-stack": "other", "x-cutover-qa-key": "secret"}, True, "legacy"),
+    ],
+)
+async def test_a_tester_asks_for_a_stack(
+    stage: Stage, headers: dict[str, str], enabled: bool, served: str
+) -> None:
+    """With the key, and only while graph is on at all."""
+    settings = parse({"flows": {"chat": {"enable_langgraph": enabled}}} | QA)
+    client = Client(root.application(settings, stage.world), sends=headers)
+    await client.post("/chat/sse", CHAT)
+    assert client.headers["x-cutover-served"] == served
+
+
+async def test_more_streams_than_are_allowed_are_refused(stage: Stage) -> None:
+    """At once, and to be tried again; the place is free when a stream ends."""
+    stage.sim.script([Answer(text="a b", fault=Silence(1)), Answer(text="c"), Answer(text="d")])
+    settings = parse({"limits": {"streams": 1}, "flows": {"chat": {}}})
+    app = root.application(settings, stage.world)
+    first = asyncio.create_task(Client(app).post("/chat/sse", CHAT))
+    await stage.sim.until(lambda sim: bool(sim.requests))
+    second = Client(app)
+    refusal = json.loads(await second.post("/chat/sse", CHAT | {"message_id": "n"}))
+    assert (second.status, refusal["code"]) == (503, "overloaded")
+    assert second.headers["retry-after"] == "1"
+    first.cancel()
+    await asyncio.wait({first})
+    third = Client(app)
+    await third.post("/chat/sse", CHAT | {"message_id": "o"})
+    assert third.status == 200
+
+
+async def test_a_stack_that_fails_too_often_is_left_alone(stage: Stage) -> None:
+    """Its requests go to the other one, and come back when one that tries goes well."""
+    broken = True
+
+    async def flaky(request: Request[Any, Any]) -> AsyncIterator[Event]:
+        if broken:
+            raise ZeroDivisionError
+        async for event in root.stacks("chat")["legacy"](request):
+            yield event
+
+    settings = parse({"flows": {"chat": {"enable_langgraph": True, "langgraph_percent": 100.0}}})
+    app = root.application(settings, stage.world)
+    routes: list[Any] = [*app.router.routes]
+    [endpoint] = [one.app for one in routes if getattr(one, "path", "") == "/chat/sse"]
+    endpoint.stacks = {**endpoint.stacks, "graph": flaky}
+
+    async def served_by(number: int) -> str:
+        client = Client(app)
+        await client.post("/chat/sse", CHAT | {"message_id": f"m{number}"})
+        assert client.status == 200
+        assert client.headers["x-cutover-assigned"] == "graph"
+        await asyncio.wait(set(endpoint.ending))
+        return client.headers["x-cutover-served"]
+
+    for number in range(20):
+        assert await served_by(number) == "legacy"
+    assert endpoint.breakers["graph"].state == "open"
+    broken = False
+    assert await served_by(20) == "legacy"
+    await asyncio.sleep(31.0)
+    assert await served_by(21) == "graph"
+    assert endpoint.breakers["graph"].state == "closed"

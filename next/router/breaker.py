@@ -1,0 +1,88 @@
+"""A breaker: a stack that fails too often is left alone for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from cutover.errors import Completed, Failed, Outcome, Pause, Refusal
+
+
+class BreakerSettings(msgspec.Struct, frozen=True):
+    """When a breaker opens: at a share of failures among enough runs of the last seconds.
+
+    It stays open for `rest_seconds`, and then lets one run at a time try.
+    """
+
+    failures: float = 0.5
+    runs: int = 20
+    window_seconds: float = 60.0
+    rest_seconds: float = 30.0
+
+
+State = Literal["closed", "open", "half_open"]
+
+
+@dataclass(slots=True, eq=False)
+class Breaker:
+    """The breaker of one flow and stack, in this process."""
+
+    settings: BreakerSettings
+    _ended: deque[tuple[float, bool]] = field(default_factory=deque)
+    """When runs ended, in the loop's time, and whether the stack was to blame."""
+    _rests_until: float | None = None
+    _trying: bool = False
+
+    @property
+    def state(self) -> State:
+        """Whether runs begin: all of them, none, or one at a time."""
+        if self._rests_until is None:
+            return "closed"
+        return "open" if asyncio.get_running_loop().time() < self._rests_until else "half_open"
+
+    def allows(self) -> bool:
+        """Whether a run may begin; where only one may, it is this one, until `record`."""
+        state = self.state
+        if state == "half_open" and not self._trying:
+            self._trying = True
+            return True
+        return state == "closed"
+
+    def record(self, outcome: Outcome | None) -> None:
+        """Note how a run ended; while one tries, the next end that says something decides.
+
+        Failures of the world and of the configuration, and clients that left, say nothing of it.
+        """
+        now, failed = asyncio.get_running_loop().time(), _failed(outcome)
+        if self._rests_until is not None:
+            if now < self._rests_until:
+                return  # it began before the breaker opened
+            self._trying = False
+            if failed is not None:
+                self._rests_until = now + self.settings.rest_seconds if failed else None
+                self._ended.clear()
+            return
+        while self._ended and self._ended[0][0] <= now - self.settings.window_seconds:
+            self._ended.popleft()
+        if failed is None:
+            return
+        self._ended.append((now, failed))
+        failures = sum(one for _, one in self._ended)
+        enough = len(self._ended) >= self.settings.runs
+        if failed and enough and failures >= self.settings.failures * len(self._ended):
+            self._rests_until = now + self.settings.rest_seconds
+            self._ended.clear()
+
+
+def _failed(outcome: Outcome | None) -> bool | None:
+    match outcome:
+        case Failed(blame="stack"):
+            return True
+        case Completed() | Refusal() | Pause():
+            return False
+        case _:
+            return None
