@@ -159,6 +159,17 @@ class WriteRow(Row):
     result: Mapped[bytes | None]
 
 
+class PinRow(Row):
+    """The stack that a conversation stays with; `at` in seconds since the epoch."""
+
+    __tablename__ = "pins"
+
+    flow: Mapped[str] = mapped_column(primary_key=True)
+    conversation: Mapped[str] = mapped_column(primary_key=True)
+    stack: Mapped[str]
+    at: Mapped[float] = mapped_column(index=True)
+
+
 class FeedbackRow(Row):
     """What a user thought of an exchange, as of the last time; `at` in seconds since the epoch."""
 

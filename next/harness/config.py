@@ -103,6 +103,7 @@ class FlowTable(_Table):
     langgraph_fallback: bool = True
     shadow_percent: Percent = 0.0
     route_key: str = ""
+    sticky: str = ""
     force_legacy: list[str] = []
     force_graph: list[str] = []
     options: dict[str, Any] = {}
@@ -148,6 +149,14 @@ def parse(tables: Mapping[str, Any], path: Path | None = None) -> Settings:
     if unknown:
         problems = [f"flows.{one}: no such flow{_nearest(one, FLOWS)}" for one in sorted(unknown)]
         raise ConfigRefused(path, problems)
+    keys = [
+        f"flows.{name}.{key}: no such route key{_nearest(value, FLOWS[name].route_keys)}"
+        for name, table in settings.flows.items()
+        for key, value in (("route_key", table.route_key), ("sticky", table.sticky))
+        if value and value not in FLOWS[name].route_keys
+    ]
+    if keys:
+        raise ConfigRefused(path, keys)
     return settings
 
 

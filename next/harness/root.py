@@ -13,7 +13,7 @@ from fastapi import FastAPI
 import graph_impl
 import legacy
 from cutover import Stack
-from effects import actions, builtin_tools, feedback
+from effects import actions, builtin_tools, feedback, pins
 from effects.memory import Embedder, open_memory
 from effects.models import DEFAULTS, ModelEntry, Models
 from effects.pauses import PauseRecord, Pauses
@@ -117,6 +117,7 @@ def flow_settings(settings: Settings, name: str, table: FlowTable) -> FlowSettin
         shadow_percent=table.shadow_percent,
         options=msgspec.convert(table.options, FLOWS[name].options),
         route_key=table.route_key,
+        sticky=table.sticky,
         qa_key=settings.rollout.qa_key,
     )
 
@@ -141,6 +142,7 @@ def application(
         flows,
         pauses,
         feedback.put,
+        pins.pin,
         shadows,
         streams=settings.limits.streams,
         breaker=BreakerSettings(**settings.breaker.model_dump()),

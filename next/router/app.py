@@ -17,7 +17,7 @@ from starlette.routing import Route
 from cutover.errors import Refused
 from cutover.flow import FlowSpec, Operation, Stack
 from router.breaker import Breaker, BreakerSettings
-from router.endpoint import FlowEndpoint, FlowSettings, Streams, decoded, json_body
+from router.endpoint import FlowEndpoint, FlowSettings, Pin, Streams, decoded, json_body
 from router.pauses import PausedExchanges
 from router.problem import CONTENT_TYPE, problem, refused
 from router.shadow import Shadows
@@ -58,6 +58,7 @@ def create_app(
     flows: list[Flow],
     pauses: PausedExchanges,
     feedback: Callable[[str, Any, str], Awaitable[None]],
+    pin: Pin,
     shadows: Shadows | None = None,
     *,
     streams: int = STREAMS,
@@ -81,7 +82,7 @@ def create_app(
     for flow in flows:
         breakers = {name: Breaker(breaker) for name in flow.stacks}
         endpoint = FlowEndpoint(
-            flow.spec, flow.stacks, flow.settings, pauses, mirror, ending, places, breakers
+            flow.spec, flow.stacks, flow.settings, pauses, mirror, ending, places, breakers, pin
         )
         resume = [flow.spec.pausing.resume] if flow.spec.pausing else []
         for path in (*flow.spec.requests, *resume):

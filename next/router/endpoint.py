@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import (
     AsyncGenerator,
@@ -24,7 +25,7 @@ import msgspec
 from cutover.errors import Failed, Left, Pause, Refused
 from cutover.flow import FlowSpec, Frame, Request, Stack
 from cutover.tape import Exchange
-from router.assign import Shares, StackName, assign, drawn
+from router.assign import Assignment, Shares, StackName, assign, drawn
 from router.breaker import Breaker
 from router.driver import Candidate
 from router.exchange import Served, finish
@@ -37,12 +38,18 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+log = logging.getLogger(__name__)
+
 STOPPED = Failed("server_stopped", "world")
 CUT_SHORT = (Left(), STOPPED)
 """How exchanges end that no shadow can be compared with: a shadow runs to its own end."""
 OVERLOADED = 503
 BODY_BYTES = 1 << 20
 """Bytes of a request's body, where its path sets no other limit."""
+
+
+Pin = Callable[[str, str, str], Awaitable[str]]
+"""Pins a flow's conversation to a stack; returns the stack it was pinned to first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,8 @@ class FlowSettings:
     shadow_percent: float = 0.0
     options: Any = None
     route_key: str = ""
+    sticky: str = ""
+    """The route key that names a conversation, which stays with its first turn's stack."""
     qa_key: str = ""
     """What a tester's request must know to ask for a stack; "": none may."""
 
@@ -91,6 +100,7 @@ class FlowEndpoint:
     streams: Streams
     breakers: Mapping[str, Breaker]
     """By stack."""
+    pin: Pin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -112,12 +122,29 @@ class FlowEndpoint:
         request = Request(decoded(raw, flow.requests[path]), settings.options, path)
         exchange_id = uuid.uuid4().hex
         key = flow.key(request.body, settings.route_key) or exchange_id
-        assignment = assign(settings.shares, key, asked=_asked(scope, settings.qa_key))
+        asked = _asked(scope, settings.qa_key)
+        assignment = await self._assigned(settings, key, asked, request.body)
         served = Served(exchange_id, flow, request, Exchange(), assignment.stack)
         try:
             await self._stream(served, settings, receive, send)
         finally:
             self._end(served, settings, key)
+
+    async def _assigned(
+        self, settings: FlowSettings, key: str, asked: StackName | None, body: Any
+    ) -> Assignment:
+        """Assign a request; a conversation that is sticky keeps the stack of its first turn."""
+        found = assign(settings.shares, key, asked=asked)
+        conversation = self.flow.key(body, settings.sticky) if settings.sticky else ""
+        if not conversation or found.why != "percent":
+            return found
+        try:
+            pinned = await self.pin(self.flow.name, conversation, found.stack)
+        except Exception:
+            log.exception("flow=%s conversation not pinned: the store is away", self.flow.name)
+            return found
+        known: StackName = "graph" if pinned == "graph" else "legacy"
+        return assign(settings.shares, key, pinned=known)
 
     async def _resume(self, raw: bytes, receive: Receive, send: Send) -> None:
         settings, pausing = self.settings(), self.flow.pausing

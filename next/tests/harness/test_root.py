@@ -53,10 +53,24 @@ async def test_memories_are_embedded_where_a_model_is_named(
         await runner.cleanup()
 
 
-def test_a_key_that_is_none_is_refused_with_the_nearest() -> None:
-    """Tables and keys alike."""
-    with pytest.raises(ConfigRefused, match="did you mean 'dims'"):
-        parse({"embeddings": {"model": "small", "dim": 2}})
+@pytest.mark.parametrize(
+    ("tables", "problem"),
+    [
+        ({"embeddings": {"model": "small", "dim": 2}}, "embeddings.dim: .* mean 'dims'"),
+        ({"flows": {"chta": {}}}, "flows.chta: .* mean 'chat'"),
+        ({"flows": {"chat": {"stciky": "chat_id"}}}, "stciky: .* mean 'sticky'"),
+        ({"flows": {"chat": {"sticky": "chat"}}}, "flows.chat.sticky: .* mean 'chat_id'"),
+        ({"flows": {"ops": {"route_key": "user_id"}}}, "flows.ops.route_key: no such route key"),
+        ({"rollout": {"qa_key": "env:CUTOVER_UNSET"}}, "qa_key: .* CUTOVER_UNSET is not set"),
+        ({"limits": {"streams": 0}}, "limits.streams: .* greater than or equal to 1"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_the_nearest(
+    tables: dict[str, Any], problem: str
+) -> None:
+    """Tables, keys and names alike, each with its place."""
+    with pytest.raises(ConfigRefused, match=problem):
+        parse(tables)
 
 
 async def test_pauses_long_over_make_room_for_new_ones() -> None:

@@ -402,3 +402,17 @@ async def test_a_stack_that_fails_too_often_is_left_alone(stage: Stage) -> None:
     await asyncio.sleep(31.0)
     assert await served_by(21) == "graph"
     assert endpoint.breakers["graph"].state == "closed"
+
+
+async def test_a_sticky_conversation_stays_where_it_began(stage: Stage) -> None:
+    """Through every share, but not through the switch."""
+
+    async def served(percent: float, chat: str, number: int, *, on: bool = True) -> str:
+        flow = {"enable_langgraph": on, "langgraph_percent": percent, "sticky": "chat_id"}
+        client = Client(application(stage, chat=flow))
+        await client.post("/chat/sse", CHAT | {"message_id": f"{chat}{number}", "chat_id": chat})
+        return client.headers["x-cutover-served"]
+
+    assert [await served(100.0, "a", 1), await served(0.0, "a", 2)] == ["graph", "graph"]
+    assert [await served(0.0, "b", 1), await served(100.0, "b", 2)] == ["legacy", "legacy"]
+    assert await served(100.0, "a", 3, on=False) == "legacy"
