@@ -15,7 +15,8 @@ import uvicorn
 
 from cutover.errors import CutoverError
 from harness import root
-from harness.config import ServerTable, Settings, load
+from harness.config import ServerTable, load
+from harness.live import Live
 from loadtests.simulator import Simulator
 
 cli = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -41,18 +42,20 @@ def serve(
     for one in (signal.SIGINT, signal.SIGTERM):
         # The server drains when it gets one, and raises it once more: the command ends by itself.
         signal.signal(one, lambda *_: None)
-    asyncio.run(_serve(load(config), simulate=simulate, crash=crash))
+    asyncio.run(_serve(Live(load(config), config), simulate=simulate, crash=crash))
 
 
-async def _serve(settings: Settings, *, simulate: bool, crash: int) -> None:
+async def _serve(live: Live, *, simulate: bool, crash: int) -> None:
     async with AsyncExitStack() as opened:
         if simulate:
             model = await opened.enter_async_context(Simulator(chunk_ms=20))
             os.environ["OPENAI_BASE_URL"] = model.base_url
             os.environ.setdefault("OPENAI_API_KEY", "none")
-        world = await opened.enter_async_context(root.opened(settings))
-        app = root.application(settings, world, crash_after=crash)
-        await server(app, settings.server).serve()
+        world = await opened.enter_async_context(root.opened(live.settings))
+        app = root.application(live, world, crash_after=crash)
+        watching = asyncio.create_task(live.watch())
+        opened.callback(watching.cancel)
+        await server(app, live.settings.server).serve()
 
 
 def server(app: object, table: ServerTable) -> uvicorn.Server:

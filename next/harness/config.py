@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from cutover.errors import CutoverError
 from rules.flows import FLOWS
 
+MOST_BYTES = 1 << 20
 Percent = Annotated[float, Field(ge=0, le=100)]
 
 
@@ -127,15 +129,26 @@ class Settings(_Table):
 
 def load(path: Path | None) -> Settings:
     """Read a configuration file, or the defaults without one; raises `ConfigRefused`."""
-    if path is None:
-        return Settings()
+    return Settings() if path is None else decode(read(path), path)
+
+
+def read(path: Path) -> bytes:
+    """Return a file's content; raises `ConfigRefused` for what is no file of at most 1 MiB."""
     try:
-        text = path.read_text("utf-8")
+        if not path.is_file() and path.exists():
+            raise ConfigRefused(path, ["not a regular file"])
+        if path.stat().st_size > MOST_BYTES:
+            raise ConfigRefused(path, [f"more than {MOST_BYTES} bytes"])
+        return path.read_bytes()
     except OSError as error:
         raise ConfigRefused(path, [error.strerror or str(error)]) from error
+
+
+def decode(content: bytes, path: Path) -> Settings:
+    """Return the settings in a file's content; raises `ConfigRefused`."""
     try:
-        return parse(tomllib.loads(text), path)
-    except tomllib.TOMLDecodeError as error:
+        return parse(tomllib.loads(content.decode()), path)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigRefused(path, [str(error)]) from error
 
 
@@ -155,9 +168,23 @@ def parse(tables: Mapping[str, Any], path: Path | None = None) -> Settings:
         for key, value in (("route_key", table.route_key), ("sticky", table.sticky))
         if value and value not in FLOWS[name].route_keys
     ]
+    keys += [
+        f"flows.{name}.options: {problem}"
+        for name, table in settings.flows.items()
+        if (problem := _refusal(table.options, FLOWS[name].options))
+    ]
     if keys:
         raise ConfigRefused(path, keys)
     return settings
+
+
+def _refusal(options: Mapping[str, Any], kind: Any) -> str:
+    """Return why a flow refuses its options, "" where it takes them."""
+    try:
+        msgspec.convert(options, kind)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""
 
 
 def _sentence(error: Any) -> str:

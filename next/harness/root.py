@@ -21,15 +21,14 @@ from effects.threads import open_threads
 from effects.tools import Tools
 from effects.workers import Workers, WorkerSettings
 from effects.world import EffectSettings, World, open_world, use
-from harness.config import FlowTable, Settings
+from harness.config import Settings
 from harness.escapes import watch_escapes
 from harness.faults import with_crash
+from harness.live import Live
 from harness.operations import OPERATIONS
 from harness.threads import contexts_in_threads
 from router import app as router_app
-from router.assign import Shares
 from router.breaker import BreakerSettings
-from router.endpoint import FlowSettings
 from router.pauses import PausedExchanges
 from router.shadow import Shadows
 from rules.flows import FLOWS
@@ -103,40 +102,21 @@ def stacks(flow: str) -> Mapping[str, Stack]:
     return {"legacy": legacy.STACKS[flow], "graph": graph_impl.STACKS[flow]}
 
 
-def flow_settings(settings: Settings, name: str, table: FlowTable) -> FlowSettings:
-    """Return what a flow's requests are served by."""
-    return FlowSettings(
-        shares=Shares(
-            table.enable_langgraph,
-            table.langgraph_percent,
-            settings.rollout.salt,
-            frozenset(table.force_legacy),
-            frozenset(table.force_graph),
-        ),
-        fallback=table.langgraph_fallback,
-        shadow_percent=table.shadow_percent,
-        options=msgspec.convert(table.options, FLOWS[name].options),
-        route_key=table.route_key,
-        sticky=table.sticky,
-        qa_key=settings.rollout.qa_key,
-    )
-
-
 def application(
-    settings: Settings, world: World, shadows: Shadows | None = None, *, crash_after: int = 0
+    live: Live, world: World, shadows: Shadows | None = None, *, crash_after: int = 0
 ) -> FastAPI:
     """Return the router's application over an open world; graph may crash on purpose."""
+    settings = live.settings
 
-    def flow(name: str, table: FlowTable) -> router_app.Flow:
-        chosen = flow_settings(settings, name, table)
+    def flow(name: str) -> router_app.Flow:
         return router_app.Flow(
             FLOWS[name],
             with_crash(stacks(name), "graph", crash_after),
-            lambda: chosen,
+            lambda: live.flows[name],
             OPERATIONS,
         )
 
-    flows = [flow(name, table) for name, table in settings.flows.items()]
+    flows = [flow(name) for name in settings.flows]
     pauses = PausedExchanges(PauseTable(world.database, world.clock))
     return router_app.create_app(
         flows,

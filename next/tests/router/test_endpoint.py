@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from cutover import Event, Request
 from harness import root
 from harness.config import parse
+from harness.live import Live
 from loadtests.simulator import Answer, Silence
 from router.exchange import Served, finish
 from router.pauses import PausedExchanges
@@ -112,7 +113,7 @@ class Client:
 def application(stage: Stage, shadows: Shadows | None = None, **flows: Any) -> FastAPI:
     """Return the application over a stage's world."""
     settings = parse({"flows": flows or {"chat": {}}})
-    return root.application(settings, stage.world, shadows)
+    return root.application(Live(settings), stage.world, shadows)
 
 
 @pytest.mark.parametrize(
@@ -347,7 +348,7 @@ async def test_a_tester_asks_for_a_stack(
 ) -> None:
     """With the key, and only while graph is on at all."""
     settings = parse({"flows": {"chat": {"enable_langgraph": enabled}}} | QA)
-    client = Client(root.application(settings, stage.world), sends=headers)
+    client = Client(root.application(Live(settings), stage.world), sends=headers)
     await client.post("/chat/sse", CHAT)
     assert client.headers["x-cutover-served"] == served
 
@@ -356,7 +357,7 @@ async def test_more_streams_than_are_allowed_are_refused(stage: Stage) -> None:
     """At once, and to be tried again; the place is free when a stream ends."""
     stage.sim.script([Answer(text="a b", fault=Silence(1)), Answer(text="c"), Answer(text="d")])
     settings = parse({"limits": {"streams": 1}, "flows": {"chat": {}}})
-    app = root.application(settings, stage.world)
+    app = root.application(Live(settings), stage.world)
     first = asyncio.create_task(Client(app).post("/chat/sse", CHAT))
     await stage.sim.until(lambda sim: bool(sim.requests))
     second = Client(app)
@@ -381,7 +382,7 @@ async def test_a_stack_that_fails_too_often_is_left_alone(stage: Stage) -> None:
             yield event
 
     settings = parse({"flows": {"chat": {"enable_langgraph": True, "langgraph_percent": 100.0}}})
-    app = root.application(settings, stage.world)
+    app = root.application(Live(settings), stage.world)
     routes: list[Any] = [*app.router.routes]
     [endpoint] = [one.app for one in routes if getattr(one, "path", "") == "/chat/sse"]
     endpoint.stacks = {**endpoint.stacks, "graph": flaky}

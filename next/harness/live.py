@@ -1,0 +1,101 @@
+"""The settings in force: what a configuration file says, read again when it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import msgspec
+
+from harness.config import ConfigRefused, Settings, decode, read
+from router.assign import Shares
+from router.endpoint import FlowSettings
+from rules.flows import FLOWS
+
+log = logging.getLogger("cutover.configuration")
+
+POLL_SECONDS = 1.0
+
+
+def flow_settings(settings: Settings, name: str) -> FlowSettings:
+    """Return what a flow's requests are served by."""
+    table = settings.flows[name]
+    return FlowSettings(
+        shares=Shares(
+            table.enable_langgraph,
+            table.langgraph_percent,
+            settings.rollout.salt,
+            frozenset(table.force_legacy),
+            frozenset(table.force_graph),
+        ),
+        fallback=table.langgraph_fallback,
+        shadow_percent=table.shadow_percent,
+        options=msgspec.convert(table.options, FLOWS[name].options),
+        route_key=table.route_key,
+        sticky=table.sticky,
+        qa_key=settings.rollout.qa_key,
+    )
+
+
+class Live:
+    """Settings that follow their file, as far as a running server can: switches and shares.
+
+    `flows` are swapped whole, for a content that was read twice alike. A content that is refused
+    leaves the last good one in force; `refused` says why, until the file is good again.
+    """
+
+    def __init__(self, settings: Settings, path: Path | None = None) -> None:
+        self.settings, self.path = settings, path
+        self.flows = {name: flow_settings(settings, name) for name in settings.flows}
+        self.refused = ""
+
+    async def watch(self) -> None:
+        """Follow the file until cancelled."""
+        if self.path is None:
+            return
+        taken = seen = await _content(self.path)
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            content = await _content(self.path)
+            if content == seen and content != taken:
+                taken = content
+                self._take(content, self.path)
+            seen = content
+
+    def _take(self, content: bytes | str, path: Path) -> None:
+        new = content if isinstance(content, str) else _decoded(content, path)
+        if isinstance(new, str):
+            self.refused = new
+            log.error("refused, the last good one stays in force: %s", new)
+            return
+        self.refused = ""
+        later = [
+            name
+            for name in Settings.model_fields
+            if name != "flows" and getattr(new, name) != getattr(self.settings, name)
+        ]
+        if new.flows.keys() != self.settings.flows.keys():
+            later.append("the list of flows")
+        if later:
+            log.warning("in force after a restart only: %s", ", ".join(later))
+        new = new.model_copy(update={"rollout": self.settings.rollout})
+        known = self.flows.keys() & new.flows.keys()
+        self.flows = self.flows | {name: flow_settings(new, name) for name in known}
+        log.info("in force: %s", path)
+
+
+async def _content(path: Path) -> bytes | str:
+    """Return what a file holds, or why it cannot be read; in a thread: a file system may hang."""
+    try:
+        return await asyncio.to_thread(read, path)
+    except ConfigRefused as refused:
+        return str(refused)
+
+
+def _decoded(content: bytes, path: Path) -> Settings | str:
+    """Return the settings in a content, or why it is refused."""
+    try:
+        return decode(content, path)
+    except ConfigRefused as refused:
+        return str(refused)

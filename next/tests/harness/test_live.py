@@ -1,0 +1,96 @@
+"""Settings that follow their file, and keep the last good one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from harness.config import ConfigRefused, load, read
+from harness.live import Live
+
+pytestmark = pytest.mark.virtual
+
+ON = "[flows.chat]\nenable_langgraph = true\nlanggraph_percent = {percent}\n"
+
+
+@pytest.fixture
+async def live(tmp_path: Path) -> AsyncIterator[Live]:
+    """The settings of a file that is watched."""
+    path = tmp_path / "cutover.toml"
+    path.write_text(ON.format(percent=10.0))
+    watched = Live(load(path), path)
+    watching = asyncio.create_task(watched.watch())
+    await asyncio.sleep(1.5)
+    yield watched
+    watching.cancel()
+    with suppress(asyncio.CancelledError):
+        await watching
+
+
+async def write(live: Live, text: str | bytes, seconds: float = 3.0) -> float:
+    """Change the file; return the share of graph when the time has passed."""
+    assert live.path is not None
+    live.path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    await asyncio.sleep(seconds)
+    return live.flows["chat"].shares.percent
+
+
+async def test_a_change_is_taken_when_it_was_read_twice(live: Live) -> None:
+    """A file that is just being written is read in the middle."""
+    assert await write(live, ON.format(percent=20.0), seconds=1.0) == 10.0
+    assert await write(live, ON.format(percent=30.0), seconds=1.0) == 10.0
+    await asyncio.sleep(2.0)
+    assert live.flows["chat"].shares.percent == 30.0
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "[flows.chat",
+        "[flows.chat]\nlanggraph_percent = 101.0",
+        "[flows.chta]",
+        '[flows.chat]\noptions = {wire = "none"}',
+        b"\xff",
+        b"#" * (1 << 20) + b"#",
+    ],
+)
+async def test_a_bad_edit_keeps_the_last_good_one(
+    live: Live, caplog: pytest.LogCaptureFixture, bad: str | bytes
+) -> None:
+    """And says so, once, until the file is good again."""
+    assert await write(live, bad, seconds=10.0) == 10.0
+    assert "cutover.toml: " in live.refused
+    assert len([one for one in caplog.messages if one.startswith("refused")]) == 1
+    assert await write(live, ON.format(percent=50.0)) == 50.0
+    assert not live.refused
+
+
+async def test_a_file_that_is_away_changes_nothing(live: Live) -> None:
+    """It is said, and the next one counts."""
+    assert live.path is not None
+    live.path.unlink()
+    await asyncio.sleep(5.0)
+    assert "No such file" in live.refused
+    assert live.flows["chat"].shares.percent == 10.0
+    assert await write(live, ON.format(percent=40.0)) == 40.0
+
+
+async def test_what_needs_a_restart_is_said(live: Live, caplog: pytest.LogCaptureFixture) -> None:
+    """Switches and shares are in force at once, the port is not; the salt never moves by itself."""
+    edit = ON.format(percent=60.0) + '[server]\nport = 1\n[rollout]\nsalt = "other"\n[flows.ops]\n'
+    assert await write(live, edit) == 60.0
+    assert "in force after a restart only: server, rollout, the list of flows" in caplog.messages
+    assert live.flows["chat"].shares.salt == "cutover"
+    assert live.flows.keys() == {"chat"}
+
+
+def test_a_configuration_is_a_regular_file(tmp_path: Path) -> None:
+    """A folder, a pipe or a book is refused, with its name."""
+    with pytest.raises(ConfigRefused, match="not a regular file"):
+        read(tmp_path)
+    with pytest.raises(ConfigRefused, match=r"none\.toml: No such file"):
+        load(tmp_path / "none.toml")
