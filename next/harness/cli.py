@@ -6,12 +6,16 @@ import asyncio
 import logging
 import os
 import signal
+import socket
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 import uvicorn
+from fastapi import FastAPI
 
 from cutover.errors import CutoverError
 from harness import root
@@ -58,16 +62,30 @@ async def _serve(live: Live, *, simulate: bool, crash: int) -> None:
         await server(app, live.settings.server).serve()
 
 
-def server(app: object, table: ServerTable) -> uvicorn.Server:
+class Server(uvicorn.Server):
+    """uvicorn, which waits for streams while it still answers `/readyz`, so that none is cut."""
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(config)
+        self._drain = drain
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Drain, and then close what is left."""
+        await self._drain()
+        await super().shutdown(sockets)
+
+
+def server(app: FastAPI, table: ServerTable) -> uvicorn.Server:
     """Return the HTTP server of an application."""
-    return uvicorn.Server(
+    return Server(
         uvicorn.Config(
-            app,  # type: ignore[arg-type]  # an ASGI application
+            app,
             host=table.host,
             port=table.port,
             log_level="warning",
-            timeout_graceful_shutdown=30,
-        )
+            timeout_graceful_shutdown=5,
+        ),
+        partial(app.state.drain, table.drain_seconds),
     )
 
 

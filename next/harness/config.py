@@ -46,10 +46,11 @@ class _Table(BaseModel):
 
 
 class ServerTable(_Table):
-    """Where the router listens."""
+    """Where the router listens, and how long a stopping one waits for its streams."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8080
+    drain_seconds: Annotated[float, Field(ge=0)] = 30.0
 
 
 class StoresTable(_Table):

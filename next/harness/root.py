@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI
+from sqlalchemy import text as sql
+from sqlalchemy.exc import SQLAlchemyError
 
 import graph_impl
 import legacy
@@ -34,6 +39,9 @@ from router.shadow import Shadows
 from rules.flows import FLOWS
 
 BUILT_IN = (builtin_tools.calculate, builtin_tools.current_time, builtin_tools.search_memory)
+log = logging.getLogger(__name__)
+
+READY_SECONDS = 1.0
 PAUSE_SECONDS = 86_400.0
 """How long a question waits for its answer."""
 
@@ -102,6 +110,17 @@ def stacks(flow: str) -> Mapping[str, Stack]:
     return {"legacy": legacy.STACKS[flow], "graph": graph_impl.STACKS[flow]}
 
 
+async def _ready(world: World) -> str:
+    """Return why requests cannot be served: they need the database."""
+    try:
+        async with asyncio.timeout(READY_SECONDS), world.database.engine.connect() as connection:
+            await connection.execute(sql("SELECT 1"))
+    except (TimeoutError, SQLAlchemyError) as error:
+        log.warning("not ready: the database does not answer error=%s", type(error).__name__)
+        return "the database does not answer"
+    return ""
+
+
 def application(
     live: Live, world: World, shadows: Shadows | None = None, *, crash_after: int = 0
 ) -> FastAPI:
@@ -124,6 +143,7 @@ def application(
         feedback.put,
         pins.pin,
         shadows,
+        ready=partial(_ready, world),
         streams=settings.limits.streams,
         breaker=BreakerSettings(**settings.breaker.model_dump()),
     )

@@ -54,6 +54,11 @@ class FeedbackRequest(msgspec.Struct, frozen=True):
             raise ValueError(message)
 
 
+async def _ready() -> str:
+    """Return why requests cannot be served; "" where nothing is known against it."""
+    return ""
+
+
 def create_app(
     flows: list[Flow],
     pauses: PausedExchanges,
@@ -61,6 +66,7 @@ def create_app(
     pin: Pin,
     shadows: Shadows | None = None,
     *,
+    ready: Callable[[], Awaitable[str]] = _ready,
     streams: int = STREAMS,
     breaker: BreakerSettings = BreakerSettings(),  # noqa: B008 - frozen
 ) -> FastAPI:
@@ -107,6 +113,14 @@ def create_app(
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
+    @app.get("/readyz")
+    async def readyz(response: Response) -> dict[str, str]:
+        """Say whether requests would be served, and why not."""
+        against = "draining" if places.draining else await ready()
+        response.status_code = 503 if against else 200
+        return {"status": against or "ready"}
+
+    app.state.drain = places.drain
     return app
 
 

@@ -45,6 +45,13 @@ class Runaway(StackFailed):
         super().__init__("runaway", detail=f"more than {STREAM_BYTES} bytes")
 
 
+class Stopping(StackFailed):
+    """The server stops, and the stream has had its time."""
+
+    def __init__(self) -> None:
+        super().__init__("server_stopped", "world")
+
+
 class Exited(CutoverError):
     """A stack raised `SystemExit`, or cancelled itself."""
 
@@ -70,6 +77,7 @@ class Driver:
     _next: asyncio.Future[Event | None] | None = None
     _watch: asyncio.TimerHandle | None = None
     _strikes: int = 0
+    _stopping: bool = False
     _cancelled: bool = False
 
     async def pull(self) -> Event | None:
@@ -78,6 +86,8 @@ class Driver:
         Raises `Stalled` where the stack owes one too long, and the loop has turned in time all the
         while: a process that stood still, or a busy one, is not the stack's fault.
         """
+        if self._stopping:
+            raise Stopping
         loop = asyncio.get_running_loop()
         self._next, self._strikes = loop.create_future(), 0
         self._asked.set()
@@ -93,6 +103,12 @@ class Driver:
         self.size += len(frame)
         if self.size > STREAM_BYTES:
             raise Runaway
+
+    def stop(self) -> None:
+        """Have the next event be `Stopping`, and the one that is waited for."""
+        self._stopping = True
+        if self._next is not None and not self._next.done():
+            self._next.set_exception(Stopping())
 
     def cancel(self) -> asyncio.Task[None] | None:
         """Cancel the stack; return a task that waits until it has closed, or `CLOSING_SECONDS`."""

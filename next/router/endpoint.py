@@ -15,7 +15,7 @@ from collections.abc import (
     MutableMapping,
     Sequence,
 )
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hmac import compare_digest
 from typing import Any
@@ -44,6 +44,8 @@ STOPPED = Failed("server_stopped", "world")
 CUT_SHORT = (Left(), STOPPED)
 """How exchanges end that no shadow can be compared with: a shadow runs to its own end."""
 OVERLOADED = 503
+LAST_SECONDS = 5.0
+"""What a stream may take to end once it has been stopped; a client that reads nothing is cut."""
 BODY_BYTES = 1 << 20
 """Bytes of a request's body, where its path sets no other limit."""
 
@@ -73,10 +75,26 @@ class Streams:
 
     limit: int
     open: int = 0
+    draining: bool = False
+    served: set[Served] = field(default_factory=set)
+    _free: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse new streams and wait for those that are open; what is left ends in failure."""
+        self.draining = True
+        for wait in (seconds, LAST_SECONDS):
+            if self.open:
+                self._free.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._free.wait(), wait)
+            for one in self.served:
+                one.stop()
 
     @contextmanager
     def place(self) -> Iterator[None]:
         """Take a place; raises `Refused` 503 where none is free."""
+        if self.draining:
+            raise Refused(503, "stopping", "this server stops: ask another one")
         if self.open >= self.limit:
             raise Refused(503, "overloaded", "too many streams are open: try again in a moment")
         self.open += 1
@@ -84,6 +102,8 @@ class Streams:
             yield
         finally:
             self.open -= 1
+            if not self.open:
+                self._free.set()
 
 
 @dataclass(slots=True)
@@ -182,6 +202,7 @@ class FlowEndpoint:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a request runs in one
         watching = asyncio.create_task(_watch(receive, task))
+        self.streams.served.add(served)
         try:
             await self._send_frames(served, frames, send)
         except asyncio.CancelledError:
@@ -194,6 +215,7 @@ class FlowEndpoint:
         except OSError:
             pass  # the connection is gone
         finally:
+            self.streams.served.discard(served)
             watching.cancel()
             await frames.aclose()
 

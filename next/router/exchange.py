@@ -36,6 +36,8 @@ class Served:
     """The run whose terminal event has gone out: what it does after that is awaited by `finish`."""
     storing: asyncio.Task[None] | None = None
     """Stores the pause of this exchange, also when its client leaves meanwhile."""
+    stopping: bool = False
+    """The server stops: no further run begins."""
     _closing: set[asyncio.Task[None]] = field(default_factory=set)
 
     def begin(self, candidate: Candidate) -> Driver:
@@ -44,6 +46,12 @@ class Served:
         driver = Driver(candidate, Run(self.tape, candidate.name, role), self.request)
         self.runs.append(driver)
         return driver
+
+    def stop(self) -> None:
+        """End the stream honestly and soon: the server stops."""
+        self.stopping = True
+        if self.runs:
+            self.runs[-1].stop()
 
     @property
     def served(self) -> str:

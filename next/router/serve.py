@@ -53,7 +53,7 @@ async def serve(
     began = bool(sent)  # a resumed exchange: its client has the beginning
     questions = flow.pausing.questions if flow.pausing else frozenset()
     for candidate in candidates:
-        if exchange.runs and exchange.tape.overflowed:
+        if exchange.stopping or (exchange.runs and exchange.tape.overflowed):
             break
         driver = exchange.begin(candidate)
         run, framer = driver.run, Framer(flow)

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
+from sqlalchemy import text as sql
 
 from cutover import Event, Request
 from harness import root
 from harness.config import parse
 from harness.live import Live
-from loadtests.simulator import Answer, Silence
+from loadtests.simulator import Answer, Silence, SlowFirst
 from router.exchange import Served, finish
 from router.pauses import PausedExchanges
 from router.shadow import Shadows
@@ -54,14 +55,16 @@ class Client:
     pieces: list[bytes] = field(default_factory=list)
     _left: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def post(self, path: str, body: Any, media: str = "application/json") -> bytes:
+    async def post(
+        self, path: str, body: Any, media: str = "application/json", method: str = "POST"
+    ) -> bytes:
         """Post a body and return the response's."""
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
             "http_version": "1.1",
-            "method": "POST",
+            "method": method,
             "path": path,
             "raw_path": path.encode(),
             "root_path": "",
@@ -417,3 +420,48 @@ async def test_a_sticky_conversation_stays_where_it_began(stage: Stage) -> None:
     assert [await served(100.0, "a", 1), await served(0.0, "a", 2)] == ["graph", "graph"]
     assert [await served(0.0, "b", 1), await served(100.0, "b", 2)] == ["legacy", "legacy"]
     assert await served(100.0, "a", 3, on=False) == "legacy"
+
+
+@pytest.mark.parametrize(
+    ("fault", "ends", "served"),
+    [
+        (SlowFirst(5.0), b'data: {"step":"SUCCESS"', True),
+        (Silence(2), b'data: {"step":"FAILED"', False),
+    ],
+)
+async def test_a_stopping_server_lets_streams_end(
+    stage: Stage, fault: Any, ends: bytes, *, served: bool
+) -> None:
+    """In time, or in failure events; it is not ready, and refuses new ones meanwhile."""
+    stage.sim.script([Answer(text="a b c d", fault=fault)])
+    app = application(stage)
+    first = asyncio.create_task(Client(app).post("/chat/sse", CHAT))
+    await stage.sim.until(lambda sim: bool(sim.requests))
+    began = asyncio.get_running_loop().time()
+    draining = asyncio.create_task(app.state.drain(30.0))
+    await asyncio.sleep(1.0)
+    refused, probe = Client(app), Client(app)
+    refusal = json.loads(await refused.post("/chat/sse", CHAT | {"message_id": "n"}))
+    assert (refused.status, refusal["code"]) == (503, "stopping")
+    assert json.loads(await probe.post("/readyz", b"", method="GET")) == {"status": "draining"}
+    assert probe.status == 503
+    await draining
+    took = asyncio.get_running_loop().time() - began
+    assert (took < 30.0) is served
+    assert took < 31.0
+    stream = await first
+    assert ends in stream
+    assert stream.endswith(b'data: {"step":"END"}\n\n')
+
+
+async def test_a_server_is_ready_while_its_database_answers(stage: Stage) -> None:
+    """It recovers when the cause is gone."""
+    app = application(stage)
+    for _ in range(2):
+        probe = Client(app)
+        assert json.loads(await probe.post("/readyz", b"", method="GET")) == {"status": "ready"}
+        async with stage.world.database.engine.connect() as only:  # the pool holds one
+            await only.execute(sql("SELECT 1"))
+            away = Client(app)
+            found = json.loads(await away.post("/readyz", b"", method="GET"))
+            assert (away.status, found) == (503, {"status": "the database does not answer"})
