@@ -7,7 +7,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -42,74 +42,107 @@ class ConfigRefused(CutoverError):
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class ServerTable(_Table):
-    """Where the router listens, and how long a stopping one waits for its streams."""
+    """Where the router listens, and how it stops."""
 
     host: str = "127.0.0.1"
+    """The address; `0.0.0.0` is every one."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8080
+    """The port; 0 takes a free one."""
     drain_seconds: Annotated[float, Field(ge=0)] = 30.0
+    """How long a stopping server waits for its streams; then they end in failure events."""
 
 
 class StoresTable(_Table):
-    """Where the world is kept: SQLAlchemy and Redis URLs."""
+    """Where the world is kept."""
 
     database: Secret = "sqlite+aiosqlite:///cutover.db"
-    redis: Secret | None = None
+    """SQLAlchemy's URL: `sqlite+aiosqlite:` or `postgresql+psycopg:`."""
+    redis: Secret = ""
+    """Where locks are shared; without it each process has its own."""
+    memory_service: Secret = ""
+    """The address of a service that keeps the conversations instead of the database."""
+    memory_service_token: Secret = ""
+    """What that service is asked with, as a bearer token."""
+    pause_key: Secret = ""
+    """16 or 32 bytes as base64: stored pauses are encrypted. Needs the package `cryptography`."""
 
 
 class RolloutTable(_Table):
-    """What the split hashes with, and what a tester's request must know to ask for a stack."""
+    """How keys are split."""
 
     salt: str = "cutover"
+    """What keys are hashed with: another one draws all of them anew."""
     qa_key: Secret = ""
+    """What a tester sends as `x-cutover-qa-key` to ask for a stack by `x-cutover-stack`."""
 
 
 class ModelTable(_Table):
-    """A model: where it is served. `key` is "env:NAME"."""
+    """A model, by the id under which flows ask for it."""
 
     base_url: str = ""
+    """An OpenAI-compatible endpoint; empty: `OPENAI_BASE_URL`, or else OpenAI's."""
     key: str = "env:OPENAI_API_KEY"
+    """The key, or `env:NAME`, read at each call."""
     name: str = ""
+    """What the provider calls it; empty: its id."""
     max_tokens: int | None = None
+    """Tokens of an answer at most."""
 
 
 class EmbeddingsTable(_Table):
-    """What embeds memories: a model's id, and the length of its vectors."""
+    """What embeds memories; without this table the newest ones are found."""
 
     model: str
+    """The id of a model."""
     dims: Annotated[int, Field(ge=1)]
+    """The length of its vectors."""
 
 
 class LimitsTable(_Table):
-    """What a process takes on: streams that are open at the same time."""
+    """What a process takes on."""
 
     streams: Annotated[int, Field(ge=1)] = 1_000
+    """Streams that may be open at the same time; more are refused with 503."""
 
 
 class BreakerTable(_Table):
-    """When a stack is left alone: failures' share of at least so many runs in a window."""
+    """When a stack is left alone, by flow and process."""
 
     failures: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """The share of its runs that fail by its own fault."""
     runs: Annotated[int, Field(ge=1)] = 20
+    """How many runs there must have been."""
     window_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """How far back runs count."""
     rest_seconds: Annotated[float, Field(gt=0)] = 30.0
+    """How long it rests; then one run at a time tries."""
 
 
 class FlowTable(_Table):
-    """One flow: the switch, the shares, and the options of the flow itself."""
+    """A flow: `chat`, `companion`, `session`, `pipeline` or `ops`. Changes are in force at once."""
 
     enable_langgraph: bool = False
+    """The switch: while it is off, everything goes to legacy, pins and forced keys included."""
     langgraph_percent: Percent = 0.0
+    """The share of route keys that graph serves, to a thousandth."""
     langgraph_fallback: bool = True
+    """Whether the other stack goes on where one fails."""
     shadow_percent: Percent = 0.0
+    """The share of route keys that the other stack plays in the shadow."""
     route_key: str = ""
+    """What is split by, such as `user_id`; empty: the flow's first."""
     sticky: str = ""
+    """The route key whose conversations keep the stack of their first turn, such as `chat_id`."""
     force_legacy: list[str] = []
+    """Route keys that legacy serves."""
     force_graph: list[str] = []
+    """Route keys that graph serves."""
     options: dict[str, Any] = {}
+    """What both stacks are run with."""
 
 
 class Settings(_Table):
@@ -122,10 +155,26 @@ class Settings(_Table):
     breaker: BreakerTable = BreakerTable()
     models: dict[str, ModelTable] = {}
     tools: list[str] = []
+    """Modules whose tools are offered beside the built-in ones, as `package.module`."""
     workers: dict[str, Any] = {}
+    """What the workers of `ops` may touch."""
     embeddings: EmbeddingsTable | None = None
     timezone: str = "UTC"
+    """The zone of the dates in prompts."""
     flows: dict[str, FlowTable] = Field(default_factory=lambda: {one: FlowTable() for one in FLOWS})
+
+
+TABLES: Final[Mapping[str, type[BaseModel]]] = {
+    "server": ServerTable,
+    "stores": StoresTable,
+    "rollout": RolloutTable,
+    "limits": LimitsTable,
+    "breaker": BreakerTable,
+    "models.ID": ModelTable,
+    "embeddings": EmbeddingsTable,
+    "flows.NAME": FlowTable,
+}
+"""The tables by name, as a file heads them."""
 
 
 def load(path: Path | None) -> Settings:
@@ -196,17 +245,8 @@ def _sentence(error: Any) -> str:
 
 
 def _keys(parents: tuple[Any, ...]) -> list[str]:
-    tables: dict[str, type[BaseModel]] = {
-        "server": ServerTable,
-        "stores": StoresTable,
-        "rollout": RolloutTable,
-        "limits": LimitsTable,
-        "breaker": BreakerTable,
-        "models": ModelTable,
-        "embeddings": EmbeddingsTable,
-        "flows": FlowTable,
-    }
-    table = tables.get(str(parents[0])) if parents else Settings
+    headed = {heading.partition(".")[0]: table for heading, table in TABLES.items()}
+    table = headed.get(str(parents[0])) if parents else Settings
     return list(table.model_fields) if table else []
 
 

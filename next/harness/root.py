@@ -64,7 +64,12 @@ class PauseTable(Pauses):
 async def opened(settings: Settings) -> AsyncIterator[World]:
     """Open the whole world that effects act on, and make it the current one."""
     where = EffectSettings(
-        database=settings.stores.database, redis=settings.stores.redis, zone=settings.timezone
+        database=settings.stores.database,
+        redis=settings.stores.redis or None,
+        zone=settings.timezone,
+        memory_service=settings.stores.memory_service or None,
+        memory_service_token=settings.stores.memory_service_token,
+        pause_key=settings.stores.pause_key,
     )
     async with (
         open_world(where) as world,

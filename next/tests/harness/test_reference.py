@@ -1,0 +1,20 @@
+"""The page of the configuration is what the schema says."""
+
+from __future__ import annotations
+
+from harness.config import TABLES, Settings
+from harness.reference import PAGE, reference
+
+
+def test_the_page_is_as_it_would_be_written_today() -> None:
+    """`python -m harness.reference` writes it."""
+    assert PAGE.read_text("utf-8") == reference()
+
+
+def test_every_key_says_what_it_means() -> None:
+    """And each table is one of the configuration."""
+    for table in TABLES.values():
+        assert all(one.description for one in table.model_fields.values())
+    headed = {heading.partition(".")[0] for heading in TABLES}
+    described = {name for name, one in Settings.model_fields.items() if one.description}
+    assert headed | described == Settings.model_fields.keys()
