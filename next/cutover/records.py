@@ -1,4 +1,4 @@
-"""What is stored of an exchange: its tape and its runs, as one line of JSON.
+"""What is stored of an exchange: its runs, each a line of JSON, and its tape.
 
 `encode` makes a line of anything that a stack, a tool or a provider produced; `decode` reads it
 back. Stamps are microseconds since the exchange began. Free JSON is held as text: no depth of it
@@ -83,47 +83,50 @@ class TapeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     question: str | None = None
 
 
-class PlayRecord(msgspec.Struct, frozen=True):
-    """A call of one run, and how it was answered: performed, from the tape, or by the nearest."""
+class PlayRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call of one run, and how it was answered: performed, from the tape, or by the nearest.
+
+    `entry` is the place on the exchange's tape, None for what is not stored there. `canonical` is
+    there where the run asked something else than the entry was performed for.
+    """
 
     name: str
     how: Literal["live", "tape", "nearest"]
-    key: str
-    canonical: str
+    entry: int | None = None
+    canonical: str | None = None
 
 
-class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One stack handling the request; `nodes_us` is the time spent in each node."""
-
-    stack: str
-    role: Literal["serving", "fallback", "shadow", "replay"]
-    policy: Literal["live", "play"]
-    outcome: Outcome
-    at: int = 0
-    frames: tuple[FrameRecord, ...] = ()
-    plays: tuple[PlayRecord, ...] = ()
-    nodes_us: dict[str, int] = {}
-    usage: dict[str, int] = {}
-    models: tuple[str, ...] = ()
-    finish_reasons: tuple[str, ...] = ()
+Role = Literal["serving", "fallback", "shadow", "replay"]
 
 
-class ExchangeRecord(msgspec.Struct, frozen=True):
-    """One request and all that was done for it; began `at`, in microseconds since 1970.
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A line: one stack handling one request, which began `at`, in microseconds since 1970.
 
-    `request` is the body's text, `options` the flow's options as JSON text.
+    `request` is the body as JSON text, `options` the flow's. The serving run's line holds the tape;
+    `plays` of every run point into it. `escaped` counts tools that ran without a call on the tape,
+    `nodes_us` is the time spent in each node, `versions` what code and settings were in force.
+    `redacted` is whether personal data was replaced.
     """
 
-    id: str
+    exchange: str
     flow: str
     path: str
-    request: str
-    options: str
+    role: Role
+    policy: Literal["live", "play"]
+    stack: str
     assigned: str
     served: str
     at: int
-    tape: TapeRecord
-    runs: tuple[RunRecord, ...] = ()
+    outcome: Outcome
+    request: str
+    options: str
+    frames: tuple[FrameRecord, ...] = ()
+    tape: TapeRecord | None = None
+    plays: tuple[PlayRecord, ...] = ()
+    nodes_us: dict[str, int] = {}
+    escaped: dict[str, int] = {}
+    versions: dict[str, str] = {}
+    redacted: bool = False
     v: int = VERSION
 
 

@@ -13,7 +13,6 @@ from cutover.errors import Completed, Failed, Left, Pause, Refusal
 from cutover.records import (
     EntryRecord,
     ErrorRecord,
-    ExchangeRecord,
     FrameRecord,
     ItemRecord,
     PlayRecord,
@@ -36,8 +35,8 @@ OUTCOMES = st.one_of(
 )
 
 
-def records(text: st.SearchStrategy[str]) -> st.SearchStrategy[ExchangeRecord]:
-    """Return exchanges whose strings are drawn from `text`, and whose bytes are any."""
+def records(text: st.SearchStrategy[str]) -> st.SearchStrategy[RunRecord]:
+    """Return lines whose strings are drawn from `text`, and whose bytes are any."""
     content = st.binary(max_size=9) | text.map(lambda one: one.encode("utf-8", "replace"))
     many = st.lists(text, max_size=2).map(tuple)
     items = st.lists(st.builds(ItemRecord.of, STAMP, content), max_size=3).map(tuple)
@@ -46,42 +45,48 @@ def records(text: st.SearchStrategy[str]) -> st.SearchStrategy[ExchangeRecord]:
     ends = st.sampled_from(["open", "done", "failed", "cut"])
     entry = st.builds(EntryRecord, text, text, text, STAMP, st.booleans(), items, ends, error)
     entries = st.lists(entry, max_size=3).map(tuple)
-    play = st.builds(PlayRecord, text, st.sampled_from(["live", "tape", "nearest"]), text, text)
-    run = st.builds(
-        RunRecord,
-        text,
-        st.sampled_from(["serving", "fallback", "shadow", "replay"]),
-        st.sampled_from(["live", "play"]),
-        OUTCOMES,
-        STAMP,
-        frames,
-        st.lists(play, max_size=2).map(tuple),
-        st.dictionaries(text, STAMP, max_size=2),
-        st.dictionaries(text, STAMP, max_size=2),
-        many,
-        many,
-    )
     tape = st.builds(TapeRecord, entries, many, st.none() | text)
-    runs = st.lists(run, max_size=3).map(tuple)
+    hows = st.sampled_from(["live", "tape", "nearest"])
+    play = st.builds(PlayRecord, text, hows, st.none() | STAMP, st.none() | text)
+    counts = st.dictionaries(text, STAMP, max_size=2)
     return st.builds(
-        ExchangeRecord, text, text, text, text, text, text, text, at=STAMP, tape=tape, runs=runs
+        RunRecord,
+        exchange=text,
+        flow=text,
+        path=text,
+        role=st.sampled_from(["serving", "fallback", "shadow", "replay"]),
+        policy=st.sampled_from(["live", "play"]),
+        stack=text,
+        assigned=text,
+        served=text,
+        at=STAMP,
+        outcome=OUTCOMES,
+        request=text,
+        options=text,
+        frames=frames,
+        tape=st.none() | tape,
+        plays=st.lists(play, max_size=2).map(tuple),
+        nodes_us=counts,
+        escaped=counts,
+        versions=st.dictionaries(text, text, max_size=2),
+        redacted=st.booleans(),
     )
 
 
 @given(records(TEXT))
-def test_a_record_reads_back_as_it_was_written(record: ExchangeRecord) -> None:
+def test_a_record_reads_back_as_it_was_written(record: RunRecord) -> None:
     """On one line, whatever bytes and line ends stand in it."""
     line = encode(record)
     assert b"\n" not in line
     assert b"\r" not in line
-    assert decode(line, ExchangeRecord) == record
+    assert decode(line, RunRecord) == record
 
 
 @given(records(st.text(st.characters(), max_size=4)))
-def test_lone_surrogates_are_replaced_and_break_no_line(record: ExchangeRecord) -> None:
+def test_lone_surrogates_are_replaced_and_break_no_line(record: RunRecord) -> None:
     """A line of any strings can be read, and writing it again changes nothing."""
     line = encode(record)
-    assert encode(decode(line, ExchangeRecord)) == line
+    assert encode(decode(line, RunRecord)) == line
 
 
 @given(st.binary(max_size=30))
@@ -117,33 +122,46 @@ def test_free_json_is_text_and_never_raises(value: Any, text: str) -> None:
     assert json_text(value) == text
 
 
-def exchange() -> ExchangeRecord:
-    """Return a small exchange."""
-    return ExchangeRecord("e1", "chat", "/chat/sse", "{}", "{}", "graph", "graph", 1, TapeRecord())
+def line() -> RunRecord:
+    """Return a small line."""
+    return RunRecord(
+        exchange="e1",
+        flow="chat",
+        path="/chat/sse",
+        role="serving",
+        policy="live",
+        stack="graph",
+        assigned="graph",
+        served="graph",
+        at=1,
+        outcome=Completed(),
+        request="{}",
+        options="{}",
+    )
 
 
 DAMAGED = {
     "empty": b"",
-    "torn": encode(exchange())[:-3],
-    "two in one": encode(exchange()) * 2,
+    "torn": encode(line())[:-3],
+    "two in one": encode(line()) * 2,
     "another shape": b"[]",
-    "a field missing": b'{"v":1,"id":"a"}',
-    "invalid UTF-8": encode(exchange()).replace(b"chat", b"\xff"),
+    "a field missing": b'{"v":1,"exchange":"a"}',
+    "invalid UTF-8": encode(line()).replace(b"chat", b"\xff"),
     "nested": b"[" * 100_000,
-    "a later version": encode(exchange()).replace(b'"v":1', b'"v":2'),
-    "no number": encode(exchange()).replace(b'"at":1', b'"at":NaN'),
+    "a later version": encode(line()).replace(b'"v":1', b'"v":2'),
+    "no number": encode(line()).replace(b'"at":1', b'"at":NaN'),
 }
 
 
-@pytest.mark.parametrize("line", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_line_is_named_and_raises_nothing_else(line: bytes) -> None:
+@pytest.mark.parametrize("damaged", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_line_is_named_and_raises_nothing_else(damaged: bytes) -> None:
     """`RecordDamaged` with a reason."""
     with pytest.raises(RecordDamaged) as caught:
-        decode(line, ExchangeRecord)
+        decode(damaged, RunRecord)
     assert caught.value.reason
 
 
 def test_fields_of_later_versions_are_passed_over() -> None:
     """A field that is added does not make old readers fail."""
-    line = encode(exchange()).replace(b'"v":1', b'"v":1,"new":[1]')
-    assert decode(line, ExchangeRecord) == exchange()
+    later = encode(line()).replace(b'"v":1', b'"v":1,"new":[1]')
+    assert decode(later, RunRecord) == line()
