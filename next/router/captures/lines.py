@@ -1,0 +1,90 @@
+"""What an exchange becomes in captures: a line for each of its runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from cutover.errors import Failed, Outcome
+from cutover.records import FrameRecord, PlayRecord, Role, RunRecord, TapeRecord, json_text
+from cutover.tape import Run, tape_record
+from router.exchange import Served
+from router.shadow import Played
+
+
+def began(served: Served) -> int:
+    """Return when an exchange began, in microseconds since 1970; to be asked on its loop."""
+    return time.time_ns() // 1_000 - served.tape.stamp()
+
+
+def size(served: Served) -> int:
+    """Return about how many bytes an exchange's lines will have."""
+    items = (item for entry in served.tape.entries for _, item in entry.items)
+    tape = sum(len(item) for item in items if isinstance(item, bytes))
+    asked = sum(len(entry.call.canonical) for entry in served.tape.entries)
+    return tape + asked + sum(one.size for one in served.runs)
+
+
+def served_lines(served: Served, at: int, versions: Mapping[str, str]) -> list[RunRecord]:
+    """Return the lines of the runs that served, of an exchange that has ended."""
+    lines: list[RunRecord] = []
+    for driver in served.runs:
+        last = driver is served.runs[-1]
+        outcome = served.outcome if last else driver.run.ended
+        tape = None if lines else tape_record(served.tape)
+        frames = driver.frames
+        lines.append(_line(served, driver.run, outcome, frames, tape, at, versions))
+    return lines
+
+
+def played_line(served: Served, played: Played, at: int, versions: Mapping[str, str]) -> RunRecord:
+    """Return the line of a shadow: its whole stream, and its calls by their place on the tape."""
+    stamps = [at for at, _ in played.driver.frames]
+    stamps += [played.run.now] * (len(played.frames) - len(stamps))
+    frames = list(zip(stamps, played.frames, strict=True))
+    return _line(served, played.run, played.outcome, frames, None, at, versions)
+
+
+def _line(
+    served: Served,
+    run: Run,
+    outcome: Outcome | None,
+    frames: Sequence[tuple[int, bytes]],
+    tape: TapeRecord | None,
+    at: int,
+    versions: Mapping[str, str],
+) -> RunRecord:
+    role: Role = run.role  # type: ignore[assignment]
+    return RunRecord(
+        exchange=served.id,
+        flow=served.flow.name,
+        path=served.request.path,
+        role=role,
+        policy=run.policy,
+        stack=run.stack,
+        assigned=served.assigned,
+        served=served.served,
+        at=at,
+        outcome=outcome or Failed("stack_failed"),
+        request=json_text(served.request.body),
+        options=json_text(served.request.options),
+        frames=tuple(FrameRecord.of(stamp, frame) for stamp, frame in frames),
+        tape=tape,
+        plays=_plays(served, run),
+        nodes_us={name: round(seconds * 1e6) for name, seconds in run.nodes.items()},
+        escaped=dict(run.escaped),
+        versions=dict(versions),
+    )
+
+
+def _plays(served: Served, run: Run) -> tuple[PlayRecord, ...]:
+    """Return a run's calls: where on the tape, and what it asked where that is not the same."""
+    stored = [*served.tape.entries, *served.tape.dropped]
+    places = {id(entry): place for place, entry in enumerate(stored)}
+    plays = []
+    for play in run.plays:
+        place = places.get(id(play.entry))
+        same = place is not None and play.call.canonical == play.entry.call.canonical
+        asked = None if same else play.call.canonical.decode("utf-8", "replace")
+        plays.append(PlayRecord(play.call.name, play.how, place, asked))
+    return tuple(plays)

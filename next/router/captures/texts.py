@@ -1,0 +1,364 @@
+"""Stored texts taken apart: the strings in them, the streams they make, and edits to both."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+DEEPEST = 200
+"""Levels of JSON; what is nested deeper is searched as text."""
+_LONG, _NAME = 1024, 18
+_BASE64 = re.compile(r"[A-Za-z0-9+/=_-]+")
+# Fields that tell streams within a stream apart, and those that name what a piece is of.
+_IDS = frozenset(
+    {"id", "index", "item_id", "output_index", "content_index", "summary_index", "message_id"}
+    | {"messageId", "tool_call_id", "toolCallId", "call_id", "run_id"}
+)
+_TYPES = frozenset({"type", "event", "step", "kind"})
+_PROTOCOL = _TYPES | {"role", "object", "status", "finish_reason", "code", "action", "model"}
+_VARIABLE = re.compile(r"[|:].*|[-_.]?(?:\d|[0-9a-f]{8}).*", re.DOTALL)
+
+
+class Edit(NamedTuple):
+    """Characters `start` to `end` become `put`."""
+
+    start: int
+    end: int
+    put: str
+
+
+@dataclass(slots=True, eq=False)
+class Spot:
+    """A string in a stored text: `holder[key]`, or its name; `path` from the root of its JSON.
+
+    `marks` are the names of what it is part of and the ids around it.
+    """
+
+    holder: Any
+    key: Any
+    text: str
+    path: tuple[str, ...] = ()
+    family: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+    is_name: bool = False
+    is_number: bool = False
+    edits: list[Edit] = field(default_factory=list)
+
+    @property
+    def bare(self) -> bool:
+        """Whether it is base64 and left alone."""
+        text = self.text
+        if len(text) < _LONG:
+            return False
+        return ";base64," in text[:128] or _BASE64.fullmatch(text) is not None
+
+    @property
+    def protocol(self) -> bool:
+        """Whether it may be a word of a protocol: no name of a person is looked for there."""
+        return self.is_name or (bool(self.path) and self.path[-1] in _PROTOCOL)
+
+
+def applied(text: str, edits: Iterable[Edit]) -> str:
+    """Return a text with edits; of edits that overlap, the longest decides what is put."""
+    merged: list[tuple[Edit, int]] = []
+    for edit in sorted(set(edits)):
+        length = edit.end - edit.start
+        if merged and edit.start < merged[-1][0].end:
+            last, longest = merged[-1]
+            put = edit.put if length > longest and edit.put else last.put or edit.put
+            end = max(last.end, edit.end)
+            merged[-1] = Edit(last.start, end, put), max(longest, length)
+        else:
+            merged.append((edit, length))
+    pieces: list[str] = []
+    done = 0
+    for (start, end, put), _ in merged:
+        pieces += (text[done:start], put)
+        done = end
+    return "".join((*pieces, text[done:]))
+
+
+# --- One stored text
+
+
+class _Twice(ValueError):
+    """A name stands twice in an object: a rewritten one would hold one of them."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _Twice
+    return found
+
+
+def _verbatim(text: str) -> msgspec.Raw:
+    return msgspec.Raw(text.encode())
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_object, parse_float=_verbatim, parse_constant=_verbatim, strict=False
+)
+_NO_JSON = object()
+
+
+def _tree(text: str) -> Any:
+    """Return JSON, numbers with a fraction verbatim; `_NO_JSON` for what is none."""
+    if text.lstrip()[:1] not in ("{", "[", '"'):
+        return _NO_JSON  # a number may be a piece of a text
+    try:
+        return _decoder.decode(text)
+    except (ValueError, RecursionError):
+        return _NO_JSON
+
+
+def _whole(value: Any) -> Any:
+    """Return JSON without lone surrogates."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_whole(name): _whole(one) for name, one in value.items()}
+    return list(map(_whole, value)) if isinstance(value, list) else value
+
+
+class Part:
+    """One stored text: JSON, an SSE block with JSON or lines of text, or text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.spots: list[Spot] = []
+        self._lines: list[str] = []
+        self._data: list[int] = []
+        self._roots: list[Any] = []
+        tree = _tree(text)
+        if tree is _NO_JSON:
+            self._lines = re.split(r"(\r\n|\r|\n)", text)
+            self._data = [at for at, one in enumerate(self._lines) if one.startswith("data:")]
+            if self._data:
+                tree = _tree("\n".join(self._value(at) for at in self._data))
+        family = self._event()
+        if tree is not _NO_JSON:
+            self._roots = [tree]
+            if not self._walk(family):
+                self.spots, self._roots = [], []
+        if not self._data and not self._roots:
+            self._lines = [text]
+            marks = ("line",) if text.startswith(":") else ()  # a comment is no piece of a text
+            self.spots.append(Spot(self._lines, 0, text, ("",), marks=marks))
+            return
+        for at, line in enumerate(self._lines):
+            if at in self._data:
+                if not self._roots:
+                    self.spots.append(Spot(None, at, self._value(at), ("",), family))
+            elif line.strip():
+                self.spots.append(Spot(None, at, line, ("", str(at)), (line[:3],), ("line",)))
+
+    def rewritten(self) -> str:
+        """Return the text with the edits of its spots."""
+        changed = [spot for spot in self.spots if spot.edits]
+        if not changed:
+            return self.text
+        for spot in sorted(changed, key=lambda one: one.is_name):
+            self._put(spot, applied(spot.text, spot.edits))
+        if not self._roots:
+            return "".join(self._lines)
+        try:
+            data = msgspec.json.encode(self._roots[0]).decode()
+        except UnicodeEncodeError:
+            self._roots[0] = _whole(self._roots[0])
+            data = msgspec.json.encode(self._roots[0]).decode()
+        if not self._data:
+            return data + self.text[len(self.text.rstrip()) :]
+        first, rest = self._data[0], set(self._data[1:])
+        gone = rest | {at + 1 for at in rest}
+        self._lines[first] = f"data: {data}"
+        return "".join(line for at, line in enumerate(self._lines) if at not in gone)
+
+    def _put(self, spot: Spot, text: str) -> None:
+        if spot.holder is None:
+            head = spot.text if spot.key not in self._data else self._value(spot.key)
+            line = self._lines[spot.key]
+            self._lines[spot.key] = line[: len(line) - len(head)] + text
+        elif spot.is_name:
+            renamed = [(text if k == spot.key else k, one) for k, one in spot.holder.items()]
+            spot.holder.clear()
+            spot.holder.update(renamed)
+        else:
+            number = spot.is_number and text.isdigit()
+            spot.holder[spot.key] = int(text) if number else text
+
+    def _value(self, at: int) -> str:
+        return self._lines[at][len("data:") :].removeprefix(" ")
+
+    def _event(self) -> tuple[str, ...]:
+        names = (one[len("event:") :] for one in self._lines if one.startswith("event:"))
+        return tuple(_VARIABLE.sub("", name.strip()) for name in names)
+
+    def _walk(self, family: tuple[str, ...]) -> bool:
+        """Collect the spots of the tree in order; return whether it is no deeper than allowed."""
+        todo: list[tuple[Any, Any, tuple[str, ...], tuple[str, ...], tuple[str, ...]]]
+        todo = [(self._roots, 0, (), family, ())]
+        while todo:
+            holder, key, path, family, marks = todo.pop()
+            value = holder[key]
+            if isinstance(value, str):
+                self.spots.append(Spot(holder, key, value, path or ("",), family, marks))
+            elif isinstance(value, int) and not isinstance(value, bool):
+                spot = Spot(holder, key, str(abs(value)), path, family, marks, is_number=True)
+                self.spots.append(spot)
+            elif len(path) > DEEPEST:
+                return False
+            elif isinstance(value, dict):
+                for name, one in value.items():
+                    if isinstance(one, str | int) and name in _IDS:
+                        marks = (*marks, f"{name}={one}")
+                    elif isinstance(one, str) and name in _TYPES:
+                        family = (*family, _VARIABLE.sub("", one))
+                    if not name.isidentifier() or len(name) > _NAME:
+                        self.spots.append(Spot(value, name, name, (*path, name), is_name=True))
+                todo += [(value, name, (*path, name), family, marks) for name in reversed(value)]
+            elif isinstance(value, list):
+                places = reversed(range(len(value)))
+                todo += [(value, at, (*path, str(at)), family, marks) for at in places]
+        return True
+
+
+# --- Streams
+
+
+class Track(NamedTuple):
+    """Strings of several parts that may make one text: pieces of it, or totals that grow."""
+
+    spots: Sequence[Spot]
+    total: bool = False
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return self.spots[-1].text if self.total else "".join(one.text for one in self.spots)
+
+
+def tracks(parts: Sequence[Part]) -> Iterator[Track]:
+    """Yield the strings that may be pieces of one text, by place, by kind and by the ids around.
+
+    A provider may number its pieces anew, or send two texts at once: each way of joining finds
+    what another one misses.
+    """
+    ways: tuple[Callable[[Spot], Hashable], ...] = (
+        lambda one: (one.family, one.marks, one.path),
+        lambda one: (one.family, one.path),
+        lambda one: tuple("*" if step.isdigit() else step for step in one.path),
+    )
+    spots = [
+        spot
+        for part in parts
+        for spot in part.spots
+        if not (spot.is_name or spot.is_number or spot.marks == ("line",) or not spot.text)
+        and spot.path[-1] not in _IDS | _TYPES
+    ]
+    seen: set[tuple[int, ...]] = set()
+    for way in ways:
+        groups: dict[Hashable, list[Spot]] = {}
+        for spot in spots:
+            groups.setdefault(way(spot), []).append(spot)
+        for group in groups.values():
+            same = tuple(map(id, group))
+            if len(group) > 1 and same not in seen and len({one.text for one in group}) > 1:
+                seen.add(same)
+                yield from _readings(group)
+
+
+def _readings(group: list[Spot]) -> Iterator[Track]:
+    """Yield a group as pieces and, where most strings go on from the one before, as totals."""
+    chains: list[list[Spot]] = [[]]
+    for spot in group:
+        if chains[-1] and not spot.text.startswith(chains[-1][-1].text):
+            chains.append([])
+        chains[-1].append(spot)
+    if len(chains) * 2 <= len(group):
+        yield from (Track(chain, total=True) for chain in chains if len(chain) > 1)
+    if len(chains) > 1 or len(group) == 2:  # noqa: PLR2004 - two may be either
+        yield Track(group)
+
+
+def spread(track: Track, edits: Sequence[Edit]) -> None:
+    """Put edits of a joined text on its pieces: what is put goes where the value ends."""
+    start = 0
+    for spot in track.spots:
+        end = start + len(spot.text)
+        for edit in edits:
+            if edit.start < end and edit.end > start:
+                put = edit.put if edit.end <= end else ""
+                cut = Edit(max(edit.start, start) - start, min(edit.end, end) - start, put)
+                spot.edits.append(cut)
+        start = start if track.total else end
+
+
+# --- As it is read
+
+
+@cache
+def _plain() -> dict[int, str]:
+    """Return characters that are another way to write one of ASCII, such as full-width digits."""
+    found = {}
+    for code in (*range(0x80, 0x10000), *range(0x1D7CE, 0x1D800)):
+        normal = unicodedata.normalize("NFKC", chr(code))
+        if len(normal) == 1 and normal.isascii():
+            found[code] = normal
+        elif (digit := unicodedata.decimal(chr(code), None)) is not None:
+            found[code] = str(digit)
+    return found
+
+
+_ESCAPED = re.compile(
+    r'\\+u[0-9a-fA-F]{4}|\\+["\\/bfnrt]|%[0-7][0-9a-fA-F]|[\u00ad\u200b-\u200f\u2060\ufeff]'
+)
+_LETTERS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+class View:
+    """A text as people read it: escapes of JSON and URLs undone, compatible characters in ASCII."""
+
+    def __init__(self, text: str) -> None:
+        pieces: list[str] = []
+        self._views, self._sources, length, done = [0], [0], 0, 0
+        for found in _ESCAPED.finditer(text) if _escapes(text) else ():
+            read = _read(found[0])
+            pieces += (text[done : found.start()], read)
+            length += found.start() - done
+            done = found.end()
+            self._views += (length, length + len(read))
+            self._sources += (found.start(), done)
+            length += len(read)
+        self.text = "".join((*pieces, text[done:]))
+        if not self.text.isascii():
+            self.text = self.text.translate(_plain())
+        self.same = self.text == text
+
+    def source(self, at: int) -> int:
+        """Return where a place in the view is in the text."""
+        mark = bisect_right(self._views, at) - 1
+        return self._sources[mark] + at - self._views[mark]
+
+
+def _escapes(text: str) -> bool:
+    return "\\" in text or "%" in text or not text.isascii()
+
+
+def _read(token: str) -> str:
+    if token[0] == "%":
+        return chr(int(token[1:], 16))
+    if token[0] != "\\":
+        return ""
+    token = token.lstrip("\\")
+    if token[:1] == "u":
+        return chr(int(token[1:], 16))
+    return _LETTERS.get(token, token or "\\")

@@ -1,0 +1,194 @@
+"""Writes captures: a queue, one thread, and a file for each batch of lines."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+
+from cutover.records import RunRecord, encode
+from router.captures.lines import began, played_line, served_lines, size
+from router.captures.redaction import Redactor
+from router.captures.store import Store
+from router.exchange import Served
+from router.shadow import Played
+
+log = logging.getLogger("cutover.captures")
+
+BATCH_BYTES, BATCH_SECONDS = 8 << 20, 5.0
+"""A batch is written when it has so many bytes, or its first line is so old."""
+WAITING_BYTES = 128 << 20
+"""Bytes of exchanges that wait to be written; more are dropped."""
+_LINE_BYTES = 4096
+CLOSING_SECONDS = 20.0
+"""What writing the rest may take when the server stops."""
+
+Folder = tuple[str, date]
+
+
+@dataclass(slots=True, eq=False)
+class Captures:
+    """Stores a line for each run, redacted; where clients are served nothing raises or waits.
+
+        captures = Captures(Store("s3://bucket/captures"), Redactor(key))
+        captures.start()
+        captures.served(exchange)               # when it ends, not when its shadow does
+        captures.played(exchange, played)
+        await captures.aclose()
+
+    `dropped` counts lines that are not stored, by reason: `tape_overflowed`, `queue_full`,
+    `redaction_failed`, `not_encodable`, `store_failed`, `closed`. `written` counts those that are.
+    A kill loses what is not `BATCH_SECONDS` old. `versions` go into each line. `keep_days` 0 keeps
+    lines for ever.
+    """
+
+    store: Store
+    redactor: Redactor | None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    keep_days: int = 0
+    batch_bytes: int = BATCH_BYTES
+    batch_seconds: float = BATCH_SECONDS
+    written: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    _queue: deque[tuple[Callable[[], Sequence[RunRecord]], int, int]] = field(default_factory=deque)
+    _waiting: int = 0
+    _wake: threading.Condition = field(default_factory=threading.Condition)
+    _closing: bool = False
+    _batches: dict[Folder, list[bytes]] = field(default_factory=dict)
+    _size: int = 0
+    _oldest: float = 0.0
+    _swept: date | None = None
+    _said: float = float("-inf")
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread that writes."""
+        self._thread = threading.Thread(target=self._run, name="captures", daemon=True)
+        self._thread.start()
+
+    def served(self, exchange: Served) -> None:
+        """Store the runs that served an exchange, which has ended and whose tape is closed."""
+        if not exchange.runs:
+            return
+        if exchange.tape.overflowed:
+            self._drop("tape_overflowed", len(exchange.runs))
+            return
+        at, versions = began(exchange), self.versions
+        self.offer(lambda: served_lines(exchange, at, versions), len(exchange.runs), size(exchange))
+
+    def played(self, exchange: Served, played: Played) -> None:
+        """Store a shadow's run."""
+        at, versions = began(exchange), self.versions
+        self.offer(lambda: [played_line(exchange, played, at, versions)], 1, played.driver.size)
+
+    def offer(
+        self, lines: Callable[[], Sequence[RunRecord]], count: int = 1, weight: int = 0
+    ) -> None:
+        """Queue `count` lines, which the thread makes; `weight` is about how many bytes."""
+        weight += count * _LINE_BYTES
+        with self._wake:
+            if self._closing or self._waiting + weight > WAITING_BYTES:
+                self.dropped["closed" if self._closing else "queue_full"] += count
+                return
+            self._queue.append((lines, count, weight))
+            self._waiting += weight
+            self._wake.notify()
+
+    async def aclose(self) -> None:
+        """Write what is left; what is not written within `CLOSING_SECONDS` is lost, and counted."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        thread = self._thread
+        if thread is None:
+            return
+        until = time.monotonic() + CLOSING_SECONDS
+        while thread.is_alive() and time.monotonic() < until:
+            await asyncio.to_thread(thread.join, 0.5)
+        if thread.is_alive():
+            left = sum(count for _, count, _ in self._queue) + sum(map(len, self._batches.values()))
+            self._drop("closed", left)
+
+    # In the thread.
+
+    def _run(self) -> None:
+        while self._step():
+            pass
+
+    def _step(self) -> bool:
+        """Take the next lines, or write what is due; return whether more may come."""
+        with self._wake:
+            if not self._queue and not self._closing:
+                left = self._oldest + self.batch_seconds - time.monotonic()
+                self._wake.wait(max(0.0, left) if self._batches else 60.0)
+            taken = self._queue.popleft() if self._queue else None
+            if taken is not None:
+                self._waiting -= taken[2]
+        if taken is not None:
+            self._take(taken[0], taken[1])
+        due = time.monotonic() - self._oldest >= self.batch_seconds
+        ending = self._closing and not self._queue
+        if self._batches and (due or ending or self._size >= self.batch_bytes):
+            self._write()
+        self._sweep()
+        return not (ending and taken is None)
+
+    def _take(self, make: Callable[[], Sequence[RunRecord]], count: int) -> None:
+        try:
+            lines = make()
+        except Exception:
+            log.exception("lines of an exchange cannot be made")
+            self._drop("not_encodable", count)
+            return
+        for line in lines:
+            try:
+                redacted = self.redactor.line(line) if self.redactor else line
+            except Exception as error:  # noqa: BLE001 - its text may hold what is to be redacted
+                kind = type(error).__name__
+                log.error("exchange=%s not stored: redaction failed with %s", line.exchange, kind)
+                self._drop("redaction_failed", 1)
+                continue
+            try:
+                encoded = encode(redacted)
+            except Exception:
+                log.exception("exchange=%s cannot be encoded", line.exchange)
+                self._drop("not_encodable", 1)
+                continue
+            if not self._batches:
+                self._oldest = time.monotonic()
+            day = datetime.fromtimestamp(line.at / 1e6, UTC).date()
+            self._batches.setdefault((line.flow, day), []).append(encoded)
+            self._size += len(encoded)
+
+    def _write(self) -> None:
+        for (flow, day), lines in self._batches.items():
+            try:
+                self.store.add(flow, day, b"\n".join(lines) + b"\n")
+            except Exception as error:  # noqa: BLE001 - a disk, a network, a service: anything
+                self._drop("store_failed", len(lines), error)
+            else:
+                self.written += len(lines)
+        self._batches, self._size = {}, 0
+
+    def _sweep(self) -> None:
+        today = datetime.now(UTC).date()
+        if not self.keep_days or self._swept == today:
+            return
+        self._swept = today
+        try:
+            self.store.remove_unfinished()
+            if removed := self.store.sweep(self.keep_days, today):
+                log.info("captures files_removed=%d keep_days=%d", removed, self.keep_days)
+        except Exception:
+            log.exception("old captures cannot be removed")
+
+    def _drop(self, reason: str, count: int, error: Exception | None = None) -> None:
+        self.dropped[reason] += count
+        if time.monotonic() - self._said > 10:  # noqa: PLR2004 - seconds: a full disk fails often
+            self._said = time.monotonic()
+            log.warning("captures dropped=%d reason=%s error=%r", count, reason, error)

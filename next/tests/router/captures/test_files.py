@@ -1,0 +1,383 @@
+"""Files of captures: written by a thread, read with their damage, swept, and forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cutover.errors import Completed, Failed
+from cutover.records import RunRecord, TapeRecord, encode
+from router.captures import Captures, Forgotten, Reader, Redactor, Store, forget
+from tests.conftest import reachable
+from tests.router.captures.records import PLACES, entry, line
+from tests.support.ask import ASK, Ask, Done, Said
+from tests.support.served import ask
+
+ROOT = Path(__file__).resolve().parents[3]
+DAY = date(2026, 11, 28)
+AT = int(datetime(2026, 11, 28, 12, tzinfo=UTC).timestamp() * 1e6)
+REDACTOR = Redactor(b"key", paths=["request.user_id"])
+
+
+@pytest.fixture(params=["disk", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """Return an empty store: a folder, and a bucket of a server on loopback."""
+    if request.param == "disk":
+        return Store(str(tmp_path / "captures"))
+    url: str = request.getfixturevalue("s3")
+    bucket = f"b{time.time_ns()}"
+    options = {"key": "k", "secret": "s", "client_kwargs": {"endpoint_url": url}}
+    store = Store(f"s3://{bucket}/captures", options)
+    store._system.mkdir(bucket)  # noqa: SLF001 - captures make no buckets
+    return store
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """Yield the address of an object store, for all tests of this file."""
+    try:
+        import s3fs  # type: ignore[import-untyped] # noqa: F401, PLC0415 - extras
+        from moto.server import ThreadedMotoServer  # noqa: PLC0415
+    except ImportError:
+        reachable("moto's S3 server (the extras dev and s3)", ok=False)
+        return
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+def lines(*exchanges: str, **fields: Any) -> bytes:
+    """Return lines of exchanges as they stand in a file."""
+    return b"".join(encode(line(exchange=one, at=AT, **fields)) + b"\n" for one in exchanges)
+
+
+async def write(store: Store, *records: RunRecord, **settings: Any) -> Captures:
+    """Write lines and close."""
+    captures = Captures(store, REDACTOR, **settings)
+    captures.start()
+    for record in records:
+        captures.offer(lambda record=record: [record])  # type: ignore[misc]
+    await captures.aclose()
+    return captures
+
+
+async def test_lines_are_read_as_they_were_written(store: Store) -> None:
+    """One file a flow and day, named by both; read in the order of writing."""
+    records = [line(exchange=f"e{n}", at=AT, flow=f"f{n % 2}") for n in range(20)]
+    captures = await write(store, *records)
+    assert (captures.written, captures.dropped) == (20, {})
+    folders = [name.rpartition("/")[0] for name in store.names()]
+    assert folders == ["flow=f0/date=2026-11-28", "flow=f1/date=2026-11-28"]
+    reader = Reader(store)
+    assert sorted(reader, key=lambda one: int(one.exchange[1:])) == records
+    assert (reader.files, reader.lines, reader.damage) == (2, 20, {})
+    assert {one.flow for one in Reader(store, "f1")} == {"f1"}
+
+
+async def test_no_value_is_in_any_file(tmp_path: Path) -> None:
+    """Every place, written and read: what is on the disk has pseudonyms."""
+    store = Store(str(tmp_path))
+    records = [
+        msgspec.structs.replace(place("john.doe@", "example.com"), exchange=f"e{n}")
+        for n, place in enumerate(PLACES.values())
+    ]
+    captures = await write(store, *records)
+    assert captures.written == len(PLACES)
+    stored = b"".join(piece for name in store.names() for piece in store.pieces(name))
+    assert stored.count(b"<email:") >= len(PLACES)
+    assert b"john.doe" not in stored
+    assert all(one.redacted for one in Reader(store))
+
+
+async def test_batches_end_by_size(tmp_path: Path) -> None:
+    """Lines that came later are in later files, whose names sort behind."""
+    store = Store(str(tmp_path))
+    await write(store, *(line(exchange=f"e{n:02}", at=AT) for n in range(9)), batch_bytes=1000)
+    assert len(store.names()) > 1
+    assert [one.exchange for one in Reader(store)] == [f"e{n:02}" for n in range(9)]
+
+
+class Failing(Store):
+    """A disk that is full, or hangs until it is let go."""
+
+    hangs: threading.Event | None = None
+
+    def add(self, flow: str, day: date, lines: bytes) -> str:
+        """Fail, or hang and then write."""
+        if self.hangs is None:
+            raise OSError(28, "No space left on device")
+        self.hangs.wait()
+        return super().add(flow, day, lines)
+
+
+async def test_a_full_disk_drops_lines_and_counts_them(tmp_path: Path) -> None:
+    """No exception reaches whoever offers one."""
+    captures = await write(Failing(str(tmp_path)), line(), line(exchange="e2"))
+    assert (captures.written, captures.dropped) == (0, {"store_failed": 2})
+
+
+async def test_a_store_that_hangs_fills_the_queue_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offering never waits; closing has a limit; what is lost is counted."""
+    monkeypatch.setattr("router.captures.writer.CLOSING_SECONDS", 0.01)
+    monkeypatch.setattr("router.captures.writer.WAITING_BYTES", 10_000_000)
+    store = Failing(str(tmp_path))
+    store.hangs = threading.Event()
+    captures = Captures(store, None, batch_seconds=0.0)
+    captures.start()
+    for number in range(12):
+        captures.offer(lambda n=number: [line(exchange=f"e{n}")], weight=1_000_000)  # type: ignore[misc]
+    await captures.aclose()
+    captures.offer(lambda: [line()])
+    assert captures.dropped["queue_full"] >= 2
+    assert captures.dropped["queue_full"] + captures.dropped["closed"] == 13
+    store.hangs.set()
+    await asyncio.to_thread(captures._thread.join)  # type: ignore[union-attr] # noqa: SLF001
+
+
+async def test_what_cannot_be_redacted_is_not_stored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is dropped and counted, and the log does not hold what it was."""
+
+    class Broken(Redactor):
+        def line(self, record: RunRecord) -> RunRecord:
+            if record.exchange == "bad":
+                raise ValueError("john@example.com")
+            return super().line(record)
+
+    captures = Captures(Store(str(tmp_path)), Broken(b"k"))
+    captures.start()
+    captures.offer(lambda: [line(exchange="bad"), line(exchange="good")], 2)
+    captures.offer(lambda: 1 / 0)  # type: ignore[arg-type, return-value]
+    await captures.aclose()
+    assert captures.dropped == {"redaction_failed": 1, "not_encodable": 1}
+    assert [one.exchange for one in Reader(captures.store)] == ["good"]
+    assert "john" not in caplog.text
+
+
+# Exchanges.
+
+
+async def says(words: Sequence[str]) -> AsyncIterator[Any]:
+    """Say words, then be done."""
+    for word in words:
+        yield Said(word)
+    yield Done()
+
+
+async def test_a_served_exchange_and_its_shadow_are_two_lines(tmp_path: Path) -> None:
+    """The serving run's line holds the tape and stands before the shadow's, without waiting."""
+    captures = Captures(Store(str(tmp_path)), None, {"code": "1.2"})
+    captures.start()
+    heard = await ask(ASK, Ask("hello"), lambda _: says(["one", " two"]))
+    captures.served(heard.served)
+    played = await heard.shadow(lambda _: says(["one two"]))
+    captures.played(heard.served, played)
+    await captures.aclose()
+    serving, shadow = Reader(captures.store)
+    assert (serving.role, serving.policy, serving.outcome) == ("serving", "live", Completed())
+    assert (shadow.role, shadow.policy, shadow.outcome) == ("shadow", "play", Completed())
+    assert serving.tape is not None
+    assert shadow.tape is None
+    assert (len(serving.frames), len(shadow.frames)) == (3, 2)
+    assert serving.versions == shadow.versions == {"code": "1.2"}
+    assert abs(serving.at - shadow.at) < 1e6
+    assert json.loads(serving.request) == json.loads(shadow.request)
+    assert json.loads(serving.request)["text"] == "hello"
+
+
+async def test_a_takeover_is_a_line_for_each_run(tmp_path: Path) -> None:
+    """The first holds the tape and how it failed, the second served."""
+
+    async def breaks(_: object) -> AsyncIterator[Any]:
+        yield Said("one")
+        raise ZeroDivisionError
+
+    captures = Captures(Store(str(tmp_path)), None)
+    captures.start()
+    heard = await ask(ASK, Ask("hello"), breaks, lambda _: says(["one", " two"]))
+    captures.served(heard.served)
+    await captures.aclose()
+    first, second = Reader(captures.store)
+    assert isinstance(first.outcome, Failed)
+    assert (second.role, second.outcome) == ("fallback", Completed())
+    assert first.served == second.served == second.stack
+
+
+async def test_an_exchange_over_its_limit_is_not_captured(tmp_path: Path) -> None:
+    """It is counted; nothing was served of one without runs."""
+    captures = Captures(Store(str(tmp_path)), None)
+    heard = await ask(ASK, Ask("hello"), lambda _: says(["one"]))
+    heard.served.tape.grow(1 << 30)
+    captures.served(heard.served)
+    heard.served.runs.clear()
+    captures.served(heard.served)
+    assert captures.dropped == {"tape_overflowed": 1}
+
+
+# Damage.
+
+
+def test_damage_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
+    """Torn and changed files, foreign and later lines, lines that stand twice."""
+    store = Store(str(tmp_path))
+    whole = [store.add("chat", DAY, lines(f"e{n}")) for n in range(5)]
+    torn, changed, empty = (tmp_path / name for name in whole[:3])
+    torn.write_bytes(torn.read_bytes()[:-5])
+    data = bytearray(changed.read_bytes())
+    data[-1] ^= 0xFF
+    changed.write_bytes(bytes(data))
+    empty.write_bytes(b"")
+    later = lines("f1").replace(b'"v":1', b'"v":2')
+    store.add("chat", DAY, lines("e3", "g1") + b'no json\n{"a":1}\n' + later + lines("g2")[:-1])
+    (tmp_path / "notes.txt").write_text("not mine")
+    (tmp_path / "flow=chat" / "date=2026-11-28" / "x.jsonl.zst.tmp").write_bytes(b"half")
+    reader = Reader(store)
+    names = [one.exchange for one in reader]
+    assert {"e3", "e4", "g1"} <= set(names)
+    assert reader.damage == {"torn": 3, "foreign": 3, "duplicate": 1}
+    assert reader.lines == len(names) == len(set(names))
+    assert any("version 2" in reason for reason in reader.reasons)
+
+
+def test_several_frames_of_zstd_are_one_file(tmp_path: Path) -> None:
+    """Files that were put together with `cat` can be read."""
+    store = Store(str(tmp_path))
+    one, two = (tmp_path / store.add("chat", DAY, lines(name)) for name in ("a", "b"))
+    one.write_bytes(one.read_bytes() + two.read_bytes())
+    two.unlink()
+    assert [record.exchange for record in Reader(store)] == ["a", "b"]
+
+
+def test_a_growing_store_is_followed(store: Store) -> None:
+    """Each line once, as files come; it ends when it is told to."""
+    stop, seen = threading.Event(), []
+    rounds = iter([lambda: store.add("chat", DAY, lines("b", "c")), stop.set])
+    store.add("chat", DAY, lines("a"))
+    for record in Reader(store).follow(stop, lambda _: next(rounds)()):
+        seen.append(record.exchange)  # noqa: PERF401 - as they come
+    assert seen == ["a", "b", "c"]
+
+
+# Time and people.
+
+
+def test_old_days_are_swept(store: Store) -> None:
+    """By the date of their folder; what is not a file of captures stays."""
+    for day in (date(2026, 10, 1), date(2026, 11, 20), date(2026, 11, 21), DAY):
+        store.add("chat", day, lines("e"))
+    assert store.sweep(7, DAY) == 2
+    assert [name.split("/")[1] for name in store.names()] == ["date=2026-11-21", "date=2026-11-28"]
+    assert store.sweep(7, DAY) == 0
+
+
+async def test_a_writer_sweeps(tmp_path: Path) -> None:
+    """When it starts; half files of killed writers go as well."""
+    store = Store(str(tmp_path))
+    store.add("chat", date(2020, 1, 1), lines("old"))
+    half = tmp_path / "flow=chat" / f"date={datetime.now(UTC).date()}" / "x.jsonl.zst.tmp"
+    half.parent.mkdir()
+    half.write_bytes(b"half")
+    os.utime(half, (1, 1))
+    await write(store, line(at=AT), keep_days=273)
+    assert not half.exists()
+    assert not (tmp_path / "flow=chat" / "date=2020-01-01").exists()
+    assert len(store.names()) == 1
+
+
+async def test_users_and_conversations_are_forgotten(store: Store) -> None:
+    """By ids in requests, arguments, and where a pseudonym stands for them; others stay."""
+    requests = {
+        "by user": '{"user_id":"u-1","message":"hi"}',
+        "by conversation": '{"session":{"id":"s-1"},"message":"hi"}',
+        "another": '{"user_id":"u-2","message":"u-1 is someone else"}',
+    }
+    records = [
+        line(exchange=name, request=request, at=AT, flow=f"f{n % 2}")
+        for n, (name, request) in enumerate(requests.items())
+    ]
+    tape = TapeRecord((entry(canonical='{"conversation":"s-1"}'),))
+    records += [
+        line(exchange="by argument", at=AT, tape=tape),
+        line(exchange="by address", at=AT, path="/threads/s-1/runs"),
+        line(exchange="untouched", at=AT, flow="other"),
+    ]
+    await write(store, *records)
+    assert "u-1" not in [json.loads(one.request).get("user_id") for one in Reader(store)]
+    untouched = [name for name in store.names() if "flow=other" in name]
+    done = forget(store, {"u-1", "s-1"}, REDACTOR)
+    assert (done.lines, done.unreadable) == (4, [])
+    assert {one.exchange for one in Reader(store)} == {"another", "untouched"}
+    assert set(untouched) <= set(store.names())
+    assert forget(store, {"u-1", "s-1"}, REDACTOR) == Forgotten()
+
+
+def test_forgetting_names_what_it_cannot_read(tmp_path: Path) -> None:
+    """A torn file stays, and is said; a foreign line that holds the id goes."""
+    store = Store(str(tmp_path))
+    torn = store.add("chat", DAY, lines("a", request='{"id":"u-1"}'))
+    (tmp_path / torn).write_bytes((tmp_path / torn).read_bytes()[:-5])
+    kept = store.add("chat", DAY, b'{"old":"u-1"}\n{"old":"u-2"}\n')
+    assert forget(store, {"u-1"}) == Forgotten(1, 1, [torn])
+    assert b"".join(store.pieces(kept)) == b'{"old":"u-2"}\n'
+
+
+# Kills.
+
+
+def kill(folder: Path, after: float, batch_seconds: float = 0.05) -> None:
+    """Start a writer, kill it, and check what it has left."""
+    script = Path(__file__).with_name("writer_process.py")
+    process = subprocess.Popen(
+        [sys.executable, script, folder, str(batch_seconds)],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        text=True,
+    )
+    assert process.stdout is not None
+    offered = [process.stdout.readline().split()]
+    until = float(offered[0][1]) + after
+    while float(offered[-1][1]) < until:
+        offered.append(process.stdout.readline().split())
+    process.kill()
+    process.wait()
+    offered += [one for one in map(str.split, process.stdout) if len(one) == 2]
+    process.stdout.close()
+    reader = Reader(Store(str(folder)))
+    numbers = sorted(int(one.exchange[1:]) for one in reader)
+    assert reader.damage == {}
+    assert numbers == list(range(len(numbers)))
+    # Lost is what was younger than a batch, with a second for a machine that is busy.
+    lost = [float(at) for _, at in offered[len(numbers) :]]
+    assert not lost or lost[-1] - lost[0] <= batch_seconds + 1.0
+
+
+@pytest.mark.slow
+def test_a_killed_writer_loses_its_last_batch_at_most(tmp_path: Path) -> None:
+    """No file is torn, and no line is missing before it."""
+    kill(tmp_path / "captures", 0.3)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", range(30))
+def test_killed_writers_lose_their_last_batch_at_most(tmp_path: Path, number: int) -> None:
+    """At any moment."""
+    kill(tmp_path / "captures", random.Random(number).uniform(0, 0.5))

@@ -1,0 +1,425 @@
+"""Redaction: what is found, wherever it stands and however it is cut."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import string
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import blake2b
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutover import normal_form
+from cutover.records import FrameRecord, RunRecord, TapeRecord, decode, encode
+from router.captures import PathRefused, PatternRefused, Redactor, privacy
+from router.captures.kinds import NOT_FOUND, SECRETS, Kinds, PatternTooSlow, built_in
+from tests.router.captures.records import (
+    PLACES,
+    delta,
+    entry,
+    line,
+    on_tape,
+    sse,
+    stream,
+    texts,
+)
+
+KEY = b"a key of a test"
+REDACTOR = Redactor(KEY)
+FILL = "Q7w2Er9tY4uI1oP6aS3dF8gH5jK0lZxCvBnM" * 2
+HEXES = "0123456789abcdef" * 3
+
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "email": (
+        "john.doe+x@mail.example.com",
+        "JOHN@EXAMPLE.CO",
+        "müller@bücher.example",
+        "用户@例子.公司",
+        "a@xn--bcher-kva.example",
+        "john＠example．com",
+    ),
+    "phone": (
+        "13812345678",
+        "138 1234 5678",
+        "+86 138-1234-5678",
+        "１３８１２３４５６７８",
+        "(415) 555-2671",
+        "+1 415 555 2671",
+        "+44 20 7946 0958",
+        "0044 20 7946 0958",
+        "+49 (0)30 901820",
+        "+33 1 42 68 53 00",
+        "+91 98765 43210",
+        "+81 3-1234-5678",
+        "+55 11 91234-5678",
+        "+971 50 123 4567",
+    ),
+    "card": ("4111 1111 1111 1111", "4111-1111-1111-1111", "378282246310005", "5555555555554444"),
+    "iban": (
+        "DE89 3704 0044 0532 0130 00",
+        "GB29NWBK60161331926819",
+        "FR1420041010050500013M02606",
+    ),
+    "id_number": (
+        "11010519491231002X",
+        "536-90-4399",
+        "390.533.447-05",
+        "54362315K",
+        "X2482300W",
+        "2 95 10 99 126 111 93",
+        "2341 2341 2346",
+        "RCCMNL83S18D969H",
+    ),
+    "login": ("https://ann:s3cr3t-word@db.example",),
+    "password": (
+        "password=hunter2hunter",
+        '"api_key": "0f9e8d7c6b5a"',
+        "密码是Tr0ub4dor&3".replace("&", "-"),
+        "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCY" + "EXAMPLEKEY",
+    ),
+    "secret": (),
+}
+SECRET_EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "OpenAI": (f"sk-{FILL[:32]}", f"sk-proj-{FILL}", f"sk-ant-api03-{FILL}"),
+    "Groq": (f"gsk_{FILL[:52]}",),
+    "Hugging": (f"hf_{FILL[:34]}",),
+    "xAI": (f"xai-{FILL}",),
+    "Replicate": (f"r8_{FILL[:37]}",),
+    "Perplexity": (f"pplx-{FILL[:48]}",),
+    "NVIDIA": (f"nvapi-{FILL[:60]}",),
+    "Tavily": (f"tvly-{FILL[:32]}",),
+    "LangSmith": (f"lsv2_pt_{HEXES[:32]}_{HEXES[:10]}",),
+    "Stripe": (f"sk_live_{FILL[:24]}", f"rk_test_{FILL[:24]}", f"whsec_{FILL[:32]}"),
+    "Google": (f"AIza{FILL[:35]}", f"ya29.{FILL[:40]}"),
+    "AWS": ("AKIA" + "IOSFODNN7EXAMPLE", "ASIA" + "IOSFODNN7EXAMPLE"),
+    "GitHub": (f"ghp_{FILL[:36]}", f"github_pat_{FILL[:40]}"),
+    "GitLab": (f"glpat-{FILL[:20]}",),
+    "Slack": ("xoxb" + "-123456789012-1234567890123-" + FILL[:24],),
+    "SendGrid": (f"SG.{FILL[:22]}.{FILL[:43]}",),
+    "npm": (f"npm_{FILL[:36]}", f"pypi-{FILL}", f"dop_v1_{HEXES[:48]}"),
+    "Telegram": (f"123456789:{FILL[:35]}",),
+    "JSON": (f"eyJ{FILL[:20]}.eyJ{FILL[:40]}.{FILL[:43]}",),
+    "Private": (
+        f"-----BEGIN RSA PRIVATE KEY-----\n{FILL}\n{FILL}\n-----END RSA PRIVATE KEY-----",
+        f"-----BEGIN PRIVATE KEY-----\n{FILL}",
+    ),
+    "`Bearer": (f"Bearer {FILL[:40]}", f"authorization: basic {FILL[:24]}=="),
+}
+SEEDS = {
+    "email": "john.doe@example.com",
+    "phone": "+44 20 7946 0958",
+    "mobile": "13812345678",
+    "card": "4111 1111 1111 1111",
+    "iban": "DE89370400440532013000",
+    "person": "11010519491231002X",
+    "key": f"sk-{FILL[:32]}",
+    "token": f"gsk_{FILL[:30]}",
+}
+
+
+def rows(examples: Mapping[str, tuple[str, ...]]) -> list[tuple[str, str]]:
+    """Return pairs of a name and an example."""
+    return [(name, one) for name, many in examples.items() for one in many]
+
+
+def redacted(record: RunRecord) -> RunRecord:
+    """Return a line as it is stored and read."""
+    return decode(encode(REDACTOR.line(record)), RunRecord)
+
+
+@pytest.mark.parametrize(("name", "value"), rows(EXAMPLES))
+@pytest.mark.parametrize("around", ["{}", "see {}, please", "请看{}。"])
+def test_kinds_are_found(name: str, value: str, around: str) -> None:
+    """By themselves, and in sentences; what stands around stays."""
+    request = redacted(line(request=json.dumps({"message": around.format(value)}))).request
+    assert f"<{name}:" in request
+    digits = re.sub(r"\W", "", value)[-6:]
+    assert digits not in request
+    before, after = around.split("{}")
+    assert f'"{before}' in request or value == "用户@例子.公司"  # where does the name begin?
+    assert f'{after}"' in request
+
+
+@pytest.mark.parametrize(("name", "value"), rows(SECRET_EXAMPLES))
+def test_secrets_are_found(name: str, value: str) -> None:
+    """Every shape that the documents name, whole."""
+    assert any(one.startswith(name) for one in SECRETS)
+    message = json.loads(redacted(line(request=json.dumps({"m": f"it is {value} here"}))).request)
+    assert re.search(r"<(secret|password):", message["m"])
+    assert FILL[:12] not in message["m"]
+    assert value[-12:] not in message["m"]
+
+
+def test_every_kind_and_secret_has_examples() -> None:
+    """A row of the documents is a row here."""
+    assert {kind.name for kind in built_in()} == set(EXAMPLES)
+    for one in SECRETS:
+        assert any(one.startswith(name) for name in SECRET_EXAMPLES), one
+
+
+@pytest.mark.parametrize("value", NOT_FOUND.values(), ids=NOT_FOUND)
+def test_what_the_documents_say_is_not_found_is_not(value: str) -> None:
+    """Nobody is to rely on it."""
+    assert not REDACTOR.line(line(request=json.dumps({"m": value}))).redacted
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "2026-11-28 15:30",
+        "2026-11-28T15:30:00.123Z at 10:15",
+        "1764343858",
+        "1764343858123",
+        "1764343858123456789",
+        "12345678-1234-4321-8765-123456789012",
+        "3f9a1c07b2d44f0e8c1d2e3f4a5b6c7d",
+        "order 4711 of 2026, 3 x 12.50 EUR, page 12 of 345",
+        "192.168.100.200",
+        "<email:123456789012>",
+        "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12",
+        "max_tokens: 4096, top_p: 0.95",
+        "3.14159265358979",
+        "chatcmpl-9x8y7z",
+        "ask: basic questions",
+    ],
+)
+def test_what_is_nobodys_stays(value: str) -> None:
+    """Moments, ids, amounts and pseudonyms."""
+    assert not REDACTOR.line(line(request=json.dumps({"m": value}))).redacted
+    if value.isdigit():
+        assert not REDACTOR.line(line(request=f'{{"m":{value}}}')).redacted
+
+
+@pytest.mark.parametrize("seed", SEEDS.values(), ids=SEEDS)
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_a_value_is_found_wherever_it_stands(place: object, seed: str) -> None:
+    """Cut in the middle where the place has two halves; a pseudonym stands for it once."""
+    assert callable(place)
+    at = len(seed) // 2
+    found = redacted(place(seed[:at], seed[at:]))
+    stored = encode(found).decode()
+    assert found.redacted
+    assert seed not in stored
+    assert re.search(r"<[a-z_]+:[0-9a-f]{12}>", "".join([stored, *texts(found)]))
+    for text in texts(found):
+        assert seed not in text
+
+
+SECRET_SEEDS = st.sampled_from(sorted(SEEDS.values()))
+WORDS = st.text(string.ascii_lowercase + " ,.\n\"'\\你好", max_size=6)
+
+
+@given(st.data())
+def test_no_seeded_secret_is_stored_however_it_is_cut(data: st.DataObject) -> None:
+    """Anywhere in a stream of pieces cut at random, or in any place, or both."""
+    seed = data.draw(SECRET_SEEDS)
+    before, after = data.draw(WORDS), data.draw(WORDS)
+    text = f"{before} {seed} {after}"
+    cuts = sorted({0, len(text), *data.draw(st.lists(st.integers(0, len(text)), max_size=9))})
+    pieces = [text[a:b] for a, b in itertools.pairwise(cuts)]
+    field = data.draw(st.sampled_from(["content", "refusal", "reasoning", "x"]))
+    frames = sse(*(delta(**{field: piece}) for piece in pieces))
+    place = data.draw(st.sampled_from(sorted(PLACES)))
+    at = data.draw(st.integers(0, len(seed)))
+    other = PLACES[place](seed[:at], seed[at:])
+    answer = entry(name="model.chat", items=frames)
+    both = msgspec.structs.replace(
+        other,
+        frames=tuple(FrameRecord.of(at, raw) for at, raw in enumerate(frames)),
+        tape=TapeRecord((answer, *(other.tape.entries if other.tape else ()))),
+    )
+    for record in (other, both):
+        found = redacted(record)
+        assert seed not in encode(found).decode()
+        assert all(seed not in one for one in texts(found))
+
+
+def test_equal_values_stay_equal() -> None:
+    """Written otherwise, in another line, cut otherwise; another key makes other pseudonyms."""
+    phone, mail = "+1 (415) 555-2671", "John@Example.com"
+    other = "+14155552671 john@example.com"
+    one = json.loads(redacted(line(request=json.dumps({"m": f"{phone} {mail}"}))).request)["m"]
+    two = json.loads(redacted(line(request=json.dumps({"m": other}))).request)["m"]
+    cut = texts(redacted(stream(*(delta(content=c) for c in other))))
+    assert one == two
+    assert two in cut
+    assert Redactor(b"another").line(line(request=json.dumps({"m": other}))).request != two
+
+
+def test_a_stream_keeps_its_events_and_what_is_said_around() -> None:
+    """The pseudonym goes whole where the value ends; the events are as many, at their times."""
+    pieces = ["write to jo", "hn@exa", "mple.com", " soon"]
+    record = stream(*(delta(content=one) for one in pieces))
+    found = redacted(record)
+    said = [json.loads(f.data[6:])["choices"][0]["delta"]["content"] for f in found.frames]
+    assert said[0] == "write to "
+    assert said[1] == ""
+    assert re.fullmatch(r"<email:[0-9a-f]{12}>", said[2])
+    assert said[3] == " soon"
+    assert [frame.at for frame in found.frames] == [frame.at for frame in record.frames]
+
+
+def test_a_line_without_personal_data_is_stored_byte_for_byte() -> None:
+    """Spaces, numbers and escapes as they came, and `redacted` off."""
+    record = line(
+        request='{"a" : 1.10, "b":"\\u00e4 1e400"}', frames=[b'data:{"p": NaN,"t":1E5}\r\n\r\n']
+    )
+    assert REDACTOR.line(record) is record
+
+
+def test_what_is_rewritten_keeps_its_numbers_and_its_order() -> None:
+    """Fractions verbatim, no name moved."""
+    record = line(
+        request='{"z": 1.10, "a": -1e400, "m": "john@example.com", "big": 98765432109876}'
+    )
+    assert re.fullmatch(
+        r'\{"z":1.10,"a":-1e400,"m":"<email:\w{12}>","big":98765432109876\}',
+        redacted(record).request,
+    )
+
+
+def test_a_number_stays_a_number() -> None:
+    """In the request, and in JSON that is a text, so that whoever decodes it still can."""
+    phone = 13812345678
+    record = line(request=json.dumps({"phone": phone, "args": json.dumps({"to": [phone]})}))
+    found = json.loads(redacted(record).request)
+    assert json.loads(found["args"])["to"] == [found["phone"]]
+    assert len(str(found["phone"])) == 11
+    assert found["phone"] != phone
+
+
+def test_paths_lead_to_what_no_pattern_knows() -> None:
+    """And what they lead to is replaced wherever it stands, but not within words or as a role."""
+    redactor = Redactor(KEY, paths=["request.user.name", "results.*.owner"])
+    record = line(
+        request=json.dumps({"user": {"name": "Anna"}, "role": "Anna", "m": "Hannah, Anna!"}),
+        frames=sse(delta(content="Hi An"), delta(content="na, An"), delta(content="nabel")),
+        tape=TapeRecord((entry(items=[b'[{"owner":"Bob Ray","n":1}]'], canonical='["Bob Ray"]'),)),
+    )
+    found = redactor.line(record)
+    name = redactor.pseudonym(built_in()[0], "").replace("secret", "name")
+    request = json.loads(found.request)
+    assert request["user"]["name"].startswith("<name:")
+    assert len(request["user"]["name"]) == len(name)
+    assert request["m"] == f"Hannah, {request['user']['name']}!"
+    assert request["role"] == "Anna"
+    said = "".join(json.loads(f.data[6:])["choices"][0]["delta"]["content"] for f in found.frames)
+    assert said == f"Hi {request['user']['name']}, Annabel"
+    assert found.tape is not None
+    assert "Bob" not in encode(found).decode()
+
+
+def test_secrets_are_known_by_their_names() -> None:
+    """Whatever their shape is; a limit of tokens is none."""
+    request = {"headers": {"Authorization": "x1 y2"}, "api_key": "k", "password": "pw"}
+    found = json.loads(redacted(line(request=json.dumps(request | {"max_tokens": "12"}))).request)
+    assert found["headers"]["Authorization"].startswith("<secret:")
+    assert found["api_key"].startswith("<secret:")
+    assert found["password"].startswith("<secret:")
+    assert found["max_tokens"] == "12"
+
+
+def test_own_patterns_are_added_replace_and_remove() -> None:
+    """By name."""
+    own = {"badge": r"B-\d{5}", "email": "", "phone": r"tel-\d+"}
+    found = Redactor(KEY, patterns=own).line(
+        line(request='{"m":"B-12345 john@example.com tel-1 13812345678"}')
+    )
+    assert re.fullmatch(
+        r'\{"m":"<badge:\w+> john@example.com <phone:\w+> 13812345678"\}', found.request
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "expression"), [("Bad name", "x"), ("a", "("), ("a", "x*")], ids=str
+)
+def test_bad_patterns_are_refused(name: str, expression: str) -> None:
+    """Before anything is captured."""
+    with pytest.raises(PatternRefused, match=re.escape(repr(name))):
+        Redactor(KEY, patterns={name: expression})
+
+
+@pytest.mark.parametrize("path", ["body.x", "request", "", "frames"])
+def test_bad_paths_are_refused(path: str) -> None:
+    """They name where paths begin."""
+    with pytest.raises(PathRefused, match="request"):
+        Redactor(KEY, paths=[path])
+
+
+def test_a_value_that_a_stream_breaks_off_in_is_cut() -> None:
+    """Half of what is known from elsewhere is as good as all of it."""
+    record = msgspec.structs.replace(
+        stream(delta(content="write to john.d"), delta(content="oe@exam")),
+        request=json.dumps({"m": SEEDS["email"]}),
+    )
+    said = "".join(texts(redacted(record)))
+    assert "john.d" not in said
+    assert "write to " in said
+
+
+def test_base64_is_left_alone() -> None:
+    """A picture is neither searched nor changed, whatever it holds."""
+    picture = "data:image/png;base64," + "QUtJQUlPU0ZPRE5ON0VYQU1QTEU" * 90 + "13812345678="
+    assert not REDACTOR.line(line(request=json.dumps({"image": picture}))).redacted
+
+
+def test_the_keys_of_changed_requests_fit_what_replays_will_ask() -> None:
+    """A replay asks with pseudonyms: of an effect, and of a model with its dates folded."""
+    asked = '{"to":"john@example.com"}'
+    effect = entry(canonical=asked, key=blake2b(asked.encode(), digest_size=16).hexdigest())
+    body = b'{"model":"m","messages":[{"role":"user","content":"2026-11-28 john@example.com"}]}'
+    read = normal_form.read("POST", "/v1/chat/completions", "application/json", body)
+    model = entry(name=read.name, canonical=read.canonical.decode(), key=read.key.hex())
+    found = redacted(line(tape=TapeRecord((effect, model))))
+    assert found.tape is not None
+    one, two = found.tape.entries
+    assert one.key == blake2b(one.canonical.encode(), digest_size=16).hexdigest()
+    again = normal_form.read(
+        "POST", "/v1/chat/completions", "application/json", two.canonical.encode()
+    )
+    assert two.key == again.key.hex()
+    assert {one.key, two.key}.isdisjoint({effect.key, model.key})
+
+
+def test_unchanged_requests_keep_their_keys() -> None:
+    """Whatever made them."""
+    found = redacted(on_tape(key="ab", items=[b'"john@example.com"']))
+    assert found.tape is not None
+    assert found.tape.entries[0].key == "ab"
+
+
+def test_redacting_twice_changes_nothing() -> None:
+    """Pseudonyms are no personal data."""
+    for place in PLACES.values():
+        once = redacted(place("john@exam", "ple.com or 13812345678"))
+        assert msgspec.structs.replace(redacted(once), redacted=True) == once
+
+
+def test_hostile_texts_take_no_longer_than_others() -> None:
+    """Nested beyond every limit, or made of digits, signs and escapes alone."""
+    for text in ("[" * 20_000, "1 " * 20_000, "a@" * 20_000, "\\" * 20_000, "+1" * 20_000):
+        record = line(request=text, frames=[f"data: {text}\n\n".encode()])
+        began = time.thread_time()
+        with suppress(PatternTooSlow):  # such a line is not stored
+            REDACTOR.line(record)
+        assert time.thread_time() - began < 3
+
+
+def test_kinds_of_regions_are_those_asked_for() -> None:
+    """National numbers of countries that are not named stay."""
+    number = "06-12345678"
+    assert not Kinds(None, ("US",)).find(number)
+    assert Kinds(None, ("NL",)).find(number)
+
+
+def test_the_documents_say_what_is_found() -> None:
+    """`python -m router.captures.privacy` writes the lists."""
+    text = privacy.PAGE.read_text("utf-8")
+    assert privacy.page(text) == text
