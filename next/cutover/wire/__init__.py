@@ -1,6 +1,8 @@
-"""Formats of streams, sans I/O: bytes cut anywhere become blocks, lines or pieces, byte by byte."""
+"""Formats of streams, sans I/O: bytes cut anywhere become blocks, lines, pieces and readings."""
 
+from cutover.wire.dialect import Dialect, DialectRefused, built_in, find_dialect, read_dialect
 from cutover.wire.ndjson import LineSplitter, payload
+from cutover.wire.reader import Reader, Reading, Verdict, recognise
 from cutover.wire.sse import (
     MOST_BLOCK_BYTES,
     BlockTooLong,
@@ -16,13 +18,22 @@ from cutover.wire.text import TextSplitter
 __all__ = [
     "MOST_BLOCK_BYTES",
     "BlockTooLong",
+    "Dialect",
+    "DialectRefused",
     "LineSplitter",
+    "Reader",
+    "Reading",
     "SseDecoder",
     "SseEvent",
     "SseSplitter",
     "TextSplitter",
+    "Verdict",
+    "built_in",
     "comment",
     "events",
+    "find_dialect",
     "is_comment",
     "payload",
+    "read_dialect",
+    "recognise",
 ]

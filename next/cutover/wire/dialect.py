@@ -1,0 +1,438 @@
+"""Dialects: how the streams of a service are read, declared in TOML.
+
+A path names places in a payload: `choices[*].delta.content`, `[0].id`, `messages[-1].type`; `*` is
+any key, `[*]` any index, `**` any number of steps. The dialects that come along stand in
+`dialects/*.toml`; a file of a user's own has the same keys.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Any, Final, Literal
+
+import msgspec
+
+from cutover.errors import Blame, CutoverError
+
+Step = str | int
+Place = tuple[Step, ...]
+"""Keys and indices that lead to one value of a payload."""
+Found = tuple[Any, Step, Place]
+"""A value's holder, its key or index there, and its whole place."""
+Names = str | tuple[str, ...]
+
+_STEP: Final = re.compile(r"(?:^|\.)(\*\*|\*|[^.\[\]*]+)|\[(\*|-?\d+)\]")
+_ANY_KEY, _ANY_INDEX, _ANY_DEPTH = "*", "[*]", "**"
+
+
+class DialectRefused(CutoverError):
+    """A dialect's file cannot be meant; `key` is the place in it, "" for the file itself."""
+
+    def __init__(self, where: str, key: str, reason: str) -> None:
+        super().__init__(f"{where}: {key}: {reason}" if key else f"{where}: {reason}")
+        self.where, self.key = where, key
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file; unknown keys are refused."""
+
+
+class Naming(_Table, frozen=True, kw_only=True):
+    """Where an event's name is: at `path`, else in its SSE `event:` line, else it is `default`.
+
+    A name that no event is declared for counts as `default`. `marks` are payloads that are no JSON
+    and name themselves.
+    """
+
+    path: str = ""
+    default: str = "message"
+    marks: tuple[str, ...] = ()
+
+
+class TextAt(_Table, frozen=True, kw_only=True):
+    """Where a text grows: the first of the paths that leads to one counts, the others repeat it.
+
+    `by` are paths to what tells texts of one channel apart, in order of appearance; "*": their
+    place does. A `total` is the text so far, of which only what is new is added.
+    """
+
+    channel: str
+    path: Names
+    by: Names = ()
+    growth: Literal["delta", "total"] = "delta"
+
+
+class CallAt(_Table, frozen=True, kw_only=True):
+    """Where tool calls grow: `at` each piece ("": the payload), all else below it."""
+
+    at: str = ""
+    id: str = ""
+    index: str = ""
+    name: str = ""
+    arguments: str = ""
+    growth: Literal["delta", "total"] = "delta"
+
+
+class EventRule(_Table, frozen=True, kw_only=True):
+    """How events are read whose name matches one of `name` and whose values are those of `when`.
+
+    The first rule that matches is the event's. What such an event says: a `preamble` says nothing
+    of the answer; `finish` and `end` are of its ending; a `failure` reports one. An event with
+    `texts`, `calls` or `counts` is a piece: what stands beside these is an annotation; at the
+    paths of `counts` it counts. With `mark` all of it counts; `mark = false`: nothing does. One of
+    `needs` must be there. `foreign` are places of a text that is not read, and what must be there
+    instead.
+    """
+
+    name: Names
+    when: dict[str, str | int | bool | tuple[str, ...]] = {}
+    says: Literal["preamble", "content", "finish", "end", "failure"] = "content"
+    mark: bool | None = None
+    texts: tuple[TextAt, ...] = ()
+    calls: tuple[CallAt, ...] = ()
+    counts: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    foreign: dict[str, str] = {}
+    omit: tuple[str, ...] = ()
+
+    def paths(self, dialect: Dialect) -> Paths:
+        """Return all paths that are looked for in such an event."""
+        texts = (path for one in self.texts for path in (*listed(one.path), *listed(one.by)))
+        lanes = dialect.lanes.paths if dialect.lanes else ()
+        ids = [path for paths in dialect.ids.values() for path in paths]
+        own = (*self.counts, *self.needs, *self.omit, *self.foreign, *self.foreign.values())
+        calls = (call.at for call in self.calls if call.at)
+        name = (dialect.names.path,) if dialect.names.path else ()
+        shared = (*dialect.omit, *dialect.end.finish, *dialect.failure.at)
+        every = (*texts, *lanes, *ids, *own, *calls, *name, *shared)
+        dropped = {*dialect.omit, *self.omit, *name}
+        if self.piece:
+            dropped.update(*(listed(one.by) for one in self.texts), *dialect.ids.values())
+        return Paths((path for path in every if path != "*"), frozenset(dropped))
+
+    @property
+    def piece(self) -> bool:
+        """Whether what stands beside the declared places is an annotation."""
+        return not self.mark and bool(self.texts or self.calls or self.counts)
+
+
+class Lanes(_Table, frozen=True, kw_only=True):
+    """Several answers side by side: `at` each, its `index`, and what is there when one `begins`."""
+
+    at: str
+    index: str
+    begins: str
+
+    @property
+    def paths(self) -> tuple[str, str, str]:
+        """Paths of the answers, their indices and beginnings, from the payload on."""
+        return self.at, f"{self.at}.{self.index}", f"{self.at}.{self.begins}"
+
+
+class Ending(_Table, frozen=True, kw_only=True):
+    """How a stream is known to be whole.
+
+    `finish` are places of a reason to finish, `failing` the reasons that are failures. The `end`
+    event must follow, unless the stream may end `unmarked`; or the end of the `body` is the end.
+    """
+
+    finish: tuple[str, ...] = ()
+    failing: tuple[str, ...] = ()
+    unmarked: bool = False
+    body: bool = False
+
+
+class Reports(_Table, frozen=True, kw_only=True):
+    """Where failures are reported: `at` in any event, besides the events that say `failure`.
+
+    The first `code` and `message` found count. `world` and `configuration` are patterns of codes
+    by which the service blames its model's provider, or a key; all else is the service's fault.
+    """
+
+    at: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
+    message: tuple[str, ...] = ()
+    world: tuple[str, ...] = ()
+    configuration: tuple[str, ...] = ()
+
+    def blame(self, code: str) -> Blame:
+        """Return whose fault a service says a failure is."""
+        if any(fnmatchcase(code, pattern) for pattern in self.configuration):
+            return "configuration"
+        return "world" if any(fnmatchcase(code, pattern) for pattern in self.world) else "stack"
+
+
+class Dialect(_Table, frozen=True, kw_only=True, eq=False):
+    """A declaration of a service's streams.
+
+    `ids` are paths of generated ids by kind: equal by their order of appearance. What is at the
+    paths of `omit` is never compared, in any event.
+    """
+
+    framing: Literal["sse", "ndjson", "text"]
+    events: tuple[EventRule, ...]
+    end: Ending
+    name: str = ""
+    names: Naming = Naming()
+    lanes: Lanes | None = None
+    ids: dict[str, tuple[str, ...]] = {}
+    failure: Reports = Reports()
+    omit: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=4096)
+def rules_of(dialect: Dialect, name: str) -> tuple[tuple[EventRule, Paths], ...]:
+    """Return the rules for events of a name, in order, each with the paths it looks for."""
+    return tuple(
+        (rule, rule.paths(dialect))
+        for rule in dialect.events
+        if any(_fits(name, one) for one in listed(rule.name))
+    )
+
+
+def _fits(name: str, pattern: str) -> bool:
+    # A square bracket is no pattern: "[DONE]" is a name.
+    return fnmatchcase(name, pattern.replace("[", "[[]"))
+
+
+def listed(names: Names) -> tuple[str, ...]:
+    """Return one name, or several, as several."""
+    return (names,) if isinstance(names, str) else names
+
+
+@lru_cache(maxsize=1024)
+def steps(path: str) -> tuple[Step, ...]:
+    """Return the steps of a path; raises `ValueError` for none."""
+    found: list[Step] = []
+    end = 0
+    for match in _STEP.finditer(path):
+        if match.start() != end:
+            break
+        key, index = match.groups()
+        found.append(key or (_ANY_INDEX if index == "*" else int(index)))
+        end = match.end()
+    if not path or end != len(path) or found[-1] == _ANY_DEPTH:
+        message = f"{path!r} is no path: a path is like choices[*].delta.content"
+        raise ValueError(message)
+    return tuple(found)
+
+
+class _Node:
+    """A step of some paths; `path` is the one that ends here."""
+
+    __slots__ = ("below", "deep", "path", "plain", "start")
+
+    def __init__(self, *, deep: bool = False) -> None:
+        self.below: dict[Step, _Node] = {}
+        self.deep = deep
+        self.path = ""
+        self.start: tuple[_Node, ...] = (self,)
+        self.plain = not deep
+
+    def seal(self) -> _Node:
+        """Prepare for walking: `start` is where to go on from here, since ** may be no step."""
+        for node in self.below.values():
+            node.seal()
+        if (deep := self.below.get(_ANY_DEPTH)) is not None:
+            self.start = (self, deep)
+        wild = [step for step in self.below if step == _ANY_KEY or isinstance(step, int)]
+        self.plain = not (self.deep or wild)
+        return self
+
+
+class Paths:
+    """Several paths, found in one walk over a payload: its cost does not grow with their number.
+
+    What is at `dropped` ones does not count.
+    """
+
+    def __init__(self, paths: Iterable[str], dropped: frozenset[str] = frozenset()) -> None:
+        self.dropped = dropped
+        root = _Node()
+        for path in dict.fromkeys(paths):
+            node = root
+            for step in steps(path):
+                node = node.below.setdefault(step, _Node(deep=step == _ANY_DEPTH))
+            node.path = path
+        self._start = root.seal().start
+
+    def find(self, payload: Any) -> dict[str, list[Found]]:
+        """Return where each path leads that leads somewhere, in the payload's order."""
+        found: dict[str, list[Found]] = {}
+        _walk(payload, self._start, (), found)
+        return found
+
+
+def _walk(
+    holder: Any, nodes: tuple[_Node, ...], place: Place, found: dict[str, list[Found]]
+) -> None:
+    if isinstance(holder, dict):
+        items: Iterable[tuple[Step, Any]] = holder.items()
+        wild = _ANY_KEY
+    elif isinstance(holder, list):
+        items, wild = enumerate(holder), _ANY_INDEX
+    else:
+        return
+    if len(nodes) == 1 and nodes[0].plain:  # nearly always, and many times faster
+        below = nodes[0].below
+        any_index = below.get(wild)
+        for key, value in items:
+            one = any_index or below.get(key)
+            if one is not None:
+                here = (*place, key)
+                if one.path:
+                    found.setdefault(one.path, []).append((holder, key, here))
+                if one.below and value:
+                    _walk(value, one.start, here, found)
+        return
+    deep = tuple(node for node in nodes if node.deep)
+    for key, value in items:
+        reached = deep
+        wanted = (key, wild) if isinstance(key, str) else (key, wild, key - len(holder))
+        for node in nodes:
+            for step in wanted:
+                if step in node.below:
+                    one = node.below[step]
+                    reached += one.start
+                    if one.path:
+                        found.setdefault(one.path, []).append((holder, key, (*place, key)))
+        if reached and isinstance(value, dict | list):
+            _walk(value, reached, (*place, key), found)
+
+
+@lru_cache(maxsize=1024)
+def _alone(path: str) -> Paths:
+    return Paths((path,))
+
+
+def find(payload: Any, path: str) -> list[Found]:
+    """Return where a path leads in a payload, in order; nowhere where its steps are not there."""
+    return _alone(path).find(payload).get(path, [])
+
+
+def values(payload: Any, path: str) -> list[Any]:
+    """Return what is at a path."""
+    return [holder[step] for holder, step, _ in find(payload, path)]
+
+
+@cache
+def built_in() -> Mapping[str, Dialect]:
+    """Return the dialects that come along, by name."""
+    folder = resources.files(__package__) / "dialects"
+    texts = {one.name.removesuffix(".toml"): one.read_text("utf-8") for one in folder.iterdir()}
+    return {name: read_dialect(texts[name], f"{name}.toml", name) for name in sorted(texts)}
+
+
+def find_dialect(name: str) -> Dialect:
+    """Return a dialect that comes along; raises `DialectRefused`, naming the nearest."""
+    known = built_in()
+    if name not in known:
+        raise DialectRefused(name, "", f"no such dialect; {_nearest(name, known)}")
+    return known[name]
+
+
+def read_dialect(text: str, where: str, name: str = "") -> Dialect:
+    """Read the text of a dialect's file; raises `DialectRefused` with the key and a near name."""
+    try:
+        table = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise DialectRefused(where, "", str(error)) from error
+    try:
+        dialect = msgspec.convert(table, Dialect)
+    except msgspec.ValidationError as error:
+        raise _refused(where, str(error)) from error
+    for fault in _faults(dialect):
+        raise DialectRefused(where, fault.key, fault.reason)
+    return msgspec.structs.replace(dialect, name=dialect.name or name)
+
+
+def _refused(where: str, message: str) -> DialectRefused:
+    """Translate msgspec's sentence: its place is a path of ours already."""
+    reason, _, at = message.partition(" - at `$")
+    place = at.rstrip("`").removeprefix(".").replace("[...]", "[*]")
+    if unknown := re.search(r"unknown field `(.+)`", reason):
+        key = f"{place}.{unknown[1]}".removeprefix(".")
+        return DialectRefused(where, key, f"no such key; {_nearest(unknown[1], _keys_at(place))}")
+    if missing := re.search(r"missing required field `(.+)`", reason):
+        return DialectRefused(where, f"{place}.{missing[1]}".removeprefix("."), "is missing")
+    return DialectRefused(where, place, reason)
+
+
+_TABLES: Final[Mapping[str, type[_Table]]] = {
+    "": Dialect,
+    "names": Naming,
+    "lanes": Lanes,
+    "end": Ending,
+    "failure": Reports,
+    "events": EventRule,
+    "texts": TextAt,
+    "calls": CallAt,
+}
+
+
+def _keys_at(place: str) -> tuple[str, ...]:
+    table = _TABLES[re.sub(r"\[.*?\]", "", place).rpartition(".")[2]]
+    return table.__struct_fields__
+
+
+def _nearest(name: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:
+    near = get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    key: str
+    reason: str
+
+
+def _faults(dialect: Dialect) -> Iterator[_Fault]:
+    """Yield keys whose values cannot be meant, and why."""
+    for key, path in _paths(dialect):
+        try:
+            steps(path)
+        except ValueError as error:
+            yield _Fault(key, str(error))
+    if not rules_of(dialect, dialect.names.default) and not dialect.names.path:
+        declared = tuple(name for rule in dialect.events for name in listed(rule.name))
+        reason = f"no event is called {dialect.names.default!r}"
+        yield _Fault("names.default", f"{reason}; {_nearest(dialect.names.default, declared)}")
+    for mark in dialect.names.marks:
+        if not rules_of(dialect, mark):
+            yield _Fault("names.marks", f"no event is called {mark!r}")
+    ends = any(rule.says in {"end", "finish"} for rule in dialect.events)
+    if not (ends or dialect.end.body or (dialect.end.finish and dialect.end.unmarked)):
+        yield _Fault("end", 'no event says "end", and neither a finish nor the body is one')
+
+
+def _paths(dialect: Dialect) -> Iterator[tuple[str, str]]:
+    if dialect.names.path:
+        yield "names.path", dialect.names.path
+    if dialect.lanes:
+        for key in ("at", "index", "begins"):
+            yield f"lanes.{key}", getattr(dialect.lanes, key)
+    yield from (("omit", path) for path in dialect.omit)
+    yield from (("end.finish", path) for path in dialect.end.finish)
+    for key in ("at", "code", "message"):
+        yield from ((f"failure.{key}", path) for path in getattr(dialect.failure, key))
+    for kind, paths in dialect.ids.items():
+        yield from ((f"ids.{kind}", path) for path in paths)
+    for index, rule in enumerate(dialect.events):
+        at = f"events[{index}]"
+        for key in ("counts", "needs", "omit", "when", "foreign"):
+            yield from ((f"{at}.{key}", path) for path in getattr(rule, key))
+        yield from ((f"{at}.foreign", path) for path in rule.foreign.values())
+        for text in rule.texts:
+            yield from ((f"{at}.texts.path", path) for path in listed(text.path))
+            yield from ((f"{at}.texts.by", path) for path in listed(text.by) if path != "*")
+        for call in rule.calls:
+            for key in ("at", "id", "index", "name", "arguments"):
+                if path := getattr(call, key):
+                    yield f"{at}.calls.{key}", path

@@ -1,0 +1,785 @@
+"""The reader on recordings, on what broke other readers, and on noise."""
+
+from __future__ import annotations
+
+import copy
+import json
+import tomllib
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cutover.errors import Completed, Failed
+from cutover.wire import BlockTooLong, Reader, Reading, built_in, find_dialect, recognise
+from router.takeover import Due, PrefixMismatch, Sent
+
+RECORDINGS = Path(__file__).parent / "recordings"
+EXPECTED: dict[str, dict[str, Any]] = tomllib.loads(
+    (RECORDINGS / "expected.toml").read_text("utf-8")
+)
+WHOLE = [name for name, due in EXPECTED.items() if due["ending"] == "completed"]
+SHARED = Path(__file__).parents[5] / "shared" / "data" / "provider_streams.jsonl"
+
+
+def recording(name: str) -> bytes:
+    """Return a recording's bytes."""
+    return (RECORDINGS / name).read_bytes()
+
+
+def read(dialect: str, *pieces: bytes, torn: bool = False) -> tuple[Reader, list[Reading]]:
+    """Read pieces to the end."""
+    reader = Reader(find_dialect(dialect))
+    found = [one for piece in pieces for one in reader.feed(piece)]
+    return reader, found + reader.close(torn=torn)
+
+
+def said(reader: Reader) -> dict[str, str]:
+    """Return the texts that are not empty."""
+    return {channel: text for channel, text in reader.texts.items() if text}
+
+
+def ending(reader: Reader) -> str:
+    """Return "completed", or the failure's code and blame."""
+    match reader.ending:
+        case Completed():
+            return "completed"
+        case Failed(code=code, blame=blame):
+            return f"{code} {blame}"
+
+
+def sse(*payloads: Any) -> bytes:
+    """Encode events; a string is a payload that is no JSON."""
+    texts = (one if isinstance(one, str) else json.dumps(one) for one in payloads)
+    return "".join(f"data: {text}\n\n" for text in texts).encode()
+
+
+def chunk(delta: Any = None, finish: str | None = None, index: int = 0, **beside: Any) -> Any:
+    """Return a chunk of a chat completion."""
+    choice = {"index": index, "delta": delta or {}, "finish_reason": finish}
+    return {"id": "chatcmpl-1", "choices": [choice], **beside}
+
+
+def content(text: str, finish: str | None = None, index: int = 0, **beside: Any) -> Any:
+    """Return a chunk with a piece of text."""
+    return chunk({"content": text}, finish, index, **beside)
+
+
+def call(**piece: Any) -> Any:
+    """Return a chunk with a piece of a tool call."""
+    return chunk({"tool_calls": [piece]})
+
+
+STOP, DONE = chunk(finish="stop"), "[DONE]"
+
+
+def test_every_recording_is_expected() -> None:
+    """A file that no oracle speaks of would be tested by nothing."""
+    assert {path.name for path in RECORDINGS.iterdir()} == {*EXPECTED, "expected.toml"}
+    assert {due["dialect"] for due in EXPECTED.values()} == set(built_in())
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_recording_says_what_is_expected(name: str) -> None:
+    """Texts, ending, and what each event says; no byte is lost."""
+    due = EXPECTED[name]
+    reader, readings = read(due["dialect"], recording(name))
+    assert (said(reader), ending(reader)) == (due["texts"], due["ending"])
+    assert "".join(one.verdict[0] for one in readings) == due["verdicts"]
+    assert b"".join(one.raw for one in readings) == recording(name)
+    assert all(one.frame.raw == one.raw for one in readings)
+
+
+def twins(dialect: str, stream: bytes) -> Iterator[tuple[Reader, bytes, bytes, int]]:
+    """Yield, for each byte, a reader of all events before its own, and that event's two parts."""
+    reader = Reader(find_dialect(dialect))
+    start = 0
+    for number, one in enumerate(read(dialect, stream)[1]):
+        for at in range(len(one.raw)):
+            twin = copy.deepcopy(reader, {id(reader.dialect): reader.dialect})
+            yield twin, one.raw[:at], stream[start + at :], number
+        assert reader.feed(one.raw) == [one]
+        start += len(one.raw)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in EXPECTED if not n.endswith(".txt")])
+def test_a_recording_says_the_same_wherever_it_is_cut(name: str) -> None:
+    """In two pieces at each byte of each event."""
+    dialect, stream = EXPECTED[name]["dialect"], recording(name)
+    _, readings = read(dialect, stream)
+    for twin, head, tail, number in twins(dialect, stream):
+        ends = len(readings[number].raw) - len(head)
+        ends += len(readings[number + 1].raw) if number + 1 < len(readings) else 0
+        assert twin.feed(head) == []
+        assert twin.feed(tail[:ends]) == readings[number : number + 2]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_recording_says_the_same_byte_by_byte(name: str) -> None:
+    """And with other line ends."""
+    due, stream = EXPECTED[name], recording(name)
+    whole, readings = read(due["dialect"], stream)
+    reader, found = read(due["dialect"], *(stream[at : at + 1] for at in range(len(stream))))
+    assert (said(reader), ending(reader)) == (due["texts"], due["ending"])
+    assert b"".join(one.raw for one in found) == stream
+    assert due["dialect"] == "text" or found == readings
+    assert reader.annotations == whole.annotations
+    for end in (b"\r\n", b"\r") if name.endswith(".sse") else ():
+        reader, found = read(due["dialect"], stream.replace(b"\n", end))
+        assert (said(reader), ending(reader)) == (due["texts"], due["ending"])
+        assert [one.frame.rest for one in found] == [one.frame.rest for one in readings]
+
+
+# The bytes that must have come before a stream is whole: its last that say so.
+LAST_WORDS = {
+    "chat-completions": b'"finish_reason": "',
+    "responses": b'"response.completed"',
+    "anthropic": b'{"type": "message_stop"}',
+    "ai-sdk": b'{"type": "finish"}',
+    "ag-ui": b'"RUN_FINISHED"',
+    "ndjson": b'"done": true',
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in WHOLE if EXPECTED[n]["dialect"] in LAST_WORDS])
+def test_a_stream_that_is_cut_off_is_never_whole(name: str) -> None:
+    """Cut at each byte, with a broken connection and without; what it said before stays said."""
+    dialect, stream = EXPECTED[name]["dialect"], recording(name)
+    word = LAST_WORDS[dialect]
+    due = stream.index(word) + len(word)
+    for twin, head, tail, _ in twins(dialect, stream):
+        torn = copy.deepcopy(twin, {id(twin.dialect): twin.dialect})
+        for one, broken in ((twin, False), (torn, True)):
+            one.feed(head)
+            one.close(torn=broken)
+            if len(stream) - len(tail) < due:
+                assert ending(one) == "truncated stack", len(tail)
+            for channel, text in said(one).items():
+                assert EXPECTED[name]["texts"][channel].startswith(text)
+
+
+@pytest.mark.parametrize("name", ["langgraph-text.sse", "text-plain.txt"])
+def test_where_the_body_is_the_end_a_broken_connection_is_none(name: str) -> None:
+    """An empty body says nothing, and so does one with a preamble alone."""
+    dialect, stream = EXPECTED[name]["dialect"], recording(name)
+    assert ending(read(dialect, stream, torn=True)[0]) == "truncated stack"
+    assert ending(read(dialect, b"")[0]) == "truncated stack"
+    preamble = b'event: metadata\ndata: {"run_id":"1"}\n\n'
+    assert ending(read("langgraph", preamble)[0]) == "truncated stack"
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_recording_is_recognised(name: str) -> None:
+    """By its bytes alone, and with its media type."""
+    kinds = {".sse": "text/event-stream; charset=utf-8", ".ndjson": "application/x-ndjson"}
+    for kind in ("", kinds.get(Path(name).suffix, "text/plain")):
+        assert recognise(recording(name), kind)[0].name == EXPECTED[name]["dialect"]
+
+
+def test_what_no_dialect_fits_is_not_recognised() -> None:
+    """An event stream of one's own is no plain text."""
+    assert recognise(sse({"token": "Hi"}, {"token": "!"}), "text/event-stream") == []
+    assert recognise(b'{"token":"Hi"}\n', "application/x-ndjson") == []
+    assert [one.name for one in recognise(b"Hi\nthere\n")] == ["text"]
+
+
+# Taking over: the client has the beginning of one stream, and gets the rest of another one.
+
+
+def other_ids(stream: bytes) -> bytes:
+    """Return a recording with other generated ids."""
+    for old in (b"msg_1", b"call_1", b"toolu_1", b"m-1", b"t-1", b"c-1", b"run--1", b"run--2"):
+        stream = stream.replace(b'"%b"' % old, b'"other-%b"' % old)
+    return stream
+
+
+def bare(reading: Reading) -> bool:
+    """Whether an event has neither text nor anything that counts."""
+    return not (reading.frame.texts or reading.frame.rest)
+
+
+def halves(dialect: str, one: Reading) -> Iterable[bytes]:
+    """Yield an event with the beginnings of its texts only, as another stack may have cut it."""
+    longest = max((len(text) for _, text in one.frame.texts), default=0)
+    for length in range(1, longest):
+        reading, data = one, None
+        if dialect == "text":
+            yield one.frame.texts[0][1][:length].encode()
+            continue
+        data = json.loads(
+            one.raw.removeprefix(b"data: ")
+            if b"\ndata: " not in one.raw
+            else one.raw.split(b"\ndata: ")[1]
+        )
+        for cut in reading.cuts:
+            if cut.channel.endswith(" name"):
+                continue  # comes whole
+            holder = data
+            for step in cut.place[:-1]:
+                holder = holder[step]
+            holder[cut.place[-1]] = cut.text[:length]
+        head = one.raw.split(b"data: ")[0] if one.raw.startswith(b"event:") else b""
+        text = json.dumps(data)
+        yield f"{text}\n".encode() if dialect == "ndjson" else head + f"data: {text}\n\n".encode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_successor_goes_on_at_each_character(name: str) -> None:
+    """The client has, in the end, what one whole stream says, in the ids that it knows."""
+    dialect, stream = EXPECTED[name]["dialect"], recording(name)
+    reader, readings = read(dialect, stream)
+    beginnings = []
+    for number, one in enumerate(readings):
+        before = [each.raw for each in readings[:number]]
+        beginnings.append(before)
+        beginnings += [[*before, half] for half in halves(dialect, one)]
+    assert len(beginnings) > len(readings)
+    for beginning in beginnings:
+        first = Reader(find_dialect(dialect))
+        sent, client = Sent(), []
+        for raw in beginning:
+            for one in first.feed(raw):
+                sent.add(one.frame)
+                client.append(one.frame.raw)
+        second = Reader(find_dialect(dialect), after=first)
+        due = Due(sent, second)  # type: ignore[arg-type]
+        for one in [*second.feed(other_ids(stream)), *second.close()]:
+            new = due.feed(one, one.frame)  # type: ignore[arg-type]
+            if new is not None:
+                sent.add(new)
+                client.append(new.raw)
+        got, found = read(dialect, b"".join(client))
+        assert (said(got), ending(got)) == (EXPECTED[name]["texts"], "completed")
+        assert [one.frame.rest for one in found if one.frame.rest] == [
+            one.frame.rest for one in readings if one.frame.rest
+        ]
+        assert {k: len(ids) for k, ids in got.ids.items()} == {
+            k: len(ids) for k, ids in reader.ids.items()
+        }
+
+
+def test_a_successor_that_says_something_else_is_found() -> None:
+    """No text is sent that does not go on from what the client has."""
+    first, begun = read("chat-completions", sse(content("Zwei "), content("Äpfel")))
+    sent = Sent()
+    for one in begun:
+        sent.add(one.frame)
+    second = Reader(find_dialect("chat-completions"), after=first)
+    due = Due(sent, second)  # type: ignore[arg-type]
+    (other,) = second.feed(sse(content("Zwei Birnen")))
+    with pytest.raises(PrefixMismatch):
+        due.feed(other, other.frame)  # type: ignore[arg-type]
+
+
+# What broke readers: each row is a stream, what it says, and how it ends.
+
+ONE_CALL = {"call 1 name": "f", "call 1 arguments": "{}"}
+TWO_CALLS = {**ONE_CALL, "call 2 name": "g", "call 2 arguments": "{}"}
+F, G = {"name": "f", "arguments": "{}"}, {"name": "g", "arguments": "{}"}
+
+CHATS: dict[str, tuple[bytes, dict[str, str], str]] = {
+    "1: text behind a finish reason": (
+        sse(content("one"), STOP, content(" two"), STOP, DONE),
+        {"content": "one two"},
+        "completed",
+    ),
+    "1: a finish reason on each word": (
+        sse(*(content(f"{word} ", "stop") for word in "abcdef"), DONE),
+        {"content": "a b c d e f "},
+        "completed",
+    ),
+    "1: a finish reason, then a tool call": (
+        sse(STOP, call(index=0, id="c", function=F), chunk(finish="tool_calls"), DONE),
+        ONE_CALL,
+        "completed",
+    ),
+    "1: text behind the last finish reason, and no mark": (
+        sse(content("one"), STOP, content(" two")),
+        {"content": "one two"},
+        "truncated stack",
+    ),
+    "2: an error as the first event": (
+        sse({"error": {"message": "no"}}),
+        {},
+        "service_failed stack",
+    ),
+    "2: an error of text alone": (sse({"error": "no"}), {}, "service_failed stack"),
+    "2: a named error": (
+        b'event: error\ndata: {"message":"no"}\n\n',
+        {},
+        "service_failed stack",
+    ),
+    "2: an error beside an empty choice, then the mark": (
+        sse(content("a"), chunk(error={"code": 503}), DONE),
+        {"content": "a"},
+        "service_failed world",
+    ),
+    "2: an error as a finish reason": (
+        sse(content("a"), chunk(finish="error"), DONE),
+        {"content": "a"},
+        "service_failed world",
+    ),
+    "2: a wrong key": (
+        sse({"error": {"code": "invalid_api_key", "message": "no"}}),
+        {},
+        "service_failed configuration",
+    ),
+    "an error that is null is none": (
+        sse(content("a", error=None), STOP, DONE),
+        {"content": "a"},
+        "completed",
+    ),
+    "4: numbers that are no JSON": (
+        sse(content("a", logprobs=float("-inf")), content("b", p=float("nan")), STOP, DONE),
+        {"content": "ab"},
+        "completed",
+    ),
+    "6: what providers put beside a text": (
+        sse(
+            chunk({"content": "a"}, prompt_filter_results=[{"x": 1}]),
+            {"choices": [{"index": 0, "text": "b", "token_id": 7, "delta": {"content": "b"}}]},
+            {"choices": [{"index": 0, "message": {"content": "abc"}, "delta": {"content": "c"}}]},
+            content("d", usage={"completion_tokens": 4}, p="xyz"),
+            {"choices": [{"index": 0, "content_filter_results": {}, "finish_reason": None}]},
+            STOP,
+            DONE,
+        ),
+        {"content": "abcd"},
+        "completed",
+    ),
+    "6: one thought under two names": (
+        sse(chunk({"reasoning": "Hm", "reasoning_content": "Hm"}), STOP, DONE),
+        {"reasoning": "Hm"},
+        "completed",
+    ),
+    "7: two calls of one index": (
+        sse(call(index=0, id="a", function=F), call(index=0, id="b", function=G), STOP, DONE),
+        TWO_CALLS,
+        "completed",
+    ),
+    "7: two calls without an index": (
+        sse(call(id="a", function=F), call(id="b", function=G), STOP, DONE),
+        TWO_CALLS,
+        "completed",
+    ),
+    "7: two calls without index and id": (
+        sse(call(function=F), call(function=G), STOP, DONE),
+        TWO_CALLS,
+        "completed",
+    ),
+    "7: one id on every piece": (
+        sse(
+            call(index=0, id="a", function={"name": "f", "arguments": "{"}),
+            call(index=0, id="a", function={"name": "f", "arguments": "}"}),
+            STOP,
+            DONE,
+        ),
+        ONE_CALL,
+        "completed",
+    ),
+    "7: two calls interleaved": (
+        sse(
+            call(index=0, id="a", function={"name": "f"}),
+            call(index=1, id="b", function={"name": "g"}),
+            call(index=0, function={"arguments": "{}"}),
+            call(index=1, id="", function={"arguments": "{}"}),
+            STOP,
+            DONE,
+        ),
+        TWO_CALLS,
+        "completed",
+    ),
+    "12: a lone choice with index 1": (
+        sse(content("a", None, 1), content("b", "stop", 1), DONE),
+        {"content": "ab"},
+        "completed",
+    ),
+    "12: an index that counts": (
+        sse(content("a", None, 0), content("b", None, 1), content("c", "stop", 2), DONE),
+        {"content": "abc"},
+        "completed",
+    ),
+    "two answers": (
+        sse(
+            chunk({"role": "assistant", "content": ""}),
+            content("a"),
+            chunk({"role": "assistant", "content": ""}, None, 1),
+            content("x", None, 1),
+            content("b", "stop"),
+            content("y", "stop", 1),
+            DONE,
+        ),
+        {"content": "ab", "content of answer 2": "xy"},
+        "completed",
+    ),
+    "16: strings that grow elsewhere": (
+        sse(
+            chunk({"refusal": "I can"}),
+            chunk({"refusal": "not."}),
+            chunk({"audio": {"transcript": "a@"}}),
+            chunk({"audio": {"transcript": "b.c"}}),
+            chunk({"function_call": {"name": "f", "arguments": "{"}}),
+            chunk({"function_call": {"arguments": "}"}}),
+            STOP,
+            DONE,
+        ),
+        {"refusal": "I cannot.", "transcript": "a@b.c", **ONE_CALL},
+        "completed",
+    ),
+    "17: a mark without its blank line": (
+        sse(content("a"), STOP) + b"data: [DONE]",
+        {"content": "a"},
+        "completed",
+    ),
+    "a mark without a finish reason": (
+        sse(content("a"), DONE),
+        {"content": "a"},
+        "truncated stack",
+    ),
+    "a mark alone": (sse(DONE), {}, "truncated stack"),
+    "a finish reason without a mark": (sse(content("a"), STOP), {"content": "a"}, "completed"),
+    "20: comments before the first event": (
+        b": a\n\n: b\n\n" + sse(content("a"), STOP, DONE),
+        {"content": "a"},
+        "completed",
+    ),
+    "35: a garbled piece": (
+        sse(call(index=0, id="a", function={"name": "f", "arguments": "10"}))
+        + b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"ind\n\n'
+        + sse(call(index=0, function={"arguments": "*2"}), STOP, DONE),
+        {"call 1 name": "f", "call 1 arguments": "10*2"},
+        "unreadable stack",
+    ),
+    "35: a message in place of a delta": (
+        sse({"choices": [{"index": 0, "message": {"content": "a"}}]}, STOP, DONE),
+        {},
+        "unknown_shape stack",
+    ),
+    "35: a text in place of a delta": (
+        sse({"choices": [{"index": 0, "text": "a", "finish_reason": "stop"}]}, DONE),
+        {},
+        "unknown_shape stack",
+    ),
+    "35: a content that is no text": (
+        sse(chunk({"content": {"text": "a"}}), STOP, DONE),
+        {},
+        "unknown_shape stack",
+    ),
+    "35: an event that is text": (sse('"a"', STOP, DONE), {}, "unknown_shape stack"),
+    "halves of a character in two pieces": (
+        sse(content("a\ud83c"), content("\udf4eb"), STOP, DONE),
+        {"content": "a\U0001f34eb"},
+        "completed",
+    ),
+}
+
+
+@pytest.mark.parametrize(("stream", "texts", "end"), CHATS.values(), ids=CHATS)
+def test_a_chat_says_what_its_sdk_would_read(
+    stream: bytes, texts: dict[str, str], end: str
+) -> None:
+    """All of it, and never success for less."""
+    reader, readings = read("chat-completions", stream)
+    assert (said(reader), ending(reader)) == (texts, end)
+    assert (readings[-1].verdict == "failure") <= (end != "completed")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "stream", "texts", "end"),
+    [
+        ("langgraph", b"event: error\ndata: null\n\n", {}, "service_failed stack"),
+        ("langgraph", b"event: end\ndata:\n\n", {}, "completed"),
+        ("anthropic", sse({"type": "message_stop"}), {}, "truncated stack"),
+        ("ai-sdk", sse({"type": "finish"}), {}, "completed"),
+        ("ai-sdk", sse(DONE), {}, "truncated stack"),
+        ("ai-sdk", sse({"type": "abort", "reason": "no"}, DONE), {}, "service_failed stack"),
+        ("ai-sdk", sse({"type": "text-delta", "textDelta": "a"}), {}, "unknown_shape stack"),
+        (
+            "ai-sdk",
+            sse({"type": "tool-input-available", "toolCallId": "c", "toolName": "f", "input": {}}),
+            ONE_CALL,
+            "truncated stack",
+        ),
+        (
+            "responses",
+            sse(
+                {"type": "response.output_text.delta", "output_index": 0, "delta": "ab"},
+                {"type": "response.output_text.done", "output_index": 0, "text": "xb"},
+            ),
+            {"content": "ab"},
+            "contradiction stack",
+        ),
+        (
+            "responses",
+            sse(
+                {
+                    "type": "response.completed",
+                    "response": {
+                        "output": [{"content": [{"text": "a"}]}, {"content": [{"text": "b"}]}]
+                    },
+                }
+            ),
+            {"content": "a", "content 2": "b"},
+            "completed",
+        ),
+        (
+            "langgraph",
+            b"".join(
+                b"event: messages/partial\ndata: " + json.dumps(one).encode() + b"\n\n"
+                for one in (
+                    [{"type": "ai", "id": "1", "content": "Zwei"}],
+                    [{"type": "ai", "id": "1", "content": "Zwei Äpfel"}],
+                )
+            ),
+            {"content": "Zwei Äpfel"},
+            "completed",
+        ),
+    ],
+)
+def test_other_dialects_fail_as_honestly(
+    dialect: str, stream: bytes, texts: dict[str, str], end: str
+) -> None:
+    """A stream without its end is truncated, and a shape that is not known is no answer."""
+    reader, _ = read(dialect, stream)
+    assert (said(reader), ending(reader)) == (texts, end)
+
+
+CHECKPOINT = {"config": {"configurable": {"checkpoint_id": "1"}}}
+OTHER_CHECKPOINT = {"config": {"configurable": {"checkpoint_id": "3"}}}
+
+SAME: dict[str, tuple[str, bytes, bytes]] = {
+    "6: annotations on other pieces": (
+        "chat-completions",
+        sse(content("ab", content_filter_results={"hate": {"filtered": False}}), STOP),
+        sse(content("a"), content("b"), chunk(content_filter_results={"hate": {"filtered": False}}))
+        + sse(STOP),
+    ),
+    "6: usage on each chunk": (
+        "chat-completions",
+        sse(content("a", usage={"n": 1}), content("b", usage={"n": 2}), STOP),
+        sse(content("ab"), STOP, {"choices": [], "usage": {"n": 2}}),
+    ),
+    "7: indices and ids of calls": (
+        "chat-completions",
+        sse(call(index=0, id="a", function=F), call(index=1, id="b", function=G), STOP),
+        sse(call(id="x", function=F), call(id="y", function=G), STOP),
+    ),
+    "8: counts of caches": (
+        "chat-completions",
+        sse(
+            STOP, {"choices": [], "usage": {"n": 1, "prompt_tokens_details": {"cached_tokens": 0}}}
+        ),
+        sse(
+            STOP, {"choices": [], "usage": {"n": 1, "prompt_tokens_details": {"cached_tokens": 9}}}
+        ),
+    ),
+    "a finish reason said twice": (
+        "chat-completions",
+        sse(content("a"), STOP, STOP),
+        sse(content("a"), STOP),
+    ),
+    "9: ids of interrupts": (
+        "langgraph",
+        b'event: updates\ndata: {"__interrupt__":[{"value":"ok?","id":"1"}]}\n\n',
+        b'event: updates\ndata: {"__interrupt__":[{"value":"ok?","id":"2"}]}\n\n',
+    ),
+    "9: ids of checkpoints and tasks": (
+        "langgraph",
+        b"event: checkpoints\n" + sse({**CHECKPOINT, "tasks": [{"id": "2"}]}),
+        b"event: checkpoints\n" + sse({**OTHER_CHECKPOINT, "tasks": [{"id": "4"}]}),
+    ),
+    "5: ids in names": (
+        "langgraph",
+        b'event: custom|node:0b0c6d9e-1f6a-5a6e-9d0b-0d2f6a3a7c11\ndata: {"a":1}\n\n',
+        b'event: custom|node:d3a1b2c4-1f6a-5a6e-9d0b-0d2f6a3a7c11\ndata: {"a":1}\n\n',
+    ),
+    "21: numbers are numbers": (
+        "langgraph",
+        b'event: custom\ndata: {"a":1}\n\n',
+        b'event: custom\ndata: {"a":1.0}\n\n',
+    ),
+    "ids in two streams of the AI SDK": (
+        "ai-sdk",
+        recording("ai-sdk-text.sse"),
+        other_ids(recording("ai-sdk-text.sse")),
+    ),
+}
+
+
+@pytest.mark.parametrize(("dialect", "one", "two"), SAME.values(), ids=SAME)
+def test_streams_that_say_the_same_are_the_same(dialect: str, one: bytes, two: bytes) -> None:
+    """As marks and joined texts, and in their annotations."""
+    found = []
+    for stream in (one, two):
+        reader, readings = read(dialect, stream)
+        sent = Sent()
+        for reading in readings:
+            sent.add(reading.frame)
+        found.append((sent.marks, said(reader), reader.annotations))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (b'event: custom|a\ndata: {"a":1}\n\n', b'event: custom|b\ndata: {"a":1}\n\n'),
+        (
+            b'event: values\ndata: {"messages":[{"id":"1"},{"id":"2"}]}\n\n',
+            b'event: values\ndata: {"messages":[{"id":"1"},{"id":"1"}]}\n\n',
+        ),
+    ],
+)
+def test_streams_that_differ_are_not_the_same(one: bytes, two: bytes) -> None:
+    """Names of nodes count, and so does which ids are one."""
+    (first,), (second,) = read("langgraph", one)[1], read("langgraph", two)[1]
+    assert (first.frame.name, first.frame.rest) != (second.frame.name, second.frame.rest)
+
+
+def test_an_event_beyond_the_limit_is_refused_by_its_size() -> None:
+    """Six megabytes pass; the limit is the reader's."""
+    reader = Reader(find_dialect("chat-completions"))
+    (large,) = reader.feed(sse(content("a" * 6_291_456)))
+    assert len(large.frame.texts[0][1]) == 6_291_456
+    small = Reader(find_dialect("chat-completions"), limit=64)
+    with pytest.raises(BlockTooLong, match="more than 64 bytes"):
+        small.feed(sse(content("a" * 64)))
+
+
+def test_an_event_that_lacks_its_end_reaches_the_client_whole() -> None:
+    """Its bytes are kept as they came; the client's have the blank line."""
+    _, (reading,) = read("chat-completions", b"data: [DONE]")
+    assert (reading.raw, reading.frame.raw) == (b"data: [DONE]", b"data: [DONE]\n\n")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.exists(), reason="recordings of providers are elsewhere")
+def test_recordings_of_providers_are_read_as_their_deltas_say() -> None:
+    """Against a reading of their JSON that knows nothing of dialects."""
+    for line in SHARED.read_text("utf-8").splitlines():
+        stream = json.loads(line)["sse"]
+        reader, readings = read("chat-completions", stream.encode())
+        due = {"content": "", "reasoning": "", "arguments": ""}
+        for data in (one[6:] for one in stream.splitlines() if one.startswith("data: {")):
+            for choice in json.loads(data).get("choices", ()):
+                delta = choice["delta"]
+                text = delta.get("content") or ""
+                if isinstance(text, list):
+                    due["reasoning"] += "".join(t["text"] for p in text for t in p["thinking"])
+                else:
+                    due["content"] += text
+                due["reasoning"] += delta.get("reasoning_content") or delta.get("reasoning") or ""
+                for one in delta.get("tool_calls") or ():
+                    due["arguments"] += one["function"].get("arguments") or ""
+        arguments = "".join(text for name, text in said(reader).items() if "arguments" in name)
+        assert due == {
+            "content": reader.texts.get("content", ""),
+            "reasoning": reader.texts.get("reasoning", ""),
+            "arguments": arguments,
+        }
+        failed = '"error":' in stream
+        assert isinstance(reader.ending, Failed if failed else Completed)
+        assert b"".join(one.raw for one in readings) == stream.encode()
+        assert recognise(stream.encode())[0].name == "chat-completions"
+
+
+# Noise: pieces of real events and of nothing, in any order, cut anywhere.
+
+KEYS = st.sampled_from(
+    [
+        "type",
+        "choices",
+        "delta",
+        "content",
+        "index",
+        "id",
+        "tool_calls",
+        "function",
+        "name",
+        "arguments",
+        "error",
+        "item",
+        "output",
+        "messages",
+        "message",
+        "done",
+        "response",
+        "[0]",
+        "text",
+        "thinking",
+        "finish_reason",
+        "toolCallId",
+        "input",
+    ]
+)
+KINDS = st.sampled_from(
+    [
+        "text-delta",
+        "tool-input-available",
+        "response.output_text.done",
+        "response.completed",
+        "error",
+        "finish",
+        "content_block_start",
+        "content_block_delta",
+        "TEXT_MESSAGE_CHUNK",
+        "TOOL_CALL_ARGS",
+        "message_stop",
+    ]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | KINDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+LINES = st.one_of(
+    VALUES.map(lambda value: b"data: " + json.dumps(value).encode() + b"\n\n"),
+    VALUES.map(lambda value: json.dumps(value).encode() + b"\n"),
+    st.sampled_from(["messages", "error|x", "values|y", "messages/partial", "end"]).map(
+        lambda name: f"event: {name}\n".encode()
+    ),
+    st.sampled_from(sorted(EXPECTED)).flatmap(
+        lambda name: st.sampled_from(recording(name).splitlines(keepends=True))
+    ),
+    st.sampled_from([b"\n", b"\r\n", b"data: [DONE]\n\n", b"data: " + b"[" * 5000 + b"\n\n"]),
+    st.binary(max_size=12),
+)
+
+
+def read_noise(dialect: str, lines: list[bytes], cut: int, skip: int) -> None:
+    """Read noise, cut once; nothing is lost, and how it is cut does not matter."""
+    stream = b"".join(lines)
+    reader, whole = read(dialect, stream)
+    pieces = [stream[a:b] for a, b in pairwise([0, min(cut, len(stream)), len(stream)])]
+    again, found = read(dialect, *pieces)
+    assert said(reader) == said(again)
+    assert reader.ending == again.ending
+    assert b"".join(one.raw for one in whole) == stream
+    assert dialect == "text" or found == whole
+    for one in whole:
+        channels = {channel: min(skip, len(text)) for channel, text in one.frame.texts}
+        if one.verdict != "failure" and channels:
+            reader.trimmed(one, channels)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dialect", built_in())
+@given(lines=st.lists(LINES, max_size=8), cut=st.integers(0, 400), skip=st.integers(0, 5))
+def test_noise_raises_nothing(dialect: str, lines: list[bytes], cut: int, skip: int) -> None:
+    """Whatever a service says, the reader answers with a verdict."""
+    read_noise(dialect, lines, cut, skip)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("dialect", built_in())
+@settings(max_examples=100_000)
+@given(lines=st.lists(LINES, max_size=8), cut=st.integers(0, 400), skip=st.integers(0, 5))
+def test_much_noise_raises_nothing(dialect: str, lines: list[bytes], cut: int, skip: int) -> None:
+    """The same, a hundred thousand times."""
+    read_noise(dialect, lines, cut, skip)
