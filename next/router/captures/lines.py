@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from cutover.errors import Failed, Outcome
-from cutover.records import FrameRecord, PlayRecord, Role, RunRecord, TapeRecord, json_text
+from cutover.records import FrameRecord, PlayRecord, Role, RunRecord, json_text
 from cutover.tape import Run, tape_record
 from router.exchange import Served
 from router.shadow import Played
@@ -31,10 +33,8 @@ def served_lines(served: Served, at: int, versions: Mapping[str, str]) -> list[R
     for driver in served.runs:
         last = driver is served.runs[-1]
         outcome = served.outcome if last else driver.run.ended
-        tape = None if lines else tape_record(served.tape)
-        frames = driver.frames
-        lines.append(_line(served, driver.run, outcome, frames, tape, at, versions))
-    return lines
+        lines.append(_line(served, driver.run, outcome, driver.frames, at, versions))
+    return [msgspec.structs.replace(lines[0], tape=tape_record(served.tape)), *lines[1:]]
 
 
 def played_line(served: Served, played: Played, at: int, versions: Mapping[str, str]) -> RunRecord:
@@ -42,7 +42,7 @@ def played_line(served: Served, played: Played, at: int, versions: Mapping[str, 
     stamps = [at for at, _ in played.driver.frames]
     stamps += [played.run.now] * (len(played.frames) - len(stamps))
     frames = list(zip(stamps, played.frames, strict=True))
-    return _line(served, played.run, played.outcome, frames, None, at, versions)
+    return _line(served, played.run, played.outcome, frames, at, versions)
 
 
 def _line(
@@ -50,7 +50,6 @@ def _line(
     run: Run,
     outcome: Outcome | None,
     frames: Sequence[tuple[int, bytes]],
-    tape: TapeRecord | None,
     at: int,
     versions: Mapping[str, str],
 ) -> RunRecord:
@@ -69,7 +68,6 @@ def _line(
         request=json_text(served.request.body),
         options=json_text(served.request.options),
         frames=tuple(FrameRecord.of(stamp, frame) for stamp, frame in frames),
-        tape=tape,
         plays=_plays(served, run),
         nodes_us={name: round(seconds * 1e6) for name, seconds in run.nodes.items()},
         escaped=dict(run.escaped),

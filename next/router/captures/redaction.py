@@ -14,7 +14,14 @@ import msgspec
 
 from cutover.errors import CutoverError, Outcome
 from cutover.normal_form import fold
-from cutover.records import EntryRecord, ItemRecord, PlayRecord, RunRecord, encode
+from cutover.records import (
+    EntryRecord,
+    ItemRecord,
+    PlayRecord,
+    RunRecord,
+    TapeRecord,
+    encode,
+)
 from router.captures.kinds import REGIONS, Kind, Kinds
 from router.captures.texts import Edit, Part, Spot, Track, View, spread, tracks
 
@@ -65,9 +72,14 @@ class Redactor:
         for path in self._paths:
             if path[0] not in ROOTS or len(path) == 1:
                 raise PathRefused(".".join(path))
+        self._learns = any(path[0] in {"calls", "results"} for path in self._paths)
 
-    def line(self, record: RunRecord) -> RunRecord:
-        """Return a line without personal data; what it raises, it raises instead of storing any."""
+    def line(self, record: RunRecord, served: TapeRecord | None = None) -> RunRecord:
+        """Return a line without personal data; what it raises, it raises instead of storing any.
+
+        A line that holds no tape is to be given that of its exchange, `served`: what paths lead to
+        there is replaced here, too.
+        """
         work, tape = _Work(self), record.tape
         request, options = (
             work.text("request", record.request),
@@ -80,6 +92,8 @@ class Redactor:
             (work.text("", p.name), work.text("calls", p.canonical or "")) for p in record.plays
         ]
         question = work.text("", (tape.question if tape else None) or "")
+        for one in served.entries if served and served is not tape and self._learns else ():
+            _Entry(work, one)
         if not work.edited():
             return record
         replace = msgspec.structs.replace

@@ -24,6 +24,7 @@ _IDS = frozenset(
 )
 _TYPES = frozenset({"type", "event", "step", "kind"})
 _PROTOCOL = _TYPES | {"role", "object", "status", "finish_reason", "code", "action", "model"}
+_NO_PIECES = _IDS | _TYPES
 _VARIABLE = re.compile(r"[|:].*|[-_.]?(?:\d|[0-9a-f]{8}).*", re.DOTALL)
 
 
@@ -257,23 +258,24 @@ def tracks(parts: Sequence[Part]) -> Iterator[Track]:
         lambda one: (one.family, one.path),
         lambda one: tuple("*" if step.isdigit() else step for step in one.path),
     )
-    spots = [
-        spot
-        for part in parts
-        for spot in part.spots
-        if not (spot.is_name or spot.is_number or spot.marks == ("line",) or not spot.text)
-        and spot.path[-1] not in _IDS | _TYPES
-    ]
-    seen: set[tuple[int, ...]] = set()
-    for way in ways:
-        groups: dict[Hashable, list[Spot]] = {}
-        for spot in spots:
-            groups.setdefault(way(spot), []).append(spot)
-        for group in groups.values():
-            same = tuple(map(id, group))
-            if len(group) > 1 and same not in seen and len({one.text for one in group}) > 1:
-                seen.add(same)
-                yield from _readings(group)
+    places: dict[Hashable, list[Spot]] = {}
+    for part in parts:
+        for spot in part.spots:
+            if not (spot.is_name or spot.is_number or spot.marks == ("line",) or not spot.text):
+                places.setdefault(ways[-1](spot), []).append(spot)
+    for place in places.values():
+        seen: set[tuple[int, ...]] = set()
+        if place[0].path[-1] in _NO_PIECES or all(one.text == place[0].text for one in place):
+            continue
+        for way in ways:
+            groups: dict[Hashable, list[Spot]] = {}
+            for spot in place:
+                groups.setdefault(way(spot), []).append(spot)
+            for group in groups.values():
+                same = tuple(map(id, group))
+                if len(group) > 1 and same not in seen:
+                    seen.add(same)
+                    yield from _readings(group)
 
 
 def _readings(group: list[Spot]) -> Iterator[Track]:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 
-from cutover.records import RunRecord, encode
+from cutover.records import RunRecord, TapeRecord, encode
+from cutover.tape import tape_record
 from router.captures.lines import began, played_line, served_lines, size
 from router.captures.redaction import Redactor
 from router.captures.store import Store
@@ -29,6 +30,8 @@ CLOSING_SECONDS = 20.0
 """What writing the rest may take when the server stops."""
 
 Folder = tuple[str, date]
+Made = tuple[Sequence[RunRecord], TapeRecord | None]
+"""Lines of an exchange, and its tape."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +58,7 @@ class Captures:
     batch_seconds: float = BATCH_SECONDS
     written: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
-    _queue: deque[tuple[Callable[[], Sequence[RunRecord]], int, int]] = field(default_factory=deque)
+    _queue: deque[tuple[Callable[[], Made], int, int]] = field(default_factory=deque)
     _waiting: int = 0
     _wake: threading.Condition = field(default_factory=threading.Condition)
     _closing: bool = False
@@ -79,23 +82,33 @@ class Captures:
             self._drop("tape_overflowed", len(exchange.runs))
             return
         at, versions = began(exchange), self.versions
-        self.offer(lambda: served_lines(exchange, at, versions), len(exchange.runs), size(exchange))
+
+        def made() -> Made:
+            lines = served_lines(exchange, at, versions)
+            return lines, lines[0].tape
+
+        self._offer(made, len(exchange.runs), size(exchange))
 
     def played(self, exchange: Served, played: Played) -> None:
         """Store a shadow's run."""
         at, versions = began(exchange), self.versions
-        self.offer(lambda: [played_line(exchange, played, at, versions)], 1, played.driver.size)
 
-    def offer(
-        self, lines: Callable[[], Sequence[RunRecord]], count: int = 1, weight: int = 0
-    ) -> None:
-        """Queue `count` lines, which the thread makes; `weight` is about how many bytes."""
+        def made() -> Made:
+            return [played_line(exchange, played, at, versions)], tape_record(exchange.tape)
+
+        self._offer(made, 1, played.driver.size)
+
+    def line(self, record: RunRecord) -> None:
+        """Store a line that exists, such as one of another store."""
+        self._offer(lambda: ([record], record.tape), 1, 0)
+
+    def _offer(self, make: Callable[[], Made], count: int, weight: int) -> None:
         weight += count * _LINE_BYTES
         with self._wake:
             if self._closing or self._waiting + weight > WAITING_BYTES:
                 self.dropped["closed" if self._closing else "queue_full"] += count
                 return
-            self._queue.append((lines, count, weight))
+            self._queue.append((make, count, weight))
             self._waiting += weight
             self._wake.notify()
 
@@ -138,16 +151,16 @@ class Captures:
         self._sweep()
         return not (ending and taken is None)
 
-    def _take(self, make: Callable[[], Sequence[RunRecord]], count: int) -> None:
+    def _take(self, make: Callable[[], Made], count: int) -> None:
         try:
-            lines = make()
+            lines, tape = make()
         except Exception:
             log.exception("lines of an exchange cannot be made")
             self._drop("not_encodable", count)
             return
         for line in lines:
             try:
-                redacted = self.redactor.line(line) if self.redactor else line
+                redacted = self.redactor.line(line, tape) if self.redactor else line
             except Exception as error:  # noqa: BLE001 - its text may hold what is to be redacted
                 kind = type(error).__name__
                 log.error("exchange=%s not stored: redaction failed with %s", line.exchange, kind)
@@ -155,13 +168,13 @@ class Captures:
                 continue
             try:
                 encoded = encode(redacted)
+                day = datetime.fromtimestamp(line.at / 1e6, UTC).date()
             except Exception:
                 log.exception("exchange=%s cannot be encoded", line.exchange)
                 self._drop("not_encodable", 1)
                 continue
             if not self._batches:
                 self._oldest = time.monotonic()
-            day = datetime.fromtimestamp(line.at / 1e6, UTC).date()
             self._batches.setdefault((line.flow, day), []).append(encoded)
             self._size += len(encoded)
 

@@ -18,11 +18,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from cutover import effect
 from cutover.errors import Completed, Failed
 from cutover.records import RunRecord, TapeRecord, encode
 from router.captures import Captures, Forgotten, Reader, Redactor, Store, forget
 from tests.conftest import reachable
-from tests.router.captures.records import PLACES, entry, line
+from tests.router.captures.records import PLACES, entry, line, texts
 from tests.support.ask import ASK, Ask, Done, Said
 from tests.support.served import ask
 
@@ -71,7 +72,7 @@ async def write(store: Store, *records: RunRecord, **settings: Any) -> Captures:
     captures = Captures(store, REDACTOR, **settings)
     captures.start()
     for record in records:
-        captures.offer(lambda record=record: [record])  # type: ignore[misc]
+        captures.line(record)
     await captures.aclose()
     return captures
 
@@ -136,15 +137,15 @@ async def test_a_store_that_hangs_fills_the_queue_and_no_more(
 ) -> None:
     """Offering never waits; closing has a limit; what is lost is counted."""
     monkeypatch.setattr("router.captures.writer.CLOSING_SECONDS", 0.01)
-    monkeypatch.setattr("router.captures.writer.WAITING_BYTES", 10_000_000)
+    monkeypatch.setattr("router.captures.writer.WAITING_BYTES", 10 * 4096)
     store = Failing(str(tmp_path))
     store.hangs = threading.Event()
     captures = Captures(store, None, batch_seconds=0.0)
     captures.start()
     for number in range(12):
-        captures.offer(lambda n=number: [line(exchange=f"e{n}")], weight=1_000_000)  # type: ignore[misc]
+        captures.line(line(exchange=f"e{number}"))
     await captures.aclose()
-    captures.offer(lambda: [line()])
+    captures.line(line())
     assert captures.dropped["queue_full"] >= 2
     assert captures.dropped["queue_full"] + captures.dropped["closed"] == 13
     store.hangs.set()
@@ -157,15 +158,16 @@ async def test_what_cannot_be_redacted_is_not_stored(
     """It is dropped and counted, and the log does not hold what it was."""
 
     class Broken(Redactor):
-        def line(self, record: RunRecord) -> RunRecord:
+        def line(self, record: RunRecord, served: TapeRecord | None = None) -> RunRecord:
             if record.exchange == "bad":
                 raise ValueError("john@example.com")
-            return super().line(record)
+            return super().line(record, served)
 
     captures = Captures(Store(str(tmp_path)), Broken(b"k"))
     captures.start()
-    captures.offer(lambda: [line(exchange="bad"), line(exchange="good")], 2)
-    captures.offer(lambda: 1 / 0)  # type: ignore[arg-type, return-value]
+    captures.line(line(exchange="bad"))
+    captures.line(line(exchange="huge", at=1 << 70))
+    captures.line(line(exchange="good"))
     await captures.aclose()
     assert captures.dropped == {"redaction_failed": 1, "not_encodable": 1}
     assert [one.exchange for one in Reader(captures.store)] == ["good"]
@@ -201,6 +203,30 @@ async def test_a_served_exchange_and_its_shadow_are_two_lines(tmp_path: Path) ->
     assert abs(serving.at - shadow.at) < 1e6
     assert json.loads(serving.request) == json.loads(shadow.request)
     assert json.loads(serving.request)["text"] == "hello"
+
+
+async def test_a_shadow_does_not_say_what_a_path_hides_on_the_tape(tmp_path: Path) -> None:
+    """What an effect returned is on the serving run's line, and learned for the shadow's."""
+
+    @effect("users.name")
+    async def name() -> dict[str, str]:
+        return {"name": "Anna Bell"}
+
+    async def greets(_: object) -> AsyncIterator[Any]:
+        found = (await name())["name"]
+        async for event in says(["Hi An", f"{found[2:]}!"]):
+            yield event
+
+    captures = Captures(Store(str(tmp_path)), Redactor(b"k", paths=["results.name"]))
+    captures.start()
+    heard = await ask(ASK, Ask("hello"), greets)
+    captures.served(heard.served)
+    captures.played(heard.served, await heard.shadow(greets))
+    await captures.aclose()
+    serving, shadow = Reader(captures.store)
+    assert serving.redacted
+    assert texts(serving)[0] == texts(shadow)[0]
+    assert all(word not in encode(one).decode() for one in (serving, shadow) for word in ("Bell",))
 
 
 async def test_a_takeover_is_a_line_for_each_run(tmp_path: Path) -> None:
