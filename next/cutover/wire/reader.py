@@ -183,7 +183,7 @@ class Reader:
                 left[cut.channel] = left.get(cut.channel, 0) - known[cut.channel]
             if known[cut.channel]:
                 edits.append((cut.place, cut.text[known[cut.channel] :] + cut.tail))
-        return self._edited(reading.raw, edits) if edits else reading.frame.raw
+        return self._edited(reading.frame.raw, edits) if edits else reading.frame.raw
 
     def _edited(self, raw: bytes, edits: Iterable[tuple[Place, str]]) -> bytes:
         """Encode an event anew with other values at some places."""

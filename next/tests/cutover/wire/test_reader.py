@@ -656,6 +656,10 @@ def test_an_event_that_lacks_its_end_reaches_the_client_whole() -> None:
     """Its bytes are kept as they came; the client's have the blank line."""
     _, (reading,) = read("chat-completions", b"data: [DONE]")
     assert (reading.raw, reading.frame.raw) == (b"data: [DONE]", b"data: [DONE]\n\n")
+    reader, (reading,) = read("chat-completions", sse(content("Zwei")).rstrip())
+    assert reader.trimmed(reading, {"content": 3}).endswith(
+        b'"content":"i"},"finish_reason":null}]}\n\n'
+    )
 
 
 @pytest.mark.slow
