@@ -107,7 +107,7 @@ class TapedGraph:
         modes = {asked} if isinstance(asked, str) else set(asked)
         app, thread, config = await self._open(config or {})
         settings |= {
-            "stream_mode": sorted({*modes, "updates"} if self._answer else modes),
+            "stream_mode": sorted({*modes, "updates"} if app.checkpointer else modes),
             "durability": "exit" if app.checkpointer else None,
         }
         bare, todo = isinstance(asked, str), input
@@ -223,7 +223,7 @@ async def _pumped(stream: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
                 await queue.put(("part", part))
         except Exception as error:  # noqa: BLE001 - raised where the parts are read
             if run is not None:
-                run.failing()
+                run.keep_reads()
             await queue.put(("error", error))
         else:
             await queue.put(("end", None))

@@ -54,7 +54,7 @@ class Live:
         """Follow the file until cancelled."""
         if self.path is None:
             return
-        taken = seen = await _content(self.path)
+        taken = seen = None  # what was read at the start may have changed by now
         while True:
             await asyncio.sleep(POLL_SECONDS)
             content = await _content(self.path)

@@ -147,8 +147,8 @@ def application(
         pauses,
         feedback.put,
         pins.pin,
-        shadows,
-        ready=partial(_ready, world),
+        partial(_ready, world),
         streams=settings.limits.streams,
         breaker=BreakerSettings(**settings.breaker.model_dump()),
+        shadows=shadows,
     )

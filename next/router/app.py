@@ -22,8 +22,6 @@ from router.pauses import PausedExchanges
 from router.problem import CONTENT_TYPE, problem, refused
 from router.shadow import Shadows
 
-STREAMS = 1_000
-"""Streams that may be open at the same time, where nothing else is configured."""
 ENDING_SECONDS = 30.0
 """How long a stopping server waits for exchanges to settle."""
 
@@ -54,23 +52,21 @@ class FeedbackRequest(msgspec.Struct, frozen=True):
             raise ValueError(message)
 
 
-async def _ready() -> str:
-    """Return why requests cannot be served; "" where nothing is known against it."""
-    return ""
-
-
 def create_app(
     flows: list[Flow],
     pauses: PausedExchanges,
     feedback: Callable[[str, Any, str], Awaitable[None]],
     pin: Pin,
-    shadows: Shadows | None = None,
+    ready: Callable[[], Awaitable[str]],
     *,
-    ready: Callable[[], Awaitable[str]] = _ready,
-    streams: int = STREAMS,
-    breaker: BreakerSettings = BreakerSettings(),  # noqa: B008 - frozen
+    streams: int,
+    breaker: BreakerSettings,
+    shadows: Shadows | None = None,
 ) -> FastAPI:
-    """Return the application; its own documentation pages, which load scripts, are off."""
+    """Return the application; its own documentation pages, which load scripts, are off.
+
+    `ready` returns why requests cannot be served, "" where they can; `streams` may be open at once.
+    """
     mirror, places = shadows or Shadows(), Streams(streams)
     ending: set[asyncio.Task[Any]] = set()
 

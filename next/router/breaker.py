@@ -15,13 +15,13 @@ from cutover.errors import Completed, Failed, Outcome, Pause, Refusal
 class BreakerSettings(msgspec.Struct, frozen=True):
     """When a breaker opens: at a share of failures among enough runs of the last seconds.
 
-    It stays open for `rest_seconds`, and then lets one run at a time try.
+    It stays open for `rest_seconds`, and then lets one run try; another one when that says nothing.
     """
 
-    failures: float = 0.5
-    runs: int = 20
-    window_seconds: float = 60.0
-    rest_seconds: float = 30.0
+    failures: float
+    runs: int
+    window_seconds: float
+    rest_seconds: float
 
 
 State = Literal["closed", "open", "half_open"]
@@ -35,36 +35,38 @@ class Breaker:
     _ended: deque[tuple[float, bool]] = field(default_factory=deque)
     """When runs ended, in the loop's time, and whether the stack was to blame."""
     _rests_until: float | None = None
-    _trying: bool = False
+    _tried: bool = False
+    """Whether a run tries; it rests from its start, so that one that never ends locks nothing."""
 
     @property
     def state(self) -> State:
-        """Whether runs begin: all of them, none, or one at a time."""
+        """Whether runs begin: all of them, none, or the one that tries."""
         if self._rests_until is None:
             return "closed"
         return "open" if asyncio.get_running_loop().time() < self._rests_until else "half_open"
 
     def allows(self) -> bool:
-        """Whether a run may begin; where only one may, it is this one, until `record`."""
+        """Whether a run may begin; where only one may try, it is this one."""
         state = self.state
-        if state == "half_open" and not self._trying:
-            self._trying = True
-            return True
-        return state == "closed"
+        if state == "half_open":
+            self._rest()
+            self._tried = True
+        return state != "open"
 
     def record(self, outcome: Outcome | None) -> None:
-        """Note how a run ended; while one tries, the next end that says something decides.
+        """Note how a run ended; while one tries, the next end decides.
 
         Failures of the world and of the configuration, and clients that left, say nothing of it.
         """
         now, failed = asyncio.get_running_loop().time(), _failed(outcome)
         if self._rests_until is not None:
-            if now < self._rests_until:
+            if not self._tried:
                 return  # it began before the breaker opened
-            self._trying = False
-            if failed is not None:
-                self._rests_until = now + self.settings.rest_seconds if failed else None
-                self._ended.clear()
+            self._tried = False
+            if failed:
+                self._rest()
+            else:
+                self._rests_until = now if failed is None else None
             return
         while self._ended and self._ended[0][0] <= now - self.settings.window_seconds:
             self._ended.popleft()
@@ -74,8 +76,11 @@ class Breaker:
         failures = sum(one for _, one in self._ended)
         enough = len(self._ended) >= self.settings.runs
         if failed and enough and failures >= self.settings.failures * len(self._ended):
-            self._rests_until = now + self.settings.rest_seconds
+            self._rest()
             self._ended.clear()
+
+    def _rest(self) -> None:
+        self._rests_until = asyncio.get_running_loop().time() + self.settings.rest_seconds
 
 
 def _failed(outcome: Outcome | None) -> bool | None:

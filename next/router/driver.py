@@ -157,7 +157,7 @@ class Driver:
             self._next.set_result(event)
 
     def _fail(self, error: Exception, cause: BaseException | None = None) -> None:
-        self.run.failing()
+        self.run.keep_reads()
         if cause is not None:
             error.__cause__ = cause
         if self._next is not None and not self._next.done():

@@ -22,12 +22,12 @@ from typing import Any
 
 import msgspec
 
-from cutover.errors import Failed, Left, Pause, Refused
-from cutover.flow import FlowSpec, Frame, Request, Stack
+from cutover.errors import Left, Pause, Refused, outcome_of
+from cutover.flow import FlowSpec, Request, Stack
 from cutover.tape import Exchange
 from router.assign import Assignment, Shares, StackName, assign, drawn
 from router.breaker import Breaker
-from router.driver import Candidate
+from router.driver import Candidate, Stopping
 from router.exchange import Served, finish
 from router.pauses import PausedExchanges
 from router.problem import CONTENT_TYPE, Problem, not_served, refused
@@ -40,7 +40,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
-STOPPED = Failed("server_stopped", "world")
+STOPPED = outcome_of(Stopping())
 CUT_SHORT = (Left(), STOPPED)
 """How exchanges end that no shadow can be compared with: a shadow runs to its own end."""
 OVERLOADED = 503
@@ -198,7 +198,8 @@ class FlowEndpoint:
         self, served: Served, settings: FlowSettings, receive: Receive, send: Send
     ) -> None:
         """Send the stream; the client's leaving cancels what runs for it."""
-        frames = serve(served, self._candidates(served.assigned, settings), self._pause)
+        candidates = self._candidates(served.assigned, settings)
+        frames = serve(served, candidates, self.pauses.pause)
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a request runs in one
         watching = asyncio.create_task(_watch(receive, task))
@@ -255,9 +256,6 @@ class FlowEndpoint:
         if not isinstance(served.outcome, Pause):  # that of its own question expired all others
             expiring = self.pauses.store.expire_session(self.flow.name, session)
             await asyncio.shield(self._keep(expiring))
-
-    async def _pause(self, served: Served, question: str, frames: Sequence[Frame]) -> None:
-        await self.pauses.pause(served, question, frames)
 
     def _end(self, served: Served, settings: FlowSettings, key: str) -> None:
         """Settle the exchange in the background, and mirror it."""

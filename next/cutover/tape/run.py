@@ -86,7 +86,7 @@ class Run:
         """Called in the context of each call; set by what counts `escaped`."""
         self.refusing = False
         """Whether every further call is refused: it is fenced, was stopped, or has played."""
-        self._failing = False
+        self._keeps_reads = False
         self._matched: set[Entry] = set()
         self._inherited = frozenset(exchange.entries)
         self._reading: list[Entry] = []
@@ -115,9 +115,9 @@ class Run:
             playing.discard(self)
             self._refuse()
 
-    def failing(self) -> None:
-        """Keep the open reads of a stack that has crashed, which is told behind what it said."""
-        self._failing = True
+    def keep_reads(self) -> None:
+        """Keep open reads for a successor: the stack has crashed, as is told behind its frames."""
+        self._keeps_reads = self.policy == "live"
 
     def fence(self) -> None:
         """Refuse every call from now on: another run takes this one's place.
@@ -320,7 +320,7 @@ class Run:
 
     def release(self, entry: Entry) -> None:
         """Be no reader of an entry any longer; an open read without one is cancelled."""
-        if self._failing and entry.end == "open" and not self.fenced:
+        if self._keeps_reads and entry.end == "open" and not self.fenced:
             return
         if entry in self._reading:
             self._reading.remove(entry)

@@ -297,12 +297,14 @@ def anonymous(part: object) -> str:
     return re.sub(r"[0-9a-f-]{32,36}", "ID", str(part))
 
 
+@pytest.mark.parametrize("mode", ["updates", "custom", "values"])
 @pytest.mark.parametrize("answer", [None, nothing])
-async def test_a_question_without_an_answer_is_said(answer: Any) -> None:
+async def test_a_question_without_an_answer_is_said(answer: Any, mode: Any) -> None:
     """A graph that interrupts needs `answer`, and LangGraph takes None and `{}` for none."""
     taped = wrap_graph(two_steps().copy({"checkpointer": InMemorySaver()}), answer=answer)
+    thread: Any = {"configurable": {"thread_id": "t"}}
     with pytest.raises(NoAnswer, match="answer="):
-        async for _ in taped.astream({"messages": []}, {"configurable": {"thread_id": "t"}}):
+        async for _ in taped.astream({"messages": []}, thread, stream_mode=mode):
             pass
 
 

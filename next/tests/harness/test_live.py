@@ -47,6 +47,19 @@ async def test_a_change_is_taken_when_it_was_read_twice(live: Live) -> None:
     assert live.flows["chat"].shares.percent == 30.0
 
 
+async def test_a_change_while_the_server_starts_counts(tmp_path: Path) -> None:
+    """Between the reading of the file and the first look at it."""
+    path = tmp_path / "cutover.toml"
+    path.write_text(ON.format(percent=10.0))
+    live = Live(load(path), path)
+    path.write_text(ON.format(percent=20.0))
+    watching = asyncio.create_task(live.watch())
+    await asyncio.sleep(3.0)
+    assert live.flows["chat"].shares.percent == 20.0
+    watching.cancel()
+    await asyncio.wait({watching})
+
+
 @pytest.mark.parametrize(
     "bad",
     [

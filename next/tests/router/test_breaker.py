@@ -7,20 +7,23 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from cutover.errors import Completed, Failed, Left, Outcome, Refusal
+from harness.config import BreakerTable
 from router.breaker import Breaker, BreakerSettings
 from tests.support.virtual_time import VirtualLoop
 
 pytestmark = pytest.mark.virtual
 
+SHIPPED = BreakerSettings(**BreakerTable().model_dump())
 BLAMED = Failed("stack_failed", "stack")
 FINE = Completed()
 
 
 async def opened() -> Breaker:
     """Return a breaker that twenty failures have opened."""
-    breaker = Breaker(BreakerSettings())
+    breaker = Breaker(SHIPPED)
     for _ in range(20):
         assert breaker.allows()
         breaker.record(BLAMED)
@@ -43,7 +46,7 @@ async def opened() -> Breaker:
 )
 async def test_what_the_stack_is_to_blame_for_opens_it(ended: list[Outcome], state: str) -> None:
     """At half of at least twenty runs."""
-    breaker = Breaker(BreakerSettings())
+    breaker = Breaker(SHIPPED)
     for one in ended:
         breaker.record(one)
     assert breaker.state == state
@@ -51,7 +54,7 @@ async def test_what_the_stack_is_to_blame_for_opens_it(ended: list[Outcome], sta
 
 async def test_failures_of_long_ago_do_not_count() -> None:
     """The window is a minute."""
-    breaker = Breaker(BreakerSettings())
+    breaker = Breaker(SHIPPED)
     for _ in range(40):
         breaker.record(BLAMED)
         await asyncio.sleep(3.2)
@@ -73,6 +76,16 @@ async def test_after_its_rest_one_run_tries(ends: Outcome, state: str) -> None:
     assert breaker.state == state
 
 
+async def test_a_run_that_tries_and_never_ends_locks_nothing() -> None:
+    """Another one tries after a further rest."""
+    breaker = await opened()
+    for _ in range(3):
+        await asyncio.sleep(30.1)
+        assert [breaker.allows() for _ in range(2)] == [True, False]
+    breaker.record(FINE)
+    assert breaker.state == "closed"
+
+
 STEPS = st.lists(st.sampled_from([BLAMED, FINE, Left(), "allows", 1.0, 31.0]), max_size=80)
 
 
@@ -81,7 +94,7 @@ def test_it_never_stays_open(steps: list[Outcome | str | float]) -> None:
     """Whatever happened, after one rest without an end a run may begin, and closes it."""
 
     async def play() -> None:
-        breaker = Breaker(BreakerSettings(runs=3))
+        breaker = Breaker(structs.replace(SHIPPED, runs=3))
         for step in steps:
             if isinstance(step, float):
                 await asyncio.sleep(step)

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 from contextvars import ContextVar
+from typing import Literal
 
 import pytest
 from langgraph.config import get_stream_writer
@@ -39,6 +40,30 @@ async def test_a_crashed_run_stops_no_performance() -> None:
 
 async def _numbers(world: World, count: int = 5) -> list[int]:
     return [number async for number in world.stream("s", count)]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(("crashed", "end"), [("live", "open"), ("play", "cut")])
+async def test_a_crash_that_is_told_later_keeps_its_read(
+    crashed: Literal["live", "play"], end: str
+) -> None:
+    """Until its successor takes it; a shadow's crash keeps nothing."""
+    world = World()
+    world.hold("s/3")
+    async with Exchange() as exchange:
+        served = Run(exchange, "legacy")
+        run = served if crashed == "live" else Run(exchange, "graph", "shadow", "play")
+
+        async def leave() -> None:
+            async for _ in world.stream("s"):
+                break
+
+        await within(served, leave)
+        if run is not served:
+            await within(run, leave)
+        run.keep_reads()
+        await asyncio.sleep(0.1)
+        assert ends(exchange) == [end]
 
 
 @pytest.mark.virtual
