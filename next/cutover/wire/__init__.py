@@ -2,7 +2,8 @@
 
 from cutover.wire.dialect import Dialect, DialectRefused, built_in, find_dialect, read_dialect
 from cutover.wire.ndjson import LineSplitter, payload
-from cutover.wire.reader import Reader, Reading, Verdict, recognise
+from cutover.wire.reader import Reader, Reading, Verdict
+from cutover.wire.recognise import recognise
 from cutover.wire.sse import (
     MOST_BLOCK_BYTES,
     BlockTooLong,

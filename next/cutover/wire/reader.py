@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from cutover.chat_form import Unreadable, decode, encode
 from cutover.errors import Completed, CutoverError, Failed
 from cutover.flow import Frame, Texts
+from cutover.wire.calls import Calls
 from cutover.wire.dialect import (
     CallAt,
     Dialect,
@@ -19,7 +20,6 @@ from cutover.wire.dialect import (
     Paths,
     Place,
     TextAt,
-    built_in,
     find,
     listed,
     rules_of,
@@ -27,7 +27,7 @@ from cutover.wire.dialect import (
     values,
 )
 from cutover.wire.ndjson import LineSplitter, payload
-from cutover.wire.sse import MOST_BLOCK_BYTES, BlockTooLong, SseSplitter, events
+from cutover.wire.sse import MOST_BLOCK_BYTES, SseSplitter, events
 from cutover.wire.text import TextSplitter
 
 Verdict = Literal["preamble", "content", "terminal", "failure"]
@@ -41,8 +41,10 @@ _GENERATED: Final = re.compile(
     re.IGNORECASE,
 )
 _MOST_SHOWN: Final = 200
-_UNKNOWN: Final = "unknown_shape"
-_CONTRADICTION: Final = "contradiction"
+UNREADABLE: Final = "unreadable"
+UNKNOWN: Final = "unknown_shape"
+CONTRADICTION: Final = "contradiction"
+"""Codes of failures: no event that can be read, none that is declared, one that says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +76,6 @@ class Reading:
     failure: Failed | None = None
     cuts: tuple[Cut, ...] = ()
     ids: tuple[tuple[Place, str], ...] = ()
-
-
-@dataclass(slots=True, eq=False)
-class _Call:
-    id: Any
-    number: int
-    name: str = ""
 
 
 @dataclass(slots=True)
@@ -129,8 +124,7 @@ class Reader:
         self._halves: dict[str, str] = {}
         self._keys: dict[str, dict[Any, int]] = {}
         self._last_key: dict[str, int] = {}
-        self._calls: list[_Call] = []
-        self._by_index: dict[Any, _Call] = {}
+        self._calls = Calls()
         self._lanes: dict[Any, int] = {}
         self._lane = 1
         self._finished: set[int] = set()
@@ -229,7 +223,7 @@ class Reader:
         except (Unreadable, RecursionError):
             if last and self._ended:
                 return Reading(block, Frame(block, ""), "preamble")
-            failed = Failed("truncated") if last else Failed("unreadable", detail=_shown(data))
+            failed = Failed("truncated") if last else Failed(UNREADABLE, detail=_shown(data))
         except _Shape as error:
             failed = Failed(error.code, detail=error.detail)
         self._failure = self._failure or failed
@@ -248,12 +242,12 @@ class Reader:
         rule, paths = self._rule(name, value)
         at = paths.find(value)
         if rule.needs and not any(path in at for path in rule.needs):
-            raise _Shape(_UNKNOWN, f"{name!r} has none of {', '.join(rule.needs)}")
+            raise _Shape(UNKNOWN, f"{name!r} has none of {', '.join(rule.needs)}")
         for path, instead in rule.foreign.items():
             if instead not in at and any(holder[step] for holder, step, _ in at.get(path, ())):
-                raise _Shape(_UNKNOWN, f"{name!r} has {path} and no {instead}")
+                raise _Shape(UNKNOWN, f"{name!r} has {path} and no {instead}")
         if (rule.texts or rule.calls) and not isinstance(value, dict | list):
-            raise _Shape(_UNKNOWN, f"{name!r} is {_shown(data)}")
+            raise _Shape(UNKNOWN, f"{name!r} is {_shown(data)}")
         failed = self._reported(rule, value, at)
         ids = self._number_ids(at)
         found = _Found(
@@ -426,7 +420,7 @@ class Reader:
                 ):
                     continue
                 if text is not None and not isinstance(text, str):
-                    raise _Shape(_UNKNOWN, f"{path} is {_shown(encode(text))}")
+                    raise _Shape(UNKNOWN, f"{path} is {_shown(encode(text))}")
                 found.known = True
                 holder[step] = None
                 if not text:
@@ -468,7 +462,7 @@ class Reader:
         """Add to a channel what its text is to become; raises `_Shape` where it says otherwise."""
         so_far = self._so_far(channel, found)
         if not text.startswith(so_far):
-            raise _Shape(_CONTRADICTION, f"{channel}: {so_far!r}, and then {text!r}")
+            raise _Shape(CONTRADICTION, f"{channel}: {so_far!r}, and then {text!r}")
         self._halves.pop(channel, None)
         if len(text) > len(so_far):
             found.add(channel, text[len(so_far) :])
@@ -479,14 +473,17 @@ class Reader:
             piece = holder[step]
             if not isinstance(piece, dict):
                 if piece is not None:
-                    raise _Shape(_UNKNOWN, f"{at.at} is {_shown(encode(piece))}")
+                    raise _Shape(UNKNOWN, f"{at.at} is {_shown(encode(piece))}")
                 continue
             found.known = True
             id_, index, name = (_one(piece, path) for path in (at.id, at.index, at.name))
             lane = self._lane_of(place, found)
             name = name if isinstance(name, str) else ""
-            call = self._call(
-                id_ or None, (lane, index) if index is not None else None, name, found
+            call = self._calls.of(
+                id_ or None,
+                (lane, index) if index is not None else None,
+                name,
+                lambda call: self._so_far(f"call {call.number} arguments", found),
             )
             for path, kind in ((at.name, "name"), (at.arguments, "arguments")):
                 for inner, key, below in find(piece, path) if path else ():
@@ -515,31 +512,7 @@ class Reader:
         elif isinstance(value, str):
             self._grow_to(channel, value, found)
         elif not _same_json(so_far, value):
-            raise _Shape(_CONTRADICTION, f"{channel}: {so_far!r}, and then {_shown(encode(value))}")
-
-    def _call(self, id_: Any, index: Any, name: str, found: _Found) -> _Call:
-        """Return the call that a piece belongs to: by its id, else its index, else its order."""
-        call = next((one for one in self._calls if id_ is not None and one.id == id_), None)
-        if call is None:
-            call = self._by_index.get(index) if index is not None else None
-            if call is None and index is None and self._calls:
-                call = self._calls[-1]
-            if call is not None and (
-                (id_ is not None and call.id is not None)
-                or (id_ is None and name and call.name and self._begins_anew(call, name, found))
-            ):
-                call = None
-        if call is None:
-            call = _Call(id_, len(self._calls) + 1)
-            self._calls.append(call)
-        call.id = call.id or id_
-        if index is not None:
-            self._by_index[index] = call
-        return call
-
-    def _begins_anew(self, call: _Call, name: str, found: _Found) -> bool:
-        """Whether a name begins another call, though nothing else tells the two apart."""
-        return name != call.name or _is_json(self._so_far(f"call {call.number} arguments", found))
+            raise _Shape(CONTRADICTION, f"{channel}: {so_far!r}, and then {_shown(encode(value))}")
 
     def _find_finish(self, rule: EventRule, found: _Found) -> Failed | None:
         """Note which answers are finished; what is said after it waits for another finish."""
@@ -579,46 +552,6 @@ class _Numbered(str):
     """A generated id that has become its number."""
 
     __slots__ = ()
-
-
-def recognise(stream: bytes, media_type: str = "") -> list[Dialect]:
-    """Return the dialects that a stream may be in, best first.
-
-    A dialect fits where more than half of the events are what it declares; plain text fits where
-    nothing else does, or where the media type says so.
-    """
-    kind = media_type.partition(";")[0].strip().lower()
-    fits: list[tuple[float, bool, int, Dialect]] = []
-    for dialect in built_in().values():
-        if dialect.framing == "text" or (kind in _FRAMINGS and dialect.framing != _FRAMINGS[kind]):
-            continue
-        reader = Reader(dialect)
-        try:
-            readings = reader.feed(stream) + reader.close()
-        except BlockTooLong:
-            continue
-        if any(one.failure and one.failure.code in _MISREAD for one in readings):
-            continue
-        share = reader.recognised / max(reader.events, 1)
-        if share > _LEAST_SHARE:
-            length = sum(reader.texts.lengths.values())
-            fits.append((share, isinstance(reader.ending, Completed), length, dialect))
-    found = [dialect for *_, dialect in sorted(fits, key=lambda one: one[:3], reverse=True)]
-    text = built_in()["text"]
-    if _FRAMINGS.get(kind) == "text":
-        return [text]
-    return found if found or kind in _FRAMINGS or not stream else [text]
-
-
-_FRAMINGS: Final[Mapping[str, str]] = {
-    "text/event-stream": "sse",
-    "application/x-ndjson": "ndjson",
-    "application/jsonl": "ndjson",
-    "application/json-lines": "ndjson",
-    "text/plain": "text",
-}
-_MISREAD: Final = frozenset({"unreadable", _UNKNOWN, _CONTRADICTION})
-_LEAST_SHARE: Final = 0.5
 
 
 def _is(value: Any, path: str, wanted: Any) -> bool:
@@ -669,14 +602,6 @@ def _same_json(text: str, value: Any) -> bool:
         return bool(decode(text) == value)
     except Unreadable:
         return False
-
-
-def _is_json(text: str) -> bool:
-    try:
-        decode(text)
-    except Unreadable:
-        return False
-    return True
 
 
 def _joined(text: str) -> str:
