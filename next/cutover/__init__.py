@@ -13,7 +13,8 @@ Outside an `Exchange` both are transparent. `wrap_graph` makes a stack of a Lang
 from typing import TYPE_CHECKING, Any
 
 from cutover.errors import CutoverError, EffectFailed, Paused, Refused, StackFailed
-from cutover.flow import Event, FlowSpec, Request, Stack
+from cutover.flow import Event, Request, Stack
+from cutover.flow_spec import FlowSpec
 from cutover.grammar import Grammar
 from cutover.tape import Exchange, Run, effect
 

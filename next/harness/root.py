@@ -132,8 +132,8 @@ def application(
     """Return the router's application over an open world; graph may crash on purpose."""
     settings = live.settings
 
-    def flow(name: str) -> router_app.Flow:
-        return router_app.Flow(
+    def flow(name: str) -> router_app.ServedFlow:
+        return router_app.ServedFlow(
             FLOWS[name],
             with_crash(stacks(name), "graph", crash_after),
             lambda: live.flows[name],

@@ -15,9 +15,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from cutover.errors import Refused
-from cutover.flow import FlowSpec, Operation, Stack
+from cutover.flow import Flow, Operation, Stack
+from cutover.flow_spec import decoded
 from router.breaker import Breaker, BreakerSettings
-from router.endpoint import FlowEndpoint, FlowSettings, Pin, Streams, decoded, json_body
+from router.endpoint import FlowEndpoint, FlowSettings, Pin, Streams, client_request
 from router.pauses import PausedExchanges
 from router.problem import CONTENT_TYPE, problem, refused
 from router.shadow import Shadows
@@ -30,10 +31,10 @@ Perform = Callable[[Mapping[str, str], Any], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class ServedFlow:
     """A flow as it is served: its stacks by name, and what performs its further operations."""
 
-    spec: FlowSpec
+    spec: Flow
     stacks: Mapping[str, Stack]
     settings: Callable[[], FlowSettings]
     operations: Mapping[str, Perform] = field(default_factory=dict)
@@ -53,7 +54,7 @@ class FeedbackRequest(msgspec.Struct, frozen=True):
 
 
 def create_app(
-    flows: list[Flow],
+    flows: list[ServedFlow],
     pauses: PausedExchanges,
     feedback: Callable[[str, Any, str], Awaitable[None]],
     pin: Pin,
@@ -86,9 +87,8 @@ def create_app(
         endpoint = FlowEndpoint(
             flow.spec, flow.stacks, flow.settings, pauses, mirror, ending, places, breakers, pin
         )
-        resume = [flow.spec.pausing.resume] if flow.spec.pausing else []
-        for path in (*flow.spec.requests, *resume):
-            app.router.routes.append(Route(path, endpoint, methods=["POST"]))
+        for path, methods in flow.spec.routes.items():
+            app.router.routes.append(Route(path, endpoint, methods=list(methods)))
         for operation in flow.spec.operations:
             perform = flow.operations[operation.perform]
             app.router.routes.append(_operation(operation, perform))
@@ -125,8 +125,8 @@ def _operation(operation: Operation, perform: Perform) -> Route:
         try:
             body = None
             if operation.body is not None:
-                raw = await json_body(request.scope, request.receive)
-                body = decoded(raw, operation.body)
+                asked = await client_request(request.scope, request.receive, {})
+                body = decoded(asked, operation.body)
             result = await perform(request.path_params, body)
         except Refused as error:
             answer = refused(error)

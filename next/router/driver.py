@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from cutover.errors import CutoverError, StackFailed
-from cutover.flow import Event, Request, Stack
+from cutover.flow import Event, Framing, Request, Stack
 from cutover.tape import Run
 
 log = logging.getLogger(__name__)
@@ -67,6 +67,7 @@ class Driver:
     candidate: Candidate
     run: Run
     request: Request[object, object]
+    framer: Framing
     frames: list[tuple[int, bytes]] = field(default_factory=list)
     """What the run has produced: the stamp of the newest item it had read, and the frame."""
     size: int = 0

@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 from hmac import compare_digest
 from typing import Any
 
-import msgspec
+from starlette.routing import Route
 
 from cutover.errors import Left, Pause, Refused, outcome_of
-from cutover.flow import FlowSpec, Request, Stack
+from cutover.flow import ClientRequest, Flow, Request, Stack
+from cutover.flow_spec import decoded
 from cutover.tape import Exchange
 from router.assign import Assignment, Shares, StackName, assign, drawn
 from router.breaker import Breaker
@@ -110,7 +111,7 @@ class Streams:
 class FlowEndpoint:
     """Serves the paths of one flow."""
 
-    flow: FlowSpec
+    flow: Flow
     stacks: Mapping[str, Stack]
     settings: Callable[[], FlowSettings]
     pauses: PausedExchanges
@@ -126,24 +127,21 @@ class FlowEndpoint:
         """Serve one request."""
         try:
             with self.streams.place():
-                path = scope["path"]
-                limit = self.flow.body_limits.get(path, BODY_BYTES)
-                body = await json_body(scope, receive, limit)
-                resuming = self.flow.pausing is not None and path == self.flow.pausing.resume
-                if resuming:
-                    await self._resume(body, receive, send)
+                asked = await client_request(scope, receive, self.flow.body_limits)
+                if self.flow.pausing is not None and asked.path == self.flow.pausing.resume:
+                    await self._resume(asked, receive, send)
                 else:
-                    await self._begin(scope, body, receive, send)
+                    await self._begin(asked, receive, send)
         except Refused as error:
             await respond(send, refused(error))
 
-    async def _begin(self, scope: Scope, raw: bytes, receive: Receive, send: Send) -> None:
-        settings, flow, path = self.settings(), self.flow, scope["path"]
-        request = Request(decoded(raw, flow.requests[path]), settings.options, path)
+    async def _begin(self, asked: ClientRequest, receive: Receive, send: Send) -> None:
+        settings, flow = self.settings(), self.flow
+        request = Request(flow.body(asked), settings.options, asked.path)
         exchange_id = uuid.uuid4().hex
         key = flow.key(request.body, settings.route_key) or exchange_id
-        asked = _asked(scope, settings.qa_key)
-        assignment = await self._assigned(settings, key, asked, request.body)
+        forced = _forced(asked, settings.qa_key)
+        assignment = await self._assigned(settings, key, forced, request.body)
         served = Served(exchange_id, flow, request, Exchange(), assignment.stack)
         try:
             await self._stream(served, settings, receive, send)
@@ -151,10 +149,10 @@ class FlowEndpoint:
             self._end(served, settings, key)
 
     async def _assigned(
-        self, settings: FlowSettings, key: str, asked: StackName | None, body: Any
+        self, settings: FlowSettings, key: str, forced: StackName | None, body: Any
     ) -> Assignment:
         """Assign a request; a conversation that is sticky keeps the stack of its first turn."""
-        found = assign(settings.shares, key, asked=asked)
+        found = assign(settings.shares, key, asked=forced)
         conversation = self.flow.key(body, settings.sticky) if settings.sticky else ""
         if not conversation or found.why != "percent":
             return found
@@ -166,10 +164,10 @@ class FlowEndpoint:
         known: StackName = "graph" if pinned == "graph" else "legacy"
         return assign(settings.shares, key, pinned=known)
 
-    async def _resume(self, raw: bytes, receive: Receive, send: Send) -> None:
+    async def _resume(self, asked: ClientRequest, receive: Receive, send: Send) -> None:
         settings, pausing = self.settings(), self.flow.pausing
         assert pausing is not None  # noqa: S101 - the caller's condition
-        body = decoded(raw, pausing.resume_request)
+        body = decoded(asked, pausing.resume_request)
         continued = await self.pauses.resume(self.flow, body, uuid.uuid4().hex)
         served = continued.served
 
@@ -232,15 +230,15 @@ class FlowEndpoint:
             await respond(send, not_served(error.failed))
             return
         await self._expire_question(served)
+        framer = served.runs[-1].framer if served.runs else served.flow.framer()
+        head = framer.head
         headers = [
-            (b"content-type", b"text/event-stream; charset=utf-8"),
-            (b"cache-control", b"no-store"),
-            (b"x-accel-buffering", b"no"),
+            *((name.encode(), value.encode("latin-1")) for name, value in head.headers),
             (b"x-cutover-exchange", served.id.encode()),
             (b"x-cutover-assigned", served.assigned.encode()),
             (b"x-cutover-served", served.served.encode()),
         ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.start", "status": head.status, "headers": headers})
         if first is not None:
             await send({"type": "http.response.body", "body": first, "more_body": True})
         async for frame in frames:
@@ -289,28 +287,26 @@ async def _watch(receive: Receive, task: asyncio.Task[Any]) -> None:
     task.cancel()
 
 
-def _asked(scope: Scope, qa_key: str) -> StackName | None:
+def _forced(asked: ClientRequest, qa_key: str) -> StackName | None:
     """Return the stack that a tester's request asks for, in a header beside the tester's key."""
-    headers = dict(scope["headers"])
-    known = qa_key and compare_digest(headers.get(b"x-cutover-qa-key", b""), qa_key.encode())
-    match headers.get(b"x-cutover-stack"):
-        case b"legacy" if known:
+    given = asked.header("x-cutover-qa-key").encode("latin-1")
+    known = qa_key and compare_digest(given, qa_key.encode())
+    match asked.header("x-cutover-stack"):
+        case "legacy" if known:
             return "legacy"
-        case b"graph" if known:
+        case "graph" if known:
             return "graph"
         case _:
             return None
 
 
-async def json_body(scope: Scope, receive: Receive, limit: int = BODY_BYTES) -> bytes:
-    """Return a request's body; raises `Refused` 400 cut short, 413 too large, 415 no JSON.
-
-    What is not declared as JSON, a page of another origin could send without asking.
-    """
-    headers = dict(scope["headers"])
-    media = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if media != b"application/json":
-        raise Refused(415, "not_json", "send the body as application/json")
+async def client_request(
+    scope: Scope, receive: Receive, limits: Mapping[str, int]
+) -> ClientRequest:
+    """Return what a client sent; raises `Refused` 400 for a body cut short, 413 too large."""
+    route = scope.get("route")
+    path = route.path if isinstance(route, Route) else scope["path"]
+    limit = limits.get(path, BODY_BYTES)
     pieces: list[bytes] = []
     size = 0
     while True:
@@ -322,17 +318,17 @@ async def json_body(scope: Scope, receive: Receive, limit: int = BODY_BYTES) -> 
         if size > limit:
             raise Refused(413, "body_too_large", f"the body has more than {limit} bytes")
         if not message.get("more_body"):
-            return b"".join(pieces)
-
-
-def decoded(raw: bytes, kind: Any) -> Any:
-    """Decode a body; raises `Refused` 400 for what is no JSON, 422 for what is not as declared."""
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except msgspec.ValidationError as error:
-        raise Refused(422, "bad_request", str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(400, "no_json", "the body is no JSON") from error
+            break
+    query = scope["query_string"]
+    target = scope.get("raw_path", scope["path"].encode()) + (b"?" + query if query else b"")
+    return ClientRequest(
+        scope["method"],
+        path,
+        target.decode("latin-1"),
+        [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]],
+        b"".join(pieces),
+        scope.get("path_params", {}),
+    )
 
 
 async def respond(send: Send, answer: Problem) -> None:

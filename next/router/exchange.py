@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cutover.errors import Failed, Outcome
-from cutover.flow import FlowSpec, Request, wire
+from cutover.flow import Flow, Request
 from cutover.tape import Exchange, Run
 from router.driver import Candidate, Driver
 from router.takeover import Sent
@@ -25,7 +25,7 @@ class Served:
     """One request being served; `runs` are in the order in which they took over."""
 
     id: str
-    flow: FlowSpec
+    flow: Flow
     request: Request[Any, Any]
     tape: Exchange
     assigned: str
@@ -43,7 +43,8 @@ class Served:
     def begin(self, candidate: Candidate) -> Driver:
         """Begin a run of a stack; any but the first is a fallback."""
         role = "fallback" if self.runs else "serving"
-        driver = Driver(candidate, Run(self.tape, candidate.name, role), self.request)
+        framer = self.flow.framer(self.runs[-1].framer if self.runs else None)
+        driver = Driver(candidate, Run(self.tape, candidate.name, role), self.request, framer)
         self.runs.append(driver)
         return driver
 
@@ -75,7 +76,7 @@ async def finish(exchange: Served, then: Callable[[Served], Awaitable[None]] | N
     if exchange.storing is not None:
         await asyncio.wait({exchange.storing})
     if exchange.ended_by is not None:
-        await _await_end(exchange.ended_by, exchange.flow)
+        await _await_end(exchange.ended_by)
     for driver in exchange.runs:
         driver.run.end(exchange.outcome)
     await exchange.tape.aclose()
@@ -100,7 +101,7 @@ async def finish(exchange: Served, then: Callable[[Served], Awaitable[None]] | N
         await then(exchange)
 
 
-async def _await_end(driver: Driver, flow: FlowSpec) -> None:
+async def _await_end(driver: Driver) -> None:
     """Let a stack go on behind its terminal event, such as to learn from what was said."""
     driver.patient = True
     events = 0
@@ -108,7 +109,7 @@ async def _await_end(driver: Driver, flow: FlowSpec) -> None:
         async with asyncio.timeout(AFTER_END_SECONDS):
             while (event := await driver.pull()) is not None:
                 events += 1
-                driver.keep(wire(event, named=flow.named))
+                driver.keep(driver.framer.frame(event).raw)
     except TimeoutError:
         log.warning(
             "stack=%s not done %g s after its end", driver.candidate.name, AFTER_END_SECONDS

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from cutover.errors import Completed, Pause, Refused, StackFailed
-from cutover.flow import FlowSpec, Frame, Request, Texts
+from cutover.flow import Flow, Frame, Texts
 from cutover.records import EntryRecord, TapeRecord, decode, encode
 from cutover.tape import Call, Entry, Exchange, entry_record, load, tape_record
 from router.exchange import Served
@@ -241,7 +241,7 @@ class PausedExchanges:
             frames=msgspec.to_builtins(sent, enc_hook=dict),
         )
 
-    async def resume(self, flow: FlowSpec, body: Any, exchange_id: str) -> Continued:
+    async def resume(self, flow: Flow, body: Any, exchange_id: str) -> Continued:
         """Claim the pause that a request continues and put its exchange together again.
 
         Raises `Refused`: 404 unknown, 409 unanswered or continued already, 410 expired.
@@ -269,7 +269,7 @@ class PausedExchanges:
         return Continued(served, self.store, question, pause.owner, over, renewing)
 
     async def _restored(
-        self, flow: FlowSpec, pause: StoredPause, question: str, exchange_id: str
+        self, flow: Flow, pause: StoredPause, question: str, exchange_id: str
     ) -> Served:
         """Return the exchange of a pause, with its tape and the writes made since the answer."""
         written = await self.store.journal(question)
@@ -278,11 +278,7 @@ class PausedExchanges:
         load(tape, decode(pause.tape, TapeRecord), [_written(write) for write in written])
         tape.answered = False
         stored_request = msgspec.json.decode(pause.request)
-        request = Request(
-            msgspec.convert(stored_request["body"], flow.requests[pause.path]),
-            msgspec.convert(stored_request["options"], flow.options),
-            pause.path,
-        )
+        request = flow.stored(pause.path, stored_request["body"], stored_request["options"])
         served = Served(exchange_id, flow, request, tape, pause.stack)
         served.sent = msgspec.convert(pause.frames, Sent, dec_hook=lambda kind, one: kind(one))
         return served

@@ -16,8 +16,7 @@ from cutover.errors import (
     StackFailed,
     outcome_of,
 )
-from cutover.flow import Frame, Framer, Texts
-from cutover.grammar import GrammarCheck
+from cutover.flow import Frame, Texts
 from router.driver import Candidate, Driver
 from router.exchange import Served
 from router.takeover import Due, PrefixMismatch
@@ -46,7 +45,7 @@ async def serve(
 
     The frames that a client has are checked and skipped when another stack goes on. A failure of
     the world ends the stream where the other stack would ask the same provider (`same_provider`).
-    So does one that a stack reports in its terminal event; the last stack's report goes out.
+    So does one that a stack reports in its stream; the last stack's report goes out.
     Raises `Refused` and `NotServed` before the first frame or never.
     """
     flow, sent = exchange.flow, exchange.sent
@@ -56,39 +55,49 @@ async def serve(
         if exchange.stopping or (exchange.runs and exchange.tape.overflowed):
             break
         driver = exchange.begin(candidate)
-        run, framer = driver.run, Framer(flow)
+        run, framer = driver.run, driver.framer
         due = Due(sent, framer)
         run.behind = lambda due=due: due.behind  # type: ignore[misc]
-        check = GrammarCheck(flow.grammar)
-        held: list[Frame] = []  # a question goes out when the pause is stored, or answered
+        held: list[Frame] = []
+        """A question goes out when the pause is stored, or answered; a preamble with content."""
+        told = False
         try:
-            if len(exchange.runs) > 1 and sent:
+            if len(exchange.runs) > 1 and sent and framer.comments:
                 yield f": served-by {candidate.name} {exchange.id}\n\n".encode()
             while (event := await driver.pull()) is not None:
                 if run.ended is not None:
                     break  # a pause, or a refused call, whatever the stack made of the exception
-                frame = framer.frame(event)
-                check.event(frame.name)
+                frame = framer.read(event)
                 driver.keep(frame.raw)
-                for question in held:
-                    sent.add(question)
-                    yield question.raw
-                held.clear()
-                failed = flow.reported(event)
+                failed = framer.reported(event)
                 final = candidate is candidates[-1] or exchange.tape.overflowed
                 if failed and not final and not (failed.blame == "world" and same_provider):
                     raise StackFailed(failed.code, failed.blame)  # noqa: TRY301 - as a stack would
+                told = told or failed is not None
                 new = due.feed(event, frame)
+                if not sent and framer.preamble(event):
+                    held += [] if new is None else [new]
+                    continue
+                for one in held:
+                    sent.add(one)
+                    yield one.raw
+                held.clear()
                 if new is not None and frame.name in questions:
                     held.append(new)
                 elif new is not None:
                     sent.add(new)
-                    if frame.name in flow.grammar.terminal:
-                        exchange.outcome, exchange.ended_by = failed or Completed(), driver
+                    if framer.ends(event):
+                        exchange.outcome, exchange.ended_by = failed or framer.ending, driver
                     yield new.raw
                 if exchange.ended_by is not None:
                     return
-            run.end(Failed("truncated"))
+            run.end(framer.ending)
+            if run.ended == Completed():  # its last bytes are the end, and it may be all preamble
+                exchange.outcome = run.ended
+                for one in held:
+                    sent.add(one)
+                    yield one.raw
+                return
         except (asyncio.CancelledError, GeneratorExit):
             if exchange.ended_by is None:  # behind the terminal event, leaving is no cancellation
                 exchange.outcome = Left()
@@ -116,6 +125,8 @@ async def serve(
         match ended:
             case Refusal() if not sent:
                 raise Refused(ended.status, ended.code, ended.detail)
+            case Failed() if told:
+                return
             case Failed(blame="world") if same_provider:
                 break
             case _:
@@ -131,7 +142,7 @@ async def serve(
 
 def failure(exchange: Served, code: str) -> list[bytes]:
     """Return the frames that end a stream honestly."""
-    flow, framer = exchange.flow, Framer(exchange.flow)
+    flow, framer = exchange.flow, exchange.flow.framer()
     framer.texts = Texts(exchange.sent.texts)
     frames = [
         framer.frame(event)
@@ -165,7 +176,7 @@ def _pause_frames(exchange: Served, held: Sequence[Frame]) -> list[bytes]:
     if isinstance(exchange.outcome, Failed):
         return failure(exchange, exchange.outcome.code)
     assert exchange.flow.pausing is not None  # noqa: S101 - only a flow with questions pauses
-    framer = Framer(exchange.flow)
+    framer = exchange.flow.framer()
     ending = exchange.flow.pausing.suspended(exchange.request.options)
     frames = [*held, *(framer.frame(event) for event in ending)]
     for frame in frames:

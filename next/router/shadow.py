@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from cutover.errors import Completed, Failed, Outcome, Pause, Paused, outcome_of
-from cutover.flow import Event, FlowSpec, Framer, Request
-from cutover.grammar import GrammarCheck
+from cutover.errors import Failed, Outcome, Pause, Paused, outcome_of
+from cutover.flow import Event, Flow, Request, Texts
 from cutover.tape import Exchange, Run
 from router.driver import Candidate, Driver
 from router.exchange import Served
@@ -42,21 +41,20 @@ class Played:
 
 
 async def play(
-    tape: Exchange, flow: FlowSpec, request: Request[object, object], candidate: Candidate
+    tape: Exchange, flow: Flow, request: Request[object, object], candidate: Candidate
 ) -> Played:
     """Run a stack on a tape with policy play, to its end."""
     run = Run(tape, candidate.name, "shadow", "play")
-    driver, sent = Driver(candidate, run, request), Sent()
-    check, framer = GrammarCheck(flow.grammar), Framer(flow)
+    driver, sent = Driver(candidate, run, request, flow.framer()), Sent()
+    framer = driver.framer
     reported: Failed | None = None
     try:
         while (event := await driver.pull()) is not None:
-            frame = framer.frame(event)
-            check.event(frame.name)
+            frame = framer.read(event)
             driver.keep(frame.raw)
             sent.add(frame)
-            reported = flow.reported(event)
-        run.end(reported or (Completed() if check.complete else Failed("truncated")))
+            reported = reported or framer.reported(event)
+        run.end(reported or framer.ending)
     except Exception as error:  # noqa: BLE001 - whatever a stack raises ends its run
         run.end(outcome_of(error))
     finally:
@@ -65,7 +63,9 @@ async def play(
             await closing
     outcome = run.ended or Failed("stack_failed")
     frames = [raw for _, raw in driver.frames]
-    for event in _closing(flow, request, outcome, sent):
+    framer = flow.framer()
+    framer.texts = Texts(sent.texts)
+    for event in _closing(flow, request, outcome, sent) if reported is None else ():
         frame = framer.frame(event)
         sent.add(frame)
         frames.append(frame.raw)
@@ -73,7 +73,7 @@ async def play(
 
 
 def _closing(
-    flow: FlowSpec, request: Request[object, object], outcome: Outcome, sent: Sent
+    flow: Flow, request: Request[object, object], outcome: Outcome, sent: Sent
 ) -> Sequence[Event]:
     """Return the events by which the router ends a stream that its stack does not end."""
     match outcome:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from cutover.errors import CutoverError
-from cutover.flow import Event, Frame, Framer, Texts
+from cutover.flow import Event, Frame, Framing, Texts
 
 
 class PrefixMismatch(CutoverError):
@@ -60,7 +60,7 @@ class Due:
     """Follows a stack's frames along what the client has; what is new goes out."""
 
     sent: Sent
-    framer: Framer
+    framer: Framing
     _position: int = 0
     _lengths: dict[str, int] = field(default_factory=dict)
     """How long what the stack has said is; as far as the client's text reaches, it is the same."""
@@ -88,6 +88,8 @@ class Due:
         if frame.rest:
             self._check_rest(frame, due, mark)
             self._position += 1
+        if not (frame.rest or frame.texts) and self.framer.verbatim:
+            return None if self.behind else frame
         return self._trimmed(event, frame, known) if mark is None else None
 
     def _check_text(self, channel: str, text: str, due: int, mark: Mark | None) -> int:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast, get_args, get_type_hints
 import msgspec
 
 from cutover.errors import EffectFailed, NotRecordable
-from cutover.flow import plain
+from cutover.flow_spec import plain
 from cutover.tape.blocking import call_blocking
 from cutover.tape.entry import Call, Fault, Item, Live
 from cutover.tape.exchange import Exchange

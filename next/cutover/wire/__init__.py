@@ -1,8 +1,9 @@
 """Formats of streams, sans I/O: bytes cut anywhere become blocks, lines, pieces and readings."""
 
 from cutover.wire.dialect import Dialect, DialectRefused, built_in, find_dialect, read_dialect
+from cutover.wire.framing import AnswerHead, Block, Body, ServiceFraming
 from cutover.wire.ndjson import LineSplitter, payload
-from cutover.wire.reader import Reader, Reading, Verdict
+from cutover.wire.reader import Reader, Reading, Verdict, splitter
 from cutover.wire.recognise import recognise
 from cutover.wire.sse import (
     MOST_BLOCK_BYTES,
@@ -18,12 +19,16 @@ from cutover.wire.text import TextSplitter
 
 __all__ = [
     "MOST_BLOCK_BYTES",
+    "AnswerHead",
+    "Block",
     "BlockTooLong",
+    "Body",
     "Dialect",
     "DialectRefused",
     "LineSplitter",
     "Reader",
     "Reading",
+    "ServiceFraming",
     "SseDecoder",
     "SseEvent",
     "SseSplitter",
@@ -37,4 +42,5 @@ __all__ = [
     "payload",
     "read_dialect",
     "recognise",
+    "splitter",
 ]

@@ -101,6 +101,14 @@ class _Shape(CutoverError):
         self.code, self.detail = code, detail
 
 
+def splitter(
+    dialect: Dialect, limit: int = MOST_BLOCK_BYTES
+) -> SseSplitter | LineSplitter | TextSplitter:
+    """Return what cuts the bytes of a stream into its events."""
+    framed = _SPLITTERS.get(dialect.framing)
+    return framed(limit) if framed else TextSplitter()
+
+
 class Reader:
     """Reads one stream, sans I/O.
 
@@ -119,8 +127,7 @@ class Reader:
         self.ids: dict[str, list[Any]] = {}
         self.recognised = self.events = 0
         self._after = after
-        splitter = _SPLITTERS.get(dialect.framing)
-        self._splitter = splitter(limit) if splitter else TextSplitter()
+        self._splitter = splitter(dialect, limit)
         self._halves: dict[str, str] = {}
         self._keys: dict[str, dict[Any, int]] = {}
         self._last_key: dict[str, int] = {}
@@ -148,7 +155,7 @@ class Reader:
 
     def feed(self, piece: bytes) -> list[Reading]:
         """Take the next bytes; return the events they complete. Raises `BlockTooLong`."""
-        return [self._read(block) for block in self._splitter.feed(piece)]
+        return [self.read(block) for block in self._splitter.feed(piece)]
 
     def close(self, *, torn: bool = False) -> list[Reading]:
         """End the stream; return its last event, where that lacks its end.
@@ -157,7 +164,7 @@ class Reader:
         """
         rest = self._splitter.flush()
         self._closed, self._torn = True, torn
-        return [] if torn else [self._read(block, last=True) for block in rest]
+        return [] if torn else [self.read(block, last=True) for block in rest]
 
     def trimmed(self, reading: Reading, skip: Mapping[str, int]) -> bytes:
         """Encode an event without the first `skip` characters of each channel's new text.
@@ -196,8 +203,8 @@ class Reader:
         kept = [line for line in lines if line.partition(b":")[0] != b"data"]
         return b"\n".join([*kept, b"data: " + encoded, b"", b""])
 
-    def _read(self, block: bytes, *, last: bool = False) -> Reading:
-        """Read one block; the `last` lacks its end, which the client is given."""
+    def read(self, block: bytes, *, last: bool = False) -> Reading:
+        """Read one event's bytes; the `last` lacks its end, which the client is given."""
         raw, data, line = block, block, ""
         match self.dialect.framing:
             case "text":

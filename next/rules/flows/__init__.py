@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from cutover.flow import FlowSpec
+from cutover.flow_spec import FlowSpec
 from rules.flows.chat import CHAT
 from rules.flows.companion import COMPANION
 from rules.flows.ops import OPS

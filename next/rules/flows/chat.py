@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from cutover.flow import Event, FlowSpec, Text
+from cutover.flow import Event
+from cutover.flow_spec import FlowSpec, Text
 from cutover.grammar import Grammar, many, one
 from rules.flows.fields import (
     Identifier,

@@ -8,7 +8,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from cutover.flow import Event, FlowSpec, Operation, Pausing, Text
+from cutover.flow import Event, Operation, Pausing
+from cutover.flow_spec import FlowSpec, Text
 from cutover.grammar import Grammar, many, maybe, one
 from rules.flows.fields import (
     Identifier,

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from cutover.flow import Event, FlowSpec, Operation, Pausing, Text
+from cutover.flow import Event, Operation, Pausing
+from cutover.flow_spec import FlowSpec, Text
 from cutover.grammar import Grammar, many, maybe, one
 from rules.flows.fields import Identifier, MessageText, NamedEvent, Temperature, Tokens
 from rules.flows.session import StoredMessage

@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from cutover.errors import Blame, Failed
-from cutover.flow import Event, FlowSpec, Text
+from cutover.flow import Event
+from cutover.flow_spec import FlowSpec, Text
 from cutover.grammar import Grammar, many, one
 from rules.flows.fields import Identifier, MessageText, Name, NamedEvent, Temperature
 from rules.flows.session import SYSTEM_PROMPT

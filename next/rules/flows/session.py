@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from cutover.flow import Event, FlowSpec, Operation, Text
+from cutover.flow import Event, Operation
+from cutover.flow_spec import FlowSpec, Text
 from cutover.grammar import Grammar, many, maybe, one
 from rules.flows.fields import Identifier, MessageText, Temperature, Tokens
 from rules.texts import check_texts

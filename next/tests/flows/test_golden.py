@@ -13,7 +13,7 @@ import pytest
 
 from cutover import Event, Exchange, Request, Stack
 from cutover.errors import Failed, Refusal
-from cutover.flow import Framer
+from cutover.flow_spec import Framer
 from cutover.tape import current_run, load
 from loadtests.simulator import Answer
 from router.shadow import Played, play, same

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutover.flow import Event, Framer, Texts
+from cutover.flow import Event, Texts
+from cutover.flow_spec import Framer
 from router.takeover import Due, PrefixMismatch, Sent
 from rules.flows import CHAT, COMPANION
 from rules.flows.chat import ChatAccept, ChatSend, ChatStartReply, ChatSuccess, ToolFeedback

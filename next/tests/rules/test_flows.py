@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutover.errors import GrammarViolated
-from cutover.flow import Event, FlowSpec, Framer, wire
+from cutover.flow import Event
+from cutover.flow_spec import FlowSpec, Framer, wire
 from cutover.grammar import GrammarCheck
 from rules.flows import CHAT, COMPANION, FLOWS, OPS, PIPELINE, SESSION
 from rules.flows import chat as c

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from cutover import FlowSpec, Paused, effect
-from cutover.flow import Pausing, Text
+from cutover.flow import Pausing
+from cutover.flow_spec import Text
 from cutover.grammar import Grammar, many, one
 
 

@@ -15,7 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutover.errors import Completed, Failed
-from cutover.wire import BlockTooLong, Reader, Reading, built_in, find_dialect, recognise
+from cutover.wire import (
+    Block,
+    BlockTooLong,
+    Reader,
+    Reading,
+    ServiceFraming,
+    built_in,
+    find_dialect,
+    recognise,
+    splitter,
+)
 from router.takeover import Due, PrefixMismatch, Sent
 
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -242,16 +252,17 @@ def test_a_successor_goes_on_at_each_character(name: str) -> None:
         beginnings += [[*before, half] for half in halves(dialect, one)]
     assert len(beginnings) > len(readings)
     for beginning in beginnings:
-        first = Reader(find_dialect(dialect))
+        first = ServiceFraming(find_dialect(dialect))
         sent, client = Sent(), []
         for raw in beginning:
-            for one in first.feed(raw):
-                sent.add(one.frame)
-                client.append(one.frame.raw)
-        second = Reader(find_dialect(dialect), after=first)
-        due = Due(sent, second)  # type: ignore[arg-type]
-        for one in [*second.feed(other_ids(stream)), *second.close()]:
-            new = due.feed(one, one.frame)  # type: ignore[arg-type]
+            frame = first.read(Block(raw))
+            sent.add(frame)
+            client.append(frame.raw)
+        second = ServiceFraming(find_dialect(dialect), first)
+        due, cut = Due(sent, second), splitter(find_dialect(dialect))
+        whole = [Block(one) for one in cut.feed(other_ids(stream))]
+        for block in [*whole, *(Block(one, last=True) for one in cut.flush())]:
+            new = due.feed(block, second.read(block))
             if new is not None:
                 sent.add(new)
                 client.append(new.raw)
@@ -267,15 +278,14 @@ def test_a_successor_goes_on_at_each_character(name: str) -> None:
 
 def test_a_successor_that_says_something_else_is_found() -> None:
     """No text is sent that does not go on from what the client has."""
-    first, begun = read("chat-completions", sse(content("Zwei "), content("Äpfel")))
-    sent = Sent()
-    for one in begun:
-        sent.add(one.frame)
-    second = Reader(find_dialect("chat-completions"), after=first)
-    due = Due(sent, second)  # type: ignore[arg-type]
-    (other,) = second.feed(sse(content("Zwei Birnen")))
+    chat = find_dialect("chat-completions")
+    first, sent = ServiceFraming(chat), Sent()
+    for text in ("Zwei ", "Äpfel"):
+        sent.add(first.read(Block(sse(content(text)))))
+    second = ServiceFraming(chat, first)
+    other = Block(sse(content("Zwei Birnen")))
     with pytest.raises(PrefixMismatch):
-        due.feed(other, other.frame)  # type: ignore[arg-type]
+        Due(sent, second).feed(other, second.read(other))
 
 
 # What broke readers: each row is a stream, what it says, and how it ends.

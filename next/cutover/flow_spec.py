@@ -1,0 +1,236 @@
+"""A flow whose events are structs, as data: what the built-in ones are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from cutover.errors import Completed, Failed, GrammarViolated, Refused
+from cutover.flow import (
+    ClientRequest,
+    Event,
+    Frame,
+    Framing,
+    Operation,
+    Pausing,
+    Request,
+    ResponseHead,
+    Texts,
+)
+from cutover.grammar import Grammar, GrammarCheck
+
+
+def plain(value: Any) -> Any:
+    """Return an instance of a subclass of str, int or float as its base, for msgspec.
+
+    LangChain's `message.text` is one. Raises `TypeError` for any other object.
+    """
+    for base in (str, int, float):
+        if isinstance(value, base):
+            return base(value)
+    message = f"{type(value).__name__} is no JSON"
+    raise TypeError(message)
+
+
+_wire = msgspec.json.Encoder(enc_hook=plain)
+_json = msgspec.json.Encoder(order="sorted")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A field that holds a piece of what is said on `channel`, or the `total` said so far."""
+
+    channel: str = "text"
+    growth: Literal["delta", "total"] = "delta"
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSpec:
+    """A flow as router and comparison see it; stacks implement it.
+
+    `requests` are structs by path; the first path is the flow's own. `events` is a union of tagged
+    structs. `named`: the tag is the frame's `event:` line and not in its data. `texts` says per
+    event which fields (dotted paths) hold text; `pieces` are the events that may be nothing but
+    text, whose number and cuts do not count. `failure(options, code, last)` returns the events
+    that honestly end a stream whose last event was named `last` (None: there was none).
+    `reported` returns the failure that an event of a stack itself tells the client of; the stream
+    that such a terminal event ends is whole, and the exchange has failed all the same.
+    `route_keys` are dotted paths into the body by name, the first is the default.
+    `body_limits` are bytes by path, where a body may be larger than others.
+    """
+
+    name: str
+    requests: Mapping[str, Any]
+    options: type[msgspec.Struct]
+    events: Any
+    grammar: Grammar
+    texts: Mapping[str, Mapping[str, Text]]
+    pieces: frozenset[str]
+    failure: Callable[[Any, str, str | None], Sequence[Event]]
+    route_keys: Mapping[str, str]
+    named: bool = False
+    pausing: Pausing | None = None
+    operations: tuple[Operation, ...] = ()
+    body_limits: Mapping[str, int] = field(default_factory=dict)
+    reported: Callable[[Event], Failed | None] = lambda _: None
+
+    @property
+    def routes(self) -> Mapping[str, Sequence[str]]:
+        """Methods by path."""
+        resume = [self.pausing.resume] if self.pausing else []
+        return dict.fromkeys((*self.requests, *resume), ("POST",))
+
+    def body(self, asked: ClientRequest) -> Any:
+        """Return the struct in a body; raises `Refused` 400 for what is no JSON, 415, 422."""
+        return decoded(asked, self.requests[asked.path])
+
+    def stored(self, path: str, body: Any, options: Any) -> Request[Any, Any]:
+        """Return a request that was stored, of its decoded JSON."""
+        structs = msgspec.convert(body, self.requests[path]), msgspec.convert(options, self.options)
+        return Request(*structs, path)
+
+    def framer(self, after: Framing | None = None) -> Framer:  # noqa: ARG002 - of this flow
+        """Return what reads a run's events."""
+        return Framer(self)
+
+    @property
+    def path(self) -> str:
+        """The flow's own path."""
+        return next(iter(self.requests))
+
+    def key(self, body: Any, name: str = "") -> str:
+        """Return the value of a route key in a decoded body, "" where it has none usable."""
+        path = self.route_keys.get(name) or next(iter(self.route_keys.values()), "")
+        value: Any = msgspec.to_builtins(body) if isinstance(body, msgspec.Struct) else body
+        for step in path.split("."):
+            value = value.get(step) if isinstance(value, Mapping) else None
+        return value if isinstance(value, str) else ""
+
+
+def decoded(asked: ClientRequest, kind: Any) -> Any:
+    """Return the struct in a request's body.
+
+    Raises `Refused` 415 for what is not declared as JSON, which a page of another origin could send
+    without asking; 400 for what is no JSON; 422 for what is not as `kind` says.
+    """
+    media = asked.header("content-type").partition(";")[0].strip().lower()
+    if media != "application/json":
+        raise Refused(415, "not_json", "send the body as application/json")
+    try:
+        return msgspec.json.decode(asked.content, type=kind)
+    except msgspec.ValidationError as error:
+        raise Refused(422, "bad_request", str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(400, "no_json", "the body is no JSON") from error
+
+
+def wire(event: Event, *, named: bool) -> bytes:
+    """Encode an event as an SSE frame: compact UTF-8 JSON, keys in the order of the struct."""
+    config = event.__struct_config__
+    if not named:
+        return b"data: " + _wire.encode(event) + b"\n\n"
+    data = msgspec.to_builtins(event, enc_hook=plain)
+    data.pop(config.tag_field, None)
+    return b"event: %b\ndata: %b\n\n" % (str(config.tag).encode(), msgspec.json.encode(data))
+
+
+class Framer:
+    """Makes frames of one stream's events: a total becomes what it adds to the texts so far.
+
+    Raises `GrammarViolated` for a total that does not begin with what was said before.
+    """
+
+    verbatim = False
+    comments = True
+    head = ResponseHead()
+
+    def __init__(self, flow: FlowSpec) -> None:
+        self._flow = flow
+        self._check = GrammarCheck(flow.grammar)
+        self.texts = Texts()
+
+    def read(self, event: Event) -> Frame:
+        """Return the frame of a stack's next event; raises `GrammarViolated` out of order."""
+        frame = self.frame(event)
+        self._check.event(frame.name)
+        return frame
+
+    def frame(self, event: Event) -> Frame:
+        """Return an event's frame."""
+        name = str(event.__struct_config__.tag)
+        raw = wire(event, named=self._flow.named)
+        data = msgspec.to_builtins(event, enc_hook=plain)
+        texts = []
+        for path, text in self._flow.texts.get(name, {}).items():
+            value = _take(data, path)
+            if value is None:
+                continue
+            if text.growth == "total":
+                so_far = self.texts.get(text.channel, "")
+                if not value.startswith(so_far):
+                    raise GrammarViolated(name, (f"{name} whose {path} has not shrunk",))
+                value = value[len(so_far) :]
+            if value:
+                texts.append((text.channel, value))
+                self.texts.add(text.channel, value)
+        tag = event.__struct_config__.tag_field
+        pure = name in self._flow.pieces and not _substance(data, tag)
+        return Frame(raw, name, tuple(texts), b"" if pure else _json.encode(data))
+
+    def preamble(self, event: Event) -> bool:  # noqa: ARG002 - of this kind of flow
+        """Every event of a built-in flow is for its client."""
+        return False
+
+    def reported(self, event: Event) -> Failed | None:
+        """Return the failure that an event tells the client of."""
+        return self._flow.reported(event)
+
+    def ends(self, event: Event) -> bool:
+        """Whether an event is one of the grammar's terminal ones."""
+        return str(event.__struct_config__.tag) in self._flow.grammar.terminal
+
+    @property
+    def ending(self) -> Completed | Failed:
+        """How the stream has ended."""
+        return Completed() if self._check.complete else Failed("truncated")
+
+    def trimmed(self, event: Event, skip: Mapping[str, int]) -> bytes:
+        """Encode an event without the first `skip` characters of each channel's new text.
+
+        Totals are left whole: a client that has their beginning has lost nothing.
+        """
+        name = str(event.__struct_config__.tag)
+        data = msgspec.to_builtins(event, enc_hook=plain)
+        for path, text in self._flow.texts.get(name, {}).items():
+            if text.growth == "delta" and (count := skip.get(text.channel, 0)):
+                *parents, last = path.split(".")
+                holder: Any = data
+                for step in parents:
+                    holder = holder[step]
+                if isinstance(holder.get(last), str):
+                    holder[last] = holder[last][count:]
+        return wire(msgspec.convert(data, type(event)), named=self._flow.named)
+
+
+def _take(data: dict[str, Any], path: str) -> str | None:
+    """Remove the text at a dotted path of `data` and return it; None where there is none."""
+    *parents, last = path.split(".")
+    holder: Any = data
+    for step in parents:
+        holder = holder.get(step) if isinstance(holder, dict) else None
+    if not isinstance(holder, dict) or not isinstance(holder.get(last), str):
+        return None
+    value: str = holder.pop(last)
+    return value
+
+
+def _substance(data: dict[str, Any], tag: str | None) -> bool:
+    """Whether anything but the tag and emptied holders is left of an event."""
+    return any(
+        _substance(value, None) if isinstance(value, dict) else True
+        for key, value in data.items()
+        if key != tag
+    )
