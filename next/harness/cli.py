@@ -55,8 +55,9 @@ async def _serve(live: Live, *, simulate: bool, crash: int) -> None:
             model = await opened.enter_async_context(Simulator(chunk_ms=20))
             os.environ["OPENAI_BASE_URL"] = model.base_url
             os.environ.setdefault("OPENAI_API_KEY", "none")
+        captures = await opened.enter_async_context(root.capturing(live.settings))
         world = await opened.enter_async_context(root.opened(live.settings))
-        app = root.application(live, world, crash_after=crash)
+        app = root.application(live, world, captures=captures, crash_after=crash)
         watching = asyncio.create_task(live.watch())
         opened.callback(watching.cancel)
         await server(app, live.settings.server).serve()

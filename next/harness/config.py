@@ -122,6 +122,23 @@ class BreakerTable(_Table):
     """How long it rests; then one run at a time tries."""
 
 
+class CapturesTable(_Table):
+    """What is stored of runs, redacted (docs/privacy.md); without this table nothing is."""
+
+    url: str
+    """A folder, or a bucket as fsspec names it, such as `s3://bucket/captures`."""
+    key: Annotated[Secret, Field(min_length=16)]
+    """What pseudonyms are made with: 16 characters or more, as random as a password."""
+    percent: Percent = 100.0
+    """The share of route keys whose runs are stored."""
+    keep_days: Annotated[int, Field(ge=0)] = 30
+    """How many days before today are kept; 0: all."""
+    redact_paths: list[str] = []
+    """What is replaced wherever it is found, such as `request.user.name`."""
+    redact_patterns: dict[str, str] = {}
+    """Own regular expressions by name; an empty one removes the built-in kind of its name."""
+
+
 class FlowTable(_Table):
     """A flow: `chat`, `companion`, `session`, `pipeline` or `ops`. Changes are in force at once."""
 
@@ -153,6 +170,7 @@ class Settings(_Table):
     rollout: RolloutTable = RolloutTable()
     limits: LimitsTable = LimitsTable()
     breaker: BreakerTable = BreakerTable()
+    captures: CapturesTable | None = None
     models: dict[str, ModelTable] = {}
     tools: list[str] = []
     """Modules whose tools are offered beside the built-in ones, as `package.module`."""
@@ -170,6 +188,7 @@ TABLES: Final[Mapping[str, type[BaseModel]]] = {
     "rollout": RolloutTable,
     "limits": LimitsTable,
     "breaker": BreakerTable,
+    "captures": CapturesTable,
     "models.ID": ModelTable,
     "embeddings": EmbeddingsTable,
     "flows.NAME": FlowTable,

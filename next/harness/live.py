@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from harness.config import ConfigRefused, Settings, decode, read
+from harness.versions import versions
 from router.assign import Shares
 from router.endpoint import FlowSettings
 from rules.flows import FLOWS
@@ -35,6 +36,8 @@ def flow_settings(settings: Settings, name: str) -> FlowSettings:
         route_key=table.route_key,
         sticky=table.sticky,
         qa_key=settings.rollout.qa_key,
+        capture_percent=settings.captures.percent if settings.captures else 0.0,
+        versions=versions(settings, name),
     )
 
 
@@ -79,9 +82,9 @@ class Live:
             later.append("the list of flows")
         if later:
             log.warning("in force after a restart only: %s", ", ".join(later))
-        new = new.model_copy(update={"rollout": self.settings.rollout})
+        now = self.settings.model_copy(update={"flows": new.flows})
         known = self.flows.keys() & new.flows.keys()
-        self.flows = self.flows | {name: flow_settings(new, name) for name in known}
+        self.flows = self.flows | {name: flow_settings(now, name) for name in known}
         log.info("in force: %s", path)
 
 

@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 import graph_impl
 import legacy
 from cutover import Stack
+from cutover.errors import CutoverError
 from effects import actions, builtin_tools, feedback, pins
 from effects.memory import Embedder, open_memory
 from effects.models import DEFAULTS, ModelEntry, Models
@@ -26,7 +27,7 @@ from effects.threads import open_threads
 from effects.tools import Tools
 from effects.workers import Workers, WorkerSettings
 from effects.world import EffectSettings, World, open_world, use
-from harness.config import Settings
+from harness.config import ConfigRefused, Settings
 from harness.escapes import watch_escapes
 from harness.faults import with_crash
 from harness.live import Live
@@ -34,6 +35,7 @@ from harness.operations import OPERATIONS
 from harness.threads import contexts_in_threads
 from router import app as router_app
 from router.breaker import BreakerSettings
+from router.captures import Captures, Redactor, Store
 from router.pauses import PausedExchanges
 from router.shadow import Shadows
 from rules.flows import FLOWS
@@ -58,6 +60,30 @@ class PauseTable(Pauses):
         """Return the question that a session waits for."""
         question = await self.open_of(flow, session)
         return None if question is None else question.id
+
+
+@asynccontextmanager
+async def capturing(settings: Settings) -> AsyncIterator[Captures | None]:
+    """Open the captures, if there are any, and write what is left of them in the end.
+
+    Raises `ConfigRefused` where they cannot be stored, or redacted, as configured.
+    """
+    table = settings.captures
+    if table is None:
+        yield None
+        return
+    try:
+        key, paths, patterns = table.key.encode(), table.redact_paths, table.redact_patterns
+        redactor = Redactor(key, paths=paths, patterns=patterns)
+        store = Store(table.url)
+    except (CutoverError, ValueError, ImportError) as error:
+        raise ConfigRefused(None, [f"captures: {error}"]) from error
+    captures = Captures(store, redactor, keep_days=table.keep_days)
+    captures.start()
+    try:
+        yield captures
+    finally:
+        await captures.aclose()
 
 
 @asynccontextmanager
@@ -127,7 +153,12 @@ async def _ready(world: World) -> str:
 
 
 def application(
-    live: Live, world: World, shadows: Shadows | None = None, *, crash_after: int = 0
+    live: Live,
+    world: World,
+    shadows: Shadows | None = None,
+    captures: Captures | None = None,
+    *,
+    crash_after: int = 0,
 ) -> FastAPI:
     """Return the router's application over an open world; graph may crash on purpose."""
     settings = live.settings
@@ -151,4 +182,5 @@ def application(
         streams=settings.limits.streams,
         breaker=BreakerSettings(**settings.breaker.model_dump()),
         shadows=shadows,
+        captures=captures,
     )

@@ -18,6 +18,7 @@ from cutover.errors import Refused
 from cutover.flow import Flow, Operation, Stack
 from cutover.flow_spec import decoded
 from router.breaker import Breaker, BreakerSettings
+from router.captures import Captures
 from router.endpoint import FlowEndpoint, FlowSettings, Pin, Streams, client_request
 from router.pauses import PausedExchanges
 from router.problem import CONTENT_TYPE, problem, refused
@@ -63,6 +64,7 @@ def create_app(
     streams: int,
     breaker: BreakerSettings,
     shadows: Shadows | None = None,
+    captures: Captures | None = None,
 ) -> FastAPI:
     """Return the application; its own documentation pages, which load scripts, are off.
 
@@ -85,7 +87,16 @@ def create_app(
     for flow in flows:
         breakers = {name: Breaker(breaker) for name in flow.stacks}
         endpoint = FlowEndpoint(
-            flow.spec, flow.stacks, flow.settings, pauses, mirror, ending, places, breakers, pin
+            flow.spec,
+            flow.stacks,
+            flow.settings,
+            pauses,
+            mirror,
+            ending,
+            places,
+            breakers,
+            pin,
+            captures,
         )
         for path, methods in flow.spec.routes.items():
             app.router.routes.append(Route(path, endpoint, methods=list(methods)))

@@ -17,6 +17,7 @@ from collections.abc import (
 )
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hmac import compare_digest
 from typing import Any
 
@@ -28,6 +29,7 @@ from cutover.flow_spec import decoded
 from cutover.tape import Exchange
 from router.assign import Assignment, Shares, StackName, assign, drawn
 from router.breaker import Breaker
+from router.captures import Captures
 from router.driver import Candidate, Stopping
 from router.exchange import Served, finish
 from router.pauses import PausedExchanges
@@ -68,6 +70,9 @@ class FlowSettings:
     """The route key that names a conversation, which stays with its first turn's stack."""
     qa_key: str = ""
     """What a tester's request must know to ask for a stack; "": none may."""
+    capture_percent: float = 0.0
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """What captures call these settings, and the code that is served by them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -122,6 +127,7 @@ class FlowEndpoint:
     breakers: Mapping[str, Breaker]
     """By stack."""
     pin: Pin
+    captures: Captures | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -142,11 +148,11 @@ class FlowEndpoint:
         key = flow.key(request.body, settings.route_key) or exchange_id
         forced = _forced(asked, settings.qa_key)
         assignment = await self._assigned(settings, key, forced, request.body)
-        served = Served(exchange_id, flow, request, Exchange(), assignment.stack)
+        served = Served(exchange_id, flow, request, Exchange(), assignment.stack, settings.versions)
         try:
             await self._stream(served, settings, receive, send)
         finally:
-            self._end(served, settings, key)
+            self._keep(finish(served, partial(self._record, settings, key)))
 
     async def _assigned(
         self, settings: FlowSettings, key: str, forced: StackName | None, body: Any
@@ -170,15 +176,16 @@ class FlowEndpoint:
         body = decoded(asked, pausing.resume_request)
         continued = await self.pauses.resume(self.flow, body, uuid.uuid4().hex)
         served = continued.served
+        key = self.flow.key(served.request.body, settings.route_key) or served.id
+        served.versions = settings.versions
 
         async def settle() -> None:
             try:
-                await finish(served, self._record)
+                await finish(served, partial(self._record, settings, key))
             finally:
                 await continued.end()
 
         try:
-            key = self.flow.key(served.request.body, settings.route_key) or served.id
             served.assigned = assign(settings.shares, key).stack
             await self._stream(served, settings, receive, send)
         finally:
@@ -255,23 +262,21 @@ class FlowEndpoint:
             expiring = self.pauses.store.expire_session(self.flow.name, session)
             await asyncio.shield(self._keep(expiring))
 
-    def _end(self, served: Served, settings: FlowSettings, key: str) -> None:
-        """Settle the exchange in the background, and mirror it."""
-
-        async def then(exchange: Served) -> None:
-            await self._record(exchange)
-            others = [one for one in self.stacks if one != exchange.served]
-            mirrored = drawn("shadow", settings.shares.salt, key, settings.shadow_percent)
-            whole = exchange.outcome not in CUT_SHORT and not exchange.tape.overflowed
-            if mirrored and others and whole:
-                self.shadows.offer(exchange, Candidate(others[0], self.stacks[others[0]]))
-
-        self._keep(finish(served, then))
-
-    async def _record(self, exchange: Served) -> None:
-        """Tell the breakers how the runs of an exchange ended."""
+    async def _record(self, settings: FlowSettings, key: str, exchange: Served) -> None:
+        """Tell the breakers how the runs of an exchange ended; capture and mirror it."""
         for driver in exchange.runs:
             self.breakers[driver.candidate.name].record(driver.run.ended)
+        salt, captures = settings.shares.salt, self.captures
+        if not drawn("capture", salt, key, settings.capture_percent):
+            captures = None
+        if captures is not None:
+            captures.served(exchange)
+        others = [one for one in self.stacks if one != exchange.served]
+        mirrored = drawn("shadow", salt, key, settings.shadow_percent)
+        whole = exchange.outcome not in CUT_SHORT and not exchange.tape.overflowed
+        if mirrored and others and whole:
+            other = Candidate(others[0], self.stacks[others[0]])
+            self.shadows.offer(exchange, other, captures.played if captures else None)
 
     def _keep(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(coroutine)

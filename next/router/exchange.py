@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from cutover.errors import Failed, Outcome
-from cutover.flow import Flow, Request
+from cutover.flow import Flow, Frame, Request
 from cutover.tape import Exchange, Run
 from router.driver import Candidate, Driver
 from router.takeover import Sent
@@ -29,9 +29,13 @@ class Served:
     request: Request[Any, Any]
     tape: Exchange
     assigned: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """The settings and the code in force."""
     sent: Sent = field(default_factory=Sent)
     runs: list[Driver] = field(default_factory=list)
     outcome: Outcome = field(default_factory=lambda: Failed("not_served"))
+    ending: list[bytes] = field(default_factory=list)
+    """Frames of the router's own, by which it ended the stream in its last run's place."""
     ended_by: Driver | None = None
     """The run whose terminal event has gone out: what it does after that is awaited by `finish`."""
     storing: asyncio.Task[None] | None = None
@@ -48,11 +52,22 @@ class Served:
         self.runs.append(driver)
         return driver
 
+    def end_with(self, frames: Iterable[Frame]) -> None:
+        """Keep the frames by which the router ends the stream, and count them as sent."""
+        for frame in frames:
+            self.sent.add(frame)
+            self.ending.append(frame.raw)
+
     def stop(self) -> None:
         """End the stream honestly and soon: the server stops."""
         self.stopping = True
         if self.runs:
             self.runs[-1].stop()
+
+    @property
+    def size(self) -> int:
+        """Bytes of its tape and of its runs' frames."""
+        return self.tape.size + sum(one.size for one in self.runs)
 
     @property
     def served(self) -> str:

@@ -144,12 +144,9 @@ def failure(exchange: Served, code: str) -> list[bytes]:
     """Return the frames that end a stream honestly."""
     flow, framer = exchange.flow, exchange.flow.framer()
     framer.texts = Texts(exchange.sent.texts)
-    frames = [
-        framer.frame(event)
-        for event in flow.failure(exchange.request.options, code, exchange.sent.last)
-    ]
-    for frame in frames:
-        exchange.sent.add(frame)
+    events = flow.failure(exchange.request.options, code, exchange.sent.last)
+    frames = [framer.frame(event) for event in events]
+    exchange.end_with(frames)
     return [frame.raw for frame in frames]
 
 
@@ -178,7 +175,8 @@ def _pause_frames(exchange: Served, held: Sequence[Frame]) -> list[bytes]:
     assert exchange.flow.pausing is not None  # noqa: S101 - only a flow with questions pauses
     framer = exchange.flow.framer()
     ending = exchange.flow.pausing.suspended(exchange.request.options)
-    frames = [*held, *(framer.frame(event) for event in ending)]
-    for frame in frames:
-        exchange.sent.add(frame)
-    return [frame.raw for frame in frames]
+    for question in held:
+        exchange.sent.add(question)
+    frames = [framer.frame(event) for event in ending]
+    exchange.end_with(frames)
+    return [frame.raw for frame in (*held, *frames)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -100,29 +100,35 @@ def _asked(run: Run) -> Counter[bytes]:
     return Counter(play.call.place for play in made)
 
 
+Keep = Callable[[Served, Played], object]
+"""Takes a shadow that has been played, such as into captures."""
+
+
 @dataclass(slots=True, eq=False)
 class Shadows:
     """Runs shadows one after the other, behind what is served; `ledger` counts how each ended."""
 
     ledger: Counter[State] = field(default_factory=Counter)
-    _queue: asyncio.Queue[tuple[Served, Candidate]] = field(
+    _queue: asyncio.Queue[tuple[Served, Candidate, Keep | None]] = field(
         default_factory=lambda: asyncio.Queue(QUEUE)
     )
 
-    def offer(self, served: Served, candidate: Candidate) -> None:
-        """Queue the shadow of an exchange that has ended."""
+    def offer(self, served: Served, candidate: Candidate, keep: Keep | None = None) -> None:
+        """Queue the shadow of an exchange that has ended; `keep` is to be given what it played."""
         try:
-            self._queue.put_nowait((served, candidate))
+            self._queue.put_nowait((served, candidate, keep))
         except asyncio.QueueFull:
             self.ledger["dropped"] += 1
 
     async def run(self) -> None:
         """Run the shadows that are offered, until cancelled."""
         while True:
-            served, candidate = await self._queue.get()
+            served, candidate, keep = await self._queue.get()
             state: State = "failed"
             try:
                 played = await play(served.tape, served.flow, served.request, candidate)
+                if keep is not None:
+                    keep(served, played)
                 state = "equal" if same(served, played) else "different"
                 log.info(
                     "exchange=%s shadow=%s state=%s outcome=%s off_the_tape=%s",

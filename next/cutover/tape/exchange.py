@@ -74,7 +74,8 @@ class Exchange:
         self.off_tape: Counter[str] = Counter()
         """Calls performed after their run had ended, by name."""
         self._began = self.loop.time()
-        self._size = 0
+        self.size = 0
+        """Bytes on the tape: what was asked, and what came back."""
         self._tape_bytes = tape_bytes
         self.journal = journal
         self._index: defaultdict[bytes, list[Entry]] = defaultdict(list)
@@ -128,8 +129,8 @@ class Exchange:
 
     def grow(self, size: int) -> None:
         """Count bytes on the tape."""
-        self._size += size
-        if self._size > self._tape_bytes and not self.overflowed:
+        self.size += size
+        if self.size > self._tape_bytes and not self.overflowed:
             self.overflowed = True
             self.changed.notify()
             log.warning(

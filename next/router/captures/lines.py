@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -19,30 +19,21 @@ def began(served: Served) -> int:
     return time.time_ns() // 1_000 - served.tape.stamp()
 
 
-def size(served: Served) -> int:
-    """Return about how many bytes an exchange's lines will have."""
-    items = (item for entry in served.tape.entries for _, item in entry.items)
-    tape = sum(len(item) for item in items if isinstance(item, bytes))
-    asked = sum(len(entry.call.canonical) for entry in served.tape.entries)
-    return tape + asked + sum(one.size for one in served.runs)
-
-
-def served_lines(served: Served, at: int, versions: Mapping[str, str]) -> list[RunRecord]:
-    """Return the lines of the runs that served, of an exchange that has ended."""
-    lines: list[RunRecord] = []
-    for driver in served.runs:
-        last = driver is served.runs[-1]
-        outcome = served.outcome if last else driver.run.ended
-        lines.append(_line(served, driver.run, outcome, driver.frames, at, versions))
+def served_lines(served: Served, at: int) -> list[RunRecord]:
+    """Return the lines of the runs that served; the last one's stream ends as the client's did."""
+    *failed, last = served.runs
+    lines = [_line(served, one.run, one.run.ended, one.frames, at) for one in failed]
+    frames = [*last.frames, *((last.run.now, frame) for frame in served.ending)]
+    lines.append(_line(served, last.run, served.outcome, frames, at))
     return [msgspec.structs.replace(lines[0], tape=tape_record(served.tape)), *lines[1:]]
 
 
-def played_line(served: Served, played: Played, at: int, versions: Mapping[str, str]) -> RunRecord:
+def played_line(served: Served, played: Played, at: int) -> RunRecord:
     """Return the line of a shadow: its whole stream, and its calls by their place on the tape."""
     stamps = [at for at, _ in played.driver.frames]
     stamps += [played.run.now] * (len(played.frames) - len(stamps))
     frames = list(zip(stamps, played.frames, strict=True))
-    return _line(served, played.run, played.outcome, frames, at, versions)
+    return _line(served, played.run, played.outcome, frames, at)
 
 
 def _line(
@@ -51,7 +42,6 @@ def _line(
     outcome: Outcome | None,
     frames: Sequence[tuple[int, bytes]],
     at: int,
-    versions: Mapping[str, str],
 ) -> RunRecord:
     role: Role = run.role  # type: ignore[assignment]
     return RunRecord(
@@ -71,7 +61,7 @@ def _line(
         plays=_plays(served, run),
         nodes_us={name: round(seconds * 1e6) for name, seconds in run.nodes.items()},
         escaped=dict(run.escaped),
-        versions=dict(versions),
+        versions=dict(served.versions),
     )
 
 

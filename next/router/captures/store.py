@@ -127,7 +127,8 @@ class Store:
 
 
 def _ordered_uuid() -> uuid.UUID:
-    """Return a uuid of version 7: milliseconds first, then chance."""
-    random = uuid.uuid4().int & ((1 << 80) - 1)
-    made = (time.time_ns() // 1_000_000 << 80) | random
+    """Return a uuid of version 7: milliseconds, then 4096ths of one, then chance."""
+    milliseconds, rest = divmod(time.time_ns(), 1_000_000)
+    random = uuid.uuid4().int & ((1 << 64) - 1)
+    made = (milliseconds << 80) | ((rest << 12) // 1_000_000 << 64) | random
     return uuid.UUID(int=made & ~(0xF << 76) & ~(0x3 << 62) | (7 << 76) | (2 << 62))

@@ -7,13 +7,13 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 
 from cutover.records import RunRecord, TapeRecord, encode
 from cutover.tape import tape_record
-from router.captures.lines import began, played_line, served_lines, size
+from router.captures.lines import began, played_line, served_lines
 from router.captures.redaction import Redactor
 from router.captures.store import Store
 from router.exchange import Served
@@ -46,13 +46,11 @@ class Captures:
 
     `dropped` counts lines that are not stored, by reason: `tape_overflowed`, `queue_full`,
     `redaction_failed`, `not_encodable`, `store_failed`, `closed`. `written` counts those that are.
-    A kill loses what is not `BATCH_SECONDS` old. `versions` go into each line. `keep_days` 0 keeps
-    lines for ever.
+    A kill loses what is not `BATCH_SECONDS` old. `keep_days` 0 keeps lines for ever.
     """
 
     store: Store
     redactor: Redactor | None
-    versions: Mapping[str, str] = field(default_factory=dict)
     keep_days: int = 0
     batch_bytes: int = BATCH_BYTES
     batch_seconds: float = BATCH_SECONDS
@@ -81,20 +79,20 @@ class Captures:
         if exchange.tape.overflowed:
             self._drop("tape_overflowed", len(exchange.runs))
             return
-        at, versions = began(exchange), self.versions
+        at = began(exchange)
 
         def made() -> Made:
-            lines = served_lines(exchange, at, versions)
+            lines = served_lines(exchange, at)
             return lines, lines[0].tape
 
-        self._offer(made, len(exchange.runs), size(exchange))
+        self._offer(made, len(exchange.runs), exchange.size)
 
     def played(self, exchange: Served, played: Played) -> None:
         """Store a shadow's run."""
-        at, versions = began(exchange), self.versions
+        at = began(exchange)
 
         def made() -> Made:
-            return [played_line(exchange, played, at, versions)], tape_record(exchange.tape)
+            return [played_line(exchange, played, at)], tape_record(exchange.tape)
 
         self._offer(made, 1, played.driver.size)
 

@@ -186,9 +186,10 @@ async def says(words: Sequence[str]) -> AsyncIterator[Any]:
 
 async def test_a_served_exchange_and_its_shadow_are_two_lines(tmp_path: Path) -> None:
     """The serving run's line holds the tape and stands before the shadow's, without waiting."""
-    captures = Captures(Store(str(tmp_path)), None, {"code": "1.2"})
+    captures = Captures(Store(str(tmp_path)), None)
     captures.start()
     heard = await ask(ASK, Ask("hello"), lambda _: says(["one", " two"]))
+    heard.served.versions = {"code": "1.2"}
     captures.served(heard.served)
     played = await heard.shadow(lambda _: says(["one two"]))
     captures.played(heard.served, played)
