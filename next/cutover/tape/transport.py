@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import sys
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
-from contextlib import closing, suppress
-from email.utils import mktime_tz, parsedate_tz
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from contextlib import closing
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 import httpx
-import msgspec
 
-from cutover.normal_form import read
 from cutover.tape.blocking import call_blocking
 from cutover.tape.entry import Call, Item
+from cutover.tape.http_entry import BodySplitter, head_item, http_call, read_head
 from cutover.tape.run import CallFailed, Run, current_run, playing, run_for
-from cutover.wire.sse import SseSplitter
 
 if TYPE_CHECKING or find_spec("httpx2"):
     import httpx2
@@ -54,27 +49,6 @@ else:
 
     class _Stream(httpx.AsyncByteStream, httpx.SyncByteStream):
         """A body of both kinds of response."""
-
-
-REQUEST_SECONDS = 600.0
-"""What a request may take in all; silence is bounded by the client's own timeouts."""
-MOST_WAIT_SECONDS = 120.0
-"""The longest wait that a provider may ask for; OpenAI's SDK does not retry behind a longer one."""
-_READS = frozenset({"GET", "HEAD", "OPTIONS"})
-_KEPT = frozenset(
-    {"content-type", "location", "request-id", "retry-after", "retry-after-ms"}
-    | {"x-request-id", "x-should-retry"}
-)
-_FAILED = 400
-_RETRIED = frozenset({408, 409, 429, *range(500, 600)})
-"""Statuses behind which SDKs wait and ask again."""
-
-
-class Head(msgspec.Struct, frozen=True):
-    """The first item of a request's entry: status and the headers that are kept."""
-
-    status: int
-    headers: list[tuple[str, str]]
 
 
 class TapeTransport(_Transport):
@@ -191,7 +165,7 @@ class TapeTransport(_Transport):
         response.request = request
         try:
             yield _head(response)
-            body = _BodySplitter(response)
+            body = BodySplitter(response.headers.get("content-type", ""))
             async for piece in response.aiter_bytes():  # decoded, where it is encoded all the same
                 for item in body.feed(piece):
                     yield item
@@ -205,37 +179,10 @@ class TapeTransport(_Transport):
         with closing(self._blocking_inner(request).handle_request(request)) as response:
             response.request = request
             yield _head(response)
-            body = _BodySplitter(response)
+            body = BodySplitter(response.headers.get("content-type", ""))
             for piece in response.iter_bytes():
                 yield from body.feed(piece)
             yield from body.flush()
-
-
-class _BodySplitter:
-    """Cuts a body into items: events of an SSE stream, pieces of others, JSON as a whole."""
-
-    def __init__(self, response: Any) -> None:
-        media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        self._sse = SseSplitter() if media == "text/event-stream" else None
-        self._whole: list[bytes] | None = [] if media.endswith(("/json", "+json")) else None
-        self._first = True
-
-    def feed(self, piece: bytes) -> list[bytes]:
-        if self._sse is not None:
-            blocks = self._sse.feed(piece)
-            if blocks and self._first:  # SDKs read a byte order mark as part of the field's name
-                self._first = False
-                blocks[0] = blocks[0].removeprefix(codecs.BOM_UTF8)
-            return blocks
-        if self._whole is not None:
-            self._whole.append(piece)
-            return []
-        return [piece] if piece else []
-
-    def flush(self) -> list[bytes]:
-        if self._sse is not None:
-            return self._sse.flush()
-        return [b"".join(self._whole)] if self._whole else []
 
 
 class _Body(_Stream):
@@ -273,9 +220,7 @@ class _BlockingBody(_Stream):
 def _call(request: Any) -> Call:
     target = request.url.raw_path.decode("ascii")
     media = request.headers.get("content-type", "")
-    asked = read(request.method, target, media, request.content)
-    writes = not asked.model and request.method not in _READS
-    return Call(asked.name, asked.key, asked.canonical, writes, asked.model, REQUEST_SECONDS)
+    return http_call(request.method, target, media, request.content)
 
 
 def _library(request: Any) -> Any:
@@ -294,32 +239,12 @@ def _settings(library: Any) -> dict[str, Any]:
 
 
 def _head(response: Any) -> bytes:
-    raw = ((name.decode("latin-1").lower(), value) for name, value in response.headers.raw)
-    headers = [(name, value.decode("latin-1")) for name, value in raw if name in _KEPT]
-    return msgspec.json.encode(Head(response.status_code, headers))
-
-
-def _wait(headers: Mapping[str, str]) -> float:
-    """Return the seconds that an answer tells its client to wait, as SDKs read them."""
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        with suppress(KeyError, ValueError):
-            return float(headers[name]) * unit
-    with suppress(ValueError, OverflowError):
-        if date := parsedate_tz(headers.get("retry-after", "")):
-            return mktime_tz(date) - time.time()
-    return 0.0
+    return head_item(response.status_code, response.headers.raw)
 
 
 def _response(run: Run, request: Any, item: Item, stream: _Stream, *, played: bool) -> Any:
-    head = msgspec.json.decode(item if isinstance(item, bytes) else b"", type=Head)
-    headers = head.headers
-    if not played and head.status in _RETRIED:
-        until = run.exchange.loop.time() + min(_wait(dict(headers)), MOST_WAIT_SECONDS)
-        run.not_before = max(run.not_before, until)
-    if played and head.status >= _FAILED:  # the back-off was slept when it was live
-        headers = [one for one in headers if not one[0].startswith("retry-after")]
-        headers.append(("retry-after-ms", "1"))
-    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+    head = read_head(run, item, played=played)
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in head.headers]
     return _library(request).Response(head.status, headers=raw, stream=stream, request=request)
 
 
