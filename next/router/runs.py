@@ -6,11 +6,10 @@ import uuid
 from weakref import WeakValueDictionary
 
 from cutover.tape import Run
+from cutover.tape.remote import GATEWAY_HEADER, KEY_HEADER, RUN_HEADER
 
-RUN_HEADER = "x-cutover-run"
-"""Names the run that a request to a service, or a call that comes back from it, belongs to."""
-GATEWAY_HEADER = "x-cutover-gateway"
-"""Tells a service where its calls go: the address of the run in the gateway of this process."""
+REMEMBERED = 10_000
+"""Live runs that are remembered when they are over: what they do afterwards is off the tape."""
 
 
 class OpenRuns:
@@ -22,19 +21,35 @@ class OpenRuns:
 
     def __init__(self) -> None:
         self._runs: WeakValueDictionary[str, Run] = WeakValueDictionary()
+        self._live: dict[str, None] = {}
+        """Ids of runs that perform, or did to their end; those that refuse calls are not in it."""
 
     def open(self, run: Run) -> str:
         """Return a new id of a run."""
         name = uuid.uuid4().hex
         self._runs[name] = run
+        if run.policy == "live":
+            self._live[name] = None
+            run.on_refusing = lambda: self._live.pop(name, None)
+            if len(self._live) > REMEMBERED:
+                del self._live[next(iter(self._live))]
         return name
 
     def find(self, name: str) -> Run | None:
         """Return the run of an id; None where it is over and forgotten, or of another process."""
         return self._runs.get(name)
 
+    def performs(self, name: str) -> bool:
+        """Whether calls of a run that is over may be made, off the tape: it was live to its end."""
+        return name in self._live
 
-def headers(name: str, gateway: str) -> dict[str, str]:
-    """Return what a request to a service says of its run; `gateway` is its base URL, or ""."""
+
+def headers(name: str, gateway: str, key: str = "") -> dict[str, str]:
+    """Return what a request to a service says of its run.
+
+    `gateway` is its base URL, or ""; `key` is the gateway's, by which the service knows it.
+    """
     said = {RUN_HEADER: name, "traceparent": f"00-{name}-{name[:16]}-01"}
-    return said | ({GATEWAY_HEADER: f"{gateway}/runs/{name}"} if gateway else {})
+    if gateway:
+        said[GATEWAY_HEADER] = f"{gateway}/runs/{name}"
+    return said | ({KEY_HEADER: key} if key else {})

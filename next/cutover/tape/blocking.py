@@ -32,7 +32,7 @@ def call_blocking(
     """
     exchange = run.exchange
     if not _here(exchange):
-        entry, due = _on_loop(exchange, _obtain(run, call))
+        entry, due = _on_loop(exchange, obtain(run, call))
         if due:
             yield from _performed(run, entry, _Source(run, entry, perform))
         else:
@@ -56,13 +56,16 @@ def call_blocking(
     yield from _performed(run, entry, _Source(run, entry, perform))
 
 
-async def _obtain(run: Run, call: Call) -> tuple[Entry, bool]:
-    """Return the entry of a call, and whether its caller is to perform it."""
+async def obtain(run: Run, call: Call, late: Fault | None = None) -> tuple[Entry, bool]:
+    """Return the entry of a call, and whether its caller is to perform it, until its deadline.
+
+    `late` is how the call fails then.
+    """
     entry = await run.find(call)
     if entry is not None:
         return entry, False
     entry = Entry(call, run.exchange.stamp())
-    _lend(run, entry)
+    _lend(run, entry, late)
     try:
         await run.exchange.begin(entry)
     except BaseException:
@@ -71,9 +74,9 @@ async def _obtain(run: Run, call: Call) -> tuple[Entry, bool]:
     return entry, True
 
 
-def _lend(run: Run, entry: Entry) -> None:
+def _lend(run: Run, entry: Entry, late: Fault | None = None) -> None:
     """Put a call on the tape that its caller performs, and reads, until its deadline."""
-    late = Fault("TimeoutError", f"not done within {entry.call.seconds:g} s")
+    late = late or Fault("TimeoutError", f"not done within {entry.call.seconds:g} s")
     later = run.exchange.loop.call_later
     entry.deadline = later(entry.call.seconds, entry.close, "failed", late)
     run.note(entry.call, "live", run.exchange.add(entry))
@@ -108,7 +111,7 @@ class _Source:
     def __init__(self, run: Run, entry: Entry, perform: Callable[[], Iterator[Item]]) -> None:
         self._run: Run | None = run
         self._exchange, self._entry = run.exchange, entry
-        self._items = _Inside(run.exchange.context(), perform)
+        self._items = Inside(run.exchange.context(), perform)
         self._stepping = threading.Lock()
         self._drained: asyncio.Future[None] | None = None
         entry.source = self
@@ -133,7 +136,7 @@ class _Source:
             except BaseException as raised:  # noqa: BLE001 - as in a pump: it ends this call alone
                 fault, error = fault_of(raised), raised
         if _here(exchange):
-            entry.close("failed" if fault else "done", fault, error)
+            exchange.settle_now(entry, fault, error)
         else:
             _on_loop(exchange, exchange.settle(entry, fault, error))
         return False
@@ -173,19 +176,17 @@ class _Source:
             pass
 
 
-class _Inside:
+class Inside(Iterator[T]):
     """An iterator whose steps run in a context."""
 
-    def __init__(self, context: Context, start: Callable[[], Iterator[Item]]) -> None:
+    def __init__(self, context: Context, start: Callable[[], Iterator[T]]) -> None:
         self._context, self._items = context, context.run(start)
 
-    def __iter__(self) -> Iterator[Item]:
-        return self
-
-    def __next__(self) -> Item:
+    def __next__(self) -> T:
         return self._context.run(next, self._items)
 
     def close(self) -> None:
+        """Close the iterator, where it can be."""
         if (close := getattr(self._items, "close", None)) is not None:
             self._context.run(close)
 

@@ -132,7 +132,7 @@ class _Codec:
         if kind is None:
             return EffectFailed(self.name, failed.fault.kind, failed.fault.message)
         try:
-            return kind(*msgspec.json.decode(failed.fault.args or b"[]"))
+            return kind(*msgspec.json.decode(failed.fault.args))
         except (TypeError, ValueError) as error:
             self._warn(f"declares {kind.__name__}, which cannot be made of its args", error)
             return EffectFailed(self.name, failed.fault.kind, failed.fault.message)

@@ -59,7 +59,7 @@ class Fault(msgspec.Struct, frozen=True):
 
     kind: str
     message: str = ""
-    args: msgspec.Raw | None = None
+    args: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 class Live:

@@ -195,6 +195,10 @@ class Exchange:
         finally:
             entry.close(end, fault, error)
 
+    def settle_now(self, entry: Entry, fault: Fault | None, error: BaseException | None) -> None:
+        """End an entry that blocking code has performed on the event loop's own thread."""
+        entry.close("failed" if fault else "done", fault, error)
+
     async def _pump(self, entry: Entry, perform: Perform) -> None:
         fault: Fault | None = None
         error: BaseException | None = None

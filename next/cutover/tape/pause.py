@@ -21,8 +21,7 @@ def entry_record(entry: Entry) -> EntryRecord:
     items = tuple(ItemRecord.of(at, item) for at, item in entry.items if isinstance(item, bytes))
     error = None
     if fault is not None:
-        args = bytes(fault.args).decode() if fault.args is not None else "[]"
-        error = ErrorRecord(fault.kind, fault.message, args)
+        error = ErrorRecord(fault.kind, fault.message, bytes(fault.args).decode())
     canonical = call.canonical.decode("utf-8", "replace")
     return EntryRecord(
         call.name, call.key.hex(), canonical, entry.at, call.writes, items, entry.end, error

@@ -84,6 +84,8 @@ class Run:
         """Tools that ran without a call on the tape, by name: what they do, shadows do too."""
         self.on_call: Callable[[], object] = lambda: None
         """Called in the context of each call; set by what counts `escaped`."""
+        self.on_refusing: Callable[[], object] = lambda: None
+        """Called when `refusing` becomes true; set by what answers for runs that are forgotten."""
         self.refusing = False
         """Whether every further call is refused: it is fenced, was stopped, or has played."""
         self._keeps_reads = False
@@ -134,6 +136,7 @@ class Run:
 
     def _refuse(self) -> None:
         self.refusing = True
+        self.on_refusing()
         for entry in self._reading:
             entry.changed.notify()
         self.exchange.changed.notify()

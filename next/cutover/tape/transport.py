@@ -16,6 +16,7 @@ import httpx
 from cutover.tape.blocking import call_blocking
 from cutover.tape.entry import Call, Item
 from cutover.tape.http_entry import BodySplitter, head_item, http_call, read_head
+from cutover.tape.remote import RemoteRun
 from cutover.tape.run import CallFailed, Run, current_run, playing, run_for
 
 if TYPE_CHECKING or find_spec("httpx2"):
@@ -58,7 +59,8 @@ class TapeTransport(_Transport):
         ChatOpenAI(http_async_client=httpx2.AsyncClient(transport=TapeTransport()))
 
     In a run, a request is found on the tape by the normal form of its API, or sent through `inner`
-    (by default a transport of the client's own library). Items are what the wire brought: a `Head`,
+    (by default a transport of the client's own library), in a service's `TapeMiddleware` through
+    the router's gateway where it asks a model. Items are what the wire brought: a `Head`,
     then one server-sent event an item, or the whole of another body. Outside a run it is `inner`.
 
     Requests ask for `identity` encoding. Methods other than GET, HEAD and OPTIONS are writes, but
@@ -81,6 +83,8 @@ class TapeTransport(_Transport):
             run = run_for(call.name, writes=call.writes)
         if run is None or call is None:
             return await self._async_inner(request).handle_async_request(request)
+        if call.model and isinstance(run, RemoteRun):
+            return await self._pool(request).handle_async_request(run.rerouted(request))
         performed: list[bool] = []
 
         def perform() -> AsyncIterator[Item]:
@@ -103,6 +107,8 @@ class TapeTransport(_Transport):
             run = run_for(call.name, writes=call.writes)
         if run is None or call is None:
             return self._blocking_inner(request).handle_request(request)
+        if call.model and isinstance(run, RemoteRun):
+            return self._blocking_pool(request).handle_request(run.rerouted(request))
         performed: list[bool] = []
 
         def perform() -> Iterator[Item]:
@@ -143,8 +149,9 @@ class TapeTransport(_Transport):
         self.close()
 
     def _async_inner(self, request: Any) -> Any:
-        if self._inner is not None:
-            return self._inner
+        return self._inner or self._pool(request)
+
+    def _pool(self, request: Any) -> Any:
         opened = self._by_loop.setdefault(asyncio.get_running_loop(), {})
         library = _library(request)
         if library.__name__ not in opened:
@@ -152,8 +159,9 @@ class TapeTransport(_Transport):
         return opened[library.__name__]
 
     def _blocking_inner(self, request: Any) -> Any:
-        if self._inner is not None:
-            return self._inner
+        return self._inner or self._blocking_pool(request)
+
+    def _blocking_pool(self, request: Any) -> Any:
         library = _library(request)
         if library.__name__ not in self._blocking:
             self._blocking[library.__name__] = library.HTTPTransport(**_settings(library))

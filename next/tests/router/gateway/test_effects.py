@@ -1,0 +1,161 @@
+"""Effects of services: the tape is the router's, and the tool is the service's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request as HttpRequest
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
+
+from cutover import effect
+from cutover.errors import Completed, Failed
+from cutover.tape.remote import TapeMiddleware
+from tests.support.ask import ASK, Ask, Done, Said
+from tests.support.served import ask
+from tests.support.services import EffectsServer, serving
+
+pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+
+
+class SoldOut(Exception):
+    """There is none."""
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What was ordered."""
+
+    item: str
+    number: int
+
+
+class Shop:
+    """A service: what it did in its own process, and its tools."""
+
+    def __init__(self, service: Callable[[Shop, Ask], AsyncIterator[Any]]) -> None:
+        made: list[str] = []
+        self.made, self._service = made, service
+        self.begun = asyncio.Event()
+
+        @effect("orders.create", writes=True, raises=(SoldOut,), seconds=5)
+        async def create(item: str, grams: int = 100) -> Order:
+            assert grams
+            made.append(item)
+            if item == "gold":
+                raise SoldOut(item)
+            self.begun.set()
+            return Order(item, len(made))
+
+        @effect("orders.count")
+        def count() -> int:
+            made.append("count")
+            return len(made)
+
+        @effect("words")
+        async def words(number: int) -> AsyncIterator[str]:
+            made.append("words")
+            for one in range(number):
+                yield f"{one} "
+
+        self.create, self.count, self.words = create, count, words
+
+    def app(self) -> Any:
+        """Return the service as an application of ASGI."""
+
+        async def post(request: HttpRequest) -> StreamingResponse:
+            asked = msgspec.convert(await request.json(), Ask)
+
+            async def body() -> AsyncIterator[bytes]:
+                async for event in self._service(self, asked):
+                    yield b"data: " + msgspec.json.encode(event) + b"\n\n"
+
+            return StreamingResponse(body(), media_type="text/event-stream")
+
+        return TapeMiddleware(Starlette(routes=[Route("/ask", post, methods=["POST"])]))
+
+
+async def orders(shop: Shop, asked: Ask) -> AsyncIterator[Any]:
+    """Use each kind of tool."""
+    order = await shop.create(asked.text)
+    yield Said(f"{order.item} is order {order.number}. ")
+    yield Said(f"{shop.count()} and {await asyncio.to_thread(shop.count)} of ")
+    async for word in shop.words(3):
+        yield Said(word)
+    try:
+        await shop.create("gold")
+    except SoldOut as error:
+        yield Said(f"No {error}.")
+    yield Done()
+
+
+async def breaks(shop: Shop, asked: Ask) -> AsyncIterator[Any]:
+    """Order, say so, and break."""
+    order = await shop.create(asked.text)
+    yield Said(f"{order.item} is order {order.number}. ")
+    raise ZeroDivisionError
+
+
+async def differs(shop: Shop, asked: Ask) -> AsyncIterator[Any]:
+    """Order twice as much, and hide that it was refused."""
+    try:
+        await shop.create(asked.text, grams=200)
+    except Exception:  # noqa: BLE001 - as such code is
+        yield Said("sorry")
+    yield Done()
+
+
+SAID = "tea is order 1. 2 and 3 of 0 1 2 No gold."
+
+
+async def test_effects_of_a_service_go_on_the_tape_and_are_performed_once() -> None:
+    """Served once, played twice: the tool ran once, in the process of the service that served."""
+    legacy, graph = Shop(orders), Shop(orders)
+    async with (
+        EffectsServer().open() as gateway,
+        serving(legacy.app()) as old,
+        serving(graph.app()) as new,
+    ):
+        heard = await ask(ASK, Ask("tea"), gateway.stack(f"{old}/ask"))
+        assert (heard.text, heard.outcome) == (SAID, Completed())
+        assert legacy.made == ["tea", "count", "count", "words", "gold"]
+        for _ in range(2):
+            played = await heard.shadow(gateway.stack(f"{new}/ask"))
+            assert played.sent.texts["text"] == SAID
+            assert played.outcome == Completed()
+            assert {one.how for one in played.run.plays} == {"tape"}
+    assert graph.made == []
+    names = [one.call.name for one in heard.served.tape.entries]
+    assert names == ["orders.create", "orders.count", "orders.count", "words", "orders.create"]
+
+
+async def test_a_takeover_finds_what_the_other_service_has_done() -> None:
+    """The order is made once; the fallback goes on behind it."""
+    legacy, graph = Shop(breaks), Shop(orders)
+    async with (
+        EffectsServer().open() as gateway,
+        serving(legacy.app()) as old,
+        serving(graph.app()) as new,
+    ):
+        heard = await ask(ASK, Ask("tea"), gateway.stack(f"{old}/ask"), gateway.stack(f"{new}/ask"))
+    assert heard.outcome == Completed()
+    assert heard.text == "tea is order 1. 1 and 2 of 0 1 2 No gold."
+    assert (legacy.made, graph.made) == (["tea"], ["count", "count", "words", "gold"])
+
+
+async def test_a_write_that_differs_is_refused_whatever_the_service_makes_of_it() -> None:
+    """The run has recorded it first: the claim of success does not go out."""
+    legacy, graph = Shop(breaks), Shop(differs)
+    async with (
+        EffectsServer().open() as gateway,
+        serving(legacy.app()) as old,
+        serving(graph.app()) as new,
+    ):
+        heard = await ask(ASK, Ask("tea"), gateway.stack(f"{old}/ask"), gateway.stack(f"{new}/ask"))
+    assert isinstance(heard.outcome, Failed)
+    assert heard.outcome.code == "write_differs"
+    assert graph.made == []
