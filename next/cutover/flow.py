@@ -39,11 +39,15 @@ class ClientRequest:
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[B, P]):
-    """A client's request: `body` and `options` are structs of its flow, `path` one of its paths."""
+    """A client's request: `body` and `options` are structs of its flow, `path` one of its paths.
+
+    `headers` are for services, and never stored: credentials are among them.
+    """
 
     body: B
     options: P
     path: str = ""
+    headers: Sequence[tuple[str, str]] = field(default=(), repr=False, compare=False)
 
 
 Stack = Callable[[Request[Any, Any]], AsyncIterator[Event]]

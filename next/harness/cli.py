@@ -21,6 +21,7 @@ from cutover.errors import CutoverError
 from harness import root
 from harness.config import ServerTable, load
 from harness.live import Live
+from harness.services import open_services
 from loadtests.simulator import Simulator
 
 cli = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -57,7 +58,8 @@ async def _serve(live: Live, *, simulate: bool, crash: int) -> None:
             os.environ.setdefault("OPENAI_API_KEY", "none")
         captures = await opened.enter_async_context(root.capturing(live.settings))
         world = await opened.enter_async_context(root.opened(live.settings))
-        app = root.application(live, world, captures=captures, crash_after=crash)
+        services = await opened.enter_async_context(open_services())
+        app = root.application(live, world, services, captures=captures, crash_after=crash)
         watching = asyncio.create_task(live.watch())
         opened.callback(watching.cancel)
         await server(app, live.settings.server).serve()

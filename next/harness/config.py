@@ -5,14 +5,15 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from cutover.errors import CutoverError
+from router.services.flow import PLACES
 from rules.flows import FLOWS
 
 MOST_BYTES = 1 << 20
@@ -139,8 +140,35 @@ class CapturesTable(_Table):
     """Own regular expressions by name; an empty one removes the built-in kind of its name."""
 
 
+class StackTable(_Table):
+    """A service that serves the declared flows: `legacy`, the control, or `graph`."""
+
+    url: Secret
+    """Its base URL."""
+    shadow_safe: bool = False
+    """Whether a request may be made twice: what is not on the tape, a shadow does once more."""
+    silence_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """How long it may send nothing."""
+    total_seconds: Annotated[float, Field(gt=0)] = 600.0
+    """How long an answer may take."""
+    headers: dict[str, Secret] = {}
+    """Headers of each request to it, such as a key of its own."""
+
+
 class FlowTable(_Table):
-    """A flow: `chat`, `companion`, `session`, `pipeline` or `ops`. Changes are in force at once."""
+    """A flow: `chat`, `companion`, `session`, `pipeline`, `ops`, or one of services, with `paths`.
+
+    Switches and shares are in force at once where they change.
+    """
+
+    paths: list[str] = []
+    """Paths of a declared flow, such as `/threads/{thread}/runs/stream`; none: a built-in one."""
+    methods: list[Literal["GET", "POST", "PUT", "PATCH"]] = ["POST"]
+    """How a declared flow is asked."""
+    dialect: str = "chat-completions"
+    """How its streams are read: a dialect's name, or the path of its TOML file."""
+    keys: dict[str, str] = {}
+    """Its route keys, as `user_id = "body.user.id"`; also `query.`, `header.` and `path.`."""
 
     enable_langgraph: bool = False
     """The switch: while it is off, everything goes to legacy, pins and forced keys included."""
@@ -171,6 +199,7 @@ class Settings(_Table):
     limits: LimitsTable = LimitsTable()
     breaker: BreakerTable = BreakerTable()
     captures: CapturesTable | None = None
+    stacks: dict[Literal["legacy", "graph"], StackTable] = {}
     models: dict[str, ModelTable] = {}
     tools: list[str] = []
     """Modules whose tools are offered beside the built-in ones, as `package.module`."""
@@ -189,6 +218,7 @@ TABLES: Final[Mapping[str, type[BaseModel]]] = {
     "limits": LimitsTable,
     "breaker": BreakerTable,
     "captures": CapturesTable,
+    "stacks.NAME": StackTable,
     "models.ID": ModelTable,
     "embeddings": EmbeddingsTable,
     "flows.NAME": FlowTable,
@@ -227,24 +257,35 @@ def parse(tables: Mapping[str, Any], path: Path | None = None) -> Settings:
         settings = Settings.model_validate(tables)
     except ValidationError as error:
         raise ConfigRefused(path, [_sentence(one) for one in error.errors()]) from error
-    unknown = settings.flows.keys() - FLOWS.keys()
-    if unknown:
-        problems = [f"flows.{one}: no such flow{_nearest(one, FLOWS)}" for one in sorted(unknown)]
-        raise ConfigRefused(path, problems)
-    keys = [
-        f"flows.{name}.{key}: no such route key{_nearest(value, FLOWS[name].route_keys)}"
-        for name, table in settings.flows.items()
-        for key, value in (("route_key", table.route_key), ("sticky", table.sticky))
-        if value and value not in FLOWS[name].route_keys
-    ]
-    keys += [
-        f"flows.{name}.options: {problem}"
-        for name, table in settings.flows.items()
-        if (problem := _refusal(table.options, FLOWS[name].options))
-    ]
-    if keys:
-        raise ConfigRefused(path, keys)
+    if wrong := [one for name, table in settings.flows.items() for one in _wrong(name, table)]:
+        raise ConfigRefused(path, wrong)
+    if not settings.stacks and any(table.paths for table in settings.flows.values()):
+        raise ConfigRefused(path, ["stacks: a declared flow needs [stacks.legacy] and its url"])
     return settings
+
+
+def _wrong(name: str, table: FlowTable) -> Iterator[str]:
+    """Yield what of a flow's table cannot be meant."""
+    place = f"flows.{name}"
+    if not table.paths and name not in FLOWS:
+        near = _nearest(name, FLOWS)
+        yield f"{place}: no such flow{near}; one of services has `paths`"
+        return
+    if table.paths and name in FLOWS:
+        yield f"{place}.paths: {name} is built in: give the declared flow another name"
+        return
+    known: Collection[str] = table.keys if table.paths else FLOWS[name].route_keys
+    for key, value in (("route_key", table.route_key), ("sticky", table.sticky)):
+        if value and value not in known:
+            yield f"{place}.{key}: no such route key{_nearest(value, known)}"
+    for key, value in table.keys.items():
+        if value.partition(".")[0] not in PLACES or not value.partition(".")[2]:
+            where = ", ".join(f"{one}." for one in PLACES)
+            yield f"{place}.keys.{key}: {value!r} is no place: it begins with one of {where}"
+    if table.paths and table.options:
+        yield f"{place}.options: a declared flow has none"
+    elif not table.paths and (problem := _refusal(table.options, FLOWS[name].options)):
+        yield f"{place}.options: {problem}"
 
 
 def _refusal(options: Mapping[str, Any], kind: Any) -> str:

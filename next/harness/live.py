@@ -32,7 +32,7 @@ def flow_settings(settings: Settings, name: str) -> FlowSettings:
         ),
         fallback=table.langgraph_fallback,
         shadow_percent=table.shadow_percent,
-        options=msgspec.convert(table.options, FLOWS[name].options),
+        options=None if table.paths else msgspec.convert(table.options, FLOWS[name].options),
         route_key=table.route_key,
         sticky=table.sticky,
         qa_key=settings.rollout.qa_key,

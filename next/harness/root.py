@@ -32,13 +32,14 @@ from harness.escapes import watch_escapes
 from harness.faults import with_crash
 from harness.live import Live
 from harness.operations import OPERATIONS
+from harness.services import Services, candidates, flow_of
 from harness.threads import contexts_in_threads
 from router import app as router_app
 from router.breaker import BreakerSettings
 from router.captures import Captures, Redactor, Store
+from router.driver import Candidate
 from router.pauses import PausedExchanges
 from router.shadow import Shadows
-from rules.flows import FLOWS
 
 BUILT_IN = (builtin_tools.calculate, builtin_tools.current_time, builtin_tools.search_memory)
 log = logging.getLogger(__name__)
@@ -155,6 +156,7 @@ async def _ready(world: World) -> str:
 def application(
     live: Live,
     world: World,
+    services: Services | None = None,
     shadows: Shadows | None = None,
     captures: Captures | None = None,
     *,
@@ -164,11 +166,15 @@ def application(
     settings = live.settings
 
     def flow(name: str) -> router_app.ServedFlow:
+        table = settings.flows[name]
+        if table.paths:
+            assert services is not None  # noqa: S101 - who serves a configuration opens them
+            found = candidates(settings, table, services)
+        else:
+            built = with_crash(stacks(name), "graph", crash_after)
+            found = {one: Candidate(one, stack) for one, stack in built.items()}
         return router_app.ServedFlow(
-            FLOWS[name],
-            with_crash(stacks(name), "graph", crash_after),
-            lambda: live.flows[name],
-            OPERATIONS,
+            flow_of(name, table), found, lambda: live.flows[name], OPERATIONS
         )
 
     flows = [flow(name) for name in settings.flows]

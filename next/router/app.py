@@ -15,10 +15,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from cutover.errors import Refused
-from cutover.flow import Flow, Operation, Stack
+from cutover.flow import Flow, Operation
 from cutover.flow_spec import decoded
 from router.breaker import Breaker, BreakerSettings
 from router.captures import Captures
+from router.driver import Candidate
 from router.endpoint import FlowEndpoint, FlowSettings, Pin, Streams, client_request
 from router.pauses import PausedExchanges
 from router.problem import CONTENT_TYPE, problem, refused
@@ -36,7 +37,7 @@ class ServedFlow:
     """A flow as it is served: its stacks by name, and what performs its further operations."""
 
     spec: Flow
-    stacks: Mapping[str, Stack]
+    stacks: Mapping[str, Candidate]
     settings: Callable[[], FlowSettings]
     operations: Mapping[str, Perform] = field(default_factory=dict)
 

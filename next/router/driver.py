@@ -25,10 +25,16 @@ _STRIKES = 4
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A stack that may serve: its name and what it runs."""
+    """A stack that may serve: its name and what it runs.
+
+    A `remote` one is a service: it keeps time limits of its own. A shadow asks it only where it is
+    `shadow_safe`: what it does without the tape, it does once more.
+    """
 
     name: str
     stack: Stack
+    remote: bool = False
+    shadow_safe: bool = True
 
 
 class Stalled(StackFailed):
@@ -175,7 +181,7 @@ class Driver:
         late = now - due > STALL_SECONDS / _STRIKES / 2
         owes = self._next is not None and not self._next.done()
         waits = self.run.waiting or now < self.run.not_before
-        idle = late or waits or not owes or self.patient
+        idle = late or waits or not owes or self.patient or self.candidate.remote
         self._strikes = 0 if idle else self._strikes + 1
         if self._strikes < _STRIKES:
             self._watch_from(now)

@@ -24,7 +24,7 @@ from typing import Any
 from starlette.routing import Route
 
 from cutover.errors import Left, Pause, Refused, outcome_of
-from cutover.flow import ClientRequest, Flow, Request, Stack
+from cutover.flow import ClientRequest, Flow, Request
 from cutover.flow_spec import decoded
 from cutover.tape import Exchange
 from router.assign import Assignment, Shares, StackName, assign, drawn
@@ -34,7 +34,7 @@ from router.driver import Candidate, Stopping
 from router.exchange import Served, finish
 from router.pauses import PausedExchanges
 from router.problem import CONTENT_TYPE, Problem, not_served, refused
-from router.serve import NotServed, serve
+from router.serve import CutOff, NotServed, serve
 from router.shadow import Shadows
 
 Scope = MutableMapping[str, Any]
@@ -117,7 +117,7 @@ class FlowEndpoint:
     """Serves the paths of one flow."""
 
     flow: Flow
-    stacks: Mapping[str, Stack]
+    stacks: Mapping[str, Candidate]
     settings: Callable[[], FlowSettings]
     pauses: PausedExchanges
     shadows: Shadows
@@ -143,7 +143,7 @@ class FlowEndpoint:
 
     async def _begin(self, asked: ClientRequest, receive: Receive, send: Send) -> None:
         settings, flow = self.settings(), self.flow
-        request = Request(flow.body(asked), settings.options, asked.path)
+        request = Request(flow.body(asked), settings.options, asked.path, asked.headers)
         exchange_id = uuid.uuid4().hex
         key = flow.key(request.body, settings.route_key) or exchange_id
         forced = _forced(asked, settings.qa_key)
@@ -197,7 +197,7 @@ class FlowEndpoint:
         chosen = names if settings.fallback else names[:1]
         if len(chosen) > 1 and not self.breakers[assigned].allows():
             chosen = [*chosen[1:], assigned]
-        return [Candidate(one, self.stacks[one]) for one in chosen]
+        return [self.stacks[one] for one in chosen]
 
     async def _stream(
         self, served: Served, settings: FlowSettings, receive: Receive, send: Send
@@ -248,8 +248,11 @@ class FlowEndpoint:
         await send({"type": "http.response.start", "status": head.status, "headers": headers})
         if first is not None:
             await send({"type": "http.response.body", "body": first, "more_body": True})
-        async for frame in frames:
-            await send({"type": "http.response.body", "body": frame, "more_body": True})
+        try:
+            async for frame in frames:
+                await send({"type": "http.response.body", "body": frame, "more_body": True})
+        except CutOff:
+            return  # without an end: the server closes the connection
         await send({"type": "http.response.body", "body": b""})
 
     async def _expire_question(self, served: Served) -> None:
@@ -274,8 +277,8 @@ class FlowEndpoint:
         others = [one for one in self.stacks if one != exchange.served]
         mirrored = drawn("shadow", salt, key, settings.shadow_percent)
         whole = exchange.outcome not in CUT_SHORT and not exchange.tape.overflowed
-        if mirrored and others and whole:
-            other = Candidate(others[0], self.stacks[others[0]])
+        if mirrored and others and whole and self.stacks[others[0]].shadow_safe:
+            other = self.stacks[others[0]]
             self.shadows.offer(exchange, other, captures.played if captures else None)
 
     def _keep(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -30,6 +30,10 @@ class NotServed(CutoverError):
         self.failed = failed
 
 
+class CutOff(CutoverError):
+    """A stream that has begun ends in failure, and its wire has no words for that."""
+
+
 StorePause = Callable[[Served, str, Sequence[Frame]], Awaitable[None]]
 """Stores a paused exchange: its question and the question's frames. Raises where it cannot."""
 
@@ -46,7 +50,8 @@ async def serve(
     The frames that a client has are checked and skipped when another stack goes on. A failure of
     the world ends the stream where the other stack would ask the same provider (`same_provider`).
     So does one that a stack reports in its stream; the last stack's report goes out.
-    Raises `Refused` and `NotServed` before the first frame or never.
+    Raises `Refused` and `NotServed` before the first frame or never, `CutOff` behind the last one
+    where no frame can tell of a failure.
     """
     flow, sent = exchange.flow, exchange.sent
     began = bool(sent)  # a resumed exchange: its client has the beginning
@@ -136,8 +141,11 @@ async def serve(
         last = exchange.outcome = Failed("refused_late")
     if not (sent or began):
         raise NotServed(last)
-    for raw in failure(exchange, last.code):
+    ending = failure(exchange, last.code)
+    for raw in ending:
         yield raw
+    if not ending:
+        raise CutOff(last.code)
 
 
 def failure(exchange: Served, code: str) -> list[bytes]:

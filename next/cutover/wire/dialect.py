@@ -154,7 +154,11 @@ class Reports(_Table, frozen=True, kw_only=True):
 
     The first `code` and `message` found count. `world` and `configuration` are patterns of codes
     by which the service blames its model's provider, or a key; all else is the service's fault.
+    What the router `says` where a stream fails that has begun: events, with `{code}` in them; where
+    there are none, the connection is broken off.
     """
+
+    says: tuple[str, ...] = ()
 
     at: tuple[str, ...] = ()
     code: tuple[str, ...] = ()

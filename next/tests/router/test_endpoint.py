@@ -40,7 +40,7 @@ async def stage() -> AsyncIterator[Stage]:
 def application(stage: Stage, shadows: Shadows | None = None, **flows: Any) -> FastAPI:
     """Return the application over a stage's world."""
     settings = parse({"flows": flows or {"chat": {}}})
-    return root.application(Live(settings), stage.world, shadows)
+    return root.application(Live(settings), stage.world, shadows=shadows)
 
 
 @pytest.mark.parametrize(

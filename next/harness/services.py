@@ -1,0 +1,61 @@
+"""Declared flows and the services behind them, as a configuration names them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+
+from cutover.flow import Flow
+from cutover.wire import Dialect, find_dialect, read_dialect
+from harness.config import FlowTable, Settings
+from router.driver import Candidate
+from router.runs import OpenRuns
+from router.services import Address, Service, ServiceFlow, open_session
+from rules.flows import FLOWS
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The connections to services, and how their calls come back."""
+
+    session: aiohttp.ClientSession
+    runs: OpenRuns = field(default_factory=OpenRuns)
+    gateway: str = ""
+    """The address of this process' gateway; "" without one."""
+
+
+@asynccontextmanager
+async def open_services(gateway: str = "") -> AsyncIterator[Services]:
+    """Open what services are asked through."""
+    async with open_session() as session:
+        yield Services(session, gateway=gateway)
+
+
+def flow_of(name: str, table: FlowTable) -> Flow:
+    """Return a flow: a built-in one, or one that its table declares; raises `DialectRefused`."""
+    if not table.paths:
+        return FLOWS[name]
+    routes = dict.fromkeys(table.paths, tuple(table.methods))
+    return ServiceFlow(name, routes, dialect(table.dialect), table.keys)
+
+
+def dialect(named: str) -> Dialect:
+    """Return a dialect by its name, or by the path of its file; raises `DialectRefused`."""
+    path = Path(named)
+    return read_dialect(path.read_text("utf-8"), named) if path.suffix else find_dialect(named)
+
+
+def candidates(settings: Settings, table: FlowTable, services: Services) -> Mapping[str, Candidate]:
+    """Return the services that may serve a declared flow."""
+    found: dict[str, Candidate] = {}
+    for name, at in settings.stacks.items():
+        limits = at.silence_seconds, at.total_seconds
+        address = Address(at.url, *limits, headers=at.headers, shadow_safe=at.shadow_safe)
+        form = dialect(table.dialect)
+        service = Service(address, form, services.session, services.runs, services.gateway)
+        found[name] = Candidate(name, service, remote=True, shadow_safe=at.shadow_safe)
+    return found

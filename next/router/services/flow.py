@@ -1,0 +1,135 @@
+"""A declared flow: which requests it takes, what they are split by, how its streams are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+
+from cutover.flow import ClientRequest, Event, Framing, Operation, Pausing, Request
+from cutover.records import Binary
+from cutover.wire import Block, Dialect, ServiceFraming
+
+PLACES = ("body", "query", "header", "path")
+"""Where a key may stand in a request: `body.user.id`, `query.user`, `header.x-user`, `path.id`."""
+BODY_BYTES = 8 << 20
+
+
+class ServiceRequest(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
+    """A client's request, as a service is sent it; credentials are none of it.
+
+    `target` is path and query, `params` are the arguments in the path, `named` the headers that
+    keys are read from.
+    """
+
+    method: str
+    target: str
+    media: str = ""
+    content: str | Binary = ""
+    params: dict[str, str] = {}
+    named: dict[str, str] = {}
+
+    @property
+    def data(self) -> bytes:
+        """The body, as it came."""
+        return self.content.b64 if isinstance(self.content, Binary) else self.content.encode()
+
+    @cached_property
+    def decoded(self) -> Any:
+        """The body's JSON, or the fields of a form; None where it is neither."""
+        if self.media.startswith("application/x-www-form-urlencoded"):
+            return {name: values[-1] for name, values in parse_qs(self.data.decode()).items()}
+        try:
+            return msgspec.json.decode(self.data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceFlow:
+    """A flow of services; `keys` are places by name, such as `{"user": "body.user.id"}`."""
+
+    name: str
+    routes: Mapping[str, Sequence[str]]
+    dialect: Dialect
+    keys: Mapping[str, str] = field(default_factory=dict)
+    pausing: Pausing | None = None
+    operations: Sequence[Operation] = ()
+
+    @property
+    def body_limits(self) -> Mapping[str, int]:
+        """Bytes by path."""
+        return dict.fromkeys(self.routes, BODY_BYTES)
+
+    def body(self, asked: ClientRequest) -> ServiceRequest:
+        """Return what of a request the service is sent, besides headers; any body passes."""
+        try:
+            content: str | Binary = asked.content.decode()
+        except UnicodeDecodeError:
+            content = Binary(asked.content)
+        named = (place.partition(".")[2] for place in self.keys.values() if place[:1] == "h")
+        return ServiceRequest(
+            asked.method,
+            asked.target,
+            asked.header("content-type"),
+            content,
+            dict(asked.params),
+            {name: value for name in named if (value := asked.header(name))},
+        )
+
+    def stored(self, path: str, body: Any, options: Any) -> Request[Any, Any]:  # noqa: ARG002
+        """Return a request that was stored; its options are none."""
+        return Request(msgspec.convert(body, ServiceRequest), None, path)
+
+    def key(self, body: Any, name: str = "") -> str:
+        """Return the value of a route key: any JSON but null.
+
+        Values that are equal are one key; so are 7, 7.0 and "7".
+        """
+        place = self.keys.get(name) or next(iter(self.keys.values()), "")
+        kind, _, path = place.partition(".")
+        match kind:
+            case "body":
+                return _text(_at(body.decoded, path))
+            case "query":
+                query = parse_qs(body.target.partition("?")[2])
+                return str(query.get(path, [""])[-1])
+            case "header":
+                return str(body.named.get(path, ""))
+            case "path":
+                return str(body.params.get(path, ""))
+            case _:
+                return ""
+
+    def framer(self, after: Framing | None = None) -> ServiceFraming:
+        """Return what reads a run's answer; its ids are those that the client knows."""
+        return ServiceFraming(self.dialect, after)
+
+    def failure(self, _options: Any, code: str, _last: str | None) -> Sequence[Event]:
+        """Return the events that end a stream honestly; none where the dialect has none."""
+        return [Block(one.replace("{code}", code).encode()) for one in self.dialect.failure.says]
+
+
+def _at(value: Any, path: str) -> Any:
+    for step in path.split("."):
+        if isinstance(value, list) and step.lstrip("-").isdigit():
+            value = next(iter(value[int(step) :]), None)
+        else:
+            value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case float() if value.is_integer():
+            return str(int(value))
+        case _:
+            return msgspec.json.encode(value, order="sorted").decode()

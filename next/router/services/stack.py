@@ -1,0 +1,185 @@
+"""A service behind an address as a stack: its answer, event by event, as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import aiohttp
+
+from cutover.errors import StackFailed
+from cutover.flow import Event, Request
+from cutover.tape import current_run
+from cutover.wire import AnswerHead, Block, BlockTooLong, Body, Dialect, splitter
+from router.driver import STREAM_BYTES, Runaway
+from router.runs import OpenRuns, headers
+from router.services.flow import ServiceRequest
+
+CONNECT_SECONDS = 5.0
+_NOT_FORWARDED: Final = frozenset(
+    {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
+    | {"te", "trailer", "transfer-encoding", "upgrade", "host", "content-length", "expect"}
+    | {"accept-encoding", "traceparent", "tracestate"}
+)
+_NOT_RETURNED: Final = _NOT_FORWARDED | {"content-encoding", "server", "date", "alt-svc"}
+_CODES: Final[Mapping[type[Exception], str]] = {
+    TimeoutError: "service_silent",
+    BlockTooLong: "service_event_too_long",
+    aiohttp.ClientPayloadError: "service_cut",
+    Exception: "service_unavailable",
+}
+_ENCODINGS: Final = frozenset({"", "identity", "gzip", "deflate"})
+_FRAMINGS: Final[Mapping[str, frozenset[str]]] = {
+    "sse": frozenset({"text/event-stream"}),
+    "ndjson": frozenset(
+        {"application/x-ndjson", "application/jsonl", "application/json-lines", "text/plain"}
+        | {"application/ndjson", "application/stream+json", "application/octet-stream"}
+    ),
+    "text": frozenset({"text/plain"}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a service is, and how it is asked.
+
+    `silence_seconds` may pass without a byte, `total_seconds` until the end. `headers` are sent
+    with each request, such as a key of its own. It is `shadow_safe` where a request that is made
+    twice does no harm.
+    """
+
+    url: str
+    silence_seconds: float = 60.0
+    total_seconds: float = 600.0
+    headers: Mapping[str, str] = field(default_factory=dict)
+    shadow_safe: bool = False
+
+
+class _UnknownEncoding(StackFailed):
+    """A service answers in an encoding that was not asked for."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__("service_encoding", detail=f"content-encoding {encoding!r}")
+
+
+class _Reused:
+    """Whether a request went out on a connection that an earlier one had opened."""
+
+    reused = False
+
+
+async def _on_reuse(_: Any, context: Any, __: Any) -> None:
+    context.trace_request_ctx.reused = True
+
+
+def open_session() -> aiohttp.ClientSession:
+    """Return the connections of a router to its services; to be closed by the caller."""
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_reuseconn.append(_on_reuse)
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=True,
+        trace_configs=[trace],
+        read_bufsize=1 << 18,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A stack: sends the client's request to a service and yields its answer.
+
+    A request that finds its kept connection closed, before anything of the answer has come, is sent
+    once more on a fresh one. Raises `StackFailed`: `service_unavailable`, `service_silent`,
+    `service_cut`, `service_encoding`, `service_event_too_long`, `runaway`.
+    """
+
+    address: Address
+    dialect: Dialect
+    session: aiohttp.ClientSession
+    runs: OpenRuns
+    gateway: str = ""
+    """The address of this process' gateway, for what the service asks of models."""
+
+    async def __call__(self, request: Request[Any, Any]) -> AsyncIterator[Event]:
+        """Yield the events of a service's answer."""
+        body: ServiceRequest = request.body
+        reused = _Reused()
+        try:
+            try:
+                response = await self._send(body, request.headers, reused)
+            except aiohttp.ServerDisconnectedError:
+                if not reused.reused:
+                    raise
+                response = await self._send(body, request.headers, _Reused())
+            async with response:
+                async for event in self._events(response):
+                    yield event
+        except (TimeoutError, BlockTooLong, aiohttp.ClientError, OSError) as error:
+            code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
+            raise StackFailed(code, detail=f"{type(error).__name__}: {error}") from error
+
+    async def _send(
+        self, body: ServiceRequest, given: Sequence[tuple[str, str]], reused: _Reused
+    ) -> aiohttp.ClientResponse:
+        run = current_run()
+        own = headers(self.runs.open(run), self.gateway) if run is not None else {}
+        passed = [(name, value) for name, value in given if _forwarded(name)]
+        return await self.session.request(
+            body.method,
+            self.address.url.rstrip("/") + body.target,
+            data=body.data or None,
+            headers=[
+                *passed,
+                ("accept-encoding", "identity"),
+                *own.items(),
+                *self.address.headers.items(),
+            ],
+            skip_auto_headers=("user-agent", "content-type", "accept"),
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(
+                total=self.address.total_seconds,
+                sock_connect=CONNECT_SECONDS,
+                sock_read=self.address.silence_seconds,
+            ),
+            trace_request_ctx=reused,
+        )
+
+    async def _events(self, response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
+        encoding = response.headers.get("content-encoding", "").strip().lower()
+        if encoding not in _ENCODINGS:
+            raise _UnknownEncoding(encoding)
+        head = AnswerHead(
+            response.status,
+            tuple(
+                (name.lower(), value)
+                for name, value in response.headers.items()
+                if name.lower() not in _NOT_RETURNED and not name.lower().startswith("x-cutover-")
+            ),
+        )
+        yield head
+        if not response.ok or head.media not in _FRAMINGS[self.dialect.framing]:
+            yield Body(await _whole(response))
+            return
+        cut = splitter(self.dialect)
+        async for piece in response.content.iter_any():
+            for block in cut.feed(piece):
+                yield Block(block)
+        for block in cut.flush():
+            yield Block(block, last=True)
+
+
+def _forwarded(name: str) -> bool:
+    return name not in _NOT_FORWARDED and not name.startswith("x-cutover-")
+
+
+async def _whole(response: aiohttp.ClientResponse) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in response.content.iter_any():
+        pieces.append(piece)
+        size += len(piece)
+        if size > STREAM_BYTES:
+            raise Runaway
+    return b"".join(pieces)
