@@ -8,9 +8,12 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from cutover.errors import CutoverError, StackFailed
+import msgspec
+
+from cutover.errors import CutoverError, Failed, Outcome, StackFailed
 from cutover.flow import Event, Framing, Request, Stack
-from cutover.tape import Run
+from cutover.tape import Play, Run
+from cutover.tape.http_entry import status_of
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +24,8 @@ CLOSING_SECONDS = 30.0
 STREAM_BYTES = 64 << 20
 """Bytes of one run's frames: a stack in a loop is stopped. Cumulative text counts each time."""
 _STRIKES = 4
+_WORLD = frozenset({429, *range(500, 600)})
+"""Statuses of a provider that is to blame itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,15 @@ class Stopping(StackFailed):
 
 class Exited(CutoverError):
     """A stack raised `SystemExit`, or cancelled itself."""
+
+
+def _model_failed(play: Play) -> bool:
+    """Whether a call was for a model, and its provider did not answer it."""
+    entry = play.entry
+    if not entry.call.model:
+        return False
+    head = next((item for _, item in entry.items if isinstance(item, bytes)), b"")
+    return entry.end == "failed" or (bool(head) and status_of(head) in _WORLD)
 
 
 @dataclass(slots=True, eq=False)
@@ -110,6 +124,23 @@ class Driver:
         self.size += len(frame)
         if self.size > STREAM_BYTES:
             raise Runaway
+
+    def reported(self, event: Event) -> Failed | None:
+        """Return the failure that an event tells the client of."""
+        said = self.framer.reported(event)
+        return said if said is None else self._believed(said)
+
+    @property
+    def ending(self) -> Outcome:
+        """How the stream has ended, behind the stack's last event."""
+        said = self.framer.ending
+        return self._believed(said) if isinstance(said, Failed) else said
+
+    def _believed(self, said: Failed) -> Failed:
+        """Return a failure with whom to blame: a service's model, where the tape shows it."""
+        if not self.candidate.remote or any(map(_model_failed, self.run.plays)):
+            return said
+        return msgspec.structs.replace(said, blame="stack") if said.blame == "world" else said
 
     def stop(self) -> None:
         """Have the next event be `Stopping`, and the one that is waited for."""

@@ -47,7 +47,7 @@ class Served:
     def begin(self, candidate: Candidate) -> Driver:
         """Begin a run of a stack; any but the first is a fallback."""
         role = "fallback" if self.runs else "serving"
-        framer = self.flow.framer(self.runs[-1].framer if self.runs else None)
+        framer = self.flow.framer(self.runs[-1].framer if self.runs and self.sent else None)
         driver = Driver(candidate, Run(self.tape, candidate.name, role), self.request, framer)
         self.runs.append(driver)
         return driver

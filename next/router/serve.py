@@ -74,7 +74,7 @@ async def serve(
                     break  # a pause, or a refused call, whatever the stack made of the exception
                 frame = framer.read(event)
                 driver.keep(frame.raw)
-                failed = framer.reported(event)
+                failed = driver.reported(event)
                 final = candidate is candidates[-1] or exchange.tape.overflowed
                 if failed and not final and not (failed.blame == "world" and same_provider):
                     raise StackFailed(failed.code, failed.blame)  # noqa: TRY301 - as a stack would
@@ -92,11 +92,11 @@ async def serve(
                 elif new is not None:
                     sent.add(new)
                     if framer.ends(event):
-                        exchange.outcome, exchange.ended_by = failed or framer.ending, driver
+                        exchange.outcome, exchange.ended_by = failed or driver.ending, driver
                     yield new.raw
                 if exchange.ended_by is not None:
                     return
-            run.end(framer.ending)
+            run.end(driver.ending)
             if run.ended == Completed():  # its last bytes are the end, and it may be all preamble
                 exchange.outcome = run.ended
                 for one in held:

@@ -53,8 +53,8 @@ async def play(
             frame = framer.read(event)
             driver.keep(frame.raw)
             sent.add(frame)
-            reported = reported or framer.reported(event)
-        run.end(reported or framer.ending)
+            reported = reported or driver.reported(event)
+        run.end(reported or driver.ending)
     except Exception as error:  # noqa: BLE001 - whatever a stack raises ends its run
         run.end(outcome_of(error))
     finally:

@@ -95,6 +95,11 @@ class BodySplitter:
         return [b"".join(self._whole)] if self._whole else []
 
 
+def status_of(item: bytes) -> int:
+    """Return the status in the first item of a request's entry."""
+    return msgspec.json.decode(item, type=Head).status
+
+
 def _wait(headers: Mapping[str, str]) -> float:
     """Return the seconds that an answer tells its client to wait, as SDKs read them."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):

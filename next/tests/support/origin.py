@@ -51,6 +51,8 @@ class Origin:
     replies: deque[Reply] = field(default_factory=deque)
     asked: list[Asked] = field(default_factory=list)
     url: str = ""
+    keeps_alive: bool = False
+    """Whether it promises to keep connections open, which it then closes all the same."""
     _answering: set[asyncio.Task[None]] = field(default_factory=set)
 
     def script(self, *replies: Reply) -> Self:
@@ -106,7 +108,8 @@ class Origin:
         if reply.before == "reset":
             writer.transport.abort()
             return
-        writer.write(reply.head)
+        kept = reply.head.replace(b"connection: close\r\n", b"") if self.keeps_alive else reply.head
+        writer.write(kept)
         leaving = asyncio.ensure_future(reader.read())
         try:
             for piece in reply.pieces:

@@ -1,0 +1,278 @@
+"""Services behind addresses, on loopback: what passes, what falls back, what is taken over."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from cutover.flow import ClientRequest
+from cutover.wire import Reader, find_dialect, splitter
+from harness import root
+from harness.config import parse
+from harness.live import Live
+from harness.services import open_services
+from router.services import ServiceFlow
+from tests.support.client import Client
+from tests.support.origin import Origin, Piece, Reply
+from tests.support.stage import staged
+
+pytestmark = pytest.mark.sockets
+
+RECORDINGS = Path(__file__).parents[2] / "cutover" / "wire" / "recordings"
+EXPECTED: dict[str, dict[str, Any]] = tomllib.loads(
+    (RECORDINGS / "expected.toml").read_text("utf-8")
+)
+WHOLE = [name for name, due in EXPECTED.items() if due["ending"] == "completed"]
+FAILING = [name for name, due in EXPECTED.items() if due["ending"] != "completed"]
+MEDIA = {"sse": "text/event-stream", "ndjson": "application/x-ndjson", "txt": "text/plain"}
+ASKED = {"user": {"id": "u"}, "messages": []}
+
+
+@dataclass
+class Pair:
+    """Two services and a router before them."""
+
+    legacy: Origin
+    graph: Origin
+    app: FastAPI
+    flow: dict[str, Any] = field(default_factory=dict)
+
+    async def ask(
+        self, path: str = "/ask", body: Any = ASKED, method: str = "POST", **sends: str
+    ) -> tuple[Client, bytes]:
+        """Ask, and return the client with what it got."""
+        client = Client(self.app, sends={k.replace("_", "-"): v for k, v in sends.items()})
+        return client, await client.post(path, body, method=method)
+
+
+@asynccontextmanager
+async def pair(dialect: str = "chat-completions", **table: Any) -> AsyncIterator[Pair]:
+    """Open two services and a router before them."""
+    async with Origin() as legacy, Origin() as graph, staged() as stage, open_services() as opened:
+        declared = {"paths": ["/ask"], "dialect": dialect, "keys": {"user": "body.user.id"}}
+        settings = parse(
+            {
+                "stacks": {"legacy": {"url": legacy.url}, "graph": {"url": graph.url}},
+                "flows": {"mine": {**declared, **table}},
+            }
+        )
+        app = root.application(Live(settings), stage.world, opened)
+        yield Pair(legacy, graph, app)
+
+
+def recording(name: str) -> tuple[str, list[bytes], str]:
+    """Return a recording's dialect, its blocks, and its media type."""
+    dialect = EXPECTED[name]["dialect"]
+    cut = splitter(find_dialect(dialect))
+    blocks = cut.feed((RECORDINGS / name).read_bytes())
+    return dialect, [*blocks, *cut.flush()], MEDIA[name.rpartition(".")[2]]
+
+
+def said(dialect: str, stream: bytes) -> dict[str, str]:
+    """Return the texts of a stream."""
+    reader = Reader(find_dialect(dialect))
+    reader.feed(stream)
+    reader.close()
+    return dict(reader.texts)
+
+
+def without_comments(stream: bytes) -> bytes:
+    """Return a stream without what says who serves."""
+    lines = stream.split(b"\n\n")
+    return b"\n\n".join(one for one in lines if not one.startswith(b": served-by"))
+
+
+@pytest.mark.parametrize("name", WHOLE)
+async def test_bytes_pass_as_they_are(name: str) -> None:
+    """Whatever the dialect: the client gets the service's very bytes."""
+    dialect, blocks, media = recording(name)
+    async with pair(dialect) as both:
+        both.legacy.script(Reply(blocks, media))
+        client, got = await both.ask()
+        assert got == b"".join(blocks)
+        assert client.status == 200
+        assert client.headers["content-type"] == media
+        assert client.headers["x-cutover-served"] == "legacy"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WHOLE)
+async def test_another_service_takes_over_behind_every_event(name: str) -> None:
+    """The client has, in the end, what one whole stream says."""
+    dialect, blocks, media = recording(name)
+    async with pair(dialect) as both:
+        for cut in range(len(blocks)):
+            pieces: Sequence[Piece] = [*blocks[:cut], "reset"]
+            both.legacy.script(Reply(pieces, media))
+            both.graph.script(Reply(blocks, media))
+            client, got = await both.ask()
+            whole = without_comments(got)
+            if client.headers["x-cutover-served"] == "legacy" and not both.graph.replies:
+                assert said(dialect, whole) == EXPECTED[name]["texts"], cut
+            elif both.graph.replies:  # the end had gone out
+                assert whole == b"".join(blocks[:cut])
+                both.graph.replies.clear()
+            else:
+                assert whole == b"".join(blocks), cut
+
+
+@pytest.mark.parametrize("name", FAILING)
+async def test_a_failure_reported_before_any_content_is_replaced(name: str) -> None:
+    """By the other service; what has begun is taken over where the text allows it."""
+    dialect, blocks, media = recording(name)
+    fine, whole, _ = recording(next(one for one in WHOLE if EXPECTED[one]["dialect"] == dialect))
+    early = "c" not in EXPECTED[name]["verdicts"]
+    async with pair(dialect) as both:
+        both.legacy.script(Reply(blocks, media))
+        both.graph.script(Reply(whole, media))
+        client, got = await both.ask()
+        assert fine == dialect
+        if early:
+            assert got == b"".join(whole)
+            assert client.headers["x-cutover-served"] == "graph"
+        assert client.status == 200
+
+
+@pytest.mark.parametrize("name", FAILING)
+async def test_the_last_report_of_a_failure_goes_out(name: str) -> None:
+    """A client that no service can help gets what its service said."""
+    dialect, blocks, media = recording(name)
+    async with pair(dialect, langgraph_fallback=False) as both:
+        both.legacy.script(Reply(blocks, media))
+        _, got = await both.ask()
+        assert got == b"".join(blocks)
+
+
+@pytest.mark.parametrize("name", ["chat-text.sse", "anthropic-text.sse", "ai-sdk-text.sse"])
+async def test_a_stream_that_breaks_off_ends_in_the_words_of_its_dialect(name: str) -> None:
+    """Nothing is cut off silently, and nothing says more than a code."""
+    dialect, blocks, media = recording(name)
+    middle = EXPECTED[name]["verdicts"].index("c") + 1
+    async with pair(dialect, langgraph_fallback=False) as both:
+        both.legacy.script(Reply([*blocks[:middle], "reset"], media))
+        _, got = await both.ask()
+        reader = Reader(find_dialect(dialect))
+        failures = [one.failure for one in reader.feed(got) if one.failure]
+        assert got.startswith(b"".join(blocks[:middle]))
+        assert failures
+        assert b"service_cut" in got
+
+
+@pytest.mark.parametrize(
+    ("status", "media", "body", "served"),
+    [
+        (200, "application/json", b'{"choices":[]}', "legacy"),
+        (201, "application/pdf", b"%PDF\xff", "legacy"),
+        (200, "text/html", b"", "legacy"),
+        (404, "application/json", b'{"error":"no such thread"}', "legacy"),
+        (429, "text/plain", b"slow down", "legacy"),
+        (302, "text/plain", b"", "legacy"),
+        (500, "text/plain", b"boom", "graph"),
+        (503, "application/json", b"{}", "graph"),
+    ],
+)
+async def test_an_answer_that_is_no_stream_passes(
+    status: int, media: str, body: bytes, served: str
+) -> None:
+    """With its status and its bytes; one of a broken service is asked of the other."""
+    async with pair() as both:
+        both.legacy.script(Reply([body] if body else [], media, status))
+        both.graph.script(Reply([b"fine"], "text/plain"))
+        client, got = await both.ask()
+        assert client.headers["x-cutover-served"] == served
+        assert (client.status, got) == ((status, body) if served == "legacy" else (200, b"fine"))
+
+
+async def test_the_last_answer_of_a_broken_service_passes() -> None:
+    """Its status and its words, where no other one can help."""
+    async with pair() as both:
+        both.legacy.script(Reply([b"boom"], "text/plain", 500))
+        both.graph.script(Reply([b"bang"], "text/plain", 502))
+        client, got = await both.ask()
+        assert (client.status, got) == (502, b"bang")
+
+
+@pytest.mark.parametrize("how", ["", "reset"])
+async def test_a_service_that_is_away_is_replaced(how: Any) -> None:
+    """Whether nothing listens there, or it resets the connection."""
+    async with pair() as both:
+        if how:
+            both.legacy.script(Reply(before="reset"))
+        else:
+            await both.legacy.__aexit__()
+        both.graph.script(Reply([b"{}"]))
+        client, got = await both.ask()
+        assert (client.status, got) == (200, b"{}")
+        assert client.headers["x-cutover-served"] == "graph"
+
+
+async def test_a_kept_connection_that_was_closed_is_opened_anew() -> None:
+    """A service that closes idle connections at once costs nobody a failure."""
+    async with pair(langgraph_fallback=False) as both:
+        both.legacy.keeps_alive = True
+        for _ in range(3):
+            both.legacy.script(Reply([b"{}"]))
+            client, got = await both.ask()
+            assert (client.status, got) == (200, b"{}")
+
+
+async def test_a_service_is_sent_what_the_client_sent() -> None:
+    """Credentials and headers of its own, path and query; nothing that the router alone may say."""
+    table = {"paths": ["/threads/{thread}/runs"], "methods": ["GET", "POST"], "keys": {}}
+    async with pair(**table) as both:
+        both.legacy.script(Reply([b"{}"]), Reply([b"{}"]))
+        sends = {"authorization": "Bearer k", "x_mine": "1", "x_cutover_run": "f" * 32}
+        await both.ask("/threads/t%2F1/runs", b'{"a": 1}', **sends)
+        await both.ask("/threads/2/runs", b"", method="GET")
+        first, second = both.legacy.asked
+        assert (first.method, first.target, first.body) == (
+            "POST",
+            "/threads/t%2F1/runs",
+            b'{"a": 1}',
+        )
+        assert (first.headers["authorization"], first.headers["x-mine"]) == ("Bearer k", "1")
+        assert first.headers["x-cutover-run"] != "f" * 32
+        assert first.headers["traceparent"].split("-")[1] == first.headers["x-cutover-run"]
+        assert (second.method, second.body) == ("GET", b"")
+
+
+@pytest.mark.parametrize(
+    ("place", "path", "body", "key"),
+    [
+        ("body.user.id", "/ask", {"user": {"id": "ä"}}, "ä"),
+        ("body.user.id", "/ask", {"user": {"id": 7}}, "7"),
+        ("body.user.id", "/ask", {"user": {"id": 7.0}}, "7"),
+        ("body.user.id", "/ask", {"user": {"id": [1]}}, "[1]"),
+        ("body.user.id", "/ask", {"user": {"id": True}}, "true"),
+        ("body.user.id", "/ask", {"user": None}, ""),
+        ("body.messages.0.id", "/ask", {"messages": [{"id": "m"}]}, "m"),
+        ("body.user", "/ask", "user=u&x=1", "u"),
+        ("query.user", "/ask?user=a%20b", {}, "a b"),
+        ("header.x-user", "/ask", {}, "from header"),
+        ("path.thread", "/t/5", {}, "5"),
+        ("body.user", "/ask", b"\xff\xfe", ""),
+        ("body.user.id", "/ask", {"user": {"id": "x" * 5000}}, "x" * 5000),
+    ],
+)
+async def test_keys_stand_where_they_are_declared(
+    place: str, path: str, body: Any, key: str
+) -> None:
+    """In the body, a form, the query, a header, the path."""
+    flow = ServiceFlow("mine", {}, find_dialect("text"), {"user": place})
+    form = isinstance(body, str)
+    raw = body.encode() if form else body if isinstance(body, bytes) else json.dumps(body).encode()
+    media = "application/x-www-form-urlencoded" if form else "application/json"
+    headers = [("content-type", media), ("x-user", "from header")]
+    params = {"thread": "5"} if path.startswith("/t/") else {}
+    asked = ClientRequest("POST", path.partition("?")[0], path, headers, raw, params)
+    assert flow.key(flow.body(asked), "user") == key
+    stored = json.loads(json.dumps({"method": "POST", "target": path}))
+    assert flow.stored("/ask", stored, None).body.target == path
