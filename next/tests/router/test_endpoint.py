@@ -17,6 +17,7 @@ from harness import root
 from harness.config import parse
 from harness.live import Live
 from loadtests.simulator import Answer, Silence, SlowFirst
+from router.driver import Candidate
 from router.exchange import Served, finish
 from router.pauses import PausedExchanges
 from router.shadow import Shadows
@@ -313,7 +314,7 @@ async def test_a_stack_that_fails_too_often_is_left_alone(stage: Stage) -> None:
     app = root.application(Live(settings), stage.world)
     routes: list[Any] = [*app.router.routes]
     [endpoint] = [one.app for one in routes if getattr(one, "path", "") == "/chat/sse"]
-    endpoint.stacks = {**endpoint.stacks, "graph": flaky}
+    endpoint.stacks = {**endpoint.stacks, "graph": Candidate("graph", flaky)}
 
     async def served_by(number: int) -> str:
         client = Client(app)

@@ -226,7 +226,11 @@ async def test_a_kept_connection_that_was_closed_is_opened_anew() -> None:
 
 async def test_a_service_is_sent_what_the_client_sent() -> None:
     """Credentials and headers of its own, path and query; nothing that the router alone may say."""
-    table = {"paths": ["/threads/{thread}/runs"], "methods": ["GET", "POST"], "keys": {}}
+    table: dict[str, Any] = {
+        "paths": ["/threads/{thread}/runs"],
+        "methods": ["GET", "POST"],
+        "keys": {},
+    }
     async with pair(**table) as both:
         both.legacy.script(Reply([b"{}"]), Reply([b"{}"]))
         sends = {"authorization": "Bearer k", "x_mine": "1", "x_cutover_run": "f" * 32}
