@@ -55,6 +55,9 @@ class ServerTable(_Table):
     """The port; 0 takes a free one."""
     drain_seconds: Annotated[float, Field(ge=0)] = 30.0
     """How long a stopping server waits for its streams; then they end in failure events."""
+    flag_token: Secret = ""
+    """The bearer token of `/cutover/flags` and `/cutover/status`; without it nothing is changed
+    over HTTP, and the status is shown on this machine alone."""
 
 
 class StoresTable(_Table):
@@ -190,6 +193,13 @@ class FlowTable(_Table):
     """What both stacks are run with."""
 
 
+class TelemetryTable(_Table):
+    """What the process says of itself."""
+
+    metrics: bool = True
+    """Whether `/metrics` answers Prometheus, on the port of the flows."""
+
+
 class Settings(_Table):
     """The whole configuration. Without a file all five flows are served."""
 
@@ -200,6 +210,7 @@ class Settings(_Table):
     breaker: BreakerTable = BreakerTable()
     captures: CapturesTable | None = None
     stacks: dict[Literal["legacy", "graph"], StackTable] = {}
+    telemetry: TelemetryTable = TelemetryTable()
     models: dict[str, ModelTable] = {}
     tools: list[str] = []
     """Modules whose tools are offered beside the built-in ones, as `package.module`."""
@@ -219,6 +230,7 @@ TABLES: Final[Mapping[str, type[BaseModel]]] = {
     "breaker": BreakerTable,
     "captures": CapturesTable,
     "stacks.NAME": StackTable,
+    "telemetry": TelemetryTable,
     "models.ID": ModelTable,
     "embeddings": EmbeddingsTable,
     "flows.NAME": FlowTable,

@@ -50,8 +50,13 @@ class Live:
 
     def __init__(self, settings: Settings, path: Path | None = None) -> None:
         self.settings, self.path = settings, path
-        self.flows = {name: flow_settings(settings, name) for name in settings.flows}
+        self.tables = dict(settings.flows)
         self.refused = ""
+        self._swap()
+
+    def _swap(self) -> None:
+        now = self.settings.model_copy(update={"flows": self.tables})
+        self.flows = {name: flow_settings(now, name) for name in self.tables}
 
     async def watch(self) -> None:
         """Follow the file until cancelled."""
@@ -82,9 +87,8 @@ class Live:
             later.append("the list of flows")
         if later:
             log.warning("in force after a restart only: %s", ", ".join(later))
-        now = self.settings.model_copy(update={"flows": new.flows})
-        known = self.flows.keys() & new.flows.keys()
-        self.flows = self.flows | {name: flow_settings(now, name) for name in known}
+        self.tables |= {name: one for name, one in new.flows.items() if name in self.tables}
+        self._swap()
         log.info("in force: %s", path)
 
 

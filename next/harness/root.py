@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -38,6 +39,7 @@ from router import app as router_app
 from router.breaker import BreakerSettings
 from router.captures import Captures, Redactor, Store
 from router.driver import Candidate
+from router.operators import Operating
 from router.pauses import PausedExchanges
 from router.shadow import Shadows
 
@@ -184,7 +186,13 @@ def application(
         pauses,
         feedback.put,
         pins.pin,
-        partial(_ready, world),
+        Operating(
+            partial(_ready, world),
+            live,
+            token=settings.server.flag_token,
+            metrics=settings.telemetry.metrics,
+            version=version("cutover"),
+        ),
         streams=settings.limits.streams,
         breaker=BreakerSettings(**settings.breaker.model_dump()),
         shadows=shadows,

@@ -1,10 +1,10 @@
-"""The application: the flows' endpoints, their further operations, feedback and health."""
+"""The application: the flows' endpoints, their further operations, feedback, operators' routes."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,9 +21,12 @@ from router.breaker import Breaker, BreakerSettings
 from router.captures import Captures
 from router.driver import Candidate
 from router.endpoint import FlowEndpoint, FlowSettings, Pin, Streams, client_request
+from router.operators import Operating, routes
 from router.pauses import PausedExchanges
 from router.problem import CONTENT_TYPE, problem, refused
 from router.shadow import Shadows
+from router.status import Process
+from router.telemetry import Telemetry
 
 ENDING_SECONDS = 30.0
 """How long a stopping server waits for exchanges to settle."""
@@ -60,7 +63,7 @@ def create_app(
     pauses: PausedExchanges,
     feedback: Callable[[str, Any, str], Awaitable[None]],
     pin: Pin,
-    ready: Callable[[], Awaitable[str]],
+    operating: Operating,
     *,
     streams: int,
     breaker: BreakerSettings,
@@ -69,24 +72,34 @@ def create_app(
 ) -> FastAPI:
     """Return the application; its own documentation pages, which load scripts, are off.
 
-    `ready` returns why requests cannot be served, "" where they can; `streams` may be open at once.
+    `streams` may be open at once.
     """
     mirror, places = shadows or Shadows(), Streams(streams)
+    breakers = {flow.spec.name: {name: Breaker(breaker) for name in flow.stacks} for flow in flows}
+    process = Process(
+        {flow.spec.name: flow.settings for flow in flows},
+        breakers,
+        places,
+        mirror,
+        operating.configuration,
+        captures,
+        version=operating.version,
+    )
+    telemetry = Telemetry(process)
     ending: set[asyncio.Task[Any]] = set()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        running = asyncio.create_task(mirror.run())
+        running = [asyncio.create_task(one) for one in (mirror.run(), process.watch_loop())]
         yield
         if ending:
             await asyncio.wait(set(ending), timeout=ENDING_SECONDS)
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
+        for one in running:
+            one.cancel()
+        await asyncio.wait(running)
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     for flow in flows:
-        breakers = {name: Breaker(breaker) for name in flow.stacks}
         endpoint = FlowEndpoint(
             flow.spec,
             flow.stacks,
@@ -95,8 +108,9 @@ def create_app(
             mirror,
             ending,
             places,
-            breakers,
+            breakers[flow.spec.name],
             pin,
+            telemetry.observe,
             captures,
         )
         for path, methods in flow.spec.routes.items():
@@ -117,17 +131,8 @@ def create_app(
         answer = problem(500, "internal")
         return Response(answer.encode(), answer.status, media_type=CONTENT_TYPE)
 
-    @app.get("/healthz")
-    async def healthz() -> dict[str, str]:
-        return {"status": "ok"}
-
-    @app.get("/readyz")
-    async def readyz(response: Response) -> dict[str, str]:
-        """Say whether requests would be served, and why not."""
-        against = "draining" if places.draining else await ready()
-        response.status_code = 503 if against else 200
-        return {"status": against or "ready"}
-
+    app.router.routes += routes(operating, process, telemetry)
+    app.state.telemetry = telemetry
     app.state.drain = places.drain
     return app
 

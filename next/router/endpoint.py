@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections import Counter
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -83,6 +84,8 @@ class Streams:
     open: int = 0
     draining: bool = False
     served: set[Served] = field(default_factory=set)
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Requests refused before an exchange began, by flow and code."""
     _free: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def drain(self, seconds: float) -> None:
@@ -127,6 +130,8 @@ class FlowEndpoint:
     breakers: Mapping[str, Breaker]
     """By stack."""
     pin: Pin
+    observe: Callable[[Served], None]
+    """Told of each exchange that has ended."""
     captures: Captures | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -139,6 +144,7 @@ class FlowEndpoint:
                 else:
                     await self._begin(asked, receive, send)
         except Refused as error:
+            self.streams.refused[self.flow.name, error.code] += 1
             await respond(send, refused(error))
 
     async def _begin(self, asked: ClientRequest, receive: Receive, send: Send) -> None:
@@ -246,11 +252,13 @@ class FlowEndpoint:
             (b"x-cutover-served", served.served.encode()),
         ]
         await send({"type": "http.response.start", "status": head.status, "headers": headers})
-        if first is not None:
-            await send({"type": "http.response.body", "body": first, "more_body": True})
+        frame = first
         try:
-            async for frame in frames:
+            while frame is not None:
                 await send({"type": "http.response.body", "body": frame, "more_body": True})
+                if served.first_text is None and served.sent.texts:
+                    served.first_text = asyncio.get_running_loop().time()
+                frame = await anext(frames, None)
         except CutOff:
             return  # without an end: the server closes the connection
         await send({"type": "http.response.body", "body": b""})
@@ -266,7 +274,8 @@ class FlowEndpoint:
             await asyncio.shield(self._keep(expiring))
 
     async def _record(self, settings: FlowSettings, key: str, exchange: Served) -> None:
-        """Tell the breakers how the runs of an exchange ended; capture and mirror it."""
+        """Tell the breakers how the runs of an exchange ended; count, capture and mirror it."""
+        self.observe(exchange)
         for driver in exchange.runs:
             self.breakers[driver.candidate.name].record(driver.run.ended)
         salt, captures = settings.shares.salt, self.captures

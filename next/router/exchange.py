@@ -10,7 +10,8 @@ from typing import Any
 
 from cutover.errors import Failed, Outcome
 from cutover.flow import Flow, Frame, Request
-from cutover.tape import Exchange, Run
+from cutover.tape import Entry, Exchange, Run
+from cutover.wire import Usage, asked_model, usage
 from router.driver import Candidate, Driver
 from router.takeover import Sent
 
@@ -18,6 +19,19 @@ log = logging.getLogger("cutover.exchange")
 
 AFTER_END_SECONDS = 60.0
 """What a stack may go on doing behind its terminal event."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A request to a model on the tape: what it asked for, and what it cost."""
+
+    entry: Entry
+    model: str
+    usage: Usage
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +56,14 @@ class Served:
     """Stores the pause of this exchange, also when its client leaves meanwhile."""
     stopping: bool = False
     """The server stops: no further run begins."""
+    began: float = field(default_factory=_now)
+    """When the request had been read, in the loop's time."""
+    first_text: float | None = None
+    """When the client had the first text."""
+    ended: float | None = None
+    """When the client had the last frame."""
+    model_calls: list[ModelCall] = field(default_factory=list)
+    """What was asked of models; known when the exchange has ended."""
     _closing: set[asyncio.Task[None]] = field(default_factory=set)
 
     def begin(self, candidate: Candidate) -> Driver:
@@ -74,6 +96,19 @@ class Served:
         """The stack that served last."""
         return self.runs[-1].candidate.name if self.runs else self.assigned
 
+    @property
+    def taken_over(self) -> list[tuple[Driver, Failed]]:
+        """The runs that another one took over from, and why."""
+        return [
+            (one, one.run.ended if isinstance(one.run.ended, Failed) else Failed("refused_late"))
+            for one in self.runs[:-1]
+        ]
+
+    def tokens(self) -> tuple[int, int]:
+        """Return the tokens read and written, of all calls."""
+        spent = [one.usage for one in self.model_calls]
+        return sum(one.input or 0 for one in spent), sum(one.output or 0 for one in spent)
+
     def close_soon(self, driver: Driver) -> None:
         """Close a run in the background: it must hold up neither its successor nor the client."""
         if (task := driver.cancel()) is not None:
@@ -88,6 +123,7 @@ class Served:
 
 async def finish(exchange: Served, then: Callable[[Served], Awaitable[None]] | None = None) -> None:
     """End an exchange: settle its tape, close its runs, say in one line what came of it."""
+    exchange.ended = _now()
     if exchange.storing is not None:
         await asyncio.wait({exchange.storing})
     if exchange.ended_by is not None:
@@ -96,24 +132,42 @@ async def finish(exchange: Served, then: Callable[[Served], Awaitable[None]] | N
         driver.run.end(exchange.outcome)
     await exchange.tape.aclose()
     await exchange.closed()
+    exchange.model_calls = [_model_call(one) for one in exchange.tape.entries if one.call.model]
+    _log(exchange, exchange.ended)
+    if then is not None:
+        await then(exchange)
+
+
+def _model_call(entry: Entry) -> ModelCall:
+    items = (item for _, item in entry.items if isinstance(item, bytes))
+    return ModelCall(entry, asked_model(entry.call.canonical), usage(items))
+
+
+def _log(exchange: Served, ended: float) -> None:
     last = exchange.runs[-1].run if exchange.runs else None
+    first = exchange.first_text
+    read, written = exchange.tokens()
     log.info(
-        "exchange=%s flow=%s assigned=%s served=%s outcome=%s code=%s frames=%d bytes=%d calls=%d "
-        "taken_over=%s nodes_ms=%s",
+        "exchange=%s flow=%s assigned=%s served=%s outcome=%s code=%s ms=%.1f ttft_ms=%s "
+        "frames=%d bytes=%d calls=%d model=%s input_tokens=%d output_tokens=%d taken_over=%s "
+        "nodes_ms=%s",
         exchange.id,
         exchange.flow.name,
         exchange.assigned,
         exchange.served,
         type(exchange.outcome).__name__.lower(),
         getattr(exchange.outcome, "code", ""),
+        (ended - exchange.began) * 1000,
+        "" if first is None else round((first - exchange.began) * 1000, 1),
         sum(len(one.frames) for one in exchange.runs),
         sum(one.size for one in exchange.runs),
         len(exchange.tape.entries),
-        len(exchange.runs) > 1,
+        ",".join(dict.fromkeys(one.model for one in exchange.model_calls)),
+        read,
+        written,
+        ",".join(why.code for _, why in exchange.taken_over),
         {n: round(s * 1000, 1) for n, s in last.nodes.items()} if last else {},
     )
-    if then is not None:
-        await then(exchange)
 
 
 async def _await_end(driver: Driver) -> None:

@@ -109,6 +109,8 @@ class Shadows:
     """Runs shadows one after the other, behind what is served; `ledger` counts how each ended."""
 
     ledger: Counter[State] = field(default_factory=Counter)
+    escaped: Counter[str] = field(default_factory=Counter)
+    """What shadows did past the tape, by name."""
     _queue: asyncio.Queue[tuple[Served, Candidate, Keep | None]] = field(
         default_factory=lambda: asyncio.Queue(QUEUE)
     )
@@ -129,6 +131,7 @@ class Shadows:
                 played = await play(served.tape, served.flow, served.request, candidate)
                 if keep is not None:
                     keep(served, played)
+                self.escaped.update(played.run.escaped)
                 state = "equal" if same(served, played) else "different"
                 log.info(
                     "exchange=%s shadow=%s state=%s outcome=%s off_the_tape=%s",

@@ -5,7 +5,17 @@ from cutover.tape.effect import effect
 from cutover.tape.entry import Call, Entry, Fault
 from cutover.tape.exchange import Exchange, Journal, at_end
 from cutover.tape.pause import OUTCOME_UNKNOWN, entry_record, load, tape_record
-from cutover.tape.run import HUMAN_ANSWER, Play, Run, current_run, moment, outside, playing, timed
+from cutover.tape.run import (
+    HUMAN_ANSWER,
+    Play,
+    Run,
+    current_run,
+    moment,
+    off_tape,
+    outside,
+    playing,
+    timed,
+)
 
 __all__ = [
     "HUMAN_ANSWER",
@@ -24,6 +34,7 @@ __all__ = [
     "entry_record",
     "load",
     "moment",
+    "off_tape",
     "outside",
     "playing",
     "tape_record",

@@ -46,6 +46,8 @@ playing: WeakSet[Run] = WeakSet()
 """Runs of this process that play and have not ended; one that is forgotten leaves by itself."""
 outside: Counter[str] = Counter()
 """Calls made without a run while a tape was played, by name: code that lost its context."""
+off_tape: Counter[str] = Counter()
+"""Calls of this process that were performed after their run had ended, by name."""
 
 
 class Play(msgspec.Struct, frozen=True):
@@ -388,6 +390,7 @@ def run_for(name: str, *, writes: bool) -> Run | None:
     if run is not None:
         if run.over:
             run.exchange.off_tape[name] += 1
+            off_tape[name] += 1
             return None
         return run
     if playing and performing.get() is None:

@@ -16,6 +16,7 @@ from cutover.wire.sse import (
     is_comment,
 )
 from cutover.wire.text import TextSplitter
+from cutover.wire.usage import Usage, asked_model, usage
 
 __all__ = [
     "MOST_BLOCK_BYTES",
@@ -33,7 +34,9 @@ __all__ = [
     "SseEvent",
     "SseSplitter",
     "TextSplitter",
+    "Usage",
     "Verdict",
+    "asked_model",
     "built_in",
     "comment",
     "events",
@@ -43,4 +46,5 @@ __all__ = [
     "read_dialect",
     "recognise",
     "splitter",
+    "usage",
 ]

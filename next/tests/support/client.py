@@ -22,6 +22,7 @@ class Client:
     how: str = "leaves"
     sends: dict[str, str] = field(default_factory=dict)
     """Headers."""
+    peer: str = "127.0.0.1"
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     pieces: list[bytes] = field(default_factory=list)
@@ -46,7 +47,7 @@ class Client:
                 (b"content-type", media.encode()),
                 *((name.encode(), value.encode()) for name, value in self.sends.items()),
             ],
-            "client": ("127.0.0.1", 1),
+            "client": (self.peer, 1),
             "server": ("127.0.0.1", 80),
         }
         sent = False

@@ -1,0 +1,90 @@
+"""What this process serves at this moment, as metrics, `/readyz` and the status route show it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from router.breaker import Breaker
+from router.captures import Captures
+from router.endpoint import FlowSettings, Streams
+from router.shadow import Shadows
+
+LOOP_SECONDS = 15
+"""How far back the event loop's delay is looked at; a scrape sees each delay once at least."""
+
+
+class Configuration(Protocol):
+    """The settings in force."""
+
+    @property
+    def refused(self) -> str:
+        """Why the newest ones are refused, "" where they are in force."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Process:
+    """The parts of a serving process that operators look at."""
+
+    flows: Mapping[str, Callable[[], FlowSettings]]
+    breakers: Mapping[str, Mapping[str, Breaker]]
+    """By flow and stack."""
+    streams: Streams
+    shadows: Shadows
+    configuration: Configuration
+    captures: Captures | None = None
+    uncorrelated: Counter[str] = field(default_factory=Counter)
+    """Calls at the gateway that belong to no run, by API."""
+    version: str = ""
+    _late: deque[float] = field(default_factory=lambda: deque([0.0], maxlen=LOOP_SECONDS))
+
+    @property
+    def late(self) -> float:
+        """The longest delay of the event loop in the last `LOOP_SECONDS`, in seconds."""
+        return max(self._late)
+
+    async def watch_loop(self) -> None:
+        """Measure the event loop's delay once a second, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + 1
+            await asyncio.sleep(1)
+            self._late.append(loop.time() - due)
+
+    def graph_percent(self, flow: str) -> float:
+        """Return the share that graph really gets: 0 while the switch is off or graph rests."""
+        settings, graph = self.flows[flow](), self.breakers[flow].get("graph")
+        rests = settings.fallback and graph is not None and graph.state == "open"
+        return settings.shares.percent if settings.shares.enabled and not rests else 0.0
+
+    def report(self) -> dict[str, Any]:
+        """Return the whole as JSON."""
+        return {
+            "version": self.version,
+            "configuration_refused": self.configuration.refused,
+            "draining": self.streams.draining,
+            "streams": {"open": self.streams.open, "limit": self.streams.limit},
+            "loop_late_seconds": round(self.late, 3),
+            "flows": {name: self._flow(name) for name in self.flows},
+            "shadows": dict(self.shadows.ledger),
+            "captures": None
+            if self.captures is None
+            else {"written": self.captures.written, "dropped": dict(self.captures.dropped)},
+            "uncorrelated": dict(self.uncorrelated),
+        }
+
+    def _flow(self, name: str) -> dict[str, Any]:
+        settings = self.flows[name]()
+        return {
+            "enable_langgraph": settings.shares.enabled,
+            "langgraph_percent": settings.shares.percent,
+            "langgraph_fallback": settings.fallback,
+            "shadow_percent": settings.shadow_percent,
+            "effective_percent": self.graph_percent(name),
+            "versions": dict(settings.versions),
+            "breakers": {stack: one.state for stack, one in self.breakers[name].items()},
+        }
