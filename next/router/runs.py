@@ -9,7 +9,7 @@ from cutover.tape import Run
 from cutover.tape.remote import GATEWAY_HEADER, KEY_HEADER, RUN_HEADER
 
 REMEMBERED = 10_000
-"""Live runs that are remembered when they are over: what they do afterwards is off the tape."""
+"""Runs of which it is known, when they are gone, whether their calls may still be made."""
 
 
 class OpenRuns:
@@ -21,27 +21,29 @@ class OpenRuns:
 
     def __init__(self) -> None:
         self._runs: WeakValueDictionary[str, Run] = WeakValueDictionary()
-        self._live: dict[str, None] = {}
-        """Ids of runs that perform, or did to their end; those that refuse calls are not in it."""
+        self._performs: dict[str, bool] = {}
 
     def open(self, run: Run) -> str:
         """Return a new id of a run."""
         name = uuid.uuid4().hex
         self._runs[name] = run
+        self._performs[name] = run.policy == "live"
         if run.policy == "live":
-            self._live[name] = None
-            run.on_refusing = lambda: self._live.pop(name, None)
-            if len(self._live) > REMEMBERED:
-                del self._live[next(iter(self._live))]
+            run.on_refusing = lambda: self._performs.update({name: False})
+        if len(self._performs) > REMEMBERED:
+            del self._performs[next(iter(self._performs))]
         return name
 
     def find(self, name: str) -> Run | None:
         """Return the run of an id; None where it is over and forgotten, or of another process."""
         return self._runs.get(name)
 
-    def performs(self, name: str) -> bool:
-        """Whether calls of a run that is over may be made, off the tape: it was live to its end."""
-        return name in self._live
+    def performs(self, name: str) -> bool | None:
+        """Return whether calls of a run that is over may be made, off the tape; None: unknown here.
+
+        They may where it was live to its end.
+        """
+        return self._performs.get(name)
 
 
 def headers(name: str, gateway: str, key: str = "") -> dict[str, str]:

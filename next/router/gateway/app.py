@@ -1,0 +1,295 @@
+"""The gateway: an HTTP server whose answers are its providers', on the tape of the caller's run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import aiohttp
+import httpx
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from cutover.errors import Control
+from cutover.tape import Call, Run
+from cutover.tape.entry import Item
+from cutover.tape.http_entry import Head, http_call, read_head
+from cutover.tape.remote import KEY_HEADER, TARGET_HEADER
+from cutover.tape.run import CallFailed
+from router.gateway.correlation import Named, named, split_path
+from router.gateway.effects import Effects
+from router.gateway.providers import (
+    CREDENTIALS,
+    Outgoing,
+    Provider,
+    Target,
+    credential,
+    equal,
+    fetch,
+    outgoing_headers,
+    target_of,
+)
+from router.gateway.refusals import Refusal, for_model, form_of, of_control, of_fault
+from router.runs import OpenRuns
+
+log = logging.getLogger("cutover.gateway")
+
+_LARGE = 1 << 20
+"""Bytes of a body from which its key is made in a thread."""
+_EFFECT: Final = re.compile(r"/effects(?:/(\d+))?")
+_WHOLE: Final = ("application/json", "application/problem+json")
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """Whom the gateway asks and what it accepts; without a `key` callers need none."""
+
+    providers: Sequence[Provider]
+    key: str = ""
+    origins: frozenset[str] = frozenset()
+    body_bytes: int = 32 << 20
+
+
+@dataclass(slots=True)
+class Arrived:
+    """A call as it came in; `path` is without `/runs/<id>`; `in_path` is that id."""
+
+    method: str
+    path: str
+    query: str
+    in_path: str
+    named: Named | None
+    pairs: list[tuple[str, str]]
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+def _arrived(scope: Scope) -> Arrived:
+    raw = scope.get("raw_path") or scope["path"].encode()
+    in_path, path = split_path(raw.decode("ascii", "replace"))
+    pairs = [(one.decode("latin-1"), value.decode("latin-1")) for one, value in scope["headers"]]
+    headers = dict(pairs)
+    query = scope["query_string"].decode("ascii", "replace")
+    return Arrived(scope["method"], path, query, in_path, named(in_path, headers), pairs, headers)
+
+
+@dataclass(slots=True, eq=False)
+class Gateway:
+    """Answers calls of services (ASGI): requests to providers, and questions about effects.
+
+    `uncorrelated` counts calls that went to a provider without being recorded, by reason: `no_run`
+    names none, `unknown_trace` has a trace of its own, `run_over` came behind the end of its run.
+    """
+
+    settings: GatewaySettings
+    runs: OpenRuns
+    session: aiohttp.ClientSession
+    uncorrelated: Counter[str] = field(default_factory=Counter)
+    effects: Effects = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.effects = Effects(self.runs)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; a caller that leaves cancels what is done for it."""
+        arrived = _arrived(scope)
+        try:
+            self._admit(arrived)
+            effect = _EFFECT.fullmatch(arrived.path) if arrived.in_path else None
+            target = None if effect else self._target(arrived)
+            arrived.body = await self._body(receive)
+            async with _while_there(receive):
+                if target is not None:
+                    await self._answer(arrived, target, send)
+                elif effect is not None:
+                    number = effect[1] or ""
+                    reply = await self.effects.answer(arrived.in_path, number, arrived.body)
+                    await respond(send, reply.status, reply.body)
+        except Refusal as refusal:
+            form = form_of(arrived.path, arrived.headers)
+            await respond(send, refusal.status, refusal.body(form), refusal.headers(form))
+
+    # Before the body.
+
+    def _admit(self, arrived: Arrived) -> None:
+        """Raise `Refusal` for a call of a page of another origin, or one without the key."""
+        origin = arrived.headers.get("origin")
+        if origin is not None and origin not in self.settings.origins:
+            detail = "pages may not call the gateway: add the origin to [gateway] origins"
+            raise Refusal(403, "foreign_origin", detail)
+        media = arrived.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if arrived.method == "POST" and for_model(arrived.path) and media != "application/json":
+            raise Refusal(415, "no_json", "content-type must be application/json")
+        key = self.settings.key
+        given = [credential(one, arrived.headers.get(one, "")) for one in CREDENTIALS]
+        given.append(arrived.headers.get(KEY_HEADER, ""))
+        if key and not any(equal(one, key) for one in given):
+            detail = "the key of the gateway is missing or wrong: send it as the key of the API"
+            raise Refusal(401, "wrong_key", detail)
+
+    def _target(self, arrived: Arrived) -> Target:
+        origin = arrived.headers.get(TARGET_HEADER, "")
+        found = target_of(self.settings.providers, arrived.path, arrived.query, origin)
+        if found is None:
+            known = ", ".join(f"/{one.name}/" for one in self.settings.providers)
+            detail = f"no declared provider here: paths begin with /v1/ or one of {known}"
+            raise Refusal(404, "unknown_provider", detail)
+        return found
+
+    async def _body(self, receive: Receive) -> bytes:
+        """Return the body; raises `Refusal`."""
+        pieces: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Refusal(400, "incomplete_body", "the body ended early")
+            pieces.append(message.get("body", b""))
+            size += len(pieces[-1])
+            more = message.get("more_body", False)
+            if size > self.settings.body_bytes:
+                detail = f"the body has more than {self.settings.body_bytes} bytes"
+                raise Refusal(413, "body_too_large", f"{detail} ([gateway] body_bytes)")
+        return b"".join(pieces)
+
+    # The answer.
+
+    async def _answer(self, arrived: Arrived, target: Target, send: Send) -> None:
+        headers = outgoing_headers(arrived.pairs, self.settings.key, target.provider)
+        request = Outgoing(arrived.method, target, headers, arrived.body)
+        run = self._run(arrived)
+        call: Call | None = None
+        if run is not None:
+            call = await _call(request, arrived.headers.get("content-type", ""))
+            if run.over:
+                run.exchange.off_tape[call.name] += 1
+                self._off_tape("run_over", arrived)
+                run = None
+        performed: list[bool] = []
+
+        def perform() -> AsyncGenerator[Item, None]:
+            performed.append(True)
+            return fetch(self.session, request)  # type: ignore[return-value]  # a generator
+
+        items = run.call(call, perform) if run is not None and call is not None else perform()
+        async with aclosing(items):
+            try:
+                first = await anext(items)
+                played = not performed
+                head = _head(first) if run is None else read_head(run, first, played=played)
+                whole = await _joined(items) if _is_whole(head) else None
+            except (Control, CallFailed, httpx.TransportError) as error:
+                raise _refusal(error, played=not performed) from error
+            pairs = head.headers
+            if whole is not None:
+                await respond(send, head.status, whole, pairs)
+            else:
+                await _stream(send, head, items)
+
+    def _run(self, arrived: Arrived) -> Run | None:
+        """Return the run of a call, None where it goes off the tape.
+
+        Raises `Refusal` for an id of ours whose run is gone, unless that was live to its end: what
+        a shadow asks for belatedly must not be bought.
+        """
+        if arrived.named is None:
+            self._off_tape("no_run", arrived)
+            return None
+        name, how = arrived.named
+        if (run := self.runs.find(name)) is not None:
+            return run
+        performs = self.runs.performs(name)
+        if not performs and (how != "trace" or performs is not None):
+            detail = "the run that this call names is over, or of another process"
+            raise Refusal(410, "unknown_run", detail)
+        self._off_tape("run_over" if performs else "unknown_trace", arrived)
+        return None
+
+    def _off_tape(self, reason: str, arrived: Arrived) -> None:
+        if not self.uncorrelated[reason]:
+            log.warning("call off the tape reason=%s path=%s", reason, arrived.path)
+        self.uncorrelated[reason] += 1
+
+
+async def _call(request: Outgoing, media: str) -> Call:
+    target = request.target.url.raw_path_qs
+    if len(request.body) > _LARGE:
+        return await asyncio.to_thread(http_call, request.method, target, media, request.body)
+    return http_call(request.method, target, media, request.body)
+
+
+def _head(item: Item) -> Head:
+    return msgspec.json.decode(item if isinstance(item, bytes) else b"", type=Head)
+
+
+def _is_whole(head: Head) -> bool:
+    media = dict(head.headers).get("content-type", "").partition(";")[0].strip().lower()
+    return media in _WHOLE
+
+
+async def _joined(items: AsyncGenerator[Item, None]) -> bytes:
+    return b"".join([item async for item in items if isinstance(item, bytes)])
+
+
+def _refusal(error: Exception, *, played: bool) -> Refusal:
+    if isinstance(error, Control):
+        return of_control(error)
+    kind = error.fault.kind if isinstance(error, CallFailed) else type(error).__name__
+    return of_fault(kind, played=played)
+
+
+async def _stream(send: Send, head: Head, items: AsyncGenerator[Item, None]) -> None:
+    """Send an answer item by item; one that breaks off leaves the response without its end."""
+    await _start(send, head.status, head.headers)
+    try:
+        async for item in items:
+            if isinstance(item, bytes):
+                await send({"type": "http.response.body", "body": item, "more_body": True})
+    except (Control, CallFailed, httpx.TransportError) as error:
+        log.info("answer broken off error=%s", type(error).__name__)
+        return
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _start(send: Send, status: int, headers: Sequence[tuple[str, str]]) -> None:
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+
+
+async def respond(
+    send: Send,
+    status: int,
+    body: bytes,
+    headers: Sequence[tuple[str, str]] = (("content-type", "application/json"),),
+) -> None:
+    """Send a whole response."""
+    await _start(send, status, [*headers, ("content-length", str(len(body)))])
+    await send({"type": "http.response.body", "body": body})
+
+
+@asynccontextmanager
+async def _while_there(receive: Receive) -> AsyncIterator[None]:
+    """Cancel the block, and leave it, when the client leaves."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a request runs in one
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        task.cancel()
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not watching.done():  # the server stops
+            raise
+        task.uncancel()
+    finally:
+        watching.cancel()

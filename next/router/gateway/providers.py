@@ -1,0 +1,180 @@
+"""The providers that the gateway asks: where they are, with which headers, over one pool."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from hmac import compare_digest
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+import aiohttp
+import httpx
+from multidict import CIMultiDict
+from yarl import URL
+
+from cutover.tape.http_entry import BodySplitter, head_item
+
+CONNECT_SECONDS = 10.0
+CREDENTIALS: Final = ("authorization", "x-api-key", "api-key")
+_NOT_SENT: Final = frozenset(
+    {"host", "connection", "content-length", "transfer-encoding", "keep-alive", "te", "trailer"}
+    | {"upgrade", "expect", "proxy-authorization", "proxy-connection", "accept-encoding"}
+)
+_LARGE = 1 << 20
+"""Bytes from which aiohttp wants a body as a file, so that it is sent in pieces."""
+_BLANK = ("User-Agent", "Accept", "Content-Type")
+"""Headers that aiohttp would add."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """An API: `/NAME/chat/completions` asks `{base_url}/chat/completions`.
+
+    `key` replaces the gateway's own key in what a caller sends; `silence_seconds` may pass without
+    a byte.
+    """
+
+    name: str
+    base_url: str
+    key: str = ""
+    silence_seconds: float = 300.0
+
+
+class Target(NamedTuple):
+    """Where a call goes."""
+
+    provider: Provider
+    url: URL
+
+
+class Outgoing(NamedTuple):
+    """A request as the provider gets it."""
+
+    method: str
+    target: Target
+    headers: Sequence[tuple[str, str]]
+    body: bytes
+
+
+def target_of(
+    providers: Sequence[Provider], path: str, query: str, origin: str = ""
+) -> Target | None:
+    """Return where a path of the gateway leads, None where it leads nowhere.
+
+    `/NAME/…` is the provider of that name, `/v1/…` the first; a `/v1` that is in the base URL as
+    well is there once. With `origin`, the path is the one of a declared provider at that origin.
+    """
+    if any(unquote(part) in {".", ".."} for part in path.split("/")):
+        return None
+    suffix = f"?{query}" if query else ""
+    if origin:
+        for one in providers:
+            base = URL(one.base_url)
+            if _origin(origin) == _origin(one.base_url) and f"{path}/".startswith(
+                f"{base.raw_path.rstrip('/')}/"
+            ):
+                return Target(one, URL(f"{base.origin()}{path}{suffix}", encoded=True))
+        return None
+    first, _, rest = path.removeprefix("/").partition("/")
+    named = next((one for one in providers if one.name == first), None)
+    if named is None and first == "v1" and providers:
+        named, rest = providers[0], f"v1/{rest}"
+    if named is None:
+        return None
+    base_url = named.base_url.rstrip("/")
+    if base_url.endswith("/v1"):
+        rest = rest.removeprefix("v1/")
+    return Target(named, URL(f"{base_url}/{rest}{suffix}", encoded=True))
+
+
+def _origin(url: str) -> URL | None:
+    try:
+        return URL(url).origin()
+    except ValueError:
+        return None
+
+
+def credential(name: str, value: str) -> str:
+    """Return the secret in a header that holds credentials."""
+    scheme, _, token = value.partition(" ")
+    bearer = name == "authorization" and scheme.lower() == "bearer"
+    return token.strip() if bearer else value
+
+
+def equal(given: str, secret: str) -> bool:
+    """Whether a secret was given, in constant time."""
+    return compare_digest(given.encode(), secret.encode())
+
+
+def outgoing_headers(
+    headers: Iterable[tuple[str, str]], gateway_key: str, provider: Provider
+) -> list[tuple[str, str]]:
+    """Return the headers that a provider gets: its key where the caller sent the gateway's."""
+    sent = [("accept-encoding", "identity")]
+    for name, value in headers:
+        if name in _NOT_SENT or name.startswith("x-cutover-"):
+            continue
+        if gateway_key and name in CREDENTIALS and equal(credential(name, value), gateway_key):
+            if provider.key:
+                bearer = "Bearer " if name == "authorization" else ""
+                sent.append((name, f"{bearer}{provider.key}"))
+            continue
+        sent.append((name, value))
+    return sent
+
+
+def open_connections() -> AbstractAsyncContextManager[aiohttp.ClientSession]:
+    """Return the pool over which providers are asked."""
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
+    return aiohttp.ClientSession(
+        connector=connector, cookie_jar=aiohttp.DummyCookieJar(), skip_auto_headers=_BLANK
+    )
+
+
+async def fetch(session: aiohttp.ClientSession, request: Outgoing) -> AsyncIterator[bytes]:
+    """Yield the answer of a provider as items of the tape; redirects are not followed.
+
+    Raises errors of httpx: readers of the tape, in this process too, know transports by these.
+    """
+    provider, url = request.target
+    timeout = aiohttp.ClientTimeout(
+        sock_connect=CONNECT_SECONDS, sock_read=provider.silence_seconds
+    )
+    body = io.BytesIO(request.body) if len(request.body) > _LARGE else request.body or None
+    try:
+        async with session.request(
+            request.method,
+            url,
+            data=body,
+            headers=CIMultiDict(request.headers),
+            allow_redirects=False,
+            timeout=timeout,
+        ) as response:
+            yield head_item(response.status, response.raw_headers)
+            splitter = BodySplitter(response.headers.get("content-type", ""))
+            async for piece in response.content.iter_any():
+                for item in splitter.feed(piece):
+                    yield item
+            for item in splitter.flush():
+                yield item
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        raise _translated(error, provider) from error
+
+
+_ERRORS: Final[Mapping[type[Exception], type[httpx.TransportError]]] = {
+    aiohttp.ConnectionTimeoutError: httpx.ConnectTimeout,
+    TimeoutError: httpx.ReadTimeout,
+    aiohttp.ClientConnectorError: httpx.ConnectError,
+    aiohttp.ClientPayloadError: httpx.RemoteProtocolError,
+    aiohttp.ServerDisconnectedError: httpx.RemoteProtocolError,
+    Exception: httpx.ReadError,
+}
+"""What httpx calls an error of aiohttp; the first that fits."""
+
+
+def _translated(error: Exception, provider: Provider) -> httpx.TransportError:
+    kind = next(there for here, there in _ERRORS.items() if isinstance(error, here))
+    return kind(f"provider {provider.name!r}: {type(error).__name__}")

@@ -1,0 +1,97 @@
+"""Refusals of the gateway, in the form of the API that the caller speaks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from cutover.errors import Control, CutoverError, Paused, outcome_of
+from router.problem import CONTENT_TYPE, problem
+
+Form = Literal["openai", "anthropic", "problem"]
+
+_ANTHROPIC: Final = re.compile(r"/v1/(messages|complete)(/|$)")
+_OPENAI: Final = re.compile(r"/(completions|embeddings|responses|models)(/|$)")
+_RUN_OVER: Final = 410
+_TYPES: Final[Mapping[int, str]] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    502: "api_error",
+    504: "api_error",
+}
+_CONTROLS: Final[Mapping[str, str]] = {
+    "fenced": "the run of this call is over, or another run has taken its place",
+    "tape_miss": "this run plays a tape, and the tape has no such call",
+    "tape_overflowed": "the tape outgrew its limit",
+    "paused": "the exchange waits for a human's answer",
+    "write_differs": "an earlier run made this write with other arguments; it is not made again",
+    "resume_mismatch": "the paused run made no such call; its stored tape does not fit",
+}
+
+
+class Refusal(CutoverError):
+    """The gateway does not answer a call: `detail` is what its caller may read.
+
+    Clients try again after 502 and 504 alone: `again_ms` is when, where that is known.
+    """
+
+    def __init__(self, status: int, code: str, detail: str, again_ms: int | None = None) -> None:
+        super().__init__(f"{status} {code}: {detail}")
+        self.status, self.code, self.detail, self.again_ms = status, code, detail, again_ms
+
+    def headers(self, form: Form) -> list[tuple[str, str]]:
+        """Return the headers of the answer."""
+        found = [("content-type", CONTENT_TYPE if form == "problem" else "application/json")]
+        if self.again_ms is not None:
+            found.append(("retry-after-ms", str(self.again_ms)))
+        return found if self.status in {502, 504} else [*found, ("x-should-retry", "false")]
+
+    def body(self, form: Form) -> bytes:
+        """Return the body of the answer."""
+        kind = _TYPES.get(self.status, "invalid_request_error")
+        content: Any
+        match form:
+            case "anthropic":
+                said = {"type": kind, "message": f"{self.detail} ({self.code})"}
+                content = {"type": "error", "error": said}
+            case "openai":
+                said = {"message": self.detail, "type": kind, "code": self.code}
+                content = {"error": said | {"param": None}}
+            case "problem":
+                return problem(self.status, self.code, self.detail).encode()
+        return msgspec.json.encode(content)
+
+
+def form_of(path: str, headers: Mapping[str, str]) -> Form:
+    """Return the form of errors that the caller of a path reads."""
+    if "anthropic-version" in headers or _ANTHROPIC.search(path):
+        return "anthropic"
+    return "openai" if _OPENAI.search(path) else "problem"
+
+
+def for_model(path: str) -> bool:
+    """Whether a path is one of an API of models, whose bodies are JSON."""
+    return bool(_ANTHROPIC.search(path) or _OPENAI.search(path))
+
+
+def of_control(control: Control) -> Refusal:
+    """Return how a call is refused whose run was stopped: 410, which no client tries again."""
+    code = "paused" if isinstance(control, Paused) else getattr(outcome_of(control), "code", "")
+    return Refusal(_RUN_OVER, code, _CONTROLS.get(code, "the run of this call was stopped"))
+
+
+def of_fault(kind: str, *, played: bool = False) -> Refusal:
+    """Return how a call fails whose provider did not answer; `kind` is the error's class.
+
+    What is played was waited for when it was live, so that it may be tried again at once.
+    """
+    again = 1 if played else None
+    if kind.endswith(("Timeout", "TimeoutError")):
+        return Refusal(504, "provider_timeout", "the provider did not answer in time", again)
+    detail = "the provider cannot be reached, or broke its answer off"
+    return Refusal(502, "provider_unreachable", detail, again)
