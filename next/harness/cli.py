@@ -20,6 +20,7 @@ from fastapi import FastAPI
 from cutover.errors import CutoverError
 from harness import root
 from harness.config import ServerTable, load
+from harness.gateway import serving_gateway
 from harness.live import Live
 from harness.services import open_services
 from loadtests.simulator import Simulator
@@ -58,7 +59,8 @@ async def _serve(live: Live, *, simulate: bool, crash: int) -> None:
             os.environ.setdefault("OPENAI_API_KEY", "none")
         captures = await opened.enter_async_context(root.capturing(live.settings))
         world = await opened.enter_async_context(root.opened(live.settings))
-        services = await opened.enter_async_context(open_services())
+        services = await opened.enter_async_context(open_services(live.settings))
+        await opened.enter_async_context(serving_gateway(live.settings, services.runs))
         app = root.application(live, world, services, captures=captures, crash_after=crash)
         watching = asyncio.create_task(live.watch())
         opened.callback(watching.cancel)

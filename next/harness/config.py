@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,8 @@ from router.services.flow import PLACES
 from rules.flows import FLOWS
 
 MOST_BYTES = 1 << 20
+_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+_PROVIDER: Final = re.compile(r"[A-Za-z0-9_-]+")
 Percent = Annotated[float, Field(ge=0, le=100)]
 
 
@@ -158,6 +161,37 @@ class StackTable(_Table):
     """Headers of each request to it, such as a key of its own."""
 
 
+class GatewayTable(_Table):
+    """Where services send what they ask of models, so that it is recorded; without it, nowhere."""
+
+    host: str = "127.0.0.1"
+    """The address; any but one of loopback needs a `key`."""
+    port: Annotated[int, Field(ge=1, le=65_535)] = 8081
+    """The port."""
+    url: str = ""
+    """Where services reach it; empty: `http://HOST:PORT`."""
+    key: Secret = ""
+    """What callers send as the key of their API; without one their own go on to the provider."""
+    origins: list[str] = []
+    """Origins that calls may come with: pages, and services that pass headers of pages on."""
+    body_bytes: Annotated[int, Field(ge=1)] = 32 << 20
+    """Bytes of a request at most."""
+
+
+class ProviderTable(_Table):
+    """A provider of models, by the first part of the gateway's paths; the first is `/v1` as well.
+
+    Without any there are `openai` and `anthropic`.
+    """
+
+    base_url: Secret = ""
+    """What its SDK is given as base URL; empty: `OPENAI_BASE_URL`, or else OpenAI's."""
+    key: Secret = ""
+    """What it gets where a caller sends the gateway's key."""
+    silence_seconds: Annotated[float, Field(gt=0)] = 300.0
+    """How long it may send nothing."""
+
+
 class FlowTable(_Table):
     """A flow: `chat`, `companion`, `session`, `pipeline`, `ops`, or one of services, with `paths`.
 
@@ -211,6 +245,11 @@ class Settings(_Table):
     captures: CapturesTable | None = None
     stacks: dict[Literal["legacy", "graph"], StackTable] = {}
     telemetry: TelemetryTable = TelemetryTable()
+    gateway: GatewayTable | None = None
+    providers: dict[str, ProviderTable] = {
+        "openai": ProviderTable(),
+        "anthropic": ProviderTable(base_url="https://api.anthropic.com"),
+    }
     models: dict[str, ModelTable] = {}
     tools: list[str] = []
     """Modules whose tools are offered beside the built-in ones, as `package.module`."""
@@ -231,6 +270,8 @@ TABLES: Final[Mapping[str, type[BaseModel]]] = {
     "captures": CapturesTable,
     "stacks.NAME": StackTable,
     "telemetry": TelemetryTable,
+    "gateway": GatewayTable,
+    "providers.NAME": ProviderTable,
     "models.ID": ModelTable,
     "embeddings": EmbeddingsTable,
     "flows.NAME": FlowTable,
@@ -271,9 +312,26 @@ def parse(tables: Mapping[str, Any], path: Path | None = None) -> Settings:
         raise ConfigRefused(path, [_sentence(one) for one in error.errors()]) from error
     if wrong := [one for name, table in settings.flows.items() for one in _wrong(name, table)]:
         raise ConfigRefused(path, wrong)
+    if settings.gateway and (wrong := list(_wrong_gateway(settings, settings.gateway))):
+        raise ConfigRefused(path, wrong)
     if not settings.stacks and any(table.paths for table in settings.flows.values()):
         raise ConfigRefused(path, ["stacks: a declared flow needs [stacks.legacy] and its url"])
     return settings
+
+
+def _wrong_gateway(settings: Settings, table: GatewayTable) -> Iterator[str]:
+    """Yield what of the gateway's tables cannot be meant, or would give keys away."""
+    if not table.key and table.host not in _LOOPBACK:
+        yield f"gateway.key: needed where it listens on {table.host!r}, for all who reach it"
+    if not settings.providers:
+        yield "providers: the gateway needs one"
+    for name, one in settings.providers.items():
+        if name in {"v1", "runs"} or not _PROVIDER.fullmatch(name):
+            yield f"providers.{name}: a name has letters, digits, - and _, and is not v1 or runs"
+        if one.key and not table.key:
+            yield f"providers.{name}.key: needs gateway.key, or every process here may use it"
+        if one.base_url and not one.base_url.startswith(("http://", "https://")):
+            yield f"providers.{name}.base_url: begins with https://, or http://"
 
 
 def _wrong(name: str, table: FlowTable) -> Iterator[str]:

@@ -12,6 +12,7 @@ import aiohttp
 from cutover.flow import Flow
 from cutover.wire import Dialect, find_dialect, read_dialect
 from harness.config import FlowTable, Settings
+from harness.gateway import gateway_url
 from router.driver import Candidate
 from router.runs import OpenRuns
 from router.services import Address, Service, ServiceFlow, open_session
@@ -26,13 +27,15 @@ class Services:
     runs: OpenRuns = field(default_factory=OpenRuns)
     gateway: str = ""
     """The address of this process' gateway; "" without one."""
+    gateway_key: str = ""
 
 
 @asynccontextmanager
-async def open_services(gateway: str = "") -> AsyncIterator[Services]:
+async def open_services(settings: Settings) -> AsyncIterator[Services]:
     """Open what services are asked through."""
+    key = settings.gateway.key if settings.gateway else ""
     async with open_session() as session:
-        yield Services(session, gateway=gateway)
+        yield Services(session, gateway=gateway_url(settings), gateway_key=key)
 
 
 def flow_of(name: str, table: FlowTable) -> Flow:
@@ -56,6 +59,7 @@ def candidates(settings: Settings, table: FlowTable, services: Services) -> Mapp
         limits = at.silence_seconds, at.total_seconds
         address = Address(at.url, *limits, headers=at.headers, shadow_safe=at.shadow_safe)
         form = dialect(table.dialect)
-        service = Service(address, form, services.session, services.runs, services.gateway)
+        back = services.runs, services.gateway, services.gateway_key
+        service = Service(address, form, services.session, *back)
         found[name] = Candidate(name, service, remote=True, shadow_safe=at.shadow_safe)
     return found

@@ -90,11 +90,12 @@ def target_of(
     return Target(named, URL(f"{base_url}/{rest}{suffix}", encoded=True))
 
 
-def _origin(url: str) -> URL | None:
+def _origin(url: str) -> tuple[str, str | None, int | None] | None:
     try:
-        return URL(url).origin()
+        parsed = URL(url)
     except ValueError:
         return None
+    return parsed.scheme, parsed.host, parsed.port
 
 
 def credential(name: str, value: str) -> str:

@@ -101,6 +101,7 @@ class Service:
     runs: OpenRuns
     gateway: str = ""
     """The address of this process' gateway, for what the service asks of models."""
+    gateway_key: str = ""
 
     async def __call__(self, request: Request[Any, Any]) -> AsyncIterator[Event]:
         """Yield the events of a service's answer."""
@@ -124,7 +125,8 @@ class Service:
         self, body: ServiceRequest, given: Sequence[tuple[str, str]], reused: _Reused
     ) -> aiohttp.ClientResponse:
         run = current_run()
-        own = headers(self.runs.open(run), self.gateway) if run is not None else {}
+        back = self.gateway, self.gateway_key
+        own = headers(self.runs.open(run), *back) if run is not None else {}
         passed = [(name, value) for name, value in given if _forwarded(name)]
         return await self.session.request(
             body.method,

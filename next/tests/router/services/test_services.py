@@ -56,7 +56,12 @@ class Pair:
 @asynccontextmanager
 async def pair(dialect: str = "chat-completions", **table: Any) -> AsyncIterator[Pair]:
     """Open two services and a router before them."""
-    async with Origin() as legacy, Origin() as graph, staged() as stage, open_services() as opened:
+    async with (
+        Origin() as legacy,
+        Origin() as graph,
+        staged() as stage,
+        open_services(parse({})) as opened,
+    ):
         declared = {"paths": ["/ask"], "dialect": dialect, "keys": {"user": "body.user.id"}}
         settings = parse(
             {

@@ -1,0 +1,83 @@
+"""The gateway beside the router: its providers, its connections, its own listener."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import uvicorn
+
+from harness.config import ConfigRefused, GatewayTable, Settings
+from router.gateway import Gateway, GatewaySettings, Provider, open_connections
+from router.runs import OpenRuns
+
+OPENAI = "https://api.openai.com/v1"
+
+
+def gateway_url(settings: Settings) -> str:
+    """Return the base URL under which services reach the gateway, "" without one."""
+    table = settings.gateway
+    return "" if table is None else table.url.rstrip("/") or f"http://{table.host}:{table.port}"
+
+
+@asynccontextmanager
+async def serving_gateway(settings: Settings, runs: OpenRuns) -> AsyncIterator[Gateway | None]:
+    """Serve the gateway until the block ends, None where it is off; raises `ConfigRefused`."""
+    if settings.gateway is None:
+        yield None
+        return
+    async with open_connections() as session:
+        gateway = Gateway(gateway_settings(settings, settings.gateway), runs, session)
+        config = uvicorn.Config(
+            gateway,
+            ws="none",
+            lifespan="off",
+            log_level="warning",
+            timeout_keep_alive=75,  # as providers do: 5 s breaks calls about to use a connection
+            timeout_graceful_shutdown=5,
+        )
+        with _listening(settings.gateway) as sockets:
+            server = _Beside(config)
+            serving = asyncio.create_task(server.serve(sockets))
+            try:
+                yield gateway
+            finally:
+                server.should_exit = True
+                await serving
+
+
+def gateway_settings(settings: Settings, table: GatewayTable) -> GatewaySettings:
+    """Return what the gateway is served with."""
+    providers = [
+        Provider(
+            name,
+            one.base_url or os.environ.get("OPENAI_BASE_URL", OPENAI),
+            one.key,
+            one.silence_seconds,
+        )
+        for name, one in settings.providers.items()
+    ]
+    return GatewaySettings(providers, table.key, frozenset(table.origins), table.body_bytes)
+
+
+class _Beside(uvicorn.Server):
+    """A second server of the process: signals are the first's, which is ended before this one."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextmanager
+def _listening(table: GatewayTable) -> Iterator[list[socket.socket]]:
+    family = socket.AF_INET6 if ":" in table.host else socket.AF_INET
+    try:
+        opened = socket.create_server((table.host, table.port), family=family, backlog=2_048)
+    except OSError as error:
+        why = f"gateway: cannot listen on {table.host}:{table.port}: {error.strerror}"
+        raise ConfigRefused(None, [why]) from error
+    with opened:
+        yield [opened]

@@ -1,0 +1,151 @@
+"""Which run a call names, where a path leads, what is sent on, and how calls are refused."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from cutover.errors import Fenced, Paused, TapeMiss, WriteDiffers
+from router.gateway.correlation import Named, named, split_path
+from router.gateway.providers import Provider, outgoing_headers, target_of
+from router.gateway.refusals import Refusal, form_of, of_control, of_fault
+
+RUN = "4f" * 16
+TRACE = f"00-{RUN}-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "expected"),
+    [
+        ("/v1/chat/completions", {}, None),
+        (f"/runs/{RUN}/v1/embeddings", {}, (RUN, "path")),
+        (f"/runs/{RUN}/v1/embeddings", {"x-cutover-run": "other"}, (RUN, "path")),
+        (f"/runs/{RUN}", {}, None),
+        ("/v1/models", {"x-cutover-run": RUN, "traceparent": TRACE}, (RUN, "header")),
+        ("/v1/models", {"traceparent": TRACE}, (RUN, "trace")),
+        ("/v1/models", {"traceparent": f"{TRACE}-more"}, (RUN, "trace")),
+        ("/v1/models", {"traceparent": TRACE.upper()}, None),
+        ("/v1/models", {"traceparent": "00-short-1-01"}, None),
+    ],
+)
+def test_a_call_names_its_run_by_path_header_or_trace(
+    path: str, headers: dict[str, str], expected: tuple[str, str] | None
+) -> None:
+    """The first of the three counts."""
+    found = named(split_path(path)[0], headers)
+    assert found == (None if expected is None else Named(*expected))  # type: ignore[arg-type]
+
+
+PROVIDERS = [
+    Provider("openai", "https://api.openai.com/v1"),
+    Provider("anthropic", "https://api.anthropic.com"),
+    Provider("azure", "https://x.example:8443/openai/"),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "origin", "url"),
+    [
+        ("/v1/chat/completions", "", "https://api.openai.com/v1/chat/completions"),
+        ("/openai/chat/completions", "", "https://api.openai.com/v1/chat/completions"),
+        ("/openai/v1/responses", "", "https://api.openai.com/v1/responses"),
+        ("/anthropic/v1/messages", "", "https://api.anthropic.com/v1/messages"),
+        ("/azure/deployments/a%2Fb/x", "", "https://x.example:8443/openai/deployments/a%2Fb/x"),
+        ("/v1/messages", "https://api.anthropic.com", "https://api.anthropic.com/v1/messages"),
+        ("/v1/models", "https://api.openai.com:443", "https://api.openai.com/v1/models"),
+        ("/openai/x", "https://x.example:8443", "https://x.example:8443/openai/x"),
+        ("/openaix", "https://x.example:8443", None),
+        ("/v1/models", "https://evil.example", None),
+        ("/v1/models", "no address", None),
+        ("/elsewhere/v1/models", "", None),
+        ("/openai/../admin", "", None),
+        ("/openai/%2e%2e/admin", "", None),
+        ("/", "", None),
+    ],
+)
+def test_a_path_leads_to_a_declared_provider(path: str, origin: str, url: str | None) -> None:
+    """By its name, by default, or by the origin that a service's transport meant."""
+    found = target_of(PROVIDERS, path, "", origin)
+    assert (str(found.url) if found else None) == url
+
+
+def test_a_query_goes_on() -> None:
+    """As it came."""
+    found = target_of(PROVIDERS, "/azure/x", "api-version=1&a=%20", "")
+    assert found is not None
+    assert str(found.url).endswith("/openai/x?api-version=1&a=%20")
+
+
+@pytest.mark.parametrize(
+    ("headers", "gateway", "provider", "sent"),
+    [
+        ({"authorization": "Bearer own"}, "", "", {"authorization": "Bearer own"}),
+        ({"authorization": "Bearer gate"}, "gate", "real", {"authorization": "Bearer real"}),
+        ({"x-api-key": "gate"}, "gate", "real", {"x-api-key": "real"}),
+        ({"api-key": "gate"}, "gate", "", {}),
+        (
+            {"x-cutover-key": "gate", "authorization": "Bearer own"},
+            "gate",
+            "real",
+            {"authorization": "Bearer own"},
+        ),
+        ({"x-cutover-run": RUN, "host": "here", "connection": "close", "te": "gzip"}, "", "", {}),
+        ({"accept-encoding": "gzip", "openai-beta": "x"}, "", "", {"openai-beta": "x"}),
+    ],
+)
+def test_a_provider_gets_its_own_key_and_never_the_gateways(
+    headers: dict[str, str], gateway: str, provider: str, sent: dict[str, str]
+) -> None:
+    """What a caller sends as the gateway's key is replaced in its place."""
+    to = Provider("openai", "https://api.openai.com/v1", provider)
+    found = dict(outgoing_headers(headers.items(), gateway, to))
+    assert found == sent | {"accept-encoding": "identity"}
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status", "code", "tried_again"),
+    [
+        (of_control(Fenced("run")), 410, "fenced", False),
+        (of_control(TapeMiss("model.chat")), 410, "tape_miss", False),
+        (of_control(Paused("question")), 410, "paused", False),
+        (of_control(WriteDiffers("orders")), 410, "write_differs", False),
+        (of_fault("ConnectError"), 502, "provider_unreachable", True),
+        (of_fault("ReadTimeout"), 504, "provider_timeout", True),
+        (of_fault("TimeoutError"), 504, "provider_timeout", True),
+        (Refusal(401, "wrong_key", "no"), 401, "wrong_key", False),
+    ],
+)
+def test_a_refusal_says_whether_to_try_again(
+    refusal: Refusal,
+    status: int,
+    code: str,
+    tried_again: bool,
+) -> None:
+    """Each in all three forms; what a client would do wrong by repeating says so."""
+    assert (refusal.status, refusal.code) == (status, code)
+    openai = msgspec.json.decode(refusal.body("openai"))["error"]
+    assert openai["code"] == code
+    anthropic = msgspec.json.decode(refusal.body("anthropic"))
+    assert anthropic["type"] == "error"
+    assert code in anthropic["error"]["message"]
+    problem = msgspec.json.decode(refusal.body("problem"))
+    assert (problem["status"], problem["code"]) == (status, code)
+    headers = dict(refusal.headers("openai"))
+    assert (headers.get("x-should-retry") != "false") is tried_again
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "form"),
+    [
+        ("/anthropic/v1/messages", {}, "anthropic"),
+        ("/x/y", {"anthropic-version": "2023-06-01"}, "anthropic"),
+        ("/v1/chat/completions", {}, "openai"),
+        ("/openai/embeddings", {}, "openai"),
+        ("/openai/files", {}, "problem"),
+    ],
+)
+def test_errors_have_the_form_that_the_caller_reads(
+    path: str, headers: dict[str, str], form: str
+) -> None:
+    """By the path, and by what Anthropic's SDK sends."""
+    assert form_of(path, headers) == form
