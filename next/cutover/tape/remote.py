@@ -342,7 +342,10 @@ class _Trust:
             known = _loopback(url.host) if self._origin is None else _origin(url) == self._origin
         except httpx.InvalidURL:
             return None
-        return address if known and not url.userinfo else None
+        return address if known and url.scheme in _SCHEMES and not url.userinfo else None
+
+
+_SCHEMES = frozenset({"http", "https"})
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:

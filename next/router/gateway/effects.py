@@ -57,7 +57,7 @@ class Effects:
             return Reply(422, msgspec.json.encode({"detail": str(error)}))
         if run is None:
             known = self._runs.performs(name)
-            said = Answer(outside=True) if known else Answer(refused="fenced", subject="of an id")
+            said = Answer(outside=True) if known else Answer(refused="fenced", subject="an id")
         else:
             said = await self._asked(run, call, question)
         return Reply(409 if said.refused else 200, msgspec.json.encode(said))

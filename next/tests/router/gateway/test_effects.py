@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import socket
+import sys
+import threading
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,8 +18,8 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from cutover import effect
-from cutover.errors import Completed, Failed
+from cutover import EffectFailed, effect
+from cutover.errors import Completed, Failed, Fenced
 from cutover.tape.remote import TapeMiddleware
 from tests.support.ask import ASK, Ask, Done, Said
 from tests.support.served import ask
@@ -40,7 +45,8 @@ class Shop:
     def __init__(self, service: Callable[[Shop, Ask], AsyncIterator[Any]]) -> None:
         made: list[str] = []
         self.made, self._service = made, service
-        self.begun = asyncio.Event()
+        self.ended = threading.Event()
+        self.learning: asyncio.Task[None] | None = None
 
         @effect("orders.create", writes=True, raises=(SoldOut,), seconds=5)
         async def create(item: str, grams: int = 100) -> Order:
@@ -48,7 +54,6 @@ class Shop:
             made.append(item)
             if item == "gold":
                 raise SoldOut(item)
-            self.begun.set()
             return Order(item, len(made))
 
         @effect("orders.count")
@@ -159,3 +164,89 @@ async def test_a_write_that_differs_is_refused_whatever_the_service_makes_of_it(
     assert isinstance(heard.outcome, Failed)
     assert heard.outcome.code == "write_differs"
     assert graph.made == []
+
+
+async def test_calls_behind_the_end_of_the_stream_are_performed_off_the_tape() -> None:
+    """What a service learns from a talk when the client has its answer; a shadow learns nothing."""
+
+    async def learns(shop: Shop, asked: Ask) -> AsyncIterator[Any]:
+        yield Said(asked.text)
+        yield Done()
+
+        async def learn() -> None:
+            try:
+                await asyncio.sleep(0.1)
+                await shop.create("notes")
+            except Fenced:
+                shop.made.append("refused")
+            finally:
+                shop.ended.set()
+
+        shop.learning = asyncio.create_task(learn())
+
+    legacy, graph = Shop(learns), Shop(learns)
+    async with (
+        EffectsServer().open() as gateway,
+        serving(legacy.app()) as old,
+        serving(graph.app()) as new,
+    ):
+        heard = await ask(ASK, Ask("tea"), gateway.stack(f"{old}/ask"))
+        assert await asyncio.to_thread(legacy.ended.wait, 5)
+        await heard.shadow(gateway.stack(f"{new}/ask"))
+        assert await asyncio.to_thread(graph.ended.wait, 5)
+    assert heard.served.tape.off_tape == {"orders.create": 1}
+    assert (legacy.made, graph.made) == (["notes"], ["refused"])
+
+
+KILLED = """
+import os, signal, sys, uvicorn
+from starlette.applications import Starlette
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
+from cutover import EffectFailed, effect
+from cutover.tape.remote import TapeMiddleware
+
+@effect("orders.create", writes=True, seconds=0.5)
+async def create(item: str, grams: int = 100) -> None:
+    with open(sys.argv[2], "a") as made:
+        made.write(item)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+async def ask(request):
+    async def body():
+        yield b'data: {"type":"said","text":"one "}\\n\\n'
+        await create("tea")
+    return StreamingResponse(body(), media_type="text/event-stream")
+
+app = TapeMiddleware(Starlette(routes=[Route("/ask", ask, methods=["POST"])]))
+uvicorn.run(app, fd=int(sys.argv[1]), log_level="error")
+"""
+
+
+async def test_a_write_of_a_service_that_was_killed_is_in_doubt(tmp_path: Path) -> None:
+    """Its successor is told, and does not make it again."""
+
+    async def goes_on(shop: Shop, asked: Ask) -> AsyncIterator[Any]:
+        yield Said("one ")
+        try:
+            await shop.create(asked.text)
+        except EffectFailed as error:
+            yield Said(error.kind)
+        yield Done()
+
+    graph, made = Shop(goes_on), tmp_path / "made"
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        command = [sys.executable, "-c", KILLED, str(listening.fileno()), str(made)]
+        process = await asyncio.create_subprocess_exec(*command, pass_fds=[listening.fileno()])
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/ask"
+        try:
+            async with EffectsServer().open() as gateway, serving(graph.app()) as new:
+                stacks = gateway.stack(url), gateway.stack(f"{new}/ask")
+                heard = await ask(ASK, Ask("tea"), *stacks)
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+    assert process.returncode == -signal.SIGKILL
+    assert (heard.text, heard.outcome) == ("one OutcomeUnknown", Completed())
+    assert (made.read_text(), graph.made) == ("tea", [])
