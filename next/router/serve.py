@@ -114,7 +114,9 @@ async def serve(
         except PrefixMismatch as error:
             run.end(Failed("prefix_mismatch", detail=str(error)))
         except Exception as error:  # noqa: BLE001 - whatever a stack raises ends its run
-            run.end(outcome_of(error))
+            raised = outcome_of(error)
+            late = isinstance(raised, Refusal) and driver.frames  # it may refuse before them alone
+            run.end(Failed("refused_late", detail=str(error)) if late else raised)
         ended = run.ended or Failed("stack_failed")
         if isinstance(ended, Pause):
             exchange.outcome = Left()  # until the pause is stored

@@ -12,13 +12,14 @@ from fastapi import FastAPI
 
 @dataclass
 class Client:
-    """A client of the application, which leaves after `leaves_after` pieces, or when told to.
+    """A client of the application; it leaves after `leaves_after` pieces, or one with `leaves_at`.
 
     `how`: it leaves, its connection breaks, or the server cancels the request as it stops.
     """
 
     app: FastAPI
     leaves_after: int | None = None
+    leaves_at: bytes | None = None
     how: str = "leaves"
     sends: dict[str, str] = field(default_factory=dict)
     """Headers."""
@@ -68,7 +69,8 @@ class Client:
                 self.headers = {k.decode(): v.decode() for k, v in message["headers"]}
             elif message.get("body"):
                 self.pieces.append(message["body"])
-                if len(self.pieces) == self.leaves_after:
+                last = self.leaves_at is not None and self.leaves_at in message["body"]
+                if last or len(self.pieces) == self.leaves_after:
                     await self._end()
 
         await self.app(scope, receive, send)
