@@ -49,10 +49,15 @@ class Scene:
     """The application with what a row breaks, and its client."""
 
     row: Row
-    app: FastAPI
-    endpoint: Any
-    client: Client
+    app: FastAPI = field(init=False)
+    client: Client = field(init=False)
     background: list[asyncio.Task[None]] = field(default_factory=list)
+
+    @property
+    def endpoint(self) -> Any:
+        """The flow's endpoint."""
+        path, routes = FLOWS[self.row.flow].path, list[Any](self.app.router.routes)
+        return next(one.app for one in routes if getattr(one, "path", "") == path)
 
     def breaking(self, stack: Stack) -> Stack:
         """Return a stack that breaks at the row's place."""
@@ -171,7 +176,7 @@ async def test_a_fault_ends_as_the_table_says(
         stage.sim.script(row.script)
         if row.fault == "the store of pauses is down":
             monkeypatch.setattr(root.PauseTable, "put", _no_store)
-        scene = _scene(row, stage, shadows)
+        scene = _scene(row, stage, shadows, monkeypatch)
         body = await scene.client.post(FLOWS[row.flow].path, dict(row.story.body))
         while pending := {*scene.endpoint.ending, *scene.background}:
             await asyncio.wait(pending)
@@ -209,7 +214,7 @@ def _kept(monkeypatch: pytest.MonkeyPatch) -> list[Served]:
     return kept
 
 
-def _scene(row: Row, stage: Stage, shadows: Shadows) -> Scene:
+def _scene(row: Row, stage: Stage, shadows: Shadows, patch: pytest.MonkeyPatch) -> Scene:
     """Return the application as the row sets it up."""
     flow = {
         "enable_langgraph": True,
@@ -220,19 +225,19 @@ def _scene(row: Row, stage: Stage, shadows: Shadows) -> Scene:
     }
     breaker = {"failures": 1.0, "runs": 1, "rest_seconds": 10_000.0}
     settings = parse({"flows": {row.flow: flow}, "breaker": breaker})
-    app = root.application(Live(settings), stage.world, shadows)
-    routes: list[Any] = [*app.router.routes]
-    [endpoint] = [one.app for one in routes if getattr(one, "path", "") == FLOWS[row.flow].path]
-    scene = Scene(row, app, endpoint, Client(app))
+    scene = Scene(row)
+    stacks = {
+        name: scene.breaking(stack) if name in row.breaks else stack
+        for name, stack in root.stacks(row.flow).items()
+    }
+    patch.setattr(root, "stacks", lambda _: stacks)
+    scene.app = root.application(Live(settings), stage.world, shadows=shadows)
+    scene.client = Client(scene.app)
     if row.fault == "the client leaves" and row.place == "behind":
         end = f"event: {row.story.last}" if FLOWS[row.flow].named else f'"{row.story.last}"'
         scene.client.leaves_at = end.encode()
-    endpoint.stacks = {
-        name: scene.breaking(stack) if name in row.breaks else stack
-        for name, stack in endpoint.stacks.items()
-    }
     if row.setting == "rests":
-        endpoint.breakers[row.assigned].record(Failed("stack_failed"))
+        scene.endpoint.breakers[row.assigned].record(Failed("stack_failed"))
     return scene
 
 
