@@ -42,7 +42,8 @@ class ConfigRefused(CutoverError):
     """The configuration cannot be used: where, why, and the nearest key where one is misspelt."""
 
     def __init__(self, path: Path | None, problems: list[str]) -> None:
-        super().__init__(f"{path or 'configuration'}: " + "; ".join(problems))
+        self.problems = "; ".join(problems)
+        super().__init__(f"{path or 'configuration'}: {self.problems}")
 
 
 class _Table(BaseModel):
@@ -309,7 +310,7 @@ def parse(tables: Mapping[str, Any], path: Path | None = None) -> Settings:
     try:
         settings = Settings.model_validate(tables)
     except ValidationError as error:
-        raise ConfigRefused(path, [_sentence(one) for one in error.errors()]) from error
+        raise ConfigRefused(path, [sentence(one) for one in error.errors()]) from error
     if wrong := [one for name, table in settings.flows.items() for one in _wrong(name, table)]:
         raise ConfigRefused(path, wrong)
     if settings.gateway and (wrong := list(_wrong_gateway(settings, settings.gateway))):
@@ -367,7 +368,8 @@ def _refusal(options: Mapping[str, Any], kind: Any) -> str:
     return ""
 
 
-def _sentence(error: Any) -> str:
+def sentence(error: Any) -> str:
+    """Return what one error of pydantic's says, with the nearest key where one is misspelt."""
     place = ".".join(map(str, error["loc"]))
     if error["type"] != "extra_forbidden":
         return f"{place}: {error['msg']}"

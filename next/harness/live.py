@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from cutover.errors import Refused
 from harness.config import ConfigRefused, Settings, decode, read
+from harness.edit import SWITCHES, edit
 from harness.versions import versions
 from router.assign import Shares
 from router.endpoint import FlowSettings
@@ -52,6 +56,7 @@ class Live:
         self.settings, self.path = settings, path
         self.tables = dict(settings.flows)
         self.refused = ""
+        self._taken: bytes | str | None = None  # what was read at the start may have changed by now
         self._swap()
 
     def _swap(self) -> None:
@@ -62,16 +67,35 @@ class Live:
         """Follow the file until cancelled."""
         if self.path is None:
             return
-        taken = seen = None  # what was read at the start may have changed by now
+        seen: bytes | str | None = None
         while True:
             await asyncio.sleep(POLL_SECONDS)
             content = await _content(self.path)
-            if content == seen and content != taken:
-                taken = content
+            if content == seen and content != self._taken:
                 self._take(content, self.path)
             seen = content
 
+    async def edit(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Change switches of the flow that `asked` names, in the file; return those in force.
+
+        Raises `Refused`: 409 without a file, 422 for what the file would be refused with.
+        """
+        flow, path = str(asked.get("flow", "")), self.path
+        if path is None:
+            raise Refused(409, "no_file", "this server was started without a file to change")
+        changes = {name: one for name, one in asked.items() if name != "flow"}
+        try:
+            content = await asyncio.to_thread(edit, path, {flow: changes})
+        except ConfigRefused as refused:
+            raise Refused(422, "bad_flags", refused.problems) from refused
+        log.warning("flow=%s changed=%s", flow, changes)
+        self._take(content, path)
+        if flow not in self.tables:
+            raise Refused(409, "not_served", f"{flow} is in the file, and served after a restart")
+        return {"flow": flow} | self.tables[flow].model_dump(include=set(SWITCHES))
+
     def _take(self, content: bytes | str, path: Path) -> None:
+        self._taken = content
         new = content if isinstance(content, str) else _decoded(content, path)
         if isinstance(new, str):
             self.refused = new

@@ -189,6 +189,7 @@ def application(
         Operating(
             partial(_ready, world),
             live,
+            live.edit,
             token=settings.server.flag_token,
             metrics=settings.telemetry.metrics,
             version=version("cutover"),
