@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -22,6 +21,7 @@ from harness import root
 from harness.config import ServerTable, load
 from harness.gateway import serving_gateway
 from harness.live import Live
+from harness.logs import start_logging
 from harness.services import open_services
 from loadtests.simulator import Simulator
 
@@ -43,12 +43,12 @@ def serve(
     crash: Annotated[int, typer.Option(help="let graph crash behind its n-th event")] = 0,
 ) -> None:
     """Serve the flows."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    settings = load(config)
+    start_logging(settings)
     for one in (signal.SIGINT, signal.SIGTERM):
         # The server drains when it gets one, and raises it once more: the command ends by itself.
         signal.signal(one, lambda *_: None)
-    asyncio.run(_serve(Live(load(config), config), simulate=simulate, crash=crash))
+    asyncio.run(_serve(Live(settings, config), simulate=simulate, crash=crash))
 
 
 async def _serve(live: Live, *, simulate: bool, crash: int) -> None:
@@ -87,6 +87,7 @@ def server(app: FastAPI, table: ServerTable) -> uvicorn.Server:
             app,
             host=table.host,
             port=table.port,
+            log_config=None,
             log_level="warning",
             timeout_graceful_shutdown=5,
         ),

@@ -233,6 +233,8 @@ class TelemetryTable(_Table):
 
     metrics: bool = True
     """Whether `/metrics` answers Prometheus, on the port of the flows."""
+    log: Literal["text", "json"] = "text"
+    """Whether a line of the log is text or a JSON object."""
 
 
 class Settings(_Table):
