@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -193,6 +194,7 @@ def application(
             token=settings.server.flag_token,
             metrics=settings.telemetry.metrics,
             version=version("cutover"),
+            uncorrelated=services.runs.uncorrelated if services else Counter(),
         ),
         streams=settings.limits.streams,
         breaker=BreakerSettings(**settings.breaker.model_dump()),

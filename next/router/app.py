@@ -83,6 +83,7 @@ def create_app(
         mirror,
         operating.configuration,
         captures,
+        operating.uncorrelated,
         version=operating.version,
     )
     telemetry = Telemetry(process)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hmac import compare_digest
 from ipaddress import ip_address
 from typing import Any
@@ -37,6 +38,7 @@ class Operating:
     token: str = ""
     metrics: bool = True
     version: str = ""
+    uncorrelated: Counter[str] = field(default_factory=Counter)
 
 
 def routes(operating: Operating, process: Process, telemetry: Telemetry) -> list[Route]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from weakref import WeakValueDictionary
 
 from cutover.tape import Run
@@ -22,6 +23,11 @@ class OpenRuns:
     def __init__(self) -> None:
         self._runs: WeakValueDictionary[str, Run] = WeakValueDictionary()
         self._performs: dict[str, bool] = {}
+        self.uncorrelated: Counter[str] = Counter()
+        """Calls at the gateway that went to a provider and on no tape, by reason.
+
+        `no_run` names none, `unknown_trace` has a trace of its own, `run_over` came too late.
+        """
 
     def open(self, run: Run) -> str:
         """Return a new id of a run."""

@@ -38,7 +38,7 @@ class Process:
     configuration: Configuration
     captures: Captures | None = None
     uncorrelated: Counter[str] = field(default_factory=Counter)
-    """Calls at the gateway that belong to no run, by API."""
+    """Calls at the gateway that belong to no run, by reason."""
     version: str = ""
     _late: deque[float] = field(default_factory=lambda: deque([0.0], maxlen=LOOP_SECONDS))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -81,16 +80,11 @@ def _arrived(scope: Scope) -> Arrived:
 
 @dataclass(slots=True, eq=False)
 class Gateway:
-    """Answers calls of services (ASGI): requests to providers, and questions about effects.
-
-    `uncorrelated` counts calls that went to a provider without being recorded, by reason: `no_run`
-    names none, `unknown_trace` has a trace of its own, `run_over` came behind the end of its run.
-    """
+    """Answers calls of services (ASGI): requests to providers, and questions about effects."""
 
     settings: GatewaySettings
     runs: OpenRuns
     session: aiohttp.ClientSession
-    uncorrelated: Counter[str] = field(default_factory=Counter)
     effects: Effects = field(init=False)
 
     def __post_init__(self) -> None:
@@ -212,9 +206,9 @@ class Gateway:
         return None
 
     def _off_tape(self, reason: str, arrived: Arrived) -> None:
-        if not self.uncorrelated[reason]:
+        if not self.runs.uncorrelated[reason]:
             log.warning("call off the tape reason=%s path=%s", reason, arrived.path)
-        self.uncorrelated[reason] += 1
+        self.runs.uncorrelated[reason] += 1
 
 
 async def _call(request: Outgoing, media: str) -> Call:

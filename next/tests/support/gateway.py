@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cutover import Exchange
@@ -23,10 +23,13 @@ class GatewayStage:
     gateway: Gateway
     url: str
     exchange: Exchange
+    held: list[Run] = field(default_factory=list)
+    """Runs that are not over."""
 
     def run(self, policy: Any = "live") -> tuple[Run, str]:
         """Begin a run; return it with the base URL of its calls."""
         run = Run(self.exchange, policy, "serving" if policy == "live" else "shadow", policy)
+        self.held.append(run)
         return run, f"{self.url}/runs/{self.gateway.runs.open(run)}"
 
     @property

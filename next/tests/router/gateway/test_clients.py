@@ -126,7 +126,7 @@ async def test_a_call_is_recorded_and_played(client: Callable[[str], Awaitable[A
         assert await client(shadow) == recorded == direct
         assert [play.how for play in run.plays] == ["tape"]
         assert len(stage.sim.requests) == asked == 2
-        assert stage.gateway.uncorrelated == {"no_run": 1}
+        assert stage.gateway.runs.uncorrelated == {"no_run": 1}
 
 
 @pytest.mark.parametrize("api", ["openai", "anthropic", "problem"])
