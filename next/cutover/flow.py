@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -213,6 +213,10 @@ class Flow(Protocol):
 
     def stored(self, path: str, body: Any, options: Any) -> Request[Any, Any]:
         """Return a request that was stored, of its decoded JSON."""
+        ...
+
+    def stored_frames(self, frames: Iterable[bytes]) -> Iterator[Frame]:
+        """Yield the frames of a run's stream that was stored; raises `CutoverError`."""
         ...
 
     def key(self, body: Any, name: str = "") -> str:

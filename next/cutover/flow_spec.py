@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -21,6 +21,8 @@ from cutover.flow import (
     Texts,
 )
 from cutover.grammar import Grammar, GrammarCheck
+from cutover.records import RecordDamaged
+from cutover.wire import sse
 
 
 def plain(value: Any) -> Any:
@@ -91,6 +93,20 @@ class FlowSpec:
         """Return a request that was stored, of its decoded JSON."""
         structs = msgspec.convert(body, self.requests[path]), msgspec.convert(options, self.options)
         return Request(*structs, path)
+
+    def stored_frames(self, frames: Iterable[bytes]) -> Iterator[Frame]:
+        """Yield the frames of a stored stream; raises `RecordDamaged` for what is no event."""
+        framer = Framer(self)
+        tag = (get_args(self.events) or (self.events,))[0].__struct_config__.tag_field
+        for one in (event for raw in frames for event in sse.events(raw)):
+            try:
+                data = msgspec.json.decode(one.data)
+                named = {**data, tag: one.event} if self.named else data
+                event = msgspec.convert(named, self.events)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError) as error:
+                reason = f"a frame of flow {self.name!r} is none of its events: {error}"
+                raise RecordDamaged(reason) from error
+            yield framer.frame(event)
 
     def framer(self, after: Framing | None = None) -> Framer:  # noqa: ARG002 - of this flow
         """Return what reads a run's events."""

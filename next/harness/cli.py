@@ -22,6 +22,7 @@ from harness.config import ServerTable, load
 from harness.gateway import serving_gateway
 from harness.live import Live
 from harness.logs import start_logging
+from harness.replay import replay
 from harness.services import open_services
 from loadtests.simulator import Simulator
 
@@ -49,6 +50,9 @@ def serve(
         # The server drains when it gets one, and raises it once more: the command ends by itself.
         signal.signal(one, lambda *_: None)
     asyncio.run(_serve(Live(settings, config), simulate=simulate, crash=crash))
+
+
+cli.command()(replay)
 
 
 async def _serve(live: Live, *, simulate: bool, crash: int) -> None:

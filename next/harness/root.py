@@ -66,6 +66,18 @@ class PauseTable(Pauses):
         return None if question is None else question.id
 
 
+def redactor(settings: Settings) -> Redactor | None:
+    """Return what redacts captures as configured; raises `ConfigRefused`."""
+    table = settings.captures
+    if table is None:
+        return None
+    try:
+        key, paths, patterns = table.key.encode(), table.redact_paths, table.redact_patterns
+        return Redactor(key, paths=paths, patterns=patterns)
+    except CutoverError as error:
+        raise ConfigRefused(None, [f"captures: {error}"]) from error
+
+
 @asynccontextmanager
 async def capturing(settings: Settings) -> AsyncIterator[Captures | None]:
     """Open the captures, if there are any, and write what is left of them in the end.
@@ -77,12 +89,10 @@ async def capturing(settings: Settings) -> AsyncIterator[Captures | None]:
         yield None
         return
     try:
-        key, paths, patterns = table.key.encode(), table.redact_paths, table.redact_patterns
-        redactor = Redactor(key, paths=paths, patterns=patterns)
         store = Store(table.url)
-    except (CutoverError, ValueError, ImportError) as error:
+    except (ValueError, ImportError) as error:
         raise ConfigRefused(None, [f"captures: {error}"]) from error
-    captures = Captures(store, redactor, keep_days=table.keep_days)
+    captures = Captures(store, redactor(settings), keep_days=table.keep_days)
     captures.start()
     try:
         yield captures

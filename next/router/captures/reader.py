@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from threading import Event
 
@@ -28,6 +28,8 @@ class Reader:
 
     store: Store
     flow: str | None = None
+    only: Collection[str] | None = None
+    """Names of the files to read; None: all that there are."""
     lines: int = 0
     files: int = 0
     damage: Counter[str] = field(default_factory=Counter)
@@ -37,7 +39,7 @@ class Reader:
     _read: set[str] = field(default_factory=set)
 
     def __iter__(self) -> Iterator[RunRecord]:
-        for name in self.store.names(self.flow):
+        for name in self.store.names(self.flow) if self.only is None else self.only:
             if name not in self._read:
                 self._read.add(name)
                 yield from self._file(name)

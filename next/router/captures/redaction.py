@@ -116,6 +116,13 @@ class Redactor:
             redacted=True,
         )
 
+    def entry(self, record: EntryRecord) -> EntryRecord:
+        """Return a call on its own, found by what it would be found by in a redacted line."""
+        work = _Work(self)
+        entry = _Entry(work, record)
+        work.edited()
+        return entry.rewritten()
+
     def pseudonym(self, kind: Kind, value: str) -> str:
         """Return what stands for a value, which may be a pseudonym already."""
         if _PSEUDONYM.fullmatch(value):

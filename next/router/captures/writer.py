@@ -98,7 +98,13 @@ class Captures:
 
     def line(self, record: RunRecord) -> None:
         """Store a line that exists, such as one of another store."""
-        self._offer(lambda: ([record], record.tape), 1, 0)
+        size = sum(len(frame.data) for frame in record.frames)
+        self._offer(lambda: ([record], record.tape), 1, size)
+
+    @property
+    def behind(self) -> bool:
+        """Whether so much waits to be written that who can wait should."""
+        return self._waiting > WAITING_BYTES // 4
 
     def _offer(self, make: Callable[[], Made], count: int, weight: int) -> None:
         weight += count * _LINE_BYTES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from cutover.flow import ClientRequest, Event, Framing, Operation, Pausing, Request
+from cutover.flow import ClientRequest, Event, Frame, Framing, Operation, Pausing, Request
 from cutover.records import Binary
 from cutover.wire import Block, Dialect, ServiceFraming
 
@@ -84,6 +84,11 @@ class ServiceFlow:
     def stored(self, path: str, body: Any, options: Any) -> Request[Any, Any]:  # noqa: ARG002
         """Return a request that was stored; its options are none."""
         return Request(msgspec.convert(body, ServiceRequest), None, path)
+
+    def stored_frames(self, frames: Iterable[bytes]) -> Iterator[Frame]:
+        """Yield the frames of a stored stream; its head has no bytes, and is left out."""
+        framing = self.framer()
+        return (framing.read(Block(raw)) for raw in frames if raw)
 
     def key(self, body: Any, name: str = "") -> str:
         """Return the value of a route key: any JSON but null.

@@ -1,0 +1,240 @@
+"""`cutover replay`: a stack on the tapes of captures, in this process or on workers of Dask."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from importlib import import_module
+from itertools import takewhile
+from pathlib import Path
+from threading import Event, Lock
+from typing import Annotated, Any
+
+import typer
+
+from cutover.errors import CutoverError, Failed
+from cutover.records import RunRecord
+from cutover.tape import Exchange, Run, outside
+from harness import root
+from harness.config import ModelTable, Settings, StoresTable, load
+from harness.versions import versions
+from router.captures import Captures, Reader, Store
+from router.captures.reader import POLL_SECONDS
+from router.replay import STATES, Part, Replay, Target, replayed
+from rules.flows import FLOWS
+
+FILES_AT_ONCE = 8
+"""Files that a worker gets at a time."""
+EQUAL, DIFFERENT, NOT_STORED, NOTHING, UNREADABLE = range(5)
+"""Exit statuses; 2 is that of every command that could not do what it was asked."""
+
+_one_at_a_time = Lock()
+"""Workers of Dask are threads, and the world is the process's."""
+
+
+class ReplayRefused(CutoverError):
+    """A replay cannot be made as an option asks for it."""
+
+    def __init__(self, reason: str, *, option: str) -> None:
+        super().__init__(f"{option}: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be replayed, as it is sent to workers: `settings` hold the captures' key."""
+
+    captures: str
+    out: str
+    stack: str
+    flow: str | None
+    part: Part
+    settings: Settings
+
+
+@dataclass(slots=True)
+class Summary:
+    """What came of a replay; `outside` are calls of stacks that belonged to no run."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    read: Counter[str] = field(default_factory=Counter)
+    damage: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    outside: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Summary) -> None:
+        """Add what a worker has done."""
+        for one in fields(self):
+            getattr(self, one.name).update(getattr(other, one.name))
+
+    @property
+    def replayed(self) -> int:
+        """How many exchanges were replayed."""
+        return sum(self.counts[state] for state in STATES)
+
+    @property
+    def status(self) -> int:
+        """The command's exit status."""
+        files, lines = self.read["files"], self.read["lines"]
+        if (self.damage["torn"] + self.damage["gone"]) * 2 > files or self.damage[
+            "foreign"
+        ] > lines:
+            return UNREADABLE
+        if self.dropped:
+            return NOT_STORED
+        if not self.replayed:
+            return NOTHING
+        return EQUAL if self.counts["equal"] == self.replayed else DIFFERENT
+
+    def table(self, seconds: float) -> str:
+        """Return the summary as aligned lines."""
+        skipped = self.counts - Counter({one: self.counts[one] for one in ("read", *STATES)})
+        rows = [
+            ("exchanges read", f"{self.counts['read']}"),
+            ("replayed", f"{self.replayed} in {seconds:.1f} s, {self.replayed / seconds:.1f}/s"),
+            *((f"  {state}", f"{self.counts[state]}") for state in STATES),
+            ("skipped", f"{skipped.total()}"),
+            *_rows("", skipped),
+            *_rows("damage: ", self.damage),
+            *_rows("not stored: ", self.dropped),
+            *_rows("outside every run: ", self.outside),
+        ]
+        return "\n".join(f"{name:<30} {value}" for name, value in rows)
+
+
+def _rows(kind: str, counts: Counter[str]) -> Iterator[tuple[str, str]]:
+    return ((f"  {kind}{name.replace('_', ' ')}", f"{count}") for name, count in counts.items())
+
+
+def replay(
+    captures: Annotated[str, typer.Argument(help="a folder, or a bucket such as s3://b/captures")],
+    *,
+    stack: Annotated[str, typer.Option(help="what replays: legacy or graph")],
+    flow: Annotated[str | None, typer.Option(help="this flow alone")] = None,
+    config: Annotated[Path | None, typer.Option(help="cutover.toml, as it is served with")] = None,
+    follow: Annotated[
+        bool, typer.Option(help="go on with what is captured, until stopped")
+    ] = False,
+    part: Annotated[str, typer.Option(help="a share of the exchanges, such as 2/8")] = "1/1",
+    scheduler: Annotated[str, typer.Option(help="address of Dask's scheduler: its workers")] = "",
+    out: Annotated[str, typer.Option(help="where the lines go, if not to the captures")] = "",
+) -> None:
+    """Run a stack on the tapes of captures; nothing is performed.
+
+    Exit status: 0 equal, 1 different, 2 refused or not stored, 3 nothing was replayed, 4 mostly
+    unreadable.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    stop = Event()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, lambda *_: stop.set())
+    job = job_of(captures, stack, flow, part, load(config), out)
+    began = time.monotonic()
+    work = partial(on_workers, scheduler) if scheduler else here
+    summary = work(job, stop, follow=follow)
+    typer.echo(summary.table(time.monotonic() - began))
+    raise typer.Exit(summary.status)
+
+
+def job_of(
+    captures: str, stack: str, flow: str | None, part: str, settings: Settings, out: str = ""
+) -> Job:
+    """Return a job; raises `ReplayRefused` for a flow, a stack or a part that is none."""
+    for kind, name, known in (
+        ("flow", flow, [one for one in settings.flows if one in FLOWS]),
+        ("stack", stack, sorted({name for one in settings.flows for name in root.stacks(one)})),
+    ):
+        if name is not None and name not in known:
+            named = f"{name!r} is not configured, but {', '.join(map(repr, known))}"
+            raise ReplayRefused(named, option=f"--{kind}")
+    try:
+        share = Part.of(part)
+    except ValueError as error:
+        raise ReplayRefused(str(error), option="--part") from error
+    return Job(captures, out or captures, stack, flow, share, untouched(settings))
+
+
+def untouched(settings: Settings) -> Settings:
+    """Return settings with a world of their own in memory, in which nothing can be bought."""
+    models = {name: one.model_copy(update={"key": ""}) for name, one in settings.models.items()}
+    return settings.model_copy(
+        update={
+            "stores": StoresTable(database="sqlite+aiosqlite://"),
+            "models": models or {"*": ModelTable(key="")},
+        }
+    )
+
+
+def here(job: Job, stop: Event, *, follow: bool = False) -> Summary:
+    """Replay in this process, until `stop` is set."""
+    reader = Reader(Store(job.captures), job.flow)
+    lines = reader.follow(stop, stop.wait) if follow else reader
+    done = replayed(Store(job.out), job.stack, job.flow)
+    return asyncio.run(_replay(job, done, reader, takewhile(lambda _: not stop.is_set(), lines)))
+
+
+async def _replay(job: Job, done: set[str], reader: Reader, lines: Iterable[RunRecord]) -> Summary:
+    """Replay lines that a reader yields, in a world that is not touched."""
+    settings, before = job.settings, outside.copy()
+    targets = {
+        name: Target(FLOWS[name], root.stacks(name)[job.stack], versions(settings, name))
+        for name in settings.flows
+    }
+    async with root.opened(settings), Exchange() as nothing:
+        # While a run plays, writes outside of every run are refused, between exchanges, too.
+        guard = Run(nothing, job.stack, "replay", "play")
+        captures = Captures(Store(job.out), None)
+        captures.start()
+        try:
+            work = Replay(job.stack, targets, captures, root.redactor(settings), job.part, done)
+            await work.run(lines)
+        finally:
+            await captures.aclose()
+            guard.end(Failed("replayed"))
+    return Summary(
+        work.counts,
+        Counter({"files": reader.files, "lines": reader.lines}),
+        reader.damage,
+        captures.dropped,
+        outside - before,
+    )
+
+
+def on_workers(scheduler: str, job: Job, stop: Event, *, follow: bool = False) -> Summary:
+    """Replay on the workers of a Dask cluster, some files at a time, until `stop` is set.
+
+    What workers are at when it is set they end; raises `ReplayRefused` without the package.
+    """
+    try:
+        dask: Any = import_module("distributed")
+    except ImportError as error:
+        raise ReplayRefused(str(error), option="--scheduler, with cutover[dask]") from error
+    store, summary, known = Store(job.captures), Summary(), set[str]()
+    with dask.Client(scheduler) as client:
+        done = client.scatter({"done": replayed(Store(job.out), job.stack, job.flow)})["done"]
+        while not stop.is_set():
+            new = [name for name in store.names(job.flow) if name not in known]
+            known.update(new)
+            shares = [new[at : at + FILES_AT_ONCE] for at in range(0, len(new), FILES_AT_ONCE)]
+            tasks = client.map(partial(_on_worker, job), shares, done=done, pure=False)
+            for task in dask.as_completed(tasks):
+                summary.add(task.result())
+                if stop.is_set():
+                    client.cancel(tasks)
+                    break
+            if not follow:
+                break
+            stop.wait(POLL_SECONDS)
+    return summary
+
+
+def _on_worker(job: Job, files: Sequence[str], done: set[str]) -> Summary:
+    """Replay some files in a worker."""
+    reader = Reader(Store(job.captures), job.flow, files)
+    with _one_at_a_time:
+        return asyncio.run(_replay(job, set(done), reader, reader))

@@ -1,0 +1,279 @@
+"""Replays captures: a stack on the stored tapes of exchanges that were served before.
+
+Nothing is performed and nothing is kept beside the captures: what has a line of role `replay` was
+replayed, so any number of processes may be stopped, killed and started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Literal, Self
+
+import msgspec
+
+from cutover.errors import CutoverError, Failed, Left, Refusal
+from cutover.flow import Flow, Stack
+from cutover.records import EntryRecord, RecordDamaged, RunRecord, TapeRecord, decode
+from cutover.tape import Call, Entry, Exchange, load
+from router.captures import Captures, Redactor, Store
+from router.captures.lines import played_line
+from router.captures.reader import file_lines
+from router.driver import Candidate
+from router.exchange import Served
+from router.shadow import play
+from router.takeover import Sent
+
+log = logging.getLogger("cutover.replay")
+
+BEHIND_SECONDS = 0.05
+"""How long a replay waits when the writer of its lines is behind, before it looks again."""
+
+State = Literal["equal", "different", "failed"]
+"""What a replay came to; `failed`: the stack failed where the one that served had not."""
+Skip = Literal[
+    "replayed_before",
+    "cut_short",
+    "incomplete",
+    "no_tape",
+    "overflowed",
+    "damaged",
+    "unknown_flow",
+    "redaction_failed",
+]
+"""Why an exchange is not replayed."""
+STATES: tuple[State, ...] = ("equal", "different", "failed")
+_DAMAGED = (msgspec.MsgspecError, CutoverError, LookupError, ValueError, RecursionError)
+"""What the parts of a line raise that do not fit its flow, or each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A share of the exchanges, the same in every process: part `number` of `count`."""
+
+    number: int = 1
+    count: int = 1
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Return the part that `2/8` names; raises `ValueError`."""
+        number, _, count = text.partition("/")
+        part = cls(int(number), int(count))
+        if not 1 <= part.number <= part.count:
+            message = f"{text!r} is no part: the second of eight is 2/8"
+            raise ValueError(message)
+        return part
+
+    def __contains__(self, exchange: str) -> bool:
+        digest = blake2b(exchange.encode(), digest_size=8).digest()
+        return int.from_bytes(digest) % self.count == self.number - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What exchanges of one flow are replayed by; `versions` go into their lines."""
+
+    flow: Flow
+    stack: Stack
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+class _Head(msgspec.Struct, frozen=True):
+    exchange: str
+    role: str
+    stack: str
+
+
+def replayed(store: Store, stack: str, flow: str | None = None) -> set[str]:
+    """Return the exchanges of a store that a stack has replayed."""
+    found = set()
+    for name in store.names(flow):
+        for line in file_lines(store, name, Counter()):
+            try:
+                head = decode(line, _Head)
+            except RecordDamaged:
+                continue  # counted where the line is read for good
+            if head.role == "replay" and head.stack == stack:
+                found.add(head.exchange)
+    return found
+
+
+class RedactedTape(Exchange):
+    """A tape from captures: what a stack asks is looked for as it would stand there, redacted."""
+
+    def __init__(self, redactor: Redactor | None) -> None:
+        super().__init__()
+        self._redactor = redactor
+
+    def at(self, call: Call) -> list[Entry]:
+        """Return the entries of the same call; personal data of the stack's own is replaced."""
+        found = super().at(call)
+        if found or self._redactor is None:
+            return found
+        asked = call.canonical.decode("utf-8", "replace")
+        redacted = self._redactor.entry(EntryRecord(call.name, call.key.hex(), asked, 0))
+        if redacted.canonical == asked:
+            return found
+        key, canonical = bytes.fromhex(redacted.key), redacted.canonical.encode()
+        return super().at(msgspec.structs.replace(call, key=key, canonical=canonical))
+
+
+@dataclass(slots=True, eq=False)
+class Replay:
+    """Replays the exchanges whose lines it is given, and stores a line of each.
+
+    `stack` is the name of what replays, `targets` are by flow. `out` gets lines that are redacted
+    already, where there is a `redactor`: that of the captures, with the same key. `done` are
+    exchanges replayed before, and grows. `counts` has `read`, the states, and why exchanges were
+    skipped.
+    """
+
+    stack: str
+    targets: Mapping[str, Target]
+    out: Captures
+    redactor: Redactor | None = None
+    part: Part = field(default_factory=Part)
+    done: set[str] = field(default_factory=set)
+    counts: Counter[str] = field(default_factory=Counter)
+    _parted: dict[str, list[RunRecord]] = field(default_factory=dict)
+    """Exchanges of which not every line of the runs that served has been read."""
+
+    async def run(self, lines: Iterable[RunRecord]) -> None:
+        """Replay until the lines end, one exchange after the other."""
+        rest = iter(lines)
+        while (line := await asyncio.to_thread(next, rest, None)) is not None:
+            if (runs := self._whole(line)) is not None:
+                self.counts["read"] += 1
+                try:
+                    state = await self._replay(runs)
+                except Exception:
+                    log.exception("exchange=%s cannot be replayed", line.exchange)
+                    state = "failed"
+                self.counts[state] += 1
+        for runs in self._parted.values():
+            self.counts["read"] += 1
+            self.counts["incomplete" if runs[0].role == "serving" else "no_tape"] += 1
+        self._parted.clear()
+
+    def _whole(self, line: RunRecord) -> list[RunRecord] | None:
+        """Return the lines of an exchange that was served, in order, when this is the last."""
+        if line.exchange not in self.part:
+            return None
+        if line.role == "replay" and line.stack == self.stack:
+            self.done.add(line.exchange)
+        if line.role not in {"serving", "fallback"}:
+            return None
+        runs = self._parted.pop(line.exchange, [])
+        runs.insert(0 if line.role == "serving" else len(runs), line)
+        if runs[0].role == "serving" and runs[-1].stack == runs[0].served:
+            return runs
+        self._parted[line.exchange] = runs
+        return None
+
+    async def _replay(self, runs: Sequence[RunRecord]) -> State | Skip:
+        first, last = runs[0], runs[-1]
+        target = self.targets.get(first.flow)
+        if target is None:
+            return "unknown_flow"
+        if first.exchange in self.done:
+            return "replayed_before"
+        if last.outcome == Left() or getattr(last.outcome, "code", "") == "server_stopped":
+            return "cut_short"
+        if first.tape is None:
+            return "no_tape"
+        if first.tape.incomplete:
+            return "incomplete"
+        while self.out.behind:  # noqa: ASYNC110 - a thread writes, and sets no asyncio.Event
+            await asyncio.sleep(BEHIND_SECONDS)
+        try:
+            served = _served(target, first, RedactedTape(self.redactor))
+            told = _told(target.flow, last)
+            asked = _asked(first.tape, last)
+        except _DAMAGED as error:
+            log.warning("exchange=%s damaged=%s", first.exchange, type(error).__name__)
+            return "damaged"
+        if served.tape.overflowed:
+            return "overflowed"
+        return await self._play(target, served, runs, told, asked)
+
+    async def _play(
+        self,
+        target: Target,
+        served: Served,
+        runs: Sequence[RunRecord],
+        told: Sent,
+        asked: Counter[tuple[str, str]],
+    ) -> State | Skip:
+        first, last = runs[0], runs[-1]
+        assert first.tape is not None  # noqa: S101 - as its caller has seen
+        async with served.tape as tape:
+            tape.finish_recording()
+            candidate = Candidate(self.stack, target.stack)
+            played = await play(tape, target.flow, served.request, candidate)
+            line = msgspec.structs.replace(
+                played_line(served, played, first.at),
+                role="replay",
+                served=last.served,
+                versions=dict(target.versions),
+            )
+        try:
+            line = self.redactor.line(line, first.tape) if self.redactor else line
+        except Exception as error:  # noqa: BLE001 - its text may hold what is to be redacted
+            log.error("exchange=%s redaction failed with %s", served.id, type(error).__name__)
+            return "redaction_failed"
+        self.out.line(line)
+        self.done.add(served.id)
+        state: State = "different"
+        if isinstance(line.outcome, Failed) and not isinstance(last.outcome, Failed):
+            state = "failed"
+        elif (
+            _alike(last, line)
+            and _asked(first.tape, line) == asked
+            and _told(target.flow, line).same(told)
+        ):
+            state = "equal"
+        if state != "equal" or played.run.escaped:
+            log.info(
+                "exchange=%s replay=%s state=%s outcome=%s off_the_tape=%s",
+                served.id,
+                self.stack,
+                state,
+                line.outcome,
+                line.escaped,
+            )
+        return state
+
+
+def _served(target: Target, line: RunRecord, tape: Exchange) -> Served:
+    """Return the exchange of a serving run's line, its tape put together again."""
+    body, options = msgspec.json.decode(line.request), msgspec.json.decode(line.options)
+    load(tape, line.tape or TapeRecord())
+    request = target.flow.stored(line.path, body, options)
+    return Served(line.exchange, target.flow, request, tape, line.assigned)
+
+
+def _alike(served: RunRecord, line: RunRecord) -> bool:
+    """Whether a run ended as the one that served, and every call of it was on the tape."""
+    if isinstance(line.outcome, Refusal):
+        ended = line.outcome == served.outcome
+    else:
+        ended = type(line.outcome) is type(served.outcome)
+    return ended and all(play.how != "nearest" for play in line.plays)
+
+
+def _asked(tape: TapeRecord, line: RunRecord) -> Counter[tuple[str, str]]:
+    """Return what a run asked for; a question that is not answered yet has no entry."""
+    entries = [tape.entries[play.entry] for play in line.plays if play.entry is not None]
+    return Counter((entry.name, entry.key) for entry in entries)
+
+
+def _told(flow: Flow, line: RunRecord) -> Sent:
+    """Return what a run's stream tells a client."""
+    sent = Sent()
+    for frame in flow.stored_frames(frame.data for frame in line.frames):
+        sent.add(frame)
+    return sent
