@@ -80,10 +80,12 @@ class Summary:
     @property
     def status(self) -> int:
         """The command's exit status."""
-        files, lines = self.read["files"], self.read["lines"]
-        if (self.damage["torn"] + self.damage["gone"]) * 2 > files or self.damage[
-            "foreign"
-        ] > lines:
+        files, lines, exchanges = self.read["files"], self.read["lines"], self.counts["read"]
+        if (
+            (self.damage["torn"] + self.damage["gone"]) * 2 > files
+            or self.damage["foreign"] > lines
+            or self.counts["damaged"] * 2 > exchanges
+        ):
             return UNREADABLE
         if self.dropped:
             return NOT_STORED

@@ -1,0 +1,209 @@
+"""`cutover replay`: its summary and exit status; processes that are killed; workers of Dask."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from datetime import date
+from pathlib import Path
+from threading import Event
+
+import msgspec
+import pytest
+
+from cutover import Stack
+from cutover.records import encode
+from harness import root
+from harness.config import CapturesTable, Settings, parse
+from harness.replay import Job, ReplayRefused, Summary, here, job_of, on_workers
+from router.captures import Reader, Store
+from tests.flows.samples import SAMPLES
+from tests.support.stage import breaking, staged
+
+ROOT = Path(__file__).resolve().parents[2]
+KEY = "0123456789abcdef"
+CONFIG = f"""
+[captures]
+url = "unused"
+key = "{KEY}"
+"""
+
+
+async def _capture(folder: Path, count: int) -> None:
+    settings = Settings(captures=CapturesTable(url=str(folder), key=KEY))
+    async with staged() as stage, root.capturing(settings) as captures:
+        assert captures is not None
+        for number in range(count):
+            body = dict(SAMPLES["chat"].body) | {"message_id": f"m{number}"}
+            request = stage.request("chat", body, yield_interval=0.0)
+            told = await stage.tell("chat", request, ["legacy"])
+            told.exchange.id = f"{number:032x}"
+            captures.served(told.exchange)
+
+
+@pytest.fixture
+def captured(tmp_path: Path) -> Path:
+    """A folder with captures of four exchanges of chat, served by legacy."""
+    folder = tmp_path / "captures"
+    asyncio.run(_capture(folder, 4))
+    return folder
+
+
+def job(folder: Path, stack: str = "graph", *, part: str = "1/1", out: Path | None = None) -> Job:
+    """Return a job on all flows."""
+    settings = Settings(captures=CapturesTable(url="unused", key=KEY))
+    return job_of(str(folder), stack, None, part, settings, str(out) if out else "")
+
+
+def replays(folder: Path) -> list[str]:
+    """Return the exchanges of which a folder has a line of a replay, damage being none."""
+    reader = Reader(Store(str(folder)))
+    found = [line.exchange for line in reader if line.role == "replay"]
+    assert not reader.damage
+    return sorted(found)
+
+
+@pytest.mark.slow
+def test_captures_replay_as_equal(captured: Path, tmp_path: Path) -> None:
+    """Into a store of their own; again, there is nothing left to replay."""
+    out = tmp_path / "out"
+    summary = here(job(captured, out=out), Event())
+    assert summary.counts == {"read": 4, "equal": 4}
+    assert (summary.status, summary.outside, summary.dropped) == (0, {}, {})
+    assert len(replays(out)) == 4
+    assert replays(captured) == []
+    again = here(job(captured, out=out), Event())
+    assert (again.counts, again.status) == ({"read": 4, "replayed_before": 4}, 3)
+
+
+@pytest.mark.slow
+def test_a_changed_stack_is_different(captured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit status says so."""
+    stacks: dict[str, Stack] = dict(root.stacks("chat"))
+    stacks["graph"] = breaking(2, "exception")(stacks["graph"])
+    monkeypatch.setattr(root, "stacks", lambda _: stacks)
+    summary = here(job(captured), Event())
+    assert (summary.counts, summary.status) == ({"read": 4, "failed": 4}, 1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"flow": "sung"}, "--flow: 'sung' is not configured, but 'chat'"),
+        ({"stack": "cobol"}, "--stack: 'cobol' is not configured, but 'graph', 'legacy'"),
+        ({"part": "9/8"}, "--part: '9/8' is no part"),
+    ],
+)
+def test_an_option_that_names_nothing_is_refused(changed: dict[str, str], sentence: str) -> None:
+    """With what there is."""
+    given = {"captures": "x", "stack": "graph", "flow": None, "part": "1/1", **changed}
+    with pytest.raises(ReplayRefused, match=sentence):
+        job_of(**given, settings=Settings())  # type: ignore[arg-type]
+
+
+def test_a_replay_can_neither_buy_nor_store() -> None:
+    """Keys of models, stores and their services are left out of what it opens."""
+    tables = {
+        "stores": {"database": "postgresql+psycopg://db/x", "redis": "redis://cache"},
+        "models": {"gpt": {"key": "sk-secret", "base_url": "http://model"}},
+    }
+    made = job_of("x", "graph", None, "1/1", parse(tables)).settings
+    assert (made.stores.database, made.stores.redis) == ("sqlite+aiosqlite://", "")
+    assert "secret" not in str(made)
+    assert job_of("x", "graph", None, "1/1", Settings()).settings.models["*"].key == ""
+
+
+@pytest.mark.parametrize(
+    ("summary", "status"),
+    [
+        (Summary(Counter(read=2, equal=2), Counter(files=1, lines=2)), 0),
+        (Summary(Counter(read=2, equal=1, different=1), Counter(files=1, lines=2)), 1),
+        (Summary(Counter(read=2, equal=1, failed=1), Counter(files=1, lines=2)), 1),
+        (Summary(Counter(read=1, equal=1), dropped=Counter(store_failed=1)), 2),
+        (Summary(), 3),
+        (Summary(Counter(read=1, damaged=1), Counter(files=1, lines=1)), 4),
+        (Summary(Counter(equal=1), Counter(files=3, lines=1), Counter(torn=2)), 4),
+        (Summary(Counter(equal=1), Counter(files=3, lines=1), Counter(torn=1)), 0),
+        (Summary(Counter(equal=1), Counter(files=1, lines=1), Counter(foreign=2)), 4),
+    ],
+)
+def test_the_exit_status_follows_from_the_summary(summary: Summary, status: int) -> None:
+    """What is mostly unreadable is not called equal."""
+    assert summary.status == status
+
+
+def run(folder: Path, *options: str) -> subprocess.Popen[str]:
+    """Start the command on a folder."""
+    (folder.parent / "cutover.toml").write_text(CONFIG)
+    words = ["replay", str(folder), "--stack", "graph", "--config", "../cutover.toml", *options]
+    return subprocess.Popen(
+        [sys.executable, "-m", "harness", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_the_command_prints_a_table_and_exits_by_it(captured: Path) -> None:
+    """As a user calls it."""
+    process = run(captured, "--part", "1/1")
+    out, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    rows = [line.split() for line in out.splitlines()]
+    assert rows[0] == ["exchanges", "read", "4"]
+    assert rows[1][:3] == ["replayed", "4", "in"]
+    assert rows[2:] == [["equal", "4"], ["different", "0"], ["failed", "0"], ["skipped", "0"]]
+
+
+@pytest.mark.nightly
+def test_a_killed_replay_goes_on_and_repeats_nothing(captured: Path) -> None:
+    """`kill -9` in the middle, `--follow`, more captures, and SIGTERM."""
+    store = Store(str(captured))
+    [line] = [one for one in Reader(store) if one.exchange == "0" * 32]
+    wanted = 4 + 600
+
+    def add(first: int, last: int) -> None:
+        more = [msgspec.structs.replace(line, exchange=f"{n:032x}") for n in range(first, last)]
+        store.add("chat", date(2026, 11, 28), b"".join(encode(one) + b"\n" for one in more))
+
+    add(4, wanted // 2)
+    killed = run(captured, "--follow")
+    while not replays(captured):
+        assert killed.poll() is None
+    killed.kill()
+    killed.communicate()
+    done = len(replays(captured))
+    again = run(captured, "--follow")
+    add(wanted // 2, wanted)
+    while len(replays(captured)) < wanted:
+        assert again.poll() is None
+    again.send_signal(signal.SIGTERM)
+    out, error = again.communicate(timeout=60)
+    assert again.returncode == 0, error
+    assert f"replayed before {done}" in " ".join(out.split())
+    assert len(set(replays(captured))) == len(replays(captured)) == wanted
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("default")  # the package's own, on threads and sockets
+def test_workers_of_dask_replay_files(captured: Path) -> None:
+    """In processes of their own; what they count is added up."""
+    dask = pytest.importorskip("distributed")
+    store = Store(str(captured))
+    lines = list(Reader(store))
+    for number in range(4, 40):
+        more = msgspec.structs.replace(lines[0], exchange=f"{number:032x}")
+        store.add("chat", date(2026, 11, 28), encode(more) + b"\n")
+    with dask.LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster:
+        summary = on_workers(cluster.scheduler_address, job(captured), Event())
+        assert (summary.counts, summary.status) == ({"read": 40, "equal": 40}, 0)
+        again = on_workers(cluster.scheduler_address, job(captured), Event())
+        assert again.counts == {"read": 40, "replayed_before": 40}
+    assert len(replays(captured)) == 40
