@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ from cutover.records import RunRecord
 from cutover.tape import Exchange, Run, outside
 from harness import root
 from harness.config import ModelTable, Settings, StoresTable, load
+from harness.logs import start_logging
 from harness.versions import versions
 from router.captures import Captures, Reader, Store
 from router.captures.reader import POLL_SECONDS
@@ -131,11 +131,12 @@ def replay(
     Exit status: 0 equal, 1 different, 2 refused or not stored, 3 nothing was replayed, 4 mostly
     unreadable.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    settings = load(config)
+    start_logging(settings)
     stop = Event()
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, lambda *_: stop.set())
-    job = job_of(captures, stack, flow, part, load(config), out)
+    job = job_of(captures, stack, flow, part, settings, out)
     began = time.monotonic()
     work = partial(on_workers, scheduler) if scheduler else here
     summary = work(job, stop, follow=follow)
@@ -149,7 +150,7 @@ def job_of(
     """Return a job; raises `ReplayRefused` for a flow, a stack or a part that is none."""
     for kind, name, known in (
         ("flow", flow, [one for one in settings.flows if one in FLOWS]),
-        ("stack", stack, sorted({name for one in settings.flows for name in root.stacks(one)})),
+        ("stack", stack, sorted({name for one in FLOWS for name in root.stacks(one)})),
     ):
         if name is not None and name not in known:
             named = f"{name!r} is not configured, but {', '.join(map(repr, known))}"
@@ -186,6 +187,7 @@ async def _replay(job: Job, done: set[str], reader: Reader, lines: Iterable[RunR
     targets = {
         name: Target(FLOWS[name], root.stacks(name)[job.stack], versions(settings, name))
         for name in settings.flows
+        if name in FLOWS
     }
     async with root.opened(settings), Exchange() as nothing:
         # While a run plays, writes outside of every run are refused, between exchanges, too.
