@@ -36,6 +36,8 @@ async def serving_gateway(settings: Settings, runs: OpenRuns) -> AsyncIterator[G
             ws="none",
             lifespan="off",
             log_level="warning",
+            proxy_headers=False,
+            server_header=False,
             timeout_keep_alive=75,  # as providers do: 5 s breaks calls about to use a connection
             timeout_graceful_shutdown=5,
         )

@@ -16,7 +16,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from cutover.errors import Control
-from cutover.tape import Call, Run
+from cutover.tape import Call, Entry, Run
 from cutover.tape.entry import Item
 from cutover.tape.http_entry import Head, http_call, read_head
 from cutover.tape.remote import KEY_HEADER, TARGET_HEADER
@@ -169,7 +169,7 @@ class Gateway:
 
         def perform() -> AsyncGenerator[Item, None]:
             performed.append(True)
-            return fetch(self.session, request)  # type: ignore[return-value]  # a generator
+            return fetch(self.session, request, pieces=run is None)
 
         items = run.call(call, perform) if run is not None and call is not None else perform()
         async with aclosing(items):
@@ -180,11 +180,11 @@ class Gateway:
                 whole = await _joined(items) if _is_whole(head) else None
             except (Control, CallFailed, httpx.TransportError) as error:
                 raise _refusal(error, played=not performed) from error
-            pairs = head.headers
             if whole is not None:
-                await respond(send, head.status, whole, pairs)
+                await respond(send, head.status, whole, head.headers)
             else:
-                await _stream(send, head, items)
+                entry = next(one.entry for one in run.plays if one.call is call) if run else None
+                await _stream(send, head, items, entry)
 
     def _run(self, arrived: Arrived) -> Run | None:
         """Return the run of a call, None where it goes off the tape.
@@ -238,13 +238,22 @@ def _refusal(error: Exception, *, played: bool) -> Refusal:
     return of_fault(kind, played=played)
 
 
-async def _stream(send: Send, head: Head, items: AsyncGenerator[Item, None]) -> None:
-    """Send an answer item by item; one that breaks off leaves the response without its end."""
+async def _stream(
+    send: Send, head: Head, items: AsyncGenerator[Item, None], entry: Entry | None
+) -> None:
+    """Send an answer as it comes: what is on the tape together goes out together.
+
+    One that breaks off leaves the response without its end.
+    """
     await _start(send, head.status, head.headers)
+    due, read = bytearray(), 1
     try:
         async for item in items:
-            if isinstance(item, bytes):
-                await send({"type": "http.response.body", "body": item, "more_body": True})
+            read += 1
+            due += item if isinstance(item, bytes) else b""
+            if entry is None or read >= len(entry.items):
+                await send({"type": "http.response.body", "body": bytes(due), "more_body": True})
+                due.clear()
     except (Control, CallFailed, httpx.TransportError) as error:
         log.info("answer broken off error=%s", type(error).__name__)
         return

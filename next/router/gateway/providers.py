@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from hmac import compare_digest
@@ -135,10 +135,13 @@ def open_connections() -> AbstractAsyncContextManager[aiohttp.ClientSession]:
     )
 
 
-async def fetch(session: aiohttp.ClientSession, request: Outgoing) -> AsyncIterator[bytes]:
+async def fetch(
+    session: aiohttp.ClientSession, request: Outgoing, *, pieces: bool = False
+) -> AsyncGenerator[bytes, None]:
     """Yield the answer of a provider as items of the tape; redirects are not followed.
 
-    Raises errors of httpx: readers of the tape, in this process too, know transports by these.
+    With `pieces`, what follows the head is as it arrives: no tape needs items. Raises errors of
+    httpx: readers of the tape, in this process too, know transports by these.
     """
     provider, url = request.target
     timeout = aiohttp.ClientTimeout(
@@ -155,7 +158,7 @@ async def fetch(session: aiohttp.ClientSession, request: Outgoing) -> AsyncItera
             timeout=timeout,
         ) as response:
             yield head_item(response.status, response.raw_headers)
-            splitter = BodySplitter(response.headers.get("content-type", ""))
+            splitter = BodySplitter("" if pieces else response.headers.get("content-type", ""))
             async for piece in response.content.iter_any():
                 for item in splitter.feed(piece):
                     yield item
