@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 import uvicorn
+import uvloop
 from fastapi import FastAPI
 
 from cutover.errors import CutoverError
@@ -49,7 +50,7 @@ def serve(
     for one in (signal.SIGINT, signal.SIGTERM):
         # The server drains when it gets one, and raises it once more: the command ends by itself.
         signal.signal(one, lambda *_: None)
-    asyncio.run(_serve(Live(settings, config), simulate=simulate, crash=crash))
+    uvloop.run(_serve(Live(settings, config), simulate=simulate, crash=crash))
 
 
 cli.command()(replay)
