@@ -1,6 +1,7 @@
 """What every test has: virtual time where it is marked, the same examples each time, no leaks."""
 
 import asyncio
+import gc
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
@@ -60,6 +61,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     skipped = [item for item in items if item.get_closest_marker("nightly")]
     config.hook.pytest_deselected(items=skipped)
     items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+
+
+def pytest_unconfigure() -> None:
+    """Keep the interpreter's last collection from types of msgspec, where it sometimes crashes."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
