@@ -147,6 +147,15 @@ class CapturesTable(_Table):
     """Own regular expressions by name; an empty one removes the built-in kind of its name."""
 
 
+class ShadowTable(_Table):
+    """What a process takes on for shadows; `shadow_percent` of a flow says which requests."""
+
+    requests_a_day: Annotated[int, Field(ge=0)] | None = None
+    """Shadows at most, from midnight (UTC)."""
+    queue_mib: Annotated[int, Field(ge=1)] = 64
+    """What the requests that wait for their shadows may hold in memory."""
+
+
 class StackTable(_Table):
     """A service that serves the declared flows: `legacy`, the control, or `graph`."""
 
@@ -245,6 +254,7 @@ class Settings(_Table):
     rollout: RolloutTable = RolloutTable()
     limits: LimitsTable = LimitsTable()
     breaker: BreakerTable = BreakerTable()
+    shadow: ShadowTable = ShadowTable()
     captures: CapturesTable | None = None
     stacks: dict[Literal["legacy", "graph"], StackTable] = {}
     telemetry: TelemetryTable = TelemetryTable()
@@ -270,6 +280,7 @@ TABLES: Final[Mapping[str, type[BaseModel]]] = {
     "rollout": RolloutTable,
     "limits": LimitsTable,
     "breaker": BreakerTable,
+    "shadow": ShadowTable,
     "captures": CapturesTable,
     "stacks.NAME": StackTable,
     "telemetry": TelemetryTable,

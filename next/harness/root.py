@@ -176,7 +176,7 @@ def application(
     crash_after: int = 0,
 ) -> FastAPI:
     """Return the router's application over an open world; graph may crash on purpose."""
-    settings = live.settings
+    settings, table = live.settings, live.settings.shadow
 
     def flow(name: str) -> router_app.ServedFlow:
         table = settings.flows[name]
@@ -208,6 +208,6 @@ def application(
         ),
         streams=settings.limits.streams,
         breaker=BreakerSettings(**settings.breaker.model_dump()),
-        shadows=shadows,
+        shadows=shadows or Shadows(table.requests_a_day, table.queue_mib << 20),
         captures=captures,
     )

@@ -28,8 +28,8 @@ from router.shadow import Shadows
 from router.status import Process
 from router.telemetry import Telemetry
 
-ENDING_SECONDS = 30.0
-"""How long a stopping server waits for exchanges to settle."""
+ENDING_SECONDS, SHADOWS_END_SECONDS = 30.0, 5.0
+"""How long a stopping server waits for exchanges to settle, and for cancelled shadows to close."""
 
 Perform = Callable[[Mapping[str, str], Any], Awaitable[Any]]
 """Performs an operation: with the arguments in its path and its decoded body."""
@@ -67,20 +67,20 @@ def create_app(
     *,
     streams: int,
     breaker: BreakerSettings,
-    shadows: Shadows | None = None,
+    shadows: Shadows,
     captures: Captures | None = None,
 ) -> FastAPI:
     """Return the application; its own documentation pages, which load scripts, are off.
 
     `streams` may be open at once.
     """
-    mirror, places = shadows or Shadows(), Streams(streams)
+    places = Streams(streams)
     breakers = {flow.spec.name: {name: Breaker(breaker) for name in flow.stacks} for flow in flows}
     process = Process(
         {flow.spec.name: flow.settings for flow in flows},
         breakers,
         places,
-        mirror,
+        shadows,
         operating.configuration,
         captures,
         operating.uncorrelated,
@@ -91,13 +91,13 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        running = [asyncio.create_task(one) for one in (mirror.run(), process.watch_loop())]
+        running = [asyncio.create_task(one) for one in (shadows.run(), process.watch_loop())]
         yield
         if ending:
             await asyncio.wait(set(ending), timeout=ENDING_SECONDS)
         for one in running:
             one.cancel()
-        await asyncio.wait(running)
+        await asyncio.wait(running, timeout=SHADOWS_END_SECONDS)
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     for flow in flows:
@@ -106,7 +106,7 @@ def create_app(
             flow.stacks,
             flow.settings,
             pauses,
-            mirror,
+            shadows,
             ending,
             places,
             breakers[flow.spec.name],

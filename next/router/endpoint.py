@@ -45,8 +45,6 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 log = logging.getLogger(__name__)
 
 STOPPED = outcome_of(Stopping())
-CUT_SHORT = (Left(), STOPPED)
-"""How exchanges end that no shadow can be compared with: a shadow runs to its own end."""
 OVERLOADED = 503
 LAST_SECONDS = 5.0
 """What a stream may take to end once it has been stopped; a client that reads nothing is cut."""
@@ -285,10 +283,11 @@ class FlowEndpoint:
             captures.served(exchange)
         others = [one for one in self.stacks if one != exchange.served]
         mirrored = drawn("shadow", salt, key, settings.shadow_percent)
-        whole = exchange.outcome not in CUT_SHORT and not exchange.tape.overflowed
-        if mirrored and others and whole and self.stacks[others[0]].shadow_safe:
-            other = self.stacks[others[0]]
-            self.shadows.offer(exchange, other, captures.played if captures else None)
+        if mirrored and others:
+            keep = captures.played if captures else None
+            body, sticky = exchange.request.body, settings.sticky
+            conversation = self.flow.key(body, sticky) if sticky else ""
+            self.shadows.offer(exchange, self.stacks[others[0]], keep, conversation)
 
     def _keep(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(coroutine)

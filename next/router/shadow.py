@@ -6,22 +6,45 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from typing import Literal
 
-from cutover.errors import Failed, Outcome, Pause, Paused, outcome_of
+from cutover.errors import Failed, Left, Outcome, Pause, Paused, outcome_of
 from cutover.flow import Event, Flow, Request, Texts
-from cutover.tape import Exchange, Run
+from cutover.tape import Exchange, Run, Signal
 from router.driver import Candidate, Driver
 from router.exchange import Served
+from router.idle import IdleGate
 from router.takeover import Sent
 
 log = logging.getLogger("cutover.shadow")
 
-QUEUE = 64
-"""Exchanges that wait for their shadow; more are dropped, and counted."""
+QUEUE, QUEUE_BYTES = 256, 64 << 20
+"""Exchanges that wait for their shadows, and bytes that these hold; more are dropped."""
+OVERHEAD_BYTES = 16 << 10
+"""What an exchange holds beside its tape and its frames."""
+SHADOW_SECONDS = 60.0
+"""What a shadow may take."""
+SERVICES = 8
+"""Shadows of services that run at the same time."""
+REST_SECONDS = 60.0
+"""How long a stack has no shadows after one that kept the loop busy."""
 
-State = Literal["equal", "different", "failed", "dropped"]
+Dropped = Literal[
+    "client_left",
+    "daily_limit",
+    "loop_busy",
+    "not_served",
+    "overflowed",
+    "queue_full",
+    "stopping",
+    "unsafe",
+]
+"""Why an exchange is not compared."""
+State = Literal["equal", "different", "failed"] | Dropped
+"""How a shadow ends; `failed`: it took too long, or could not be compared."""
 
 
 @dataclass(slots=True, eq=False)
@@ -104,49 +127,185 @@ Keep = Callable[[Served, Played], object]
 """Takes a shadow that has been played, such as into captures."""
 
 
+def _today() -> date:
+    return datetime.now(UTC).date()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    """A shadow that has no state yet."""
+
+    served: Served
+    candidate: Candidate
+    conversation: tuple[str, str]
+    keep: Keep | None
+    size: int
+
+
 @dataclass(slots=True, eq=False)
 class Shadows:
-    """Runs shadows one after the other, behind what is served; `ledger` counts how each ended."""
+    """Runs shadows behind what is served, and accounts for each: `ledger` counts how they ended.
 
+        offered == ledger.total() + open        # always
+
+    Shadows in this process run one after the other and only while its loop is idle; those of a
+    service run side by side. Those of a conversation run in the order of its turns.
+    `requests_a_day` are taken at most, None: any number; `queue_bytes` bound what they hold.
+    """
+
+    requests_a_day: int | None = None
+    queue_bytes: int = QUEUE_BYTES
     ledger: Counter[State] = field(default_factory=Counter)
+    offered: int = 0
     escaped: Counter[str] = field(default_factory=Counter)
     """What shadows did past the tape, by name."""
-    _queue: asyncio.Queue[tuple[Served, Candidate, Keep | None]] = field(
-        default_factory=lambda: asyncio.Queue(QUEUE)
-    )
+    gate: IdleGate = field(default_factory=IdleGate)
+    today: Callable[[], date] = _today
+    _waiting: list[_Waiting] = field(default_factory=list)
+    _running: set[_Waiting] = field(default_factory=set)
+    _held: int = 0
+    _day: date | None = None
+    _begun: int = 0
+    """Shadows of that day."""
+    _resting: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Until when the stacks of flows are left alone that kept the loop busy."""
+    _stopped: bool = False
+    _changed: Signal = field(default_factory=Signal)
 
-    def offer(self, served: Served, candidate: Candidate, keep: Keep | None = None) -> None:
-        """Queue the shadow of an exchange that has ended; `keep` is to be given what it played."""
-        try:
-            self._queue.put_nowait((served, candidate, keep))
-        except asyncio.QueueFull:
-            self.ledger["dropped"] += 1
+    @property
+    def open(self) -> int:
+        """How many shadows have no state yet."""
+        return len(self._waiting) + len(self._running)
+
+    def offer(
+        self, served: Served, candidate: Candidate, keep: Keep | None = None, conversation: str = ""
+    ) -> None:
+        """Queue the shadow of an exchange that has ended, or drop it; `keep` gets what it plays."""
+        self.offered += 1
+        size = served.size + OVERHEAD_BYTES
+        if (reason := self._against(served, candidate, size)) is not None:
+            self._end(reason)
+            return
+        self._begun += 1
+        self._held += size
+        turn = (served.flow.name, conversation)
+        self._waiting.append(_Waiting(served, candidate, turn, keep, size))
+        self._changed.notify()
+
+    def _against(self, served: Served, candidate: Candidate, size: int) -> Dropped | None:
+        """Return why an exchange gets no shadow."""
+        if isinstance(served.outcome, Left):
+            return "client_left"
+        if self._stopped or getattr(served.outcome, "code", "") == "server_stopped":
+            return "stopping"
+        if not served.runs:
+            return "not_served"
+        if served.tape.overflowed:
+            return "overflowed"
+        if not candidate.shadow_safe:
+            return "unsafe"
+        if served.tape.loop.time() < self._resting.get((served.flow.name, candidate.name), 0.0):
+            return "loop_busy"
+        if len(self._waiting) >= QUEUE or self._held + size > self.queue_bytes:
+            return "queue_full"
+        if (today := self.today()) != self._day:
+            self._day, self._begun = today, 0
+        if self.requests_a_day is not None and self._begun >= self.requests_a_day:
+            return "daily_limit"
+        return None
 
     async def run(self) -> None:
-        """Run the shadows that are offered, until cancelled."""
+        """Run the shadows that are offered, until cancelled; those left are dropped then."""
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for remote in (False, *[True] * SERVICES):
+                    workers.create_task(self._work(remote=remote))
+        finally:
+            self._stopped = True
+            for one in self._waiting:
+                self._held -= one.size
+                self._end("stopping")
+            self._waiting.clear()
+            counts = " ".join(f"{state}={count}" for state, count in sorted(self.ledger.items()))
+            log.info("shadows ended offered=%d %s", self.offered, counts)
+
+    async def _work(self, *, remote: bool) -> None:
+        """Run shadows of services, or of stacks in this process, one after the other."""
         while True:
-            served, candidate, keep = await self._queue.get()
-            state: State = "failed"
+            if (one := self._next(remote=remote)) is None:
+                await self._changed.wait()
+                continue
+            state: State = "stopping"
             try:
-                played = await play(served.tape, served.flow, served.request, candidate)
-                if keep is not None:
-                    keep(served, played)
-                self.escaped.update(played.run.escaped)
-                state = "equal" if same(served, played) else "different"
-                log.info(
-                    "exchange=%s shadow=%s state=%s outcome=%s off_the_tape=%s",
-                    served.id,
-                    candidate.name,
-                    state,
-                    played.outcome,
-                    dict(played.run.escaped),
-                )
-            except Exception:
-                log.exception("exchange=%s shadow=%s cannot be compared", served.id, candidate.name)
+                state = await self._state(one)
             finally:
-                self.ledger[state] += 1
-                self._queue.task_done()
+                self._running.discard(one)
+                self._held -= one.size
+                self._end(state)
+
+    def _next(self, *, remote: bool) -> _Waiting | None:
+        """Take the first shadow whose conversation has none before it."""
+        before = {one.conversation for one in self._running}
+        for one in self._waiting:
+            free = not one.conversation[1] or one.conversation not in before
+            if free and one.candidate.remote == remote:
+                self._waiting.remove(one)
+                self._running.add(one)
+                return one
+            before.add(one.conversation)
+        return None
+
+    async def _state(self, one: _Waiting) -> State:
+        """Play a shadow and compare it."""
+        served, candidate = one.served, one.candidate
+        gate = None if candidate.remote else self.gate
+        if gate is not None and not await gate.opens():
+            log.warning("exchange=%s shadow dropped: loop_late_ms=%d", served.id, gate.late * 1e3)
+            return "loop_busy"
+        state: State = "failed"
+        try:
+            async with asyncio.timeout(SHADOW_SECONDS) as limit:
+                with gate.watch(limit) if gate else nullcontext():
+                    played = await play(served.tape, served.flow, served.request, candidate)
+            if one.keep is not None:
+                one.keep(served, played)
+            self.escaped.update(played.run.escaped)
+            state = "equal" if same(served, played) else "different"
+        except Exception as error:
+            if gate and gate.burdened and isinstance(error, TimeoutError):
+                state = "loop_busy"
+            else:
+                log.exception("exchange=%s shadow=%s cannot be compared", served.id, candidate.name)
+        else:
+            log.info(
+                "exchange=%s shadow=%s state=%s outcome=%s off_the_tape=%s",
+                served.id,
+                candidate.name,
+                state,
+                played.outcome,
+                dict(played.run.escaped),
+            )
+        if gate and gate.burdened:
+            self._rest(one, gate.delay)
+        return state
+
+    def _rest(self, one: _Waiting, delay: float) -> None:
+        """Leave a stack alone for a while: it kept the loop busy, and clients waited."""
+        flow, stack = one.served.flow.name, one.candidate.name
+        self._resting[flow, stack] = asyncio.get_running_loop().time() + REST_SECONDS
+        log.warning(
+            "flow=%s shadow=%s kept the loop busy: delay_ms=%d rest_s=%d",
+            flow,
+            stack,
+            delay * 1e3,
+            REST_SECONDS,
+        )
+
+    def _end(self, state: State) -> None:
+        self.ledger[state] += 1
+        self._changed.notify()
 
     async def settled(self) -> None:
         """Wait until every shadow that was offered has ended."""
-        await self._queue.join()
+        while self.open:
+            await self._changed.wait()

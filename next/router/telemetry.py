@@ -79,7 +79,7 @@ METRICS: Final = (
     Metric(
         "cutover_shadows_total",
         "counter",
-        "Shadows by how they ended: equal, different, failed, dropped.",
+        "Shadows by how they ended: equal, different, failed, or why there was none.",
         ("state",),
     ),
     Metric(

@@ -2,7 +2,7 @@
 
 from cutover.tape.blocking import call_blocking
 from cutover.tape.effect import effect
-from cutover.tape.entry import Call, Entry, Fault
+from cutover.tape.entry import Call, Entry, Fault, Signal
 from cutover.tape.exchange import Exchange, Journal, at_end
 from cutover.tape.pause import OUTCOME_UNKNOWN, entry_record, load, tape_record
 from cutover.tape.run import (
@@ -27,6 +27,7 @@ __all__ = [
     "Journal",
     "Play",
     "Run",
+    "Signal",
     "at_end",
     "call_blocking",
     "current_run",

@@ -17,6 +17,7 @@ from harness.config import ConfigRefused, parse
 from harness.live import Live
 from loadtests.simulator import Answer, Cut
 from router.captures import Captures, Reader, Store
+from router.shadow import Shadows
 from tests.router.test_endpoint import CHAT
 from tests.support.client import Client
 from tests.support.stage import Stage, staged
@@ -147,12 +148,24 @@ async def test_a_serving_run_is_captured_before_its_shadow_ends(
     capturing = Capturing(stage, tmp_path, flows={"chat": {"shadow_percent": 100.0}})
     async with root.capturing(capturing.settings) as captures:
         assert captures is not None
-        app = root.application(Live(capturing.settings), stage.world, captures=captures)
+        shadows = Shadows()
+        app = root.application(
+            Live(capturing.settings), stage.world, shadows=shadows, captures=captures
+        )
         one = Client(app)
-        await one.post("/chat/sse", CHAT)  # nothing runs shadows
-        await asyncio.sleep(1)
-    [line] = capturing.lines
-    assert (line.role, line.exchange) == ("serving", one.headers["x-cutover-exchange"])
+        await one.post("/chat/sse", CHAT)
+        while not shadows.offered:  # noqa: ASYNC110 - the exchange settles in a task
+            await asyncio.sleep(0.01)
+        running = asyncio.create_task(shadows.run())
+        await shadows.settled()
+        running.cancel()
+        await asyncio.wait({running})
+    serving, shadow = capturing.lines
+    assert (serving.role, shadow.role) == ("serving", "shadow")
+    assert serving.exchange == shadow.exchange == one.headers["x-cutover-exchange"]
+    assert shadow.tape is None
+    assert shadow.versions == serving.versions
+    assert {play.how for play in shadow.plays} == {"tape"}
 
 
 @pytest.mark.parametrize(
