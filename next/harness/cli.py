@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -19,8 +20,10 @@ from fastapi import FastAPI
 
 from cutover.errors import CutoverError
 from harness import root
+from harness.apps import apps
 from harness.config import ServerTable, load
 from harness.gateway import serving_gateway
+from harness.init import NONE, WITHOUT, Asking, look, refuse_existing, write
 from harness.live import Live
 from harness.logs import start_logging
 from harness.replay import replay
@@ -64,12 +67,44 @@ async def _serve(live: Live, *, simulate: bool, crash: int) -> None:
             os.environ.setdefault("OPENAI_API_KEY", "none")
         captures = await opened.enter_async_context(root.capturing(live.settings))
         world = await opened.enter_async_context(root.opened(live.settings))
-        services = await opened.enter_async_context(open_services(live.settings))
+        services = await opened.enter_async_context(
+            open_services(live.settings, await opened.enter_async_context(apps(live.settings)))
+        )
         await opened.enter_async_context(serving_gateway(live.settings, services.runs))
         app = root.application(live, world, services, captures=captures, crash_after=crash)
         watching = asyncio.create_task(live.watch())
         opened.callback(watching.cancel)
         await server(app, live.settings.server).serve()
+
+
+@cli.command("init")
+def init_command(
+    old: Annotated[str, typer.Argument(help="the service that serves: its URL, or module:app")],
+    new: Annotated[str, typer.Argument(help="the service that is to: its URL, or module:app")],
+    path: Annotated[str, typer.Option(help="as /chat, /threads/{thread=42}/runs")] = "",
+    body: Annotated[str, typer.Option(help="a file, or the body itself")] = "",
+    method: Annotated[str, typer.Option(help="GET, POST, PUT or PATCH")] = "POST",
+    header: Annotated[list[str] | None, typer.Option(help="as 'authorization: Bearer ...'")] = None,
+    conversation: Annotated[
+        str, typer.Option(help="where its id stands, as body.thread; - for nowhere")
+    ] = "",
+    user: Annotated[str, typer.Option(help="where the user's id stands, as body.user.id")] = "",
+    out: Annotated[Path, typer.Option(help="the file to write")] = Path("cutover.toml"),
+) -> None:
+    """Ask two services once each, and write a configuration that puts a router before them."""
+    asking = Asking(path, method.upper(), body, header or [], conversation, user)
+    refuse_existing(out)
+    found = asyncio.run(look(old, new, asking, typer.echo, _choose))
+    typer.echo("\n".join(["", *write(found, out, typer.echo)]))
+
+
+def _choose(found: str) -> str:
+    """Return where the conversation's id stands: asked at a terminal, elsewhere what was found."""
+    if not sys.stdin.isatty():
+        return found
+    typer.echo(f"Where in the request is the conversation's id? {WITHOUT[0].upper()}{WITHOUT[1:]}.")
+    given: str = typer.prompt("body., query., header. or path., - for nowhere", found or NONE)
+    return "" if given == NONE else given
 
 
 class Server(uvicorn.Server):

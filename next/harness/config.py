@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from starlette.routing import compile_path
 
 from cutover.errors import CutoverError
 from router.services.flow import PLACES
@@ -159,8 +160,10 @@ class ShadowTable(_Table):
 class StackTable(_Table):
     """A service that serves the declared flows: `legacy`, the control, or `graph`."""
 
-    url: Secret
+    url: Secret = ""
     """Its base URL."""
+    app: str = ""
+    """Instead: an ASGI app, or what returns one, as `module:app`; `serve` starts and stops it."""
     shadow_safe: bool = False
     """Whether a request may be made twice: what is not on the tape, a shadow does once more."""
     silence_seconds: Annotated[float, Field(gt=0)] = 60.0
@@ -216,6 +219,8 @@ class FlowTable(_Table):
     """How its streams are read: a dialect's name, or the path of its TOML file."""
     keys: dict[str, str] = {}
     """Its route keys, as `user_id = "body.user.id"`; also `query.`, `header.` and `path.`."""
+    example: str = ""
+    """A request, as HTTP writes it: what `doctor` asks both services."""
 
     enable_langgraph: bool = False
     """The switch: while it is off, everything goes to legacy, pins and forced keys included."""
@@ -328,9 +333,18 @@ def parse(tables: Mapping[str, Any], path: Path | None = None) -> Settings:
         raise ConfigRefused(path, wrong)
     if settings.gateway and (wrong := list(_wrong_gateway(settings, settings.gateway))):
         raise ConfigRefused(path, wrong)
-    if not settings.stacks and any(table.paths for table in settings.flows.values()):
-        raise ConfigRefused(path, ["stacks: a declared flow needs [stacks.legacy] and its url"])
+    if wrong := list(_wrong_stacks(settings)):
+        raise ConfigRefused(path, wrong)
     return settings
+
+
+def _wrong_stacks(settings: Settings) -> Iterator[str]:
+    """Yield what is missing where flows are declared."""
+    if not settings.stacks and any(table.paths for table in settings.flows.values()):
+        yield "stacks: a declared flow needs [stacks.legacy] and its url"
+    for name, one in settings.stacks.items():
+        if bool(one.url) == bool(one.app):
+            yield f"stacks.{name}: has either a url or an app"
 
 
 def _wrong_gateway(settings: Settings, table: GatewayTable) -> Iterator[str]:
@@ -366,6 +380,9 @@ def _wrong(name: str, table: FlowTable) -> Iterator[str]:
         if value.partition(".")[0] not in PLACES or not value.partition(".")[2]:
             where = ", ".join(f"{one}." for one in PLACES)
             yield f"{place}.keys.{key}: {value!r} is no place: it begins with one of {where}"
+        for path in table.paths if value.startswith("path.") else ():
+            if value[5:] not in compile_path(path)[2]:
+                yield f"{place}.keys.{key}: {path} has no {{{value[5:]}}}"
     if table.paths and table.options:
         yield f"{place}.options: a declared flow has none"
     elif not table.paths and (problem := _refusal(table.options, FLOWS[name].options)):

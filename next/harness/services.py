@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 
 from cutover.flow import Flow
-from cutover.wire import Dialect, find_dialect, read_dialect
+from cutover.wire import Dialect, DialectRefused, find_dialect, read_dialect
 from harness.config import FlowTable, Settings
 from harness.gateway import gateway_url
 from router.driver import Candidate
@@ -28,14 +28,18 @@ class Services:
     gateway: str = ""
     """The address of this process' gateway; "" without one."""
     gateway_key: str = ""
+    apps: Mapping[str, str] = field(default_factory=dict)
+    """URLs by stack of the services that this process has started."""
 
 
 @asynccontextmanager
-async def open_services(settings: Settings) -> AsyncIterator[Services]:
+async def open_services(
+    settings: Settings, apps: Mapping[str, str] | None = None
+) -> AsyncIterator[Services]:
     """Open what services are asked through."""
     key = settings.gateway.key if settings.gateway else ""
     async with open_session() as session:
-        yield Services(session, gateway=gateway_url(settings), gateway_key=key)
+        yield Services(session, gateway=gateway_url(settings), gateway_key=key, apps=apps or {})
 
 
 def flow_of(name: str, table: FlowTable) -> Flow:
@@ -49,7 +53,12 @@ def flow_of(name: str, table: FlowTable) -> Flow:
 def dialect(named: str) -> Dialect:
     """Return a dialect by its name, or by the path of its file; raises `DialectRefused`."""
     path = Path(named)
-    return read_dialect(path.read_text("utf-8"), named) if path.suffix else find_dialect(named)
+    if not path.suffix:
+        return find_dialect(named)
+    try:
+        return read_dialect(path.read_text("utf-8"), named)
+    except (OSError, UnicodeDecodeError) as error:
+        raise DialectRefused(named, "", f"not readable: {error}") from error
 
 
 def candidates(settings: Settings, table: FlowTable, services: Services) -> Mapping[str, Candidate]:
@@ -57,7 +66,8 @@ def candidates(settings: Settings, table: FlowTable, services: Services) -> Mapp
     found: dict[str, Candidate] = {}
     for name, at in settings.stacks.items():
         limits = at.silence_seconds, at.total_seconds
-        address = Address(at.url, *limits, headers=at.headers, shadow_safe=at.shadow_safe)
+        url = services.apps.get(name) or at.url
+        address = Address(url, *limits, headers=at.headers, shadow_safe=at.shadow_safe)
         form = dialect(table.dialect)
         back = services.runs, services.gateway, services.gateway_key
         service = Service(address, form, services.session, *back)

@@ -1,0 +1,87 @@
+"""Services that are started here: `module:app`, each a process of uvicorn on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+from cutover.errors import CutoverError
+from harness.config import Settings
+
+log = logging.getLogger("cutover.apps")
+
+START_SECONDS = 60.0
+STOP_SECONDS = 10.0
+POLL_SECONDS = 0.05
+
+
+class AppFailed(CutoverError):
+    """A service does not start."""
+
+    def __init__(self, app: str, reason: str) -> None:
+        super().__init__(
+            f"{app} does not start: {reason}; try `python -m uvicorn {app}` in this folder"
+        )
+
+
+@asynccontextmanager
+async def started(app: str) -> AsyncIterator[str]:
+    """Start `module:app`, an ASGI app or a callable that returns one; yield its URL.
+
+    Raises `AppFailed`. A process that ends while it is needed is reported, and not started again.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    serve = ["--host", "127.0.0.1", "--port", str(port), "--log-level", "warning"]
+    # A session of its own: an interrupt at the terminal must not end it before its streams have.
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "uvicorn", app, *serve, start_new_session=True
+    )
+    watching = asyncio.create_task(_watch(app, process))
+    try:
+        await _listening(app, process, port)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        watching.cancel()
+        await _stop(process)
+
+
+@asynccontextmanager
+async def apps(settings: Settings) -> AsyncIterator[Mapping[str, str]]:
+    """Start the services that a configuration names as `app`; yield their URLs by stack."""
+    named = {name: at.app for name, at in settings.stacks.items() if at.app}
+    async with AsyncExitStack() as opened:
+        yield {name: await opened.enter_async_context(started(app)) for name, app in named.items()}
+
+
+async def _listening(app: str, process: asyncio.subprocess.Process, port: int) -> None:
+    """Wait until a process accepts connections."""
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            while process.returncode is None:
+                with suppress(OSError):
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    writer.close()
+                    return
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError as error:
+        raise AppFailed(app, f"nothing listens after {START_SECONDS:.0f} s") from error
+    raise AppFailed(app, f"it ended with status {process.returncode}")
+
+
+async def _watch(app: str, process: asyncio.subprocess.Process) -> None:
+    status = await process.wait()
+    log.error("app=%s ended status=%s: requests to it fail until a restart", app, status)
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    for signal in (process.terminate, process.kill):
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                signal()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), STOP_SECONDS)

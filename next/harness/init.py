@@ -1,0 +1,404 @@
+"""`cutover init`: a first configuration for two services, made from one answer of each."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import secrets
+import shlex
+import tomllib
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import httpx
+
+from cutover.errors import Completed, CutoverError
+from cutover.flow import ClientRequest
+from cutover.wire import Dialect, read_dialect, recognise
+from harness.apps import started
+from harness.config import parse
+from harness.draft import draft
+from harness.shapes import Shape, shapes_for
+from harness.trial import CREDENTIALS, Example, Trial, ask, open_client
+from router.services import ServiceFlow
+
+FLOW = "main"
+RAMP = (0.0, 1.0, 5.0, 25.0, 50.0, 100.0)
+"""Shares at which a configuration must be valid."""
+SHOWN = 60
+LONGEST_PATH = 256
+NONE = "-"
+WITHOUT = (
+    "without a conversation's id the turns of one conversation may go to different services, "
+    "and a service that keeps the history itself then lacks some of them"
+)
+_GIVEN = re.compile(r"\{(\w+)(?:=([^}]*))?\}")
+_NOT_HERE = frozenset({404, 405, 501})
+_CONVERSATIONS = ("thread", "conversation", "session", "chat")
+_USERS = ("user", "customer", "account", "tenant")
+
+
+class InitRefused(CutoverError):
+    """No configuration can be made: what was seen, and what to give instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What is known of a request before the services are asked."""
+
+    path: str = ""
+    method: str = "POST"
+    body: str = ""
+    """A file, or the text itself."""
+    headers: Sequence[str] = ()
+    conversation: str = ""
+    """Where its id stands, `-` for nowhere, "" to be asked for."""
+    user: str = ""
+
+
+Choose = Callable[[str], str]
+"""Returns where the conversation's id stands, given what was found; "" for nowhere."""
+Tell = Callable[[str], object]
+
+
+@asynccontextmanager
+async def side(named: str) -> AsyncIterator[tuple[str, str]]:
+    """Yield the key of a stack and a URL where it answers: an address, or an app that is started.
+
+    Raises `InitRefused` and `AppFailed`.
+    """
+    if "://" in named:
+        yield "url", named.rstrip("/")
+        return
+    if not re.fullmatch(r"[\w.]+:[\w.]+", named) or named.partition(":")[2].isdigit():
+        why = f"{named!r} is neither a URL, as http://127.0.0.1:9001, nor an app, as module:app"
+        raise InitRefused(why)
+    async with started(named) as url:
+        yield "app", url
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found out of two services: all that their configuration says."""
+
+    sides: Mapping[str, tuple[str, str]]
+    """By stack: `url` or `app`, and which."""
+    path: str
+    example: Example
+    dialect: str
+    drafted: str
+    """The text of the dialect's file, where it is no built-in one."""
+    keys: Mapping[str, str]
+
+
+async def look(old: str, new: str, asking: Asking, tell: Tell, choose: Choose) -> Found:
+    """Ask both services once with the same request, and say what came.
+
+    Raises `InitRefused` and `StreamUnknown` where they cannot stand behind one router.
+    """
+    async with (
+        side(old) as (old_key, old_url),
+        side(new) as (new_key, new_url),
+        open_client() as client,
+    ):
+        path, example, shape, before = await _first(client, old_url, asking)
+        after = await ask(client, new_url, example)
+    tell(f"asked {example.method} {example.target} {example.body[:SHOWN]}")
+    both = (("OLD", old, before), ("NEW", new, after))
+    for name, named, trial in both:
+        if not trial.accepted:
+            why = f"{name} {named} does not take the same request: {_saw(trial)}"
+            raise InitRefused(why)
+    form, drafted = _dialect(before, after)
+    for name, named, trial in both:
+        tell(f"  {name} {named}: {_saw(trial, form)}")
+    keys = _keys(path, example, form, asking, shape, choose)
+    tell(f"conversation: {keys.get('conversation', f'none; {WITHOUT}')}")
+    sides = {"legacy": (old_key, old), "graph": (new_key, new)}
+    return Found(sides, path, example, form.name, drafted, keys)
+
+
+def refuse_existing(out: Path) -> None:
+    """Raise `InitRefused` for a file that is there, before anything is asked."""
+    if out.exists():
+        why = f"{out} is there already: move it away, or name another with --out"
+        raise InitRefused(why)
+
+
+def write(found: Found, out: Path, tell: Tell) -> Sequence[str]:
+    """Write the configuration; return the commands that come next.
+
+    Raises `ConfigRefused` where it would not carry to 100 %, and then nothing is written.
+    """
+    dialect = found.dialect
+    if found.drafted:
+        dialect = str(out.with_name("dialect.toml"))
+    text = _configuration(found, dialect)
+    _check(text, out)
+    if found.drafted:
+        Path(dialect).write_text(found.drafted, "utf-8")
+        tell(f"no built-in dialect reads these streams: a draft is in {dialect}; check it")
+    out.write_text(text, "utf-8")
+    tell(f"wrote {out}: valid at {', '.join(f'{one:g}' for one in RAMP)} %")
+    port = tomllib.loads(text)["server"]["port"]
+    return [
+        f"cutover doctor --config {out}   # what works in this set-up, and what it still needs",
+        f"cutover serve --config {out}    # OLD serves; the file says how to mirror, and raise NEW",
+        _curl(f"http://127.0.0.1:{port}", found.example),
+    ]
+
+
+async def _first(
+    client: httpx.AsyncClient, url: str, asking: Asking
+) -> tuple[str, Example, Shape | None, Trial]:
+    """Return the path, the request that a service takes, and its answer."""
+    path, _, query = asking.path.partition("?")
+    given = dict(_GIVEN.findall(path))
+    path = _GIVEN.sub(r"{\1}", path)
+    body, media = _body(asking.body)
+    parted = (line.partition(":") for line in asking.headers)
+    named = [(name.strip(), value.strip()) for name, _, value in parted]
+    if media and not any(name.lower() == "content-type" for name, _ in named):
+        named.append(("content-type", media))
+    bare = asking.method == "GET" or bool(body)
+    tried: list[str] = []
+    where: Sequence[tuple[str, Shape | None]] = list(shapes_for(path))
+    if bare:
+        where = [(usual, None) for usual in dict.fromkeys(one for one, _ in where)]
+    absent: set[str] = set()
+    for usual, shape in where:
+        if usual in absent:
+            continue
+        target = _GIVEN.sub(lambda one: given.get(one[1]) or str(uuid.uuid4()), usual)
+        headers = named if bare else [("content-type", "application/json"), *named]
+        example = Example(
+            asking.method,
+            target + (f"?{query}" if query else ""),
+            headers,
+            shape.text if shape else body,
+        )
+        trial = await ask(client, url, example)
+        if trial.accepted:
+            return usual, example, shape, trial
+        if not trial.status or trial.status in {401, 403}:
+            why = f"{url} does not answer {example.method} {target}: {_saw(trial)}"
+            raise InitRefused(why)
+        if trial.status in _NOT_HERE:
+            absent.add(usual)
+        else:
+            named_shape = f" ({shape.name})" if shape else ""
+            tried.append(f"{example.method} {usual}{named_shape}: {_saw(trial)}")
+    why = "; ".join(tried[-3:]) or f"there is nothing at {path or 'the paths of known APIs'}"
+    reason = (
+        f"{url} takes none of the requests tried: {why}. Give the path and a body that it takes: "
+        '--path /chat --body \'{"message": "hello"}\''
+    )
+    raise InitRefused(reason)
+
+
+def _body(given: str) -> tuple[str, str]:
+    """Return a body and its media type; raises `InitRefused` for a file that is no text."""
+    if not given:
+        return "", ""
+    try:
+        named = len(given) < LONGEST_PATH and Path(given).is_file()
+        text = Path(given).read_text("utf-8") if named else given
+    except (OSError, UnicodeDecodeError) as error:
+        why = f"--body {given}: {error}"
+        raise InitRefused(why) from error
+    try:
+        json.loads(text)
+    except ValueError:
+        return text, "application/x-www-form-urlencoded" if "=" in text else "text/plain"
+    return text, "application/json"
+
+
+def _dialect(before: Trial, after: Trial) -> tuple[Dialect, str]:
+    """Return the dialect of both services' streams, and the text of its draft, if it is one.
+
+    Raises `InitRefused` where each has its own: none could go on with a stream of the other.
+    """
+    if not (before.streams or after.streams):
+        return recognise(b"x", "text/plain")[0], ""  # passed on whole, whatever the dialect
+    one, other = (recognise(trial.raw, trial.media) for trial in (before, after))
+    both = [form for form in one if form in other]
+    if both:
+        return both[0], ""
+    if one or other:
+        shown = [form[0].name if form else "a dialect of its own" for form in (one, other)]
+        reason = (
+            f"OLD speaks {shown[0]} ({before.media}), NEW {shown[1]} ({after.media}): a client "
+            "understands one of them. Let NEW speak as OLD does"
+        )
+        raise InitRefused(reason)
+    text = draft(before.raw, before.media)
+    return read_dialect(text, "dialect.toml", "dialect"), text
+
+
+def _saw(trial: Trial, form: Dialect | None = None) -> str:
+    """Return what an answer was, in a line."""
+    if trial.fault and not trial.status:
+        return trial.fault
+    start = trial.raw[:SHOWN].decode("utf-8", "replace")
+    if form is None or not trial.streams:
+        kept = ", no stream: it is passed on whole, and compared as one event" if form else ""
+        return f"status {trial.status} {trial.media}{kept}: {start!r}"
+    events, text, ending = trial.reading(form)
+    end = "whole" if isinstance(ending, Completed) else f"not whole: {ending}"
+    return (
+        f"{trial.status} {trial.media}, {form.name}, {events} events, first after "
+        f"{trial.first:.1f} s, all after {trial.total:.1f} s, {end}: {text[:SHOWN]!r}"
+    )
+
+
+def _keys(
+    path: str, example: Example, form: Dialect, asking: Asking, shape: Shape | None, choose: Choose
+) -> Mapping[str, str]:
+    """Return where the ids of conversation and user stand; raises `InitRefused` where they do not.
+
+    The first key is what requests are split by.
+    """
+    asked = example.received(path)
+    bare = ServiceFlow(FLOW, {}, form)
+    known = dict(_places(asked, bare.body(asked).decoded))
+    conversation = asking.conversation or choose(
+        (shape.conversation if shape else "") or _likely(known, _CONVERSATIONS)
+    )
+    user = asking.user or _likely(known, _USERS)
+    keys = {
+        name: place
+        for name, place in (("user", user), ("conversation", conversation))
+        if place and place != NONE
+    }
+    flow = ServiceFlow(FLOW, {}, form, keys)
+    body = flow.body(asked)
+    for name, place in keys.items():
+        if not flow.key(body, name):
+            near = difflib.get_close_matches(place, known, 3, 0.1) or list(known)[:3]
+            has = ", ".join(near) or "no ids"
+            why = f"--{name} {place}: the request has nothing there; it has {has}"
+            raise InitRefused(why)
+    return keys
+
+
+def _places(asked: ClientRequest, decoded: Any) -> Iterator[tuple[str, str]]:
+    """Yield places in a request at which an id may stand, and what is there."""
+    yield from ((f"path.{name}", str(value)) for name, value in asked.params.items())
+    yield from ((f"query.{name}", one) for name, one in parse_qsl(urlsplit(asked.target).query))
+    yield from _leaves(decoded, "body")
+    yield from ((f"header.{name}", one) for name, one in asked.headers if name not in CREDENTIALS)
+
+
+def _leaves(value: Any, place: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, one in value.items():
+            if "." not in key:
+                yield from _leaves(one, f"{place}.{key}")
+    elif isinstance(value, str | int) and not isinstance(value, bool):
+        yield place, str(value)
+
+
+def _likely(known: Mapping[str, str], names: Sequence[str]) -> str:
+    """Return the place whose last step begins like one of some names, "" without one."""
+    for place in known:
+        last = re.sub(r"[^a-z]", "", place.rpartition(".")[2].lower()).removeprefix("x")
+        if any(last in {name, f"{name}id", f"{name}key"} for name in names):
+            return place
+    return ""
+
+
+def _check(text: str, out: Path) -> None:
+    """Hold the whole plan against the configuration, before its first step: it must carry to 100 %.
+
+    Raises `ConfigRefused`.
+    """
+    tables = tomllib.loads(text)
+    for share in RAMP:
+        tables["flows"][FLOW] |= {"enable_langgraph": True, "langgraph_percent": share}
+        parse(tables, out)
+
+
+def _configuration(found: Found, dialect: str) -> str:
+    """Return the text of the configuration."""
+    sides, path, example, keys = found.sides, found.path, found.example, found.keys
+    taken = {urlsplit(named).port for _, named in sides.values()}
+    port, gateway = [one for one in range(8080, 8090) if one not in taken][:2]
+    split = ", ".join(f"{name} = {_toml(place)}" for name, place in keys.items())
+    stacks = [
+        f"""\
+[stacks.{name}]
+{key} = {_toml(named)}
+shadow_safe = false   # true: a request may be made twice; what it does that no gateway records,
+                      # a mirrored request does once more
+"""
+        for name, (key, named) in sides.items()
+    ]
+    if "conversation" in keys:
+        sticky = 'sticky = "conversation"        # a conversation stays where its first turn went'
+    else:
+        sticky = f"# sticky: {WITHOUT}"
+    return f"""\
+# Made by `cutover init` from one answer of each service. All keys: docs/configuration.md.
+# What is below [flows.{FLOW}] is in force within three seconds, all else after a restart.
+
+[server]
+port = {port}
+
+{"".join(f"{one}{chr(10)}" for one in stacks)}\
+[flows.{FLOW}]
+paths = [{_toml(path)}]
+methods = [{_toml(example.method)}]
+dialect = {_toml(dialect)}
+keys = {{ {split} }}   # the first one splits the requests; without any, each is drawn for itself
+{sticky}
+
+enable_langgraph = false       # the switch: off sends everything to OLD, at once
+langgraph_percent = 0.0        # the share that NEW serves: 1, 5, 25, 50, 100
+langgraph_fallback = true      # where one fails, the other answers, or goes on in mid-stream
+shadow_percent = 100.0         # the share that is mirrored, once both are shadow_safe
+
+example = {_multiline(example.text)}
+
+[captures]                     # what is stored of requests, redacted: docs/privacy.md
+url = "captures"
+key = "{secrets.token_hex(16)}"   # secret: "env:NAME" reads it from the environment
+
+# The gateway records what the services ask of models, so that a mirrored request, and one that the
+# other service takes over, asks nothing twice. In both services the base URL changes, and each call
+# carries the header that came with the request:
+#     OpenAI(base_url="http://127.0.0.1:{gateway}/v1")
+#     create(..., extra_headers={{"traceparent": request.headers["traceparent"]}})
+#[gateway]
+#port = {gateway}
+#[providers.openai]
+#base_url = "https://api.openai.com/v1"
+"""
+
+
+def _toml(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _multiline(text: str) -> str:
+    """Return a text as TOML, on lines of its own where these can hold it."""
+    plain = "'''" not in text and all(one >= " " or one == "\n" for one in text)
+    return f"'''\n{text.rstrip()}\n'''" if plain and not text.endswith("'") else _toml(text)
+
+
+def _curl(base: str, example: Example) -> str:
+    """Return the request as a command."""
+    parts = ["curl", "-N", base + example.target]
+    if example.method != ("POST" if example.body else "GET"):
+        parts += ["-X", example.method]
+    for name, value in example.headers:
+        shown = "..." if name.lower() in CREDENTIALS else value
+        parts += ["-H", f"{name}: {shown}"]
+    if example.body:
+        parts += ["-d", example.body]
+    return shlex.join(parts)

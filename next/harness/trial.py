@@ -1,0 +1,139 @@
+"""A request by which services are tried, and how one answers it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import httpx
+from starlette.routing import compile_path
+
+from cutover.errors import CutoverError, Outcome
+from cutover.flow import ClientRequest
+from cutover.wire import BlockTooLong, Dialect, Reader
+
+SECONDS = 60.0
+"""How long an answer may take; what has come by then is read."""
+MOST_BYTES = 4 << 20
+CREDENTIALS = frozenset({"authorization", "cookie", "x-api-key", "api-key"})
+"""Headers that are sent, and never written down."""
+
+
+class ExampleRefused(CutoverError):
+    """The text of a request is none."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"no request: {reason}; it begins as in `POST /chat`")
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A request: `target` is path and query, as a client sends it."""
+
+    method: str
+    target: str
+    headers: Sequence[tuple[str, str]] = ()
+    body: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> Example:
+        """Return the request in a text: its line, headers, a blank line, the body.
+
+        Raises `ExampleRefused`.
+        """
+        head, _, body = text.partition("\n\n")
+        first, *lines = head.strip().splitlines() or [""]
+        method, _, target = first.partition(" ")
+        if not method.isalpha() or not target.startswith("/"):
+            raise ExampleRefused(repr(first))
+        parted = (line.partition(":") for line in lines)
+        headers = [(name.strip(), value.strip()) for name, _, value in parted]
+        return cls(method, target, headers, body.removesuffix("\n"))
+
+    @property
+    def text(self) -> str:
+        """The request as `of` reads it, without credentials."""
+        shown = [f"{k}: {v}" for k, v in self.headers if k.lower() not in CREDENTIALS]
+        return "\n".join([f"{self.method} {self.target}", *shown, "", self.body])
+
+    def received(self, path: str) -> ClientRequest:
+        """Return the request as a router gets it that serves it on `path`, a template."""
+        regex, _, _ = compile_path(path)
+        match = regex.match(urlsplit(self.target).path)
+        headers = [(name.lower(), value) for name, value in self.headers]
+        params = match.groupdict() if match else {}
+        return ClientRequest(self.method, path, self.target, headers, self.body.encode(), params)
+
+
+@dataclass(slots=True)
+class Trial:
+    """What a service answered; `fault` is why there is none. Times are in seconds."""
+
+    status: int = 0
+    media: str = ""
+    raw: bytes = b""
+    fault: str = ""
+    first: float = 0.0
+    gap: float = 0.0
+    """The longest silence, before the first byte or between two."""
+    total: float = 0.0
+    whole: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the request was accepted."""
+        return httpx.codes.is_success(self.status)
+
+    @property
+    def streams(self) -> bool:
+        """Whether the body is not one JSON document."""
+        return self.media not in {"application/json", "text/html"}
+
+    def reading(self, dialect: Dialect) -> tuple[int, str, Outcome]:
+        """Return how many events a dialect reads, their text, and how the stream ends."""
+        reader = Reader(dialect)
+        try:
+            reader.feed(self.raw)
+            reader.close(torn=not self.whole)
+        except BlockTooLong:
+            pass
+        return reader.events, "".join(reader.texts.values()), reader.ending
+
+
+def open_client() -> httpx.AsyncClient:
+    """Return what services are asked by, to be closed by the caller."""
+    return httpx.AsyncClient(timeout=httpx.Timeout(SECONDS, connect=5.0), trust_env=False)
+
+
+async def ask(
+    client: httpx.AsyncClient, url: str, example: Example, extra: Mapping[str, str] | None = None
+) -> Trial:
+    """Ask a service; `extra` headers go beside the example's."""
+    trial = Trial()
+    began = last = time.monotonic()
+    try:
+        async with client.stream(
+            example.method,
+            url.rstrip("/") + example.target,
+            content=example.body.encode() or None,
+            headers=[*example.headers, *(extra or {}).items()],
+        ) as got:
+            trial.status = got.status_code
+            trial.media = got.headers.get("content-type", "").partition(";")[0].strip().lower()
+            trial.headers = dict(got.headers)
+            async for piece in got.aiter_bytes():
+                now = time.monotonic()
+                trial.first = trial.first or now - began
+                trial.gap, last = max(trial.gap, now - last), now
+                trial.raw += piece
+                if now - began > SECONDS or len(trial.raw) > MOST_BYTES:
+                    break
+            else:
+                trial.whole = True
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        trial.fault = f"{type(error).__name__}: {error}".rstrip(": ")
+    trial.total = time.monotonic() - began
+    return trial

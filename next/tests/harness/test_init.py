@@ -1,0 +1,258 @@
+"""`cutover init`: what it finds out of two services, and what it writes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cutover.errors import Completed, CutoverError
+from harness.cli import cli
+from harness.config import decode, load
+from harness.init import Asking, Found, look, write
+from harness.services import dialect, flow_of
+from harness.trial import Example, Trial
+from tests.support.origin import Asked, Origin, Reply
+
+pytestmark = pytest.mark.sockets
+
+RECORDINGS = Path(__file__).parents[1] / "cutover" / "wire" / "recordings"
+SSE, LINES = "text/event-stream", "application/x-ndjson"
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A service that takes one request: at a path, with a key in its body."""
+
+    path: str
+    key: str
+    stream: bytes
+    media: str = SSE
+    method: str = "POST"
+
+    def reply(self, asked: Asked) -> Reply:
+        """Return what it answers."""
+        body = asked.body.decode()
+        if not re.fullmatch(self.path, asked.target) or asked.method != self.method:
+            return Reply([b"{}"], status=404)
+        if self.key and f'"{self.key}"' not in body and self.key not in body.split("="):
+            return Reply([b"{}"], status=422)
+        return Reply([self.stream], self.media)
+
+
+@dataclass
+class Answering(Origin):
+    """Serves one."""
+
+    stranger: Stranger = field(kw_only=True)
+
+    async def _read(self, reader: asyncio.StreamReader) -> Asked:
+        asked = await super()._read(reader)
+        self.script(self.stranger.reply(asked))
+        return asked
+
+
+def recorded(name: str) -> bytes:
+    """Return a recorded stream."""
+    return (RECORDINGS / name).read_bytes()
+
+
+async def found(
+    stranger: Stranger, other: Stranger | None = None, **asking: Any
+) -> tuple[Found, str]:
+    """Return what is found of a service and another one, and what was told."""
+    told: list[str] = []
+    async with (
+        Answering(stranger=stranger) as old,
+        Answering(stranger=other or stranger) as new,
+    ):
+        result = await look(old.url, new.url, Asking(**asking), told.append, lambda likely: likely)
+    return result, "\n".join(told)
+
+
+THREADS = r"/threads/[0-9a-f-]{36}/runs/stream"
+KNOWN: Mapping[str, tuple[str, str, str, str, str]] = {
+    # where it is, what its body must have, its answer; the dialect, where the conversation stands
+    "completions": ("/v1/chat/completions", "messages", "chat-text.sse", "chat-completions", ""),
+    "tools": ("/chat/completions", "messages", "chat-tools.sse", "chat-completions", ""),
+    "responses": ("/v1/responses", "input", "responses-text.sse", "responses", ""),
+    "anthropic": ("/v1/messages", "max_tokens", "anthropic-text.sse", "anthropic", ""),
+    "ai sdk": ("/api/chat", "parts", "ai-sdk-text.sse", "ai-sdk", "body.id"),
+    "ag-ui": ("/agent", "threadId", "ag-ui-text.sse", "ag-ui", "body.threadId"),
+    "threads": (THREADS, "assistant_id", "langgraph-text.sse", "langgraph", "path.thread"),
+    "runs": ("/runs/stream", "assistant_id", "langgraph-text.sse", "langgraph", ""),
+    "plain": ("/chat", "message", "ndjson-text.ndjson", "ndjson", ""),
+    "text": ("/ask", "question", "text-plain.txt", "text", ""),
+}
+MEDIA = {"sse": SSE, "ndjson": LINES, "txt": "text/plain"}
+
+
+def known(name: str) -> Stranger:
+    """Return a service that speaks a well-known API."""
+    path, key, recording, *_ = KNOWN[name]
+    return Stranger(path, key, recorded(recording), MEDIA[recording.rpartition(".")[2]])
+
+
+@pytest.mark.parametrize("name", KNOWN)
+async def test_a_well_known_api_is_found_without_being_named(name: str, tmp_path: Path) -> None:
+    """Path, dialect and conversation; what is written is valid at every share up to 100 %."""
+    path, *_, form, conversation = KNOWN[name]
+    result, told = await found(known(name))
+    assert (result.dialect, result.keys.get("conversation", "")) == (form, conversation)
+    assert "whole" in told
+    assert conversation or "may go to different services" in told
+    out = tmp_path / "cutover.toml"
+    commands = write(result, out, lambda _: None)
+    settings = load(out)
+    assert list(settings.flows) == ["main"]
+    table = settings.flows["main"]
+    example = Example.of(table.example)
+    assert re.fullmatch(path, example.target)
+    assert json.loads(example.body) == json.loads(result.example.body)
+    flow = flow_of("main", table)
+    key = flow.key(flow.body(example.received(table.paths[0])), table.sticky)
+    assert bool(key) is bool(conversation)
+    assert [one.split()[0] for one in commands] == ["cutover", "cutover", "curl"]
+
+
+OWN: Mapping[str, tuple[Stranger, dict[str, Any], dict[str, Any]]] = {
+    "id in the path": (
+        Stranger("/users/7/chat", "text", recorded("chat-text.sse")),
+        {"path": "/users/{user=7}/chat", "body": '{"text": "hi"}', "user": "path.user"},
+        {"paths": ["/users/{user}/chat"], "keys": {"user": "path.user"}},
+    ),
+    "GET with a query": (
+        Stranger(r"/events\?session=s1&q=hi", "", recorded("ai-sdk-text.sse"), method="GET"),
+        {"path": "/events?session=s1&q=hi", "method": "GET"},
+        {"methods": ["GET"], "keys": {"conversation": "query.session"}},
+    ),
+    "a form": (
+        Stranger("/say", "text", recorded("anthropic-text.sse")),
+        {"path": "/say", "body": "text=hi&thread_id=t1"},
+        {"keys": {"conversation": "body.thread_id"}},
+    ),
+    "id in a header": (
+        Stranger("/say", "text", recorded("chat-text.sse")),
+        {"path": "/say", "body": '{"text": "hi"}', "headers": ["X-Session-Id: s"]},
+        {"keys": {"conversation": "header.x-session-id"}},
+    ),
+    "no stream": (
+        Stranger("/v1/chat/completions", "stream", b'{"choices": []}', "application/json"),
+        {"path": "/v1/chat/completions", "body": '{"stream": false, "user": "u"}'},
+        {"dialect": "text", "keys": {"user": "body.user"}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OWN)
+async def test_a_service_of_ones_own_is_asked_as_its_owner_says(name: str, tmp_path: Path) -> None:
+    """Ids in path, query, form, header; GET; an answer that is no stream."""
+    stranger, asking, due = OWN[name]
+    result, _ = await found(stranger, **asking)
+    write(result, tmp_path / "cutover.toml", lambda _: None)
+    table = load(tmp_path / "cutover.toml").flows["main"].model_dump()
+    assert {name: table[name] for name in due} == due
+
+
+TOKENS = (
+    b'data: {"kind":"start","session":"ab12"}\n\n',
+    b'data: {"kind":"token","piece":{"t":"Hello"}}\n\n',
+    b'data: {"kind":"token","piece":{"t":" you"}}\n\n',
+    b'data: {"kind":"bye"}\n\n',
+)
+
+
+@pytest.mark.parametrize(
+    ("stream", "media"),
+    [
+        (b"".join(TOKENS), SSE),
+        (b"".join((*TOKENS[:3], b"data: [DONE]\n\n")), SSE),
+        (b'event: tok\ndata: {"v":"Hello"}\n\nevent: tok\ndata: {"v":"Hello you"}\n\n', SSE),
+        (b'{"w":"Hello"}\n{"w":" you"}\n', LINES),
+    ],
+)
+async def test_an_unknown_stream_gets_a_dialect_that_reads_it(
+    stream: bytes, media: str, tmp_path: Path
+) -> None:
+    """A draft to be checked: it shows the events, and where their text may be."""
+    stranger = Stranger("/say", "text", stream, media)
+    result, _ = await found(stranger, path="/say", body='{"text": "hi"}')
+    told: list[str] = []
+    write(result, tmp_path / "cutover.toml", told.append)
+    form = dialect(str(tmp_path / "dialect.toml"))
+    draft = (tmp_path / "dialect.toml").read_text("utf-8")
+    assert "Hello" in draft.partition("framing")[0]
+    assert "check it" in told[0]
+    _, text, ending = Trial(200, media, stream, whole=True).reading(form)
+    assert (text, ending) == ("Hello you", Completed())
+
+
+async def test_what_is_no_stream_of_json_is_said() -> None:
+    """No dialect reads it, and none is made up."""
+    with pytest.raises(CutoverError, match="its events are no JSON"):
+        await found(Stranger("/chat", "message", b"data: Hel\n\ndata: lo\n\n"))
+
+
+REFUSED: Mapping[str, tuple[dict[str, Any], str]] = {
+    "nothing there": ({"path": "/elsewhere"}, "nothing at /elsewhere"),
+    "another body": ({"path": "/say", "body": '{"no": 1}'}, "status 422"),
+    "no such id": (
+        {"path": "/say", "body": '{"mine": 1}', "conversation": "body.min"},
+        "it has body.mine",
+    ),
+    "no body that is known": ({"path": "/say"}, "(plain messages): status 422"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_what_cannot_be_configured_says_what_to_give(name: str) -> None:
+    """Nothing is written, and the sentence names what was tried or found."""
+    asking, sentence = REFUSED[name]
+    with pytest.raises(CutoverError, match=re.escape(sentence)):
+        await found(Stranger("/say", "mine", recorded("chat-text.sse")), **asking)
+
+
+async def test_two_services_that_speak_differently_are_refused() -> None:
+    """No router could let one go on with a stream of the other."""
+    one = Stranger("/chat", "message", recorded("chat-text.sse"))
+    other = Stranger("/chat", "message", recorded("anthropic-text.sse"))
+    with pytest.raises(CutoverError, match=r"OLD speaks chat-completions.*NEW anthropic"):
+        await found(one, other)
+
+
+async def test_what_is_commented_out_is_valid(tmp_path: Path) -> None:
+    """The gateway's tables need only their `#` taken away."""
+    result, _ = await found(known("ai sdk"))
+    out = tmp_path / "cutover.toml"
+    write(result, out, lambda _: None)
+    text = re.sub(r"^#(?=[\[a-z])", "", out.read_text("utf-8"), flags=re.MULTILINE)
+    settings = decode(text.encode(), out)
+    assert settings.gateway is not None
+    assert {settings.server.port, settings.gateway.port} == {8080, 8081}
+    assert tomllib.loads(text)["providers"]["openai"]
+
+
+async def test_credentials_are_sent_and_not_written(tmp_path: Path) -> None:
+    """Neither into the file nor into the command that is shown."""
+    result, told = await found(known("ai sdk"), headers=["Authorization: Bearer sk-secret"])
+    commands = write(result, tmp_path / "cutover.toml", lambda _: None)
+    written = (tmp_path / "cutover.toml").read_text("utf-8")
+    assert ("Authorization", "Bearer sk-secret") in result.example.headers
+    assert "sk-secret" not in "".join((written, told, *commands))
+
+
+def test_a_file_that_is_there_is_not_replaced(tmp_path: Path) -> None:
+    """Said before any service is asked."""
+    out = tmp_path / "cutover.toml"
+    out.write_text("# mine", "utf-8")
+    done = CliRunner().invoke(cli, ["init", "http://127.0.0.1:1", "http://x", "--out", str(out)])
+    assert "is there already" in str(done.exception)
+    assert out.read_text("utf-8") == "# mine"
