@@ -71,7 +71,10 @@ async def _serve(live: Live, *, simulate: bool, crash: int) -> None:
             open_services(live.settings, await opened.enter_async_context(apps(live.settings)))
         )
         await opened.enter_async_context(serving_gateway(live.settings, services.runs))
-        app = root.application(live, world, services, captures=captures, crash_after=crash)
+        told = await opened.enter_async_context(root.tracing(live.settings))
+        app = root.application(
+            live, world, services, captures=captures, observers=told, crash_after=crash
+        )
         watching = asyncio.create_task(live.watch())
         opened.callback(watching.cancel)
         await server(app, live.settings.server).serve()

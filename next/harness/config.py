@@ -249,6 +249,9 @@ class TelemetryTable(_Table):
     """Whether `/metrics` answers Prometheus, on the port of the flows."""
     log: Literal["text", "json"] = "text"
     """Whether a line of the log is text or a JSON object."""
+    otlp: str = ""
+    """The address of an OTLP/HTTP collector, such as `http://127.0.0.1:4318`; needs the extra
+    `otlp`. Its headers and the sampling are in the variables `OTEL_*`."""
 
 
 class Settings(_Table):

@@ -35,6 +35,7 @@ async def serving_gateway(settings: Settings, runs: OpenRuns) -> AsyncIterator[G
             gateway,
             ws="none",
             lifespan="off",
+            log_config=None,
             log_level="warning",
             proxy_headers=False,
             server_header=False,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -40,6 +41,7 @@ from router import app as router_app
 from router.breaker import BreakerSettings
 from router.captures import Captures, Redactor, Store
 from router.driver import Candidate
+from router.exchange import Served
 from router.operators import Operating
 from router.pauses import PausedExchanges
 from router.shadow import Shadows
@@ -98,6 +100,27 @@ async def capturing(settings: Settings) -> AsyncIterator[Captures | None]:
         yield captures
     finally:
         await captures.aclose()
+
+
+Observer = Callable[[Served], None]
+"""Told of each exchange that has ended."""
+
+
+@asynccontextmanager
+async def tracing(settings: Settings) -> AsyncIterator[Sequence[Observer]]:
+    """Open what sends traces, where that is configured, and in the end send what is left."""
+    if not (url := settings.telemetry.otlp):
+        yield ()
+        return
+    try:
+        traces = importlib.import_module("router.traces").Traces(url, version("cutover"))
+    except ImportError as error:
+        problem = f"telemetry.otlp: install the packages of cutover[otlp] ({error})"
+        raise ConfigRefused(None, [problem]) from error
+    try:
+        yield (traces.observe,)
+    finally:
+        await traces.aclose()
 
 
 @asynccontextmanager
@@ -172,6 +195,7 @@ def application(
     services: Services | None = None,
     shadows: Shadows | None = None,
     captures: Captures | None = None,
+    observers: Sequence[Observer] = (),
     *,
     crash_after: int = 0,
 ) -> FastAPI:
@@ -201,6 +225,7 @@ def application(
             partial(_ready, world),
             live,
             live.edit,
+            observers,
             token=settings.server.flag_token,
             metrics=settings.telemetry.metrics,
             version=version("cutover"),

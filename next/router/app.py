@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,12 +22,15 @@ from router.breaker import Breaker, BreakerSettings
 from router.captures import Captures
 from router.driver import Candidate
 from router.endpoint import FlowEndpoint, FlowSettings, Pin, Streams, client_request
+from router.exchange import Served
 from router.operators import Operating, routes
 from router.pauses import PausedExchanges
 from router.problem import CONTENT_TYPE, problem, refused
 from router.shadow import Shadows
 from router.status import Process
 from router.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
 
 ENDING_SECONDS, SHADOWS_END_SECONDS = 30.0, 5.0
 """How long a stopping server waits for exchanges to settle, and for cancelled shadows to close."""
@@ -87,6 +91,14 @@ def create_app(
         version=operating.version,
     )
     telemetry = Telemetry(process)
+
+    def observe(exchange: Served) -> None:
+        for one in (telemetry.observe, *operating.observers):
+            try:
+                one(exchange)
+            except Exception:
+                log.exception("exchange=%s not counted", exchange.id)
+
     ending: set[asyncio.Task[Any]] = set()
 
     @asynccontextmanager
@@ -111,7 +123,7 @@ def create_app(
             places,
             breakers[flow.spec.name],
             pin,
-            telemetry.observe,
+            observe,
             captures,
         )
         for path, methods in flow.spec.routes.items():

@@ -91,6 +91,8 @@ class Driver:
     frames: list[tuple[int, bytes]] = field(default_factory=list)
     """What the run has produced: the stamp of the newest item it had read, and the frame."""
     size: int = 0
+    began: int = 0
+    """When it began, in microseconds of its exchange."""
     patient: bool = False
     """Whether the stack may take its time: behind its terminal event it owes nothing."""
     _task: asyncio.Task[None] | None = None

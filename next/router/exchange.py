@@ -71,6 +71,7 @@ class Served:
         role = "fallback" if self.runs else "serving"
         framer = self.flow.framer(self.runs[-1].framer if self.runs and self.sent else None)
         driver = Driver(candidate, Run(self.tape, candidate.name, role), self.request, framer)
+        driver.began = self.tape.stamp()
         self.runs.append(driver)
         return driver
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hmac import compare_digest
 from ipaddress import ip_address
@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cutover.errors import Refused
+from router.exchange import Served
 from router.problem import CONTENT_TYPE, refused
 from router.status import Configuration, Process
 from router.telemetry import MEDIA_TYPE, Telemetry
@@ -35,10 +36,13 @@ class Operating:
     ready: Callable[[], Awaitable[str]]
     configuration: Configuration
     edit: Edit | None = None
+    observers: Sequence[Callable[[Served], None]] = ()
+    """Told of each exchange that has ended, beside the metrics."""
     token: str = ""
     metrics: bool = True
     version: str = ""
     uncorrelated: Counter[str] = field(default_factory=Counter)
+    """Calls at the gateway that belong to no run, by reason."""
 
 
 def routes(operating: Operating, process: Process, telemetry: Telemetry) -> list[Route]:
@@ -53,7 +57,7 @@ def routes(operating: Operating, process: Process, telemetry: Telemetry) -> list
         notes = []
         if process.configuration.refused:
             notes.append("the newest configuration is refused, the one before is in force")
-        if count := process.uncorrelated.total():
+        if count := process.uncorrelated.total() - process.uncorrelated["run_over"]:
             notes.append(f"{count} calls at the gateway name no run")
         body = {"status": against or "ready"} | ({"notes": notes} if notes else {})
         return JSONResponse(body, 503 if against else 200)

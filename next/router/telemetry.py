@@ -98,7 +98,9 @@ METRICS: Final = (
     Metric(
         "cutover_gateway_uncorrelated_total",
         "counter",
-        "Calls at the gateway that name no run: they are passed on, and on no tape.",
+        "Calls at the gateway that are on no tape: they name no run (`no_run`, `unknown_trace`), "
+        "or one that is over (`run_over`).",
+        ("reason",),
     ),
     Metric("cutover_configuration_refused", "gauge", "1 while the newest settings are refused."),
     Metric("cutover_draining", "gauge", "1 while the server stops."),
@@ -211,7 +213,8 @@ class Telemetry(Collector):
         yield "cutover_off_tape_total", ("outside",), outside.total()
         yield "cutover_off_tape_total", ("ended",), off_tape.total()
         yield "cutover_off_tape_total", ("escaped",), now.shadows.escaped.total()
-        yield "cutover_gateway_uncorrelated_total", (), now.uncorrelated.total()
+        for reason, count in now.uncorrelated.items():
+            yield "cutover_gateway_uncorrelated_total", (reason,), count
         yield "cutover_configuration_refused", (), bool(now.configuration.refused)
         yield "cutover_draining", (), now.streams.draining
         yield "cutover_loop_late_seconds", (), now.late

@@ -35,7 +35,8 @@ class Call(msgspec.Struct, frozen=True):
     """What a run asks for: the effect's `name` and the `key` by which the tape finds it.
 
     `canonical` is the request itself, as it is compared. `seconds` bound the performance. `model`
-    marks requests to a model: they cost money, and the key has dates and ids folded.
+    marks requests to a model: they cost money, and the key has dates and ids folded. `host` is
+    where a request goes, for who looks at it: no call is found by it.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Call(msgspec.Struct, frozen=True):
     writes: bool = False
     model: bool = False
     seconds: float = 30.0
+    host: str = ""
 
     @property
     def place(self) -> bytes:

@@ -36,11 +36,12 @@ class Head(msgspec.Struct, frozen=True):
     headers: list[tuple[str, str]]
 
 
-def http_call(method: str, target: str, media: str, content: bytes) -> Call:
+def http_call(method: str, target: str, media: str, content: bytes, host: str = "") -> Call:
     """Return the call of a request; `target` is its path with the query, `media` its media type."""
     asked = read(method, target, media, content)
     writes = not asked.model and method not in _READS
-    return Call(asked.name, asked.key, asked.canonical, writes, asked.model, REQUEST_SECONDS)
+    name, model = asked.name, asked.model
+    return Call(name, asked.key, asked.canonical, writes, model, REQUEST_SECONDS, host)
 
 
 def head_item(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -228,7 +228,7 @@ class _BlockingBody(_Stream):
 def _call(request: Any) -> Call:
     target = request.url.raw_path.decode("ascii")
     media = request.headers.get("content-type", "")
-    return http_call(request.method, target, media, request.content)
+    return http_call(request.method, target, media, request.content, request.url.host)
 
 
 def _library(request: Any) -> Any:
