@@ -23,6 +23,7 @@ from harness.gateway import gateway_url, serving_gateway
 from harness.live import Live
 from harness.services import Services, open_services
 from loadtests.simulator import Answer, Silence
+from router.runs import OpenRuns
 from router.shadow import Shadows
 from tests.support.client import Client
 from tests.support.services import serving
@@ -66,12 +67,10 @@ def test_services_are_told_where_the_gateway_is(tables: dict[str, Any], url: str
 async def test_a_port_that_is_taken_is_said() -> None:
     """In a line, with the address."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        async with staged() as stage, open_services(parse({})) as services:
-            assert stage
-            settings = parse({"gateway": {"port": taken.getsockname()[1]}})
-            with pytest.raises(ConfigRefused, match=r"cannot listen on 127\.0\.0\.1"):
-                async with serving_gateway(settings, services.runs):
-                    pass
+        settings = parse({"gateway": {"port": taken.getsockname()[1]}})
+        with pytest.raises(ConfigRefused, match=r"cannot listen on 127\.0\.0\.1"):
+            async with serving_gateway(settings, OpenRuns()):
+                pass
 
 
 async def _answer(request: Request) -> StreamingResponse:
@@ -139,8 +138,10 @@ async def test_a_shadow_of_a_service_gets_its_models_answer_off_the_tape() -> No
     async with _router() as router:
         got = await router.ask.post("/ask", ASKED)
         assert b"[DONE]" in got
-        while not router.shadows.ledger:
-            await asyncio.sleep(0.01)  # sockets have no clock to move
+        for _ in range(3_000):  # sockets have no clock to move
+            if router.shadows.ledger:
+                break
+            await asyncio.sleep(0.01)
         assert router.shadows.ledger == {"equal": 1}
         assert router.stage.model_calls == 1
         assert not router.services.runs.uncorrelated
