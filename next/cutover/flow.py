@@ -54,17 +54,25 @@ Stack = Callable[[Request[Any, Any]], AsyncIterator[Event]]
 """A stack's implementation of one flow; it raises `Refused` before its first event or never."""
 
 
+Verdict = Literal["preamble", "content", "terminal", "failure"]
+"""What an event says: nothing of the answer yet, some of it, that it is whole, that it failed."""
+
+
 class Frame(msgspec.Struct, frozen=True):
     """One event as the bytes that clients get, and what is compared of it.
 
     `texts` are pairs of a channel and the text that this frame adds to it. `rest` is the event
     without its texts, as canonical JSON; b"" where nothing else stands in it (a pure piece).
+    `failed` is the failure that it tells the client of, `source` what its framing made it of.
     """
 
     raw: bytes
     name: str
     texts: tuple[tuple[str, str], ...] = ()
     rest: bytes = b""
+    verdict: Verdict = "content"
+    failed: Failed | None = None
+    source: Any = None
 
 
 class Texts(Mapping[str, str]):
@@ -118,28 +126,20 @@ class Framing(Protocol):
         """How the answer begins; to be asked behind the first frame."""
         ...
 
-    def read(self, event: Event) -> Frame:
-        """Return the frame of a stack's next event; raises what ends the run."""
+    def read(self, event: Event) -> Sequence[Frame]:
+        """Return the frames of a stack's next event; raises what ends the run.
+
+        A `preamble` waits for the first frame that is none; a `terminal` one is the last of a whole
+        stream.
+        """
         ...
 
     def frame(self, event: Event) -> Frame:
         """Return the frame of an event of the router's own."""
         ...
 
-    def trimmed(self, event: Event, skip: Mapping[str, int]) -> bytes:
-        """Encode an event without the first `skip` characters of each channel's new text."""
-        ...
-
-    def preamble(self, event: Event) -> bool:
-        """Whether an event says nothing of the answer yet: it waits for the first that does."""
-        ...
-
-    def reported(self, event: Event) -> Failed | None:
-        """Return the failure that an event tells the client of."""
-        ...
-
-    def ends(self, event: Event) -> bool:
-        """Whether an event is the last of a whole stream."""
+    def trimmed(self, frame: Frame, skip: Mapping[str, int]) -> bytes:
+        """Encode a frame without the first `skip` characters of each channel's new text."""
         ...
 
     @property

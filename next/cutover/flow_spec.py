@@ -168,11 +168,11 @@ class Framer:
         self._check = GrammarCheck(flow.grammar)
         self.texts = Texts()
 
-    def read(self, event: Event) -> Frame:
+    def read(self, event: Event) -> tuple[Frame]:
         """Return the frame of a stack's next event; raises `GrammarViolated` out of order."""
         frame = self.frame(event)
         self._check.event(frame.name)
-        return frame
+        return (frame,)
 
     def frame(self, event: Event) -> Frame:
         """Return an event's frame."""
@@ -194,33 +194,26 @@ class Framer:
                 self.texts.add(text.channel, value)
         tag = event.__struct_config__.tag_field
         pure = name in self._flow.pieces and not _substance(data, tag)
-        return Frame(raw, name, tuple(texts), b"" if pure else _json.encode(data))
-
-    def preamble(self, event: Event) -> bool:  # noqa: ARG002 - of this kind of flow
-        """Every event of a built-in flow is for its client."""
-        return False
-
-    def reported(self, event: Event) -> Failed | None:
-        """Return the failure that an event tells the client of."""
-        return self._flow.reported(event)
-
-    def ends(self, event: Event) -> bool:
-        """Whether an event is one of the grammar's terminal ones."""
-        return str(event.__struct_config__.tag) in self._flow.grammar.terminal
+        rest = b"" if pure else _json.encode(data)
+        ends = name in self._flow.grammar.terminal
+        failed = self._flow.reported(event)
+        return Frame(
+            raw, name, tuple(texts), rest, "terminal" if ends else "content", failed, event
+        )
 
     @property
     def ending(self) -> Completed | Failed:
         """How the stream has ended."""
         return Completed() if self._check.complete else Failed("truncated")
 
-    def trimmed(self, event: Event, skip: Mapping[str, int]) -> bytes:
-        """Encode an event without the first `skip` characters of each channel's new text.
+    def trimmed(self, frame: Frame, skip: Mapping[str, int]) -> bytes:
+        """Encode a frame's event without the first `skip` characters of each channel's new text.
 
         Totals are left whole: a client that has their beginning has lost nothing.
         """
-        name = str(event.__struct_config__.tag)
+        event: Event = frame.source
         data = msgspec.to_builtins(event, enc_hook=plain)
-        for path, text in self._flow.texts.get(name, {}).items():
+        for path, text in self._flow.texts.get(frame.name, {}).items():
             if text.growth == "delta" and (count := skip.get(text.channel, 0)):
                 *parents, last = path.split(".")
                 holder: Any = data

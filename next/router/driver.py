@@ -1,17 +1,18 @@
-"""Drives a stack: one task for a whole run, which produces an event when one is asked for."""
+"""Drives a stack: one task for a whole run, which produces an event when a frame is asked for."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import msgspec
 
 from cutover.errors import CutoverError, Failed, Outcome, StackFailed
-from cutover.flow import Event, Framing, Request, Stack
+from cutover.flow import Event, Frame, Framing, Request, Stack
 from cutover.tape import Play, Run
 from cutover.tape.http_entry import status_of
 
@@ -95,6 +96,8 @@ class Driver:
     """When it began, in microseconds of its exchange."""
     patient: bool = False
     """Whether the stack may take its time: behind its terminal event it owes nothing."""
+    _read: deque[Frame] = field(default_factory=deque)
+    """Frames of the newest event that are still to be taken."""
     _task: asyncio.Task[None] | None = None
     _asked: asyncio.Event = field(default_factory=asyncio.Event)
     _next: asyncio.Future[Event | None] | None = None
@@ -103,14 +106,25 @@ class Driver:
     _stopping: bool = False
     _cancelled: bool = False
 
-    async def pull(self) -> Event | None:
-        """Return the next event, None behind the last; raises what the stack raises.
+    async def pull(self) -> Frame | None:
+        """Return the next frame, None behind the last; raises what the stack raises.
 
         Raises `Stalled` where the stack owes one too long, and the loop has turned in time all the
         while: a process that stood still, or a busy one, is not the stack's fault.
         """
         if self._stopping:
             raise Stopping
+        while not self._read:
+            if (event := await self._pull_event()) is None:
+                return None
+            self._read.extend(
+                [self.framer.frame(event)] if self.patient else self.framer.read(event)
+            )
+        frame = self._read.popleft()
+        self._keep(frame.raw)
+        return frame
+
+    async def _pull_event(self) -> Event | None:
         loop = asyncio.get_running_loop()
         self._next, self._strikes = loop.create_future(), 0
         self._asked.set()
@@ -120,17 +134,15 @@ class Driver:
             self._watch_from(loop.time())
         return await self._next
 
-    def keep(self, frame: bytes) -> None:
-        """Keep a frame that the run has produced; raises `Runaway` where they are too many."""
+    def _keep(self, frame: bytes) -> None:
         self.frames.append((self.run.now, frame))
         self.size += len(frame)
         if self.size > STREAM_BYTES:
             raise Runaway
 
-    def reported(self, event: Event) -> Failed | None:
-        """Return the failure that an event tells the client of."""
-        said = self.framer.reported(event)
-        return said if said is None else self._believed(said)
+    def reported(self, frame: Frame) -> Failed | None:
+        """Return the failure that a frame tells the client of."""
+        return frame.failed if frame.failed is None else self._believed(frame.failed)
 
     @property
     def ending(self) -> Outcome:

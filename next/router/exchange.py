@@ -177,9 +177,8 @@ async def _await_end(driver: Driver) -> None:
     events = 0
     try:
         async with asyncio.timeout(AFTER_END_SECONDS):
-            while (event := await driver.pull()) is not None:
-                events += 1
-                driver.keep(driver.framer.frame(event).raw)
+            while (frame := await driver.pull()) is not None:
+                events += bool(frame.raw)
     except TimeoutError:
         log.warning(
             "stack=%s not done %g s after its end", driver.candidate.name, AFTER_END_SECONDS

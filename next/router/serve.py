@@ -69,18 +69,16 @@ async def serve(
         try:
             if len(exchange.runs) > 1 and sent and framer.comments:
                 yield f": served-by {candidate.name} {exchange.id}\n\n".encode()
-            while (event := await driver.pull()) is not None:
+            while (frame := await driver.pull()) is not None:
                 if run.ended is not None:
                     break  # a pause, or a refused call, whatever the stack made of the exception
-                frame = framer.read(event)
-                driver.keep(frame.raw)
-                failed = driver.reported(event)
+                failed = driver.reported(frame)
                 final = candidate is candidates[-1] or exchange.tape.overflowed
                 if failed and not final and not (failed.blame == "world" and same_provider):
                     raise StackFailed(failed.code, failed.blame)  # noqa: TRY301 - as a stack would
                 told = told or failed is not None
-                new = due.feed(event, frame)
-                if not sent and framer.preamble(event):
+                new = due.feed(frame)
+                if frame.verdict == "preamble" and not sent:
                     held += [] if new is None else [new]
                     continue
                 for one in held:
@@ -91,7 +89,7 @@ async def serve(
                     held.append(new)
                 elif new is not None:
                     sent.add(new)
-                    if framer.ends(event):
+                    if frame.verdict == "terminal":
                         exchange.outcome, exchange.ended_by = failed or driver.ending, driver
                     yield new.raw
                 if exchange.ended_by is not None:

@@ -69,14 +69,11 @@ async def play(
     """Run a stack on a tape with policy play, to its end."""
     run = Run(tape, candidate.name, "shadow", "play")
     driver, sent = Driver(candidate, run, request, flow.framer()), Sent()
-    framer = driver.framer
     reported: Failed | None = None
     try:
-        while (event := await driver.pull()) is not None:
-            frame = framer.read(event)
-            driver.keep(frame.raw)
+        while (frame := await driver.pull()) is not None:
             sent.add(frame)
-            reported = reported or driver.reported(event)
+            reported = reported or driver.reported(frame)
         run.end(reported or driver.ending)
     except Exception as error:  # noqa: BLE001 - whatever a stack raises ends its run
         run.end(outcome_of(error))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from cutover.errors import CutoverError
-from cutover.flow import Event, Frame, Framing, Texts
+from cutover.flow import Frame, Framing, Texts
 
 
 class PrefixMismatch(CutoverError):
@@ -73,7 +73,7 @@ class Due:
             for channel, length in self.sent.texts.lengths.items()
         )
 
-    def feed(self, event: Event, frame: Frame) -> Frame | None:
+    def feed(self, frame: Frame) -> Frame | None:
         """Return what of the next frame is new to the client; None: it has all of it.
 
         Raises `PrefixMismatch` where it contradicts what the client has.
@@ -90,7 +90,7 @@ class Due:
             self._position += 1
         if not (frame.rest or frame.texts) and self.framer.verbatim:
             return None if self.behind else frame
-        return self._trimmed(event, frame, known) if mark is None else None
+        return self._trimmed(frame, known) if mark is None else None
 
     def _check_text(self, channel: str, text: str, due: int, mark: Mark | None) -> int:
         """Return how much of a text the client has; before a mark, that must be all of it."""
@@ -113,12 +113,13 @@ class Due:
                 has = self.sent.texts[channel]
                 raise PrefixMismatch(channel, has[:length], has[:said], frame.name)
 
-    def _trimmed(self, event: Event, frame: Frame, known: Mapping[str, int]) -> Frame | None:
+    def _trimmed(self, frame: Frame, known: Mapping[str, int]) -> Frame | None:
         """Return a frame without the text that the client has."""
         if not frame.rest and all(known[channel] == len(text) for channel, text in frame.texts):
             return None
         if not any(known.values()):
             return frame
         texts = tuple((channel, text[known[channel] :]) for channel, text in frame.texts)
-        raw = self.framer.trimmed(event, known)
-        return Frame(raw, frame.name, tuple(t for t in texts if t[1]), frame.rest)
+        raw = self.framer.trimmed(frame, known)
+        said = tuple(one for one in texts if one[1])
+        return Frame(raw, frame.name, said, frame.rest, frame.verdict, frame.failed)

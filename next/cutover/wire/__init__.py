@@ -1,9 +1,9 @@
 """Formats of streams, sans I/O: bytes cut anywhere become blocks, lines, pieces and readings."""
 
 from cutover.wire.dialect import Dialect, DialectRefused, built_in, find_dialect, read_dialect
-from cutover.wire.framing import AnswerHead, Block, Body, ServiceFraming
+from cutover.wire.framing import AnswerHead, Body, End, Piece, ServiceFraming
 from cutover.wire.ndjson import LineSplitter, payload
-from cutover.wire.reader import Reader, Reading, Verdict, splitter
+from cutover.wire.reader import Reader, Reading, splitter
 from cutover.wire.recognise import recognise
 from cutover.wire.sse import (
     MOST_BLOCK_BYTES,
@@ -21,12 +21,13 @@ from cutover.wire.usage import Usage, asked_model, usage
 __all__ = [
     "MOST_BLOCK_BYTES",
     "AnswerHead",
-    "Block",
     "BlockTooLong",
     "Body",
     "Dialect",
     "DialectRefused",
+    "End",
     "LineSplitter",
+    "Piece",
     "Reader",
     "Reading",
     "ServiceFraming",
@@ -35,7 +36,6 @@ __all__ = [
     "SseSplitter",
     "TextSplitter",
     "Usage",
-    "Verdict",
     "asked_model",
     "built_in",
     "comment",

@@ -1,15 +1,16 @@
-"""The answer of a service, as a flow's events: its head, and blocks that a dialect reads."""
+"""The answer of a service, as a flow's events: its head, and bytes that a dialect reads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from cutover.errors import Completed, CutoverError, Failed, Refusal
+from cutover.errors import Completed, CutoverError, Failed, Refusal, StackFailed
 from cutover.flow import Event, Frame, Framing, ResponseHead, Texts
 from cutover.wire.dialect import Dialect
-from cutover.wire.reader import Reader, Reading
+from cutover.wire.reader import Reader
+from cutover.wire.sse import BlockTooLong
 
 _REFUSALS = range(400, 500)
 _SERVER_ERROR = 500
@@ -28,17 +29,27 @@ class AnswerHead(msgspec.Struct, frozen=True, tag="head"):
         return next(named, "").partition(";")[0].strip().lower()
 
 
-class Block(msgspec.Struct, frozen=True, tag="block"):
-    """One event of a stream, as it came; the `last` lacks its end."""
+class Piece(msgspec.Struct, frozen=True, tag="piece"):
+    """Bytes of a stream, as they came: some events, and perhaps a part of one."""
 
     raw: bytes
-    last: bool = False
+
+
+class End(msgspec.Struct, frozen=True, tag="end"):
+    """The end of a stream, where its connection was not broken off."""
 
 
 class Body(msgspec.Struct, frozen=True, tag="body"):
     """A whole answer that is no stream."""
 
     raw: bytes
+
+
+class _TooLong(StackFailed):
+    """An event is longer than the limit, which the error names."""
+
+    def __init__(self, error: BlockTooLong) -> None:
+        super().__init__("event_too_long", detail=str(error))
 
 
 class ServiceFraming:
@@ -48,65 +59,48 @@ class ServiceFraming:
 
     def __init__(self, dialect: Dialect, after: Framing | None = None) -> None:
         before = after.reader if isinstance(after, ServiceFraming) else None
-        self.reader: Reader = Reader(dialect, after=before)
+        self.reader: Reader = Reader(dialect, after=before, joins=before is None)
         self.texts: Texts = self.reader.texts
         self.head = ResponseHead()
         self.comments = dialect.framing == "sse"
-        self._reading: Reading | None = None
         self._whole: Completed | Failed | Refusal | None = None
 
-    def read(self, event: Event) -> Frame:
-        """Return an event's frame."""
-        self._reading = None
+    def read(self, event: Event) -> Sequence[Frame]:
+        """Return the frames that an event completes; raises `StackFailed`."""
         match event:
             case AnswerHead():
                 self.head = ResponseHead(event.status, event.headers)
                 self.comments = self.comments and event.media == "text/event-stream"
                 rest = msgspec.json.encode([event.status, event.media])
-                return Frame(b"", "head", (), rest)
-            case Block():
-                self._reading = self.reader.read(event.raw, last=event.last)
-                return self._reading.frame
+                return [Frame(b"", "head", (), rest, "preamble")]
+            case Piece():
+                try:
+                    return [one.frame for one in self.reader.feed(event.raw)]
+                except BlockTooLong as error:
+                    raise _TooLong(error) from error
+            case End():
+                return [one.frame for one in self.reader.close()]
             case Body():
                 self._whole = self._judged(event.raw)
-                return Frame(event.raw, "body", (), _canonical(event.raw))
+                failed = self._whole if isinstance(self._whole, Failed) else None
+                rest = _canonical(event.raw)
+                return [Frame(event.raw, "body", (), rest, "terminal", failed)]
             case _:
                 message = f"a service's event is no {type(event).__name__}"
                 raise CutoverError(message)
 
     def frame(self, event: Event) -> Frame:
-        """Return the frame of a block of the router's own, which tells of a failure."""
-        raw = event.raw if isinstance(event, Block) else b""
+        """Return the frame of bytes of the router's own, which tell of a failure."""
+        raw = event.raw if isinstance(event, Piece) else b""
         return Frame(raw, "failure", (), _canonical(raw))
 
-    def trimmed(self, event: Event, skip: Mapping[str, int]) -> bytes:  # noqa: ARG002 - as read
-        """Encode the event that was read last without the first characters of its texts."""
-        assert self._reading is not None  # noqa: S101 - only a block has texts
-        return self.reader.trimmed(self._reading, skip)
-
-    def preamble(self, event: Event) -> bool:
-        """Whether an event says nothing of the answer yet."""
-        reading = self._reading
-        return isinstance(event, AnswerHead) or (
-            reading is not None and reading.verdict == "preamble"
-        )
-
-    def reported(self, event: Event) -> Failed | None:
-        """Return the failure that an event, or the status of a whole answer, tells of."""
-        if isinstance(event, Body):
-            return self._whole if isinstance(self._whole, Failed) else None
-        return self._reading.failure if self._reading is not None else None
-
-    def ends(self, event: Event) -> bool:
-        """Whether an event is the last one that the dialect knows, or the whole answer."""
-        terminal = self._reading is not None and self._reading.verdict == "terminal"
-        return terminal or isinstance(event, Body)
+    def trimmed(self, frame: Frame, skip: Mapping[str, int]) -> bytes:
+        """Encode a frame without the first characters of its texts."""
+        return self.reader.trimmed(frame, skip)
 
     @property
     def ending(self) -> Completed | Failed | Refusal:
         """How the answer has ended, behind its last byte."""
-        if self._whole is None:
-            self.reader.close()
         return self._whole or self.reader.ending
 
     def _judged(self, raw: bytes) -> Completed | Failed | Refusal:

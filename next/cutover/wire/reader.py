@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from cutover.chat_form import Unreadable, decode, encode
 from cutover.errors import Completed, CutoverError, Failed
-from cutover.flow import Frame, Texts
+from cutover.flow import Frame, Texts, Verdict
 from cutover.wire.calls import Calls
 from cutover.wire.dialect import (
     CallAt,
@@ -29,9 +29,6 @@ from cutover.wire.dialect import (
 from cutover.wire.ndjson import LineSplitter, payload
 from cutover.wire.sse import MOST_BLOCK_BYTES, SseSplitter, events
 from cutover.wire.text import TextSplitter
-
-Verdict = Literal["preamble", "content", "terminal", "failure"]
-"""What a frame says: nothing of the answer yet, some of it, that it is whole, that it failed."""
 
 _SPLITTERS: Final = {"sse": SseSplitter, "ndjson": LineSplitter}
 _HIGH_SURROGATES: Final = range(0xD800, 0xDC00)
@@ -64,6 +61,14 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class Edits:
+    """Where the texts of an event are, and its ids that the client knows otherwise."""
+
+    cuts: tuple[Cut, ...] = ()
+    ids: tuple[tuple[Place, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """One event, read. `raw` is as it came, `frame.raw` as it goes to the client.
 
@@ -73,10 +78,22 @@ class Reading:
 
     raw: bytes
     frame: Frame
-    verdict: Verdict
-    failure: Failed | None = None
-    cuts: tuple[Cut, ...] = ()
-    ids: tuple[tuple[Place, str], ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it says."""
+        return self.frame.verdict
+
+    @property
+    def failure(self) -> Failed | None:
+        """The failure that it reports."""
+        return self.frame.failed
+
+    @property
+    def edits(self) -> Edits:
+        """Where its texts and ids are."""
+        found: Edits = self.frame.source or Edits()
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +111,9 @@ class _Piece:
     @classmethod
     def of(cls, reading: Reading) -> _Piece | None:
         """Return what the next event is held against; None where it is to be read as a whole."""
-        if reading.verdict != "content" or reading.frame.rest or len(reading.cuts) != 1:
+        if reading.verdict != "content" or reading.frame.rest or len(reading.edits.cuts) != 1:
             return None
-        (cut,) = reading.cuts
+        (cut,) = reading.edits.cuts
         said = b'"' + cut.text.encode("utf-8", "replace") + b'"'
         called = cut.channel.startswith("call ")  # where a call ends, its arguments say
         if cut.tail or not cut.text or called or reading.raw.count(said) != 1:
@@ -154,11 +171,17 @@ class Reader:
     `texts` are the texts so far by channel: `content`, `reasoning`, `call 1 name`,
     `call 1 arguments` and so on; the second of a channel is `content 2`. `annotations` is what
     stood beside them, united over all events. A reader `after` another one reads the stream of a
-    successor: its frames speak to the client in the ids that the first stream gave.
+    successor: its frames speak to the client in the ids that the first stream gave. One that
+    `joins` makes one reading of pieces that came together, and does not trim them.
     """
 
     def __init__(
-        self, dialect: Dialect, *, after: Reader | None = None, limit: int = MOST_BLOCK_BYTES
+        self,
+        dialect: Dialect,
+        *,
+        after: Reader | None = None,
+        joins: bool = False,
+        limit: int = MOST_BLOCK_BYTES,
     ) -> None:
         self.dialect = dialect
         self.texts = Texts()
@@ -166,6 +189,7 @@ class Reader:
         self.ids: dict[str, list[Any]] = {}
         self.recognised = self.events = 0
         self._after = after
+        self._joins = joins
         self._splitter = splitter(dialect, limit)
         self._halves: dict[str, str] = {}
         self._keys: dict[str, dict[Any, int]] = {}
@@ -195,7 +219,25 @@ class Reader:
 
     def feed(self, piece: bytes) -> list[Reading]:
         """Take the next bytes; return the events they complete. Raises `BlockTooLong`."""
-        return [self.read(block) for block in self._splitter.feed(piece)]
+        blocks = self._splitter.feed(piece)
+        if not self._joins:
+            return [self.read(block) for block in blocks]
+        readings: list[Reading] = []
+        same: list[bytes] = []
+        texts: list[str] = []
+        for block in blocks:
+            text = None if self._before is None else self._before.text_of(block)
+            if text is not None:
+                same.append(block)
+                texts.append(text)
+                continue
+            if self._before is not None and same:
+                readings.append(self._go_on(self._before, same, texts))
+                same, texts = [], []
+            readings.append(self.read(block))
+        if self._before is not None and same:
+            readings.append(self._go_on(self._before, same, texts))
+        return readings
 
     def close(self, *, torn: bool = False) -> list[Reading]:
         """End the stream; return its last event, where that lacks its end.
@@ -206,25 +248,26 @@ class Reader:
         self._closed, self._torn = True, torn
         return [] if torn else [self.read(block, last=True) for block in rest]
 
-    def trimmed(self, reading: Reading, skip: Mapping[str, int]) -> bytes:
-        """Encode an event without the first `skip` characters of each channel's new text.
+    def trimmed(self, frame: Frame, skip: Mapping[str, int]) -> bytes:
+        """Encode an event's frame without the first `skip` characters of each channel's new text.
 
         Texts that are repeated whole are left whole: a client that has their beginning has lost
         nothing.
         """
+        found: Edits = frame.source or Edits()
         if self.dialect.framing == "text":
-            (cut,) = reading.cuts
+            (cut,) = found.cuts
             return cut.text[skip.get(cut.channel, 0) :].encode()
         left = dict(skip)
-        edits: list[tuple[Place, str]] = list(reading.ids)
+        edits: list[tuple[Place, str]] = list(found.ids)
         known: dict[str, int] = {}
-        for cut in reading.cuts:
+        for cut in found.cuts:
             if not cut.repeat:
                 known[cut.channel] = min(left.get(cut.channel, 0), len(cut.text))
                 left[cut.channel] = left.get(cut.channel, 0) - known[cut.channel]
             if known[cut.channel]:
                 edits.append((cut.place, cut.text[known[cut.channel] :] + cut.tail))
-        return self._edited(reading.frame.raw, edits) if edits else reading.frame.raw
+        return self._edited(frame.raw, edits) if edits else frame.raw
 
     def _edited(self, raw: bytes, edits: Iterable[tuple[Place, str]]) -> bytes:
         """Encode an event anew with other values at some places."""
@@ -247,7 +290,7 @@ class Reader:
         """Read one event's bytes; the `last` lacks its end, which the client is given."""
         if self._before is not None and not last:
             if (text := self._before.text_of(block)) is not None:
-                return self._go_on(self._before, block, text)
+                return self._go_on(self._before, [block], [text])
             self._before = None
         raw, data, line = block, block, ""
         match self.dialect.framing:
@@ -255,8 +298,8 @@ class Reader:
                 said = block.decode("utf-8", "replace")
                 self._said = True
                 self.texts.add("content", said)
-                frame = Frame(raw, "text", (("content", said),))
-                return Reading(block, frame, "content", cuts=(Cut((), "content", said),))
+                edits = Edits((Cut((), "content", said),))
+                return Reading(raw, Frame(raw, "text", (("content", said),), source=edits))
             case "ndjson":
                 data = payload(block)
             case "sse":
@@ -267,19 +310,19 @@ class Reader:
                 if line and not (data or last):
                     data = b"null"
         if not data:
-            return Reading(block, Frame(block, ""), "preamble")
+            return Reading(block, Frame(block, "", verdict="preamble"))
         self.events += 1
         try:
             return self._event(block, raw, data, line)
         except (Unreadable, RecursionError):
             if last and self._ended:
-                return Reading(block, Frame(block, ""), "preamble")
+                return Reading(block, Frame(block, "", verdict="preamble"))
             failed = Failed("truncated") if last else Failed(UNREADABLE, detail=_shown(data))
         except _Shape as error:
             failed = Failed(error.code, detail=error.detail)
         self._failure = self._failure or failed
         rest = encode(data.decode("utf-8", "replace"))
-        return Reading(block, Frame(raw, line, (), rest), "failure", failed)
+        return Reading(block, Frame(raw, line, (), rest, "failure", failed))
 
     def _event(self, block: bytes, raw: bytes, data: bytes, line: str) -> Reading:
         """Read one event; raises `Unreadable` and `_Shape`."""
@@ -330,19 +373,21 @@ class Reader:
         self.recognised += found.known or bool(texts) or failed is not None
         if ids:
             raw = self._edited(raw, ids)
-        frame = Frame(raw, self._folded(name), texts, rest)
-        reading = Reading(block, frame, verdict, failed, tuple(found.cuts), ids)
+        edits = Edits(tuple(found.cuts), ids) if found.cuts or ids else None
+        frame = Frame(raw, self._folded(name), texts, rest, verdict, failed, edits)
+        reading = Reading(block, frame)
         self._before = None if ids else _Piece.of(reading)
         return reading
 
-    def _go_on(self, before: _Piece, block: bytes, text: str) -> Reading:
-        """Read an event that is the one before it but for its text."""
+    def _go_on(self, before: _Piece, blocks: Sequence[bytes], texts: Sequence[str]) -> Reading:
+        """Read events that are the one before them but for their text."""
         channel = before.cut.channel
-        self.events += 1
-        self.recognised += 1
+        self.events += len(blocks)
+        self.recognised += len(blocks)
+        block, text = b"".join(blocks), "".join(texts)
         self.texts.add(channel, text)
-        frame = Frame(block, before.name, ((channel, text),))
-        return Reading(block, frame, "content", cuts=(Cut(before.cut.place, channel, text),))
+        edits = Edits((Cut(before.cut.place, channel, text),))
+        return Reading(block, Frame(block, before.name, ((channel, text),), source=edits))
 
     def _rest(self, rule: EventRule, value: Any, found: _Found, failed: Failed | None) -> bytes:
         """Return what counts of an event besides its texts; annotations are put aside."""

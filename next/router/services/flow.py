@@ -12,7 +12,7 @@ import msgspec
 
 from cutover.flow import ClientRequest, Event, Frame, Framing, Operation, Pausing, Request
 from cutover.records import Binary
-from cutover.wire import Block, Dialect, ServiceFraming
+from cutover.wire import Dialect, Piece, ServiceFraming
 
 PLACES = ("body", "query", "header", "path")
 """Where a key may stand in a request: `body.user.id`, `query.user`, `header.x-user`, `path.id`."""
@@ -116,7 +116,7 @@ class ServiceFlow:
 
     def failure(self, _options: Any, code: str, _last: str | None) -> Sequence[Event]:
         """Return the events that end a stream honestly; none where the dialect has none."""
-        return [Block(one.replace("{code}", code).encode()) for one in self.dialect.failure.says]
+        return [Piece(one.replace("{code}", code).encode()) for one in self.dialect.failure.says]
 
 
 def _at(value: Any, path: str) -> Any:

@@ -11,7 +11,7 @@ import aiohttp
 from cutover.errors import StackFailed
 from cutover.flow import Event, Request
 from cutover.tape import current_run
-from cutover.wire import AnswerHead, Block, BlockTooLong, Body, Dialect, splitter
+from cutover.wire import AnswerHead, Body, Dialect, End, Piece
 from router.driver import STREAM_BYTES, Runaway
 from router.runs import OpenRuns, headers
 from router.services.flow import ServiceRequest
@@ -25,7 +25,6 @@ _NOT_FORWARDED: Final = frozenset(
 _NOT_RETURNED: Final = _NOT_FORWARDED | {"content-encoding", "server", "date", "alt-svc"}
 _CODES: Final[Mapping[type[Exception], str]] = {
     TimeoutError: "service_silent",
-    BlockTooLong: "service_event_too_long",
     aiohttp.ClientPayloadError: "service_cut",
     Exception: "service_unavailable",
 }
@@ -92,7 +91,7 @@ class Service:
 
     A request that finds its kept connection closed, before anything of the answer has come, is sent
     once more on a fresh one. Raises `StackFailed`: `service_unavailable`, `service_silent`,
-    `service_cut`, `service_encoding`, `service_event_too_long`, `runaway`.
+    `service_cut`, `service_encoding`, `runaway`.
     """
 
     address: Address
@@ -117,7 +116,7 @@ class Service:
             async with response:
                 async for event in self._events(response):
                     yield event
-        except (TimeoutError, BlockTooLong, aiohttp.ClientError, OSError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
             code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
             raise StackFailed(code, detail=f"{type(error).__name__}: {error}") from error
 
@@ -164,12 +163,9 @@ class Service:
         if not response.ok or head.media not in _FRAMINGS[self.dialect.framing]:
             yield Body(await _whole(response))
             return
-        cut = splitter(self.dialect)
         async for piece in response.content.iter_any():
-            for block in cut.feed(piece):
-                yield Block(block)
-        for block in cut.flush():
-            yield Block(block, last=True)
+            yield Piece(piece)
+        yield End()
 
 
 def _forwarded(name: str) -> bool:

@@ -51,7 +51,7 @@ def follow(sent: Sent, stream: Sequence[Event], framer: Framer) -> bytes:
     """Let a successor follow; return what goes out."""
     due, out = Due(sent, framer), b""
     for event in stream:
-        new = due.feed(event, framer.frame(event))
+        new = due.feed(framer.frame(event))
         if new is not None:
             sent.add(new)
             out += new.raw

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from cutover.errors import Completed, Failed
 from cutover.wire import (
-    Block,
     BlockTooLong,
+    End,
+    Piece,
     Reader,
     Reading,
     ServiceFraming,
     built_in,
     find_dialect,
     recognise,
-    splitter,
 )
 from router.takeover import Due, PrefixMismatch, Sent
 
@@ -227,7 +227,7 @@ def halves(dialect: str, one: Reading) -> Iterable[bytes]:
             if b"\ndata: " not in one.raw
             else one.raw.split(b"\ndata: ")[1]
         )
-        for cut in reading.cuts:
+        for cut in reading.edits.cuts:
             if cut.channel.endswith(" name"):
                 continue  # comes whole
             holder = data
@@ -255,15 +255,13 @@ def test_a_successor_goes_on_at_each_character(name: str) -> None:
         first = ServiceFraming(find_dialect(dialect))
         sent, client = Sent(), []
         for raw in beginning:
-            frame = first.read(Block(raw))
-            sent.add(frame)
-            client.append(frame.raw)
+            for frame in first.read(Piece(raw)):
+                sent.add(frame)
+                client.append(frame.raw)
         second = ServiceFraming(find_dialect(dialect), first)
-        due, cut = Due(sent, second), splitter(find_dialect(dialect))
-        whole = [Block(one) for one in cut.feed(other_ids(stream))]
-        for block in [*whole, *(Block(one, last=True) for one in cut.flush())]:
-            new = due.feed(block, second.read(block))
-            if new is not None:
+        due = Due(sent, second)
+        for frame in [*second.read(Piece(other_ids(stream))), *second.read(End())]:
+            if (new := due.feed(frame)) is not None:
                 sent.add(new)
                 client.append(new.raw)
         got, found = read(dialect, b"".join(client))
@@ -281,11 +279,12 @@ def test_a_successor_that_says_something_else_is_found() -> None:
     chat = find_dialect("chat-completions")
     first, sent = ServiceFraming(chat), Sent()
     for text in ("Zwei ", "Äpfel"):
-        sent.add(first.read(Block(sse(content(text)))))
+        for frame in first.read(Piece(sse(content(text)))):
+            sent.add(frame)
     second = ServiceFraming(chat, first)
-    other = Block(sse(content("Zwei Birnen")))
+    (other,) = second.read(Piece(sse(content("Zwei Birnen"))))
     with pytest.raises(PrefixMismatch):
-        Due(sent, second).feed(other, second.read(other))
+        Due(sent, second).feed(other)
 
 
 # What broke readers: each row is a stream, what it says, and how it ends.
@@ -667,7 +666,7 @@ def test_an_event_that_lacks_its_end_reaches_the_client_whole() -> None:
     _, (reading,) = read("chat-completions", b"data: [DONE]")
     assert (reading.raw, reading.frame.raw) == (b"data: [DONE]", b"data: [DONE]\n\n")
     reader, (reading,) = read("chat-completions", sse(content("Zwei")).rstrip())
-    assert reader.trimmed(reading, {"content": 3}).endswith(
+    assert reader.trimmed(reading.frame, {"content": 3}).endswith(
         b'"content":"i"},"finish_reason":null}]}\n\n'
     )
 
@@ -779,7 +778,7 @@ def read_noise(dialect: str, lines: list[bytes], cut: int, skip: int) -> None:
     for one in whole:
         channels = {channel: min(skip, len(text)) for channel, text in one.frame.texts}
         if one.verdict != "failure" and channels:
-            reader.trimmed(one, channels)
+            reader.trimmed(one.frame, channels)
 
 
 @pytest.mark.slow
