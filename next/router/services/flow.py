@@ -88,7 +88,7 @@ class ServiceFlow:
     def stored_frames(self, frames: Iterable[bytes]) -> Iterator[Frame]:
         """Yield the frames of a stored stream; its head has no bytes, and is left out."""
         framing = self.framer()
-        return (framing.read(Block(raw)) for raw in frames if raw)
+        return (frame for raw in frames if raw for frame in framing.read(Piece(raw)))
 
     def key(self, body: Any, name: str = "") -> str:
         """Return the value of a route key: any JSON but null.
