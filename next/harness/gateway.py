@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 
 import uvicorn
 
@@ -24,13 +25,16 @@ def gateway_url(settings: Settings) -> str:
 
 
 @asynccontextmanager
-async def serving_gateway(settings: Settings, runs: OpenRuns) -> AsyncIterator[Gateway | None]:
+async def serving_gateway(
+    settings: Settings, runs: OpenRuns, *, replays: bool = False
+) -> AsyncIterator[Gateway | None]:
     """Serve the gateway until the block ends, None where it is off; raises `ConfigRefused`."""
     if settings.gateway is None:
         yield None
         return
     async with open_connections() as session:
-        gateway = Gateway(gateway_settings(settings, settings.gateway), runs, session)
+        chosen = replace(gateway_settings(settings, settings.gateway), replays=replays)
+        gateway = Gateway(chosen, runs, session)
         config = uvicorn.Config(
             gateway,
             ws="none",

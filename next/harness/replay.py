@@ -22,12 +22,14 @@ from cutover.records import RunRecord
 from cutover.tape import Exchange, Run, outside
 from harness import root
 from harness.config import ModelTable, Settings, StoresTable, load
+from harness.gateway import serving_gateway
 from harness.logs import start_logging
+from harness.services import Services, candidates, flow_of, open_services
 from harness.versions import versions
 from router.captures import Captures, Reader, Store
 from router.captures.reader import POLL_SECONDS
+from router.driver import Candidate
 from router.replay import STATES, Part, Replay, Target, replayed
-from rules.flows import FLOWS
 
 FILES_AT_ONCE = 8
 """Files that a worker gets at a time."""
@@ -148,27 +150,49 @@ def job_of(
     captures: str, stack: str, flow: str | None, part: str, settings: Settings, out: str = ""
 ) -> Job:
     """Return a job; raises `ReplayRefused` for a flow, a stack or a part that is none."""
-    for kind, name, known in (
-        ("flow", flow, [one for one in settings.flows if one in FLOWS]),
-        ("stack", stack, sorted({name for one in FLOWS for name in root.stacks(one)})),
+    flows = [one for one in settings.flows if flow in {None, one}]
+    if not flows:
+        raise ReplayRefused(_unknown(flow, settings.flows), option="--flow")
+    stacks = {one: tuple(_stacks(settings, one)) for one in flows}
+    settings = untouched(settings, [one for one, names in stacks.items() if stack in names])
+    if not settings.flows:
+        names = sorted({name for one in stacks.values() for name in one})
+        raise ReplayRefused(_unknown(stack, names), option="--stack")
+    services = any(table.paths for table in settings.flows.values())
+    if services and not all(
+        one.shadow_safe for name, one in settings.stacks.items() if name == stack
     ):
-        if name is not None and name not in known:
-            named = f"{name!r} is not configured, but {', '.join(map(repr, known))}"
-            raise ReplayRefused(named, option=f"--{kind}")
+        why = f"{stack!r} is not shadow_safe: what it does without the tape, it would do once more"
+        raise ReplayRefused(why, option="--stack")
     try:
         share = Part.of(part)
     except ValueError as error:
         raise ReplayRefused(str(error), option="--part") from error
-    return Job(captures, out or captures, stack, flow, share, untouched(settings))
+    return Job(captures, out or captures, stack, flow, share, settings)
 
 
-def untouched(settings: Settings) -> Settings:
-    """Return settings with a world of their own in memory, in which nothing can be bought."""
+def _unknown(name: str | None, known: Iterable[str]) -> str:
+    return f"{name!r} is not configured, but {', '.join(map(repr, known))}"
+
+
+def _stacks(settings: Settings, flow: str) -> Iterable[str]:
+    return settings.stacks if settings.flows[flow].paths else root.stacks(flow)
+
+
+def untouched(settings: Settings, flows: Sequence[str]) -> Settings:
+    """Return settings with some flows and a world in memory, in which nothing can be bought.
+
+    The gateway is there for flows of services alone: another process may listen at its port.
+    """
     models = {name: one.model_copy(update={"key": ""}) for name, one in settings.models.items()}
+    chosen = {name: settings.flows[name] for name in flows}
+    services = any(table.paths for table in chosen.values())
     return settings.model_copy(
         update={
             "stores": StoresTable(database="sqlite+aiosqlite://"),
             "models": models or {"*": ModelTable(key="")},
+            "flows": chosen,
+            "gateway": settings.gateway if services else None,
         }
     )
 
@@ -184,17 +208,18 @@ def here(job: Job, stop: Event, *, follow: bool = False) -> Summary:
 async def _replay(job: Job, done: set[str], reader: Reader, lines: Iterable[RunRecord]) -> Summary:
     """Replay lines that a reader yields, in a world that is not touched."""
     settings, before = job.settings, outside.copy()
-    targets = {
-        name: Target(FLOWS[name], root.stacks(name)[job.stack], versions(settings, name))
-        for name in settings.flows
-        if name in FLOWS
-    }
-    async with root.opened(settings), Exchange() as nothing:
+    async with (
+        root.opened(settings),
+        open_services(settings) as services,
+        serving_gateway(settings, services.runs, replays=True),
+        Exchange() as nothing,
+    ):
         # While a run plays, writes outside of every run are refused, between exchanges, too.
         guard = Run(nothing, job.stack, "replay", "play")
         captures = Captures(Store(job.out), None)
         captures.start()
         try:
+            targets = {name: _target(job, name, services) for name in settings.flows}
             work = Replay(job.stack, targets, captures, root.redactor(settings), job.part, done)
             await work.run(lines)
         finally:
@@ -205,8 +230,17 @@ async def _replay(job: Job, done: set[str], reader: Reader, lines: Iterable[RunR
         Counter({"files": reader.files, "lines": reader.lines}),
         reader.damage,
         captures.dropped,
-        outside - before,
+        outside - before + services.runs.uncorrelated,
     )
+
+
+def _target(job: Job, name: str, services: Services) -> Target:
+    table = job.settings.flows[name]
+    if table.paths:
+        candidate = candidates(job.settings, table, services)[job.stack]
+    else:
+        candidate = Candidate(job.stack, root.stacks(name)[job.stack])
+    return Target(flow_of(name, table), candidate, versions(job.settings, name))
 
 
 def on_workers(scheduler: str, job: Job, stop: Event, *, follow: bool = False) -> Summary:

@@ -17,7 +17,7 @@ from typing import Literal, Self
 import msgspec
 
 from cutover.errors import CutoverError, Failed, Left, Refusal
-from cutover.flow import Flow, Stack
+from cutover.flow import Flow
 from cutover.records import EntryRecord, RecordDamaged, RunRecord, TapeRecord, decode
 from cutover.tape import Call, Entry, Exchange, load
 from router.captures import Captures, Redactor, Store
@@ -78,7 +78,7 @@ class Target:
     """What exchanges of one flow are replayed by; `versions` go into their lines."""
 
     flow: Flow
-    stack: Stack
+    candidate: Candidate
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -212,8 +212,7 @@ class Replay:
         assert first.tape is not None  # noqa: S101 - as its caller has seen
         async with served.tape as tape:
             tape.finish_recording()
-            candidate = Candidate(self.stack, target.stack)
-            played = await play(tape, target.flow, served.request, candidate)
+            played = await play(tape, target.flow, served.request, target.candidate)
             line = msgspec.structs.replace(
                 played_line(served, played, first.at),
                 role="replay",

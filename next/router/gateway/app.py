@@ -47,12 +47,16 @@ _WHOLE: Final = ("application/json", "application/problem+json")
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
-    """Whom the gateway asks and what it accepts; without a `key` callers need none."""
+    """Whom the gateway asks and what it accepts; without a `key` callers need none.
+
+    One that `replays` refuses what belongs to no run: whoever asks is to be answered from a tape.
+    """
 
     providers: Sequence[Provider]
     key: str = ""
     origins: frozenset[str] = frozenset()
     body_bytes: int = 32 << 20
+    replays: bool = False
 
 
 @dataclass(slots=True)
@@ -209,6 +213,8 @@ class Gateway:
         if not self.runs.uncorrelated[reason]:
             log.warning("call off the tape reason=%s path=%s", reason, arrived.path)
         self.runs.uncorrelated[reason] += 1
+        if self.settings.replays:
+            raise Refusal(409, "no_run", "a replay performs nothing: send the run's headers on")
 
 
 async def _call(request: Outgoing, media: str) -> Call:

@@ -82,8 +82,10 @@ class ServiceFlow:
         )
 
     def stored(self, path: str, body: Any, options: Any) -> Request[Any, Any]:  # noqa: ARG002
-        """Return a request that was stored; its options are none."""
-        return Request(msgspec.convert(body, ServiceRequest), None, path)
+        """Return a request that was stored, with what is known of its headers."""
+        sent = msgspec.convert(body, ServiceRequest)
+        headers = {"content-type": sent.media} if sent.media else {}
+        return Request(sent, None, path, tuple({**headers, **sent.named}.items()))
 
     def stored_frames(self, frames: Iterable[bytes]) -> Iterator[Frame]:
         """Yield the frames of a stored stream; its head has no bytes, and is left out."""

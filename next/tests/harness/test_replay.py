@@ -11,6 +11,7 @@ from collections import Counter
 from datetime import date
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import msgspec
 import pytest
@@ -103,6 +104,23 @@ def test_an_option_that_names_nothing_is_refused(changed: dict[str, str], senten
     given = {"captures": "x", "stack": "graph", "flow": None, "part": "1/1", **changed}
     with pytest.raises(ReplayRefused, match=sentence):
         job_of(**given, settings=Settings())  # type: ignore[arg-type]
+
+
+def test_services_are_replayed_where_they_are_safe_to_ask() -> None:
+    """The gateway is served for them alone, beside flows of the stacks in process."""
+    stack = {"url": "http://bot", "shadow_safe": True}
+    tables: dict[str, Any] = {
+        "stacks": {"graph": stack},
+        "gateway": {"port": 8091},
+        "flows": {"bot": {"paths": ["/bot"], "dialect": "chat-completions"}, "chat": {}},
+    }
+    made = job_of("x", "graph", None, "1/1", parse(tables)).settings
+    assert (set(made.flows), made.gateway is None) == ({"bot", "chat"}, False)
+    made = job_of("x", "legacy", None, "1/1", parse(tables)).settings
+    assert (set(made.flows), made.gateway) == ({"chat"}, None)
+    stack["shadow_safe"] = False
+    with pytest.raises(ReplayRefused, match="not shadow_safe"):
+        job_of("x", "graph", "bot", "1/1", parse(tables))
 
 
 def test_a_replay_can_neither_buy_nor_store() -> None:

@@ -17,6 +17,7 @@ from cutover.records import EntryRecord, FrameRecord, PlayRecord, RunRecord, Tap
 from harness import root
 from loadtests.simulator import Answer, Cut
 from router.captures import Captures, Reader, Redactor, Store
+from router.driver import Candidate
 from router.replay import Part, Replay, Target, replayed
 from rules.flows import FLOWS
 from tests.flows.samples import SAMPLES
@@ -63,7 +64,9 @@ async def replay(
     """Replay a store by a stack, as a process does from its start to its end."""
     out = Captures(store, None)
     out.start()
-    targets = {name: Target(FLOWS[name], root.stacks(name)[stack]) for name in FLOWS}
+    targets = {
+        name: Target(FLOWS[name], Candidate(stack, root.stacks(name)[stack])) for name in FLOWS
+    }
     work = Replay(stack, targets, out, redactor, done=replayed(store, stack))
     await work.run(Reader(store))
     await out.aclose()
@@ -198,7 +201,7 @@ async def replay_asks(
     """Replay exchanges of the clerk."""
     out = Captures(store, None)
     out.start()
-    done, targets = replayed(store, "other"), {"ask": Target(ASK, stack)}
+    done, targets = replayed(store, "other"), {"ask": Target(ASK, Candidate("other", stack))}
     work = Replay("other", targets, out, redactor, Part.of(part), done)
     await work.run(Reader(store) if lines is None else lines)
     await out.aclose()

@@ -1,0 +1,106 @@
+"""Replays by services: asked over HTTP, and answered by the gateway from the tape."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from cutover import Exchange, Request
+from cutover.errors import Completed
+from cutover.wire import find_dialect
+from router.captures import Captures, Reader, Redactor, Store
+from router.driver import Candidate
+from router.exchange import Served, finish
+from router.replay import Replay, Target
+from router.serve import serve
+from router.services import Address, Service, ServiceFlow, open_session
+from router.services.flow import ServiceRequest
+from tests.support.gateway import gateway_stage
+from tests.support.services import serving
+
+pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+
+FLOW = ServiceFlow("bot", {"/chat": ("POST",)}, find_dialect("chat-completions"))
+ASKED = ServiceRequest("POST", "/chat", "application/json", '{"text":"I am john.doe@example.com"}')
+App = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+def bot(prompt: str, *, correlates: bool = True) -> App:
+    """Return a service that passes the stream of a model on."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        assert headers["content-type"] == "application/json"
+        text = msgspec.json.decode((await receive())["body"])["text"]
+        body = {
+            "model": "gpt",
+            "stream": True,
+            "messages": [{"role": "user", "content": f"{prompt} {text}"}],
+        }
+        url = headers["x-cutover-gateway"]
+        async with httpx.AsyncClient() as client:
+            base = url if correlates else url.partition("/runs/")[0]
+            answer = await client.post(f"{base}/v1/chat/completions", json=body)
+        media = answer.headers["content-type"].encode()
+        head = {"status": answer.status_code, "headers": [(b"content-type", media)]}
+        await send({"type": "http.response.start", **head})
+        await send({"type": "http.response.body", "body": answer.content})
+
+    return app
+
+
+async def no_pause(*_: Any) -> None:
+    """No flow of services pauses."""
+
+
+@pytest.mark.parametrize(
+    ("app", "state"),
+    [
+        (bot("Answer shortly:"), "equal"),
+        (bot("Answer at length:"), "different"),
+        (bot("Answer shortly:", correlates=False), "different"),
+    ],
+    ids=["the same", "another prompt", "without the run"],
+)
+async def test_a_service_replays_from_the_tape(tmp_path: Path, app: App, state: str) -> None:
+    """Redacted, without a call of the model, and with the type of the body it was sent."""
+    store, redactor = Store(str(tmp_path)), Redactor(b"0123456789abcdef")
+    async with (
+        gateway_stage() as stage,
+        serving(bot("Answer shortly:")) as old,
+        serving(app) as new,
+        open_session() as session,
+    ):
+
+        def candidate(name: str, url: str) -> Candidate:
+            back = stage.gateway.runs, stage.url
+            return Candidate(name, Service(Address(url), FLOW.dialect, session, *back), remote=True)
+
+        captures = Captures(store, redactor)
+        captures.start()
+        request = Request(ASKED, None, "/chat", (("content-type", "application/json"),))
+        served = Served("e", FLOW, request, Exchange(), "legacy")
+        async for _ in serve(served, [candidate("legacy", old)], no_pause):
+            pass
+        await finish(served)
+        assert served.outcome == Completed()
+        captures.served(served)
+        await captures.aclose()
+        asked = len(stage.sim.requests)
+        stage.gateway.settings = replace(stage.gateway.settings, replays=True)
+        out = Captures(store, None)
+        out.start()
+        work = Replay("graph", {"bot": Target(FLOW, candidate("graph", new))}, out, redactor)
+        await work.run(Reader(store))
+        await out.aclose()
+    assert work.counts == {"read": 1, state: 1}
+    assert len(stage.sim.requests) == asked
+    assert "john.doe" not in str(list(Reader(store)))
