@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-TICK_SECONDS = 0.02
+TICK_SECONDS = 0.005
 LATE_SECONDS = 0.01
 """How late a timer may come on a loop that is idle enough."""
 FRESH_SECONDS = 0.1
@@ -62,9 +62,10 @@ class IdleGate:
             nonlocal timer
             self._measure(due)
             self.delay += self.late if self.late > LATE_SECONDS else 0.0
-            if self.burdened:
+            if not self.burdened:
+                timer = begin()
+            elif not limit.expired():
                 limit.reschedule(loop.time())
-            timer = begin()
 
         def begin() -> asyncio.TimerHandle:
             due = loop.time() + TICK_SECONDS
@@ -75,8 +76,8 @@ class IdleGate:
             yield
         finally:
             timer.cancel()
-            if (late := loop.time() - timer.when()) > LATE_SECONDS:
-                self.delay += late
+            late = loop.time() - timer.when()
+            self.delay += late if late > LATE_SECONDS and not self.burdened else 0.0
 
     def _measure(self, due: float) -> None:
         self._measured = asyncio.get_running_loop().time()

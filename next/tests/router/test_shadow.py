@@ -228,6 +228,18 @@ async def test_a_stack_that_computes_in_its_last_step_rests_too() -> None:
     assert shadows.ledger["loop_busy"] >= 1
 
 
+async def test_a_stack_that_computes_in_many_steps_is_shed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each of which would be none too long; nothing else is logged."""
+    shadows, served = Shadows(), (await heard()).served
+    async with running(shadows):
+        shadows.offer(served, here(burns(0.02, times=100)))
+        await shadows.settled()
+    assert shadows.ledger == {"loop_busy": 1}
+    assert [one.levelname for one in caplog.records] == ["WARNING"]
+
+
 async def test_small_steps_are_no_burden() -> None:
     """A graph computes for some milliseconds between its waits."""
     shadows, served = Shadows(), (await heard()).served
