@@ -12,6 +12,7 @@ import asyncio
 import ipaddress
 import logging
 import os
+import re
 import threading
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
@@ -315,14 +316,13 @@ def _now(work: Coroutine[Any, Any, T]) -> T:
 
 
 class _Trust:
-    """Which gateways a service speaks to: that of `CUTOVER_GATEWAY`, or any on loopback.
+    """Which gateway a service speaks to: that of `CUTOVER_GATEWAY`, or any on loopback.
 
     Where `CUTOVER_GATEWAY_KEY` is set, requests that name a run must carry it.
     """
 
     def __init__(self) -> None:
-        configured = os.environ.get("CUTOVER_GATEWAY", "")
-        self._origin = _origin(httpx.URL(configured)) if configured else None
+        self._gateway = os.environ.get("CUTOVER_GATEWAY", "").rstrip("/")
         self._key = os.environ.get("CUTOVER_GATEWAY_KEY", "")
 
     def headers(self) -> dict[str, str]:
@@ -336,26 +336,29 @@ class _Trust:
             return ""
         given = headers.get(KEY_HEADER, "")
         if self._key and not compare_digest(given.encode(), self._key.encode()):
+            log.warning("request refused: %s lacks the key of CUTOVER_GATEWAY_KEY", KEY_HEADER)
             return None
-        try:
-            url = httpx.URL(address)
-            known = _loopback(url.host) if self._origin is None else _origin(url) == self._origin
-        except httpx.InvalidURL:
-            return None
-        return address if known and url.scheme in _SCHEMES and not url.userinfo else None
+        gateway, run = address[:-_RUN_LENGTH], address[-_RUN_LENGTH:]
+        known = gateway == self._gateway if self._gateway else _loopback(gateway)
+        if known and _RUN.fullmatch(run):
+            return address
+        log.warning("request refused: gateway %r is not that of CUTOVER_GATEWAY", address)
+        return None
 
 
-_SCHEMES = frozenset({"http", "https"})
+_RUN = re.compile("/runs/[0-9a-f]{32}")
+_RUN_LENGTH = 38
+_BARE = re.compile(r"https?://[^/?#@\\]+")
 
 
-def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
-    return url.scheme, url.host, url.port
-
-
-def _loopback(host: str) -> bool:
+def _loopback(gateway: str) -> bool:
+    """Whether a base URL is a scheme, an address of loopback and a port: nothing else."""
+    if not _BARE.fullmatch(gateway):
+        return False
     try:
+        host = httpx.URL(gateway).host
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
+    except (httpx.InvalidURL, ValueError):
         return False
 
 

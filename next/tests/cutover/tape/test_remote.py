@@ -82,25 +82,29 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 @pytest.mark.parametrize(
     ("configured", "gateway", "trusted"),
     [
-        ("", "http://127.0.0.1:8001/runs/x", True),
-        ("", "http://127.9.0.1:8001/runs/x", True),
-        ("", "http://[::1]:8001/runs/x", True),
-        ("", "http://localhost:8001/runs/x", True),
-        ("", "http://localhost.evil.example/runs/x", False),
-        ("", "http://127.0.0.1.evil.example/runs/x", False),
-        ("", "http://10.0.0.1/runs/x", False),
-        ("", "http://user@127.0.0.1/runs/x", False),
+        ("", "http://127.0.0.1:8001", True),
+        ("", "http://127.9.0.1:8001", True),
+        ("", "http://[::1]:8001", True),
+        ("", "http://localhost:8001", True),
+        ("", "http://localhost.evil.example", False),
+        ("", "http://127.0.0.1.evil.example", False),
+        ("", "http://10.0.0.1", False),
+        ("", "http://user@127.0.0.1", False),
+        ("", "http://127.0.0.1:8001/admin?x=", False),
+        ("", "http://127.0.0.1:8001/admin", False),
+        ("", "http://127.0.0.1:8001#", False),
         ("", "file:///etc/passwd", False),
         ("", "http://[::1", False),
-        ("", "//127.0.0.1/runs/x", False),
+        ("", "//127.0.0.1", False),
         ("", "nonsense", False),
-        ("http://router:8001", "http://router:8001/runs/x", True),
-        ("http://router:8001/", "http://router:8001/runs/x", True),
-        ("https://router", "https://router:443/runs/x", True),
-        ("https://router", "http://router/runs/x", False),
-        ("http://router:8001", "http://router:8002/runs/x", False),
-        ("http://router:8001", "http://127.0.0.1:8001/runs/x", False),
-        ("http://router:8001", "http://router:8001@evil.example/runs/x", False),
+        ("", "", False),
+        ("http://router:8001", "http://router:8001", True),
+        ("http://router:8001/", "http://router:8001", True),
+        ("https://router/cutover", "https://router/cutover", True),
+        ("https://router", "http://router", False),
+        ("http://router:8001", "http://router:8002", False),
+        ("http://router:8001", "http://127.0.0.1:8001", False),
+        ("http://router:8001", "http://router:8001@evil.example", False),
     ],
 )
 async def test_only_a_known_gateway_gets_the_calls(
@@ -108,11 +112,18 @@ async def test_only_a_known_gateway_gets_the_calls(
 ) -> None:
     """A header cannot send a service's requests and keys elsewhere."""
     environment.setenv("CUTOVER_GATEWAY", configured)
-    status, said = await get(gateway=gateway)
+    status, said = await get(gateway=f"{gateway}/runs/{RUN}")
     if trusted:
         assert (status, said) == (200, {"run": "RemoteRun"})
     else:
         assert (status, said["code"]) == (403, "gateway_not_trusted")
+
+
+@pytest.mark.parametrize("run", ["x", RUN[1:], RUN.upper(), f"{RUN}/x", f"{RUN}?", f"../{RUN}"])
+async def test_the_address_is_that_of_a_run(environment: pytest.MonkeyPatch, run: str) -> None:
+    """No other path of a local server can be asked by a header."""
+    environment.setenv("CUTOVER_GATEWAY", "http://router")
+    assert (await get(gateway=f"http://router/runs/{run}"))[0] == 403
 
 
 @pytest.mark.parametrize("key", ["", "wrong", "secret "])

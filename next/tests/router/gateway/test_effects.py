@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 from starlette.applications import Starlette
@@ -18,10 +19,11 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from cutover import EffectFailed, effect
+from cutover import EffectFailed, TapeTransport, effect
 from cutover.errors import Completed, Failed, Fenced
 from cutover.tape.remote import TapeMiddleware
 from tests.support.ask import ASK, Ask, Done, Said
+from tests.support.origin import Origin, Reply
 from tests.support.served import ask
 from tests.support.services import EffectsServer, serving
 
@@ -203,7 +205,7 @@ import os, signal, sys, uvicorn
 from starlette.applications import Starlette
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
-from cutover import EffectFailed, effect
+from cutover import EffectFailed, TapeTransport, effect
 from cutover.tape.remote import TapeMiddleware
 
 @effect("orders.create", writes=True, seconds=0.5)
@@ -250,3 +252,27 @@ async def test_a_write_of_a_service_that_was_killed_is_in_doubt(tmp_path: Path) 
     assert process.returncode == -signal.SIGKILL
     assert (heard.text, heard.outcome) == ("one OutcomeUnknown", Completed())
     assert (made.read_text(), graph.made) == ("tea", [])
+
+
+async def test_requests_of_a_service_are_performed_by_it_and_played() -> None:
+    """An HTTP tool behind a transport: the service sends it, with its own keys, once."""
+
+    async def asks(_: Shop, asked: Ask) -> AsyncIterator[Any]:
+        transport = TapeTransport()
+        async with transport, httpx.AsyncClient(transport=transport) as client:
+            answer = await client.post(f"{world.url}/orders", json={"item": asked.text})
+        yield Said(f"{answer.status_code} {answer.text}")
+        yield Done()
+
+    async with (
+        Origin() as world,
+        EffectsServer().open() as gateway,
+        serving(Shop(asks).app()) as old,
+        serving(Shop(asks).app()) as new,
+    ):
+        world.script(Reply([b"Order \xe2\x82\xac17"], "text/plain", 201))
+        heard = await ask(ASK, Ask("tea"), gateway.stack(f"{old}/ask"))
+        played = await heard.shadow(gateway.stack(f"{new}/ask"))
+        assert heard.text == played.sent.texts["text"] == "201 Order €17"
+        assert [one.call.name for one in heard.served.tape.entries] == ["http POST /orders"]
+        assert len(world.asked) == 1
