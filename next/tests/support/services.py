@@ -35,7 +35,8 @@ async def serving(app: Any, *, apart: bool = True) -> AsyncIterator[str]:
     A service that blocks its loop must not block that of the gateway.
     """
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does where it binds
+        # asyncio sets it for sockets that it binds itself alone
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server = _Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
         sockets = [listening]
         run = asyncio.to_thread(server.run, sockets) if apart else server.serve(sockets)
