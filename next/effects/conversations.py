@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from http import HTTPStatus
 from typing import Any, Literal
 from urllib.parse import quote
 
 import httpx
 import msgspec
-from sqlalchemy import delete, select
+from sqlalchemy import or_, select, tuple_
 
 from cutover import effect
 from cutover.errors import CutoverError
 from effects.database import Database, TurnRow
 from effects.world import current
 
+Chat = tuple[str, str]
+"""A flow, and the id of a chat in it."""
 ALL = 100_000
 """The most turns of one chat that `messages` returns."""
 
@@ -86,10 +89,24 @@ class StoredConversations:
             if (await connection.execute(select(TurnRow.seq).where(*same))).first() is None:
                 raise TurnDiffers(turn.id)
 
-    async def forget(self, **where: str) -> int:
-        """Remove the turns whose fields are as in `where` and return their number."""
-        async with self._database.engine.begin() as connection:
-            return (await connection.execute(delete(TurnRow).filter_by(**where))).rowcount
+    async def users(self, user_id: str) -> dict[Chat, set[str]]:
+        """Return the chats in which a user took part, each with the ids of all its users."""
+        own = select(TurnRow.flow, TurnRow.chat_id).where(TurnRow.user_id == user_id)
+        shared = select(TurnRow.flow, TurnRow.chat_id, TurnRow.user_id).distinct()
+        shared = shared.where(tuple_(TurnRow.flow, TurnRow.chat_id).in_(own), TurnRow.chat_id != "")
+        found: dict[Chat, set[str]] = {}
+        async with self._database.engine.connect() as connection:
+            for flow, chat_id, user in await connection.execute(shared):
+                found.setdefault((flow, chat_id), set()).update([user] if user else [])
+        return found
+
+    async def forget(
+        self, chats: Collection[Chat], users: Collection[str], *, dry_run: bool = False
+    ) -> int:
+        """Remove chats, and what users said elsewhere; return the number of turns."""
+        of_chats = tuple_(TurnRow.flow, TurnRow.chat_id).in_(chats)
+        either = or_(of_chats, TurnRow.user_id.in_(users))
+        return await self._database.remove(TurnRow, either, dry_run=dry_run)
 
 
 class ServiceConversations:
@@ -134,7 +151,11 @@ class ServiceConversations:
             raise TurnDiffers(turn.id)
         answer.raise_for_status()
 
-    async def forget(self, **_: str) -> int:
+    async def users(self, _: str) -> dict[Chat, set[str]]:
+        """Raise `NotForgotten`: the protocol does not list chats."""
+        raise NotForgotten
+
+    async def forget(self, *_: object, **_options: object) -> int:
         """Raise `NotForgotten`: the protocol removes nothing."""
         raise NotForgotten
 
@@ -172,14 +193,19 @@ async def messages(flow: str, chat_id: str) -> list[Turn]:
     return await store().history(flow, chat_id, ALL) if chat_id else []
 
 
-async def forget(flow: str, chat_id: str) -> int:
-    """Remove a chat and return the number of its turns; raises `NotForgotten`."""
-    return await store().forget(flow=flow, chat_id=chat_id) if chat_id else 0
+async def users(user_id: str) -> dict[Chat, set[str]]:
+    """Return a user's chats, each with the ids of all its users; raises `NotForgotten`."""
+    return await store().users(user_id)
 
 
-async def forget_user(user_id: str) -> int:
-    """Remove a user's turns in all flows and return their number; raises `NotForgotten`."""
-    return await store().forget(user_id=user_id)
+async def forget(
+    chats: Collection[Chat], users: Collection[str] = (), *, dry_run: bool = False
+) -> int:
+    """Remove chats, and what users said elsewhere; return the number of turns.
+
+    Raises `NotForgotten`.
+    """
+    return await store().forget(chats, users, dry_run=dry_run)
 
 
 _IDENTITY = ("id", "flow", "chat_id", "role", "content", "user_id")

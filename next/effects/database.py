@@ -19,12 +19,16 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import (
     JSON,
+    ColumnElement,
     Dialect,
     Index,
     LargeBinary,
     Text,
     TypeDecorator,
     UniqueConstraint,
+    delete,
+    func,
+    select,
 )
 from sqlalchemy import event as listen
 from sqlalchemy import text as sql
@@ -208,6 +212,20 @@ class Database:
             yield cls(engine)
         finally:
             await engine.dispose()
+
+    async def remove(
+        self, table: type[Row], *where: ColumnElement[bool], dry_run: bool = False
+    ) -> int:
+        """Delete the rows of a table that `where` selects and return their number.
+
+        A dry run counts them alone.
+        """
+        if dry_run:
+            counted = select(func.count()).select_from(table).where(*where)
+            async with self.engine.connect() as connection:
+                return (await connection.execute(counted)).scalar_one()
+        async with self.engine.begin() as connection:
+            return (await connection.execute(delete(table).where(*where))).rowcount
 
     def insert_new(self, table: type[Row], **values: Any) -> ReturningInsert[Any]:
         """Return an `INSERT` whose result is one row, or none where the row's keys are taken."""

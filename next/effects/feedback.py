@@ -37,3 +37,9 @@ async def since(at: float) -> list[Feedback]:
     wanted = select(FeedbackRow.__table__).where(FeedbackRow.at >= at).order_by(FeedbackRow.at)
     async with current().database.engine.connect() as connection:
         return [Feedback(*row) for row in await connection.execute(wanted)]
+
+
+async def forget(exchange_id: str, *, dry_run: bool = False) -> int:
+    """Remove what was thought of an exchange and return 1, or 0 where nothing is stored."""
+    of_one = FeedbackRow.exchange_id == exchange_id
+    return await current().database.remove(FeedbackRow, of_one, dry_run=dry_run)

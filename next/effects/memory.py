@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 EMBEDDED: tuple[str, ...] = ("text",)
 """Fields of a value that are embedded."""
+_PAGE = 1_000
 _POOL: PoolConfig = {"min_size": 1, "max_size": 10}
 
 
@@ -71,6 +72,14 @@ def readings(user_id: str) -> tuple[str, str]:
     The key is the session's id, the value `{"message": ID}` of the last message that was read.
     """
     return "readings", _label(user_id)
+
+
+async def items(store: BaseStore, under: tuple[str, str], **fields: str) -> list[Item]:
+    """Return all items of a namespace whose values have these fields."""
+    found: list[Item] = []
+    while page := await store.asearch(under, filter=fields, limit=_PAGE, offset=len(found)):
+        found += page
+    return found
 
 
 def _label(user_id: str) -> str:

@@ -252,6 +252,16 @@ class Pauses:
             await connection.execute(delete(WriteRow).where(WriteRow.pause.in_(swept)))
             return (await connection.execute(delete(PauseRow).where(old))).rowcount
 
+    async def forget(self, flow: str, session: str, *, dry_run: bool = False) -> int:
+        """Remove a session's pauses, whatever their state, and return their number.
+
+        An exchange that is being continued makes no further write.
+        """
+        own = and_(PauseRow.flow == flow, PauseRow.session == session)
+        writes = WriteRow.pause.in_(select(PauseRow.id).where(own).scalar_subquery())
+        await self._database.remove(WriteRow, writes, dry_run=dry_run)
+        return await self._database.remove(PauseRow, own, dry_run=dry_run)
+
     async def _changed(self, statement: Any) -> bool:
         async with self._database.engine.begin() as connection:
             return bool((await connection.execute(statement)).rowcount)

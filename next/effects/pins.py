@@ -24,3 +24,9 @@ async def pin(flow: str, conversation: str, stack: str) -> str:
     async with world.database.engine.begin() as connection:
         await connection.execute(insert)
         return str((await connection.execute(pinned)).scalar_one())
+
+
+async def forget(flow: str, conversation: str, *, dry_run: bool = False) -> int:
+    """Remove a conversation's pin and return 1, or 0 where it has none."""
+    of_one = (PinRow.flow == flow, PinRow.conversation == conversation)
+    return await current().database.remove(PinRow, *of_one, dry_run=dry_run)

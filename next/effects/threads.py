@@ -26,6 +26,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
 
+from cutover.graph_thread import SHADOW
 from effects.database import Database
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,17 @@ class ThreadSaver(BaseCheckpointSaver[Any]):
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete a thread."""
         await self._saver.adelete_thread(thread_id)
+
+    async def forget(self, thread_id: str, *, dry_run: bool = False) -> int:
+        """Delete a thread and its shadows', and return how many there were."""
+        found = 0
+        for one in (thread_id, SHADOW + thread_id):
+            config: RunnableConfig = {"configurable": {"thread_id": one}}
+            kept = [True async for _ in self._saver.alist(config, limit=1)]
+            found += len(kept)
+            if kept and not dry_run:
+                await self._saver.adelete_thread(one)
+        return found
 
 
 async def _tried(what: str, config: RunnableConfig, call: Awaitable[T], otherwise: T) -> T:

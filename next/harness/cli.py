@@ -19,7 +19,7 @@ import uvloop
 from fastapi import FastAPI
 
 from cutover.errors import CutoverError
-from harness import root
+from harness import forget, root
 from harness.apps import apps
 from harness.config import ServerTable, load
 from harness.gateway import serving_gateway
@@ -136,6 +136,9 @@ def server(app: FastAPI, table: ServerTable) -> uvicorn.Server:
         ),
         partial(app.state.drain, table.drain_seconds),
     )
+
+
+cli.command("forget", epilog=forget.STATUS)(forget.command)
 
 
 def main() -> None:

@@ -87,7 +87,7 @@ async def session_delete(args: Mapping[str, str], _: Any) -> None:
     session, world = args["session_id"], current()
     users = {one.user_id for one in await _session_turns(session) if one.user_id}
     try:
-        await conversations.forget("session", session)
+        await conversations.forget([("session", session)])
     except conversations.NotForgotten as error:
         raise Refused(409, "held_elsewhere", str(error)) from error
     await world.threads.adelete_thread(session)

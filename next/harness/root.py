@@ -80,21 +80,28 @@ def redactor(settings: Settings) -> Redactor | None:
         raise ConfigRefused(None, [f"captures: {error}"]) from error
 
 
-@asynccontextmanager
-async def capturing(settings: Settings) -> AsyncIterator[Captures | None]:
-    """Open the captures, if there are any, and write what is left of them in the end.
+def captures_of(settings: Settings) -> Captures | None:
+    """Return the captures, None without any.
 
     Raises `ConfigRefused` where they cannot be stored, or redacted, as configured.
     """
     table = settings.captures
     if table is None:
-        yield None
-        return
+        return None
     try:
         store = Store(table.url)
     except (ValueError, ImportError) as error:
         raise ConfigRefused(None, [f"captures: {error}"]) from error
-    captures = Captures(store, redactor(settings), keep_days=table.keep_days)
+    return Captures(store, redactor(settings), keep_days=table.keep_days)
+
+
+@asynccontextmanager
+async def capturing(settings: Settings) -> AsyncIterator[Captures | None]:
+    """Have the captures written, if there are any, and what is left of them in the end."""
+    captures = captures_of(settings)
+    if captures is None:
+        yield None
+        return
     captures.start()
     try:
         yield captures

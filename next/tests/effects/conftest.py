@@ -6,19 +6,16 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
-from uuid import uuid4
 
-import psycopg
 import pytest
 
 from cutover import Exchange, Run
 from cutover.errors import Completed
 from effects.world import EffectSettings, World, open_world
-from tests.conftest import reachable
+from tests.support.databases import postgresql
 
 Policy = Literal["live", "play"]
 
-POSTGRES = "host=/var/run/postgresql"
 REDIS = "redis://127.0.0.1:6379/9"
 
 
@@ -57,16 +54,8 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     if request.param == "sqlite":
         yield f"sqlite+aiosqlite:///{tmp_path}/new/cutover.db"
         return
-    schema = f"cutover_{uuid4().hex}"
-    try:
-        connection = psycopg.connect(POSTGRES, autocommit=True)
-    except psycopg.OperationalError:
-        reachable("PostgreSQL", ok=False)
-        raise
-    with connection:
-        connection.execute(f"CREATE SCHEMA {schema}".encode())
-        yield f"postgresql+psycopg:///?{POSTGRES}&options=-csearch_path%3D{schema}"
-        connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
+    with postgresql() as url:
+        yield url
 
 
 @pytest.fixture

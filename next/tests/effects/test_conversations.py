@@ -140,10 +140,11 @@ async def test_forgetting_removes_a_chat_or_a_user() -> None:
     await conversations.add(turn("reply", role="assistant", user_id="u"))
     await conversations.add(turn("two", user_id="v"))
     await conversations.add(turn("three", chat_id="d", user_id="u", flow="session"))
-    assert await conversations.forget_user("u") == 3
-    assert await conversations.forget("chat", "") == 0
-    assert await conversations.forget("session", "c") == 0
-    assert await conversations.forget("chat", "c") == 1
+    assert await conversations.users("u") == {("chat", "c"): {"u", "v"}, ("session", "d"): {"u"}}
+    assert await conversations.forget([], ["u"], dry_run=True) == 3
+    assert await conversations.forget([], ["u"]) == 3
+    assert await conversations.forget([("session", "c")]) == 0
+    assert await conversations.forget([("chat", "c")]) == 1
     assert await conversations.messages("chat", "c") == []
 
 
@@ -198,5 +199,5 @@ async def test_a_failing_service_is_an_error_and_no_empty_chat(status: int) -> N
                 with pytest.raises(httpx.HTTPStatusError):
                     await conversations.history("chat", "c", 5)
                 with pytest.raises(conversations.NotForgotten):
-                    await conversations.forget("chat", "c")
+                    await conversations.forget([("chat", "c")])
     assert len(asked) == 1

@@ -349,11 +349,16 @@ async def test_users_and_conversations_are_forgotten(store: Store) -> None:
     await write(store, *records)
     assert "u-1" not in [json.loads(one.request).get("user_id") for one in Reader(store)]
     untouched = [name for name in store.names() if "flow=other" in name]
-    done = forget(store, {"u-1", "s-1"}, REDACTOR)
-    assert (done.lines, done.unreadable) == (4, [])
+    chats = {("f0", "s-1"), ("f1", "s-1"), ("chat", "s-1")}
+    dry = forget(store, {"u-1"}, chats, REDACTOR, dry_run=True)
+    assert len(list(Reader(store))) == 6
+    done = forget(store, {"u-1"}, chats, REDACTOR)
+    assert dry == done
+    assert (done.lines, done.left) == (4, [])
+    assert done.exchanges == {"by user", "by conversation", "by argument", "by address"}
     assert {one.exchange for one in Reader(store)} == {"another", "untouched"}
     assert set(untouched) <= set(store.names())
-    assert forget(store, {"u-1", "s-1"}, REDACTOR) == Forgotten()
+    assert forget(store, {"u-1"}, chats, REDACTOR) == Forgotten()
 
 
 def test_forgetting_names_what_it_cannot_read(tmp_path: Path) -> None:
@@ -362,7 +367,7 @@ def test_forgetting_names_what_it_cannot_read(tmp_path: Path) -> None:
     torn = store.add("chat", DAY, lines("a", request='{"id":"u-1"}'))
     (tmp_path / torn).write_bytes((tmp_path / torn).read_bytes()[:-5])
     kept = store.add("chat", DAY, b'{"old":"u-1"}\n{"old":"u-2"}\n')
-    assert forget(store, {"u-1"}) == Forgotten(1, 1, [torn])
+    assert forget(store, {"u-1"}) == Forgotten(1, 1, left=[torn])
     assert b"".join(store.pieces(kept)) == b'{"old":"u-2"}\n'
 
 

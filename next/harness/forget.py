@@ -1,0 +1,168 @@
+"""Forgets users and conversations in every store: `cutover forget`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import psycopg
+import typer
+from sqlalchemy.exc import SQLAlchemyError
+
+from cutover.errors import CutoverError
+from effects import conversations, feedback, pins
+from effects.conversations import Chat, NotForgotten
+from effects.memory import items, namespace, readings
+from effects.pauses import Pauses
+from effects.world import World
+from harness import root
+from harness.config import Settings, load
+from router import captures
+from router.captures import Captures
+from rules.flows import FLOWS
+from rules.flows.companion import memory_owner
+
+STORES = (
+    *("captures", "feedback", "pauses", "pins", "threads"),
+    *("memories", "readings", "turns"),
+)
+"""What is forgotten, in this order: the turns lead to the rest."""
+WITH_THREADS = "session"
+"""The flow whose graph keeps threads, and notes how far they were read for memories."""
+
+Place = tuple[tuple[str, str], str]
+"""Namespace and key in the memory store; the namespace begins with one of `STORES`."""
+
+
+STATUS = "Exit status: 0 done, 1 nothing found, 2 not begun or broken off, 3 not all of it."
+
+
+class NotReached(CutoverError):
+    """A store failed; what was removed before stays removed."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(
+            f"not all was removed: a store failed with {type(error).__name__}; see that [stores] "
+            "and [captures] can be reached, and give the command again"
+        )
+
+
+@dataclass(slots=True)
+class Forgotten:
+    """How many entries were removed, by store, and what could not be."""
+
+    removed: Counter[str] = field(default_factory=Counter)
+    left: list[str] = field(default_factory=list)
+
+
+async def forget(
+    world: World,
+    users: Collection[str],
+    ids: Collection[str],
+    captured: Captures | None = None,
+    *,
+    flows: Collection[str] = FLOWS,
+    dry_run: bool = False,
+) -> Forgotten:
+    """Remove users with their conversations, and the conversations of `flows` with these ids.
+
+    In a conversation that a user had with others, their turns stay. A command that was stopped can
+    be given again. A dry run counts.
+    """
+    done = Forgotten()
+    whole = {(flow, one) for flow in flows for one in ids}
+    chats, learnt = set(whole), set[Place]()
+    for user in users:
+        for where in (namespace(user), readings(user)):
+            learnt |= {(where, one.key) for one in await items(world.memory, where)}
+        chats |= {(WITH_THREADS, key) for where, key in learnt if where == readings(user)}
+        with suppress(NotForgotten):  # said below
+            shared = await conversations.users(user)
+            chats |= shared.keys()
+            whole |= {chat for chat, those in shared.items() if those.issubset(users)}
+    for chat in whole:
+        learnt |= await _learnt_in(world, chat)
+    if captured is not None:
+        await _from_captures(captured, users, chats, done, dry_run=dry_run)
+    pauses = Pauses(world.database, world.clock)
+    for flow, one in sorted(chats):
+        done.removed["pauses"] += await pauses.forget(flow, one, dry_run=dry_run)
+        done.removed["pins"] += await pins.forget(flow, one, dry_run=dry_run)
+        if flow == WITH_THREADS:
+            done.removed["threads"] += await world.threads.forget(one, dry_run=dry_run)
+    for flow in flows:  # one of them may be sticky by user
+        for user in users:
+            done.removed["pins"] += await pins.forget(flow, user, dry_run=dry_run)
+    for where, key in learnt:
+        done.removed[where[0]] += 1
+        if not dry_run:
+            await world.memory.adelete(where, key)
+    try:
+        done.removed["turns"] = await conversations.forget(whole, users, dry_run=dry_run)
+    except NotForgotten as error:
+        done.left.append(str(error))
+    return done
+
+
+async def _learnt_in(world: World, chat: Chat) -> set[Place]:
+    """Return what was learnt in a conversation, and what notes how far it was read."""
+    flow, chat_id = chat
+    users = {turn.user_id for turn in await conversations.messages(flow, chat_id) if turn.user_id}
+    alone = namespace(memory_owner(None, chat_id))
+    found = {(alone, one.key) for one in await items(world.memory, alone)}
+    for user in users:
+        learnt = await items(world.memory, namespace(user), session_id=chat_id)
+        found |= {(namespace(user), one.key) for one in learnt}
+        if flow == WITH_THREADS and await world.memory.aget(readings(user), chat_id):
+            found.add((readings(user), chat_id))
+    return found
+
+
+async def _from_captures(
+    captured: Captures, users: Collection[str], chats: set[Chat], done: Forgotten, *, dry_run: bool
+) -> None:
+    """Remove lines of captures, and what was thought of their exchanges."""
+    lines = partial(captures.forget, captured.store, users, chats, captured.redactor)
+    found = await asyncio.to_thread(lines, dry_run=dry_run)
+    done.removed["captures"] = found.lines
+    done.left += [f"captures: {name} cannot be read or written" for name in found.left]
+    for exchange in found.exchanges:
+        done.removed["feedback"] += await feedback.forget(exchange, dry_run=dry_run)
+
+
+def command(
+    user: Annotated[list[str] | None, typer.Option(help="a user's id")] = None,
+    conversation: Annotated[list[str] | None, typer.Option(help="a conversation's id")] = None,
+    config: Annotated[Path | None, typer.Option(help="cutover.toml")] = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="count, and remove nothing")] = False,
+) -> None:
+    """Forget users with their conversations, or conversations; options may be repeated."""
+    users, ids = set(filter(None, user or ())), set(filter(None, conversation or ()))
+    if not users | ids:
+        message = "name a --user or a --conversation"
+        raise typer.BadParameter(message)
+    done = asyncio.run(_forget(load(config), users, ids, dry_run=dry_run))
+    for store in STORES:
+        typer.echo(f"{store:<10}{done.removed[store]:>8}")
+    for one in done.left:
+        typer.echo(f"not removed: {one}", err=True)
+    raise typer.Exit(3 if done.left else 0 if done.removed.total() else 1)
+
+
+async def _forget(
+    settings: Settings, users: set[str], ids: set[str], *, dry_run: bool
+) -> Forgotten:
+    try:
+        async with root.opened(settings) as world:
+            flows, captured = {*FLOWS, *settings.flows}, root.captures_of(settings)
+            return await forget(world, users, ids, captured, flows=flows, dry_run=dry_run)
+    except (SQLAlchemyError, psycopg.Error, httpx.HTTPError, OSError) as error:
+        raise NotReached(error) from error
