@@ -70,7 +70,7 @@ def captured(tmp_path: Path) -> Captures:
         for request in ({"session_id": session, "user_id": user, "message": "hi u"},)
     ]
     opened.store.add("session", datetime.now(UTC).date(), b"\n".join(map(encode, lines)) + b"\n")
-    return Captured(store, redactor)
+    return opened
 
 
 async def fill(world: World) -> None:
