@@ -177,10 +177,19 @@ def _national(text: str, regions: Sequence[str]) -> int:
     if not _LEAST_DIGITS <= digits <= _MOST_DIGITS or len(_GROUP.findall(text)) > _MOST_GROUPS:
         return 0
     for region in regions:
+        if text.isdigit() and not _valid(text, region):
+            continue  # it cannot be found in parts, and the search below takes long
         for match in phonenumbers.PhoneNumberMatcher(text, region):
             if match.start <= 1:
                 return int(match.end)
     return 0
+
+
+def _valid(digits: str, region: str) -> bool:
+    try:
+        return phonenumbers.is_valid_number(phonenumbers.parse(digits, region))
+    except phonenumbers.NumberParseException:
+        return False
 
 
 def _possible(value: str) -> bool:

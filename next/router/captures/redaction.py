@@ -6,6 +6,7 @@ import codecs
 import hmac
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from typing import Any, Generic, TypeVar
@@ -171,6 +172,15 @@ def _play(record: PlayRecord, parts: tuple[Part, Part]) -> PlayRecord:
     return msgspec.structs.replace(record, name=parts[0].rewritten(), canonical=canonical)
 
 
+@dataclass(slots=True)
+class _Alike:
+    """Strings that are equal, at one place in several texts."""
+
+    spots: list[Spot]
+    kind: Kind | None
+    edits: list[Edit] = field(default_factory=list)
+
+
 class _Work:
     """The texts of one line, in which values are learned first and then replaced everywhere."""
 
@@ -194,32 +204,47 @@ class _Work:
         return found
 
     def edited(self) -> bool:
-        """Put edits where personal data stands; return whether it stands anywhere."""
-        spots = [(root, spot) for root, part in self._parts for spot in part.spots]
-        spots = [(root, spot) for root, spot in spots if not spot.bare]
+        """Put edits where personal data stands; return whether it stands anywhere.
+
+        Events of a stream are alike: what stands at one place again and again is searched once.
+        """
+        alike: dict[tuple[str, tuple[str, ...], str, bool, bool], list[Spot]] = {}
+        for root, part in self._parts:
+            for spot in part.spots:
+                same = root, spot.path, spot.text, spot.is_name, spot.is_number
+                if (those := alike.get(same)) is None:
+                    alike[same] = [spot]
+                else:
+                    those.append(spot)
+        whole = [
+            _Alike(spots, self._redactor.given(root, spots[0]))
+            for (root, *_), spots in alike.items()
+            if not spots[0].bare
+        ]
         joined = [track for parts in self._streams for track in tracks(parts)]
         joined = [track for track in joined if not any(spot.bare for spot in track.spots)]
-        whole = [(spot, self._redactor.given(root, spot)) for root, spot in spots]
-        for spot, kind in whole:
-            if kind is None:
-                spot.edits += self._found(spot)
+        for one in whole:
+            spot = one.spots[0]
+            if one.kind is None:
+                one.edits += self._found(spot)
             elif spot.text:
-                self._learn(spot.text, kind, given=True)
-                spot.edits.append(self._edit(spot, 0, len(spot.text), kind, spot.text))
+                self._learn(spot.text, one.kind, given=True)
+                one.edits.append(self._edit(spot, 0, len(spot.text), one.kind, spot.text))
         for track in joined:
             spread(track, self._matches(track.text))
-        if not self._known:
-            return any(spot.edits for spot, _ in whole)
         for given in (False, True):
             if (literal := self._literal(given=given)) is None:
                 continue
-            for spot, kind in whole:
-                if kind is None and not (given and spot.protocol):
-                    spot.edits += self._literals(spot.text, literal, spot)
+            for one in whole:
+                if one.kind is None and not (given and one.spots[0].protocol):
+                    one.edits += self._literals(one.spots[0].text, literal, one.spots[0])
             for track in joined:
                 if not (given and track.spots[0].protocol):
                     spread(track, [*self._literals(track.text, literal), *self._cut(track)])
-        return True
+        for one in whole:
+            for spot in one.spots if one.edits else ():
+                spot.edits = (*spot.edits, *one.edits)
+        return bool(self._known) or any(one.edits for one in whole)
 
     def _found(self, spot: Spot) -> list[Edit]:
         if not spot.is_number:

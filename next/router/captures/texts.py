@@ -7,8 +7,8 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,6 +22,7 @@ _IDS = frozenset(
     {"id", "index", "item_id", "output_index", "content_index", "summary_index", "message_id"}
     | {"messageId", "tool_call_id", "toolCallId", "call_id", "run_id"}
 )
+_CONTAINERS = frozenset({dict, list})
 _TYPES = frozenset({"type", "event", "step", "kind"})
 _PROTOCOL = _TYPES | {"role", "object", "status", "finish_reason", "code", "action", "model"}
 _NO_PIECES = _IDS | _TYPES
@@ -51,7 +52,7 @@ class Spot:
     marks: tuple[str, ...] = ()
     is_name: bool = False
     is_number: bool = False
-    edits: list[Edit] = field(default_factory=list)
+    edits: tuple[Edit, ...] = ()
 
     @property
     def bare(self) -> bool:
@@ -130,6 +131,9 @@ def _whole(value: Any) -> Any:
     return list(map(_whole, value)) if isinstance(value, list) else value
 
 
+_LINES = re.compile(r"(\r\n|\r|\n)")
+
+
 class Part:
     """One stored text: JSON, an SSE block with JSON or lines of text, or text."""
 
@@ -141,14 +145,14 @@ class Part:
         self._roots: list[Any] = []
         tree = _tree(text)
         if tree is _NO_JSON:
-            self._lines = re.split(r"(\r\n|\r|\n)", text)
+            self._lines = _LINES.split(text)
             self._data = [at for at, one in enumerate(self._lines) if one.startswith("data:")]
             if self._data:
                 tree = _tree("\n".join(self._value(at) for at in self._data))
         family = self._event()
         if tree is not _NO_JSON:
             self._roots = [tree]
-            if not self._walk(family):
+            if not self._root(tree, family):
                 self.spots, self._roots = [], []
         if not self._data and not self._roots:
             self._lines = [text]
@@ -156,7 +160,7 @@ class Part:
             self.spots.append(Spot(self._lines, 0, text, ("",), marks=marks))
             return
         for at, line in enumerate(self._lines):
-            if at in self._data:
+            if line.startswith("data:"):
                 if not self._roots:
                     self.spots.append(Spot(None, at, self._value(at), ("",), family))
             elif line.strip():
@@ -200,35 +204,40 @@ class Part:
         return self._lines[at][len("data:") :].removeprefix(" ")
 
     def _event(self) -> tuple[str, ...]:
-        names = (one[len("event:") :] for one in self._lines if one.startswith("event:"))
-        return tuple(_VARIABLE.sub("", name.strip()) for name in names)
+        names = [one[len("event:") :] for one in self._lines if one.startswith("event:")]
+        return tuple([_VARIABLE.sub("", name.strip()) for name in names])
 
-    def _walk(self, family: tuple[str, ...]) -> bool:
-        """Collect the spots of the tree in order; return whether it is no deeper than allowed."""
-        todo: list[tuple[Any, Any, tuple[str, ...], tuple[str, ...], tuple[str, ...]]]
-        todo = [(self._roots, 0, (), family, ())]
-        while todo:
-            holder, key, path, family, marks = todo.pop()
-            value = holder[key]
-            if isinstance(value, str):
-                self.spots.append(Spot(holder, key, value, path or ("",), family, marks))
-            elif isinstance(value, int) and not isinstance(value, bool):
-                spot = Spot(holder, key, str(abs(value)), path, family, marks, is_number=True)
+    def _root(self, tree: Any, family: tuple[str, ...]) -> bool:
+        if isinstance(tree, dict | list):
+            return self._walk(tree, (), family, ())
+        self.spots.append(Spot(self._roots, 0, tree, ("",), family))
+        return True
+
+    def _walk(
+        self, holder: Any, path: tuple[str, ...], family: tuple[str, ...], marks: tuple[str, ...]
+    ) -> bool:
+        """Collect the spots in a container in order; return whether it is not too deep."""
+        if len(path) > DEEPEST:
+            return False
+        named = isinstance(holder, dict)
+        if named:
+            for name, one in holder.items():
+                if name in _IDS and isinstance(one, str | int):
+                    marks = (*marks, f"{name}={one}")
+                elif name in _TYPES and isinstance(one, str):
+                    family = (*family, _VARIABLE.sub("", one))
+                if not name.isidentifier() or len(name) > _NAME:
+                    self.spots.append(Spot(holder, name, name, (*path, name), is_name=True))
+        for key, one in holder.items() if named else enumerate(holder):
+            place = (*path, key if named else str(key))
+            kind = type(one)
+            if kind is str:
+                self.spots.append(Spot(holder, key, one, place, family, marks))
+            elif kind is int:
+                spot = Spot(holder, key, str(abs(one)), place, family, marks, is_number=True)
                 self.spots.append(spot)
-            elif len(path) > DEEPEST:
+            elif kind in _CONTAINERS and not self._walk(one, place, family, marks):
                 return False
-            elif isinstance(value, dict):
-                for name, one in value.items():
-                    if isinstance(one, str | int) and name in _IDS:
-                        marks = (*marks, f"{name}={one}")
-                    elif isinstance(one, str) and name in _TYPES:
-                        family = (*family, _VARIABLE.sub("", one))
-                    if not name.isidentifier() or len(name) > _NAME:
-                        self.spots.append(Spot(value, name, name, (*path, name), is_name=True))
-                todo += [(value, name, (*path, name), family, marks) for name in reversed(value)]
-            elif isinstance(value, list):
-                places = reversed(range(len(value)))
-                todo += [(value, at, (*path, str(at)), family, marks) for at in places]
         return True
 
 
@@ -256,7 +265,7 @@ def tracks(parts: Sequence[Part]) -> Iterator[Track]:
     ways: tuple[Callable[[Spot], Hashable], ...] = (
         lambda one: (one.family, one.marks, one.path),
         lambda one: (one.family, one.path),
-        lambda one: tuple("*" if step.isdigit() else step for step in one.path),
+        lambda one: _anywhere(one.path),
     )
     places: dict[Hashable, list[Spot]] = {}
     for part in parts:
@@ -276,6 +285,12 @@ def tracks(parts: Sequence[Part]) -> Iterator[Track]:
                 if len(group) > 1 and same not in seen:
                     seen.add(same)
                     yield from _readings(group)
+
+
+@lru_cache(4096)
+def _anywhere(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a path without places in lists."""
+    return tuple("*" if step.isdigit() else step for step in path)
 
 
 def _readings(group: list[Spot]) -> Iterator[Track]:
@@ -300,7 +315,7 @@ def spread(track: Track, edits: Sequence[Edit]) -> None:
             if edit.start < end and edit.end > start:
                 put = edit.put if edit.end <= end else ""
                 cut = Edit(max(edit.start, start) - start, min(edit.end, end) - start, put)
-                spot.edits.append(cut)
+                spot.edits = (*spot.edits, cut)
         start = start if track.total else end
 
 
