@@ -229,7 +229,7 @@ class Part:
                 if not name.isidentifier() or len(name) > _NAME:
                     self.spots.append(Spot(holder, name, name, (*path, name), is_name=True))
         for key, one in holder.items() if named else enumerate(holder):
-            place = (*path, key if named else str(key))
+            place = (*path, str(key))
             kind = type(one)
             if kind is str:
                 self.spots.append(Spot(holder, key, one, place, family, marks))
