@@ -339,6 +339,7 @@ NOT_FOUND: Mapping[str, str] = {
     "anything in base64, hexadecimal, pictures, audio": "am9obi5kb2VAZXhhbXBsZS5jb20=",
     "words for characters": "john dot doe at example dot com",
     "HTML entities": "john.doe&#64;example.com",
+    "URLs that are encoded twice": "to=john.doe%2540example.com",
     "keys of no known shape that stand alone": "q7Hf92LmXc41Zt8R",
     "telephone numbers of other countries without `+` or `00`": "llame al 612 34 56 78",
     "cards and accounts with a wrong check digit": "4111 1111 1111 1112",

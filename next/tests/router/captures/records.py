@@ -17,6 +17,19 @@ from cutover.records import (
     TapeRecord,
 )
 
+FILL = "Q7w2Er9tY4uI1oP6aS3dF8gH5jK0lZxCvBnM" * 2
+SEEDS = {
+    "email": "john.doe@example.com",
+    "phone": "+44 20 7946 0958",
+    "mobile": "13812345678",
+    "card": "4111 1111 1111 1111",
+    "iban": "DE89370400440532013000",
+    "person": "11010519491231002X",
+    "key": f"sk-{FILL[:32]}",
+    "token": f"gsk_{FILL[:30]}",
+}
+"""Values that are personal, or secret."""
+
 
 def line(**fields: Any) -> RunRecord:
     """Return a line of an exchange that is complete; `frames` are bytes."""
@@ -90,6 +103,7 @@ def _u(text: str) -> str:
     return "".join(one if one.isalnum() or one in " \n" else f"\\u{ord(one):04x}" for one in text)
 
 
+_WIDE = {code: code + 0xFEE0 for code in range(0x21, 0x7F)}
 _HEX = ("3f9a1c07b2d4", "99ab31c07b2d")
 
 PLACES: Mapping[str, Callable[[str, str], RunRecord]] = {
@@ -102,6 +116,18 @@ PLACES: Mapping[str, Callable[[str, str], RunRecord]] = {
     ),
     "escaped in JSON in a string": lambda a, b: _request({"args": f'{{"v":"{_u(a + b)}"}}'}),
     "a URL's query": lambda a, b: _request({"u": f"https://x.example/?q={_percent(a + b)}&r=1"}),
+    "nested arrays": lambda a, b: _request({"rows": [[["x", [f"{a}{b}"]]], [[]]]}),
+    "headers as text": lambda a, b: _request(
+        {"log": f"GET / HTTP/1.1\r\nX-User: {a}{b}\r\nAccept: */*\r\n"}
+    ),
+    "a form's body": lambda a, b: line(request=f"n=1&to={_percent(a + b)}&r=1"),
+    "an attribute of HTML": lambda a, b: _request({"m": f'<a href="mailto:{a}{b}">me</a>'}),
+    "columns": lambda a, b: _request({"m": f"id;to;n\n1;{a}{b};3\n"}),
+    "full-width characters": lambda a, b: _request({"m": f"见{(a + b).translate(_WIDE)}。"}),
+    "invisible characters within": lambda a, b: _request({"m": f"see {a}\u200b{b} !"}),
+    "tool calls of a history": lambda a, b: _request(
+        {"messages": [{"tool_calls": [{"function": {"arguments": json.dumps({"to": a + b})}}]}]}
+    ),
     "the options": lambda a, b: line(options=json.dumps({"text": f"{a}{b}"})),
     "the address": lambda a, b: line(path=f"/users/{a}{b}/x"),
     "a failure's detail": lambda a, b: line(outcome=Failed("x", "stack", f"of {a}{b} !")),
@@ -167,6 +193,24 @@ PLACES: Mapping[str, Callable[[str, str], RunRecord]] = {
     ),
     "totals so far": lambda a, b: stream(
         {"text": "see "}, {"text": f"see {a}"}, {"text": f"see {a}{b}"}, {"text": f"see {a}{b} !"}
+    ),
+    "messages so far beside pieces": lambda a, b: stream(
+        {"choices": [{"delta": {"content": a}, "message": {"content": a}}]},
+        {"choices": [{"delta": {"content": b}, "message": {"content": f"{a}{b}"}}]},
+        {"choices": [{"delta": {"content": " !"}, "message": {"content": f"{a}{b} !"}}]},
+    ),
+    "tokens of logprobs": lambda a, b: stream(
+        *({"choices": [{"logprobs": {"content": [{"token": one, "logprob": -0.1}]}}]} for one in a),
+        {"choices": [{"logprobs": {"content": [{"token": b, "logprob": -0.1}]}}]},
+    ),
+    "parts of candidates": lambda a, b: stream(
+        *({"candidates": [{"content": {"parts": [{"text": one}]}}]} for one in (a, f"{b} !"))
+    ),
+    "response.refusal.delta": lambda a, b: stream(
+        *({"type": "response.refusal.delta", "item_id": "m", "delta": one} for one in (a, b))
+    ),
+    "response.audio.transcript.delta": lambda a, b: stream(
+        *({"type": "response.audio.transcript.delta", "delta": one} for one in (a, b, " !"))
     ),
     "a chunk with NaN": lambda a, b: line(
         frames=_lines(

@@ -21,7 +21,9 @@ from cutover.records import FrameRecord, RunRecord, TapeRecord, decode, encode
 from router.captures import PathRefused, PatternRefused, Redactor, privacy
 from router.captures.kinds import NOT_FOUND, SECRETS, Kinds, PatternTooSlow, built_in
 from tests.router.captures.records import (
+    FILL,
     PLACES,
+    SEEDS,
     delta,
     entry,
     line,
@@ -33,7 +35,6 @@ from tests.router.captures.records import (
 
 KEY = b"a key of a test"
 REDACTOR = Redactor(KEY)
-FILL = "Q7w2Er9tY4uI1oP6aS3dF8gH5jK0lZxCvBnM" * 2
 HEXES = "0123456789abcdef" * 3
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
@@ -111,16 +112,6 @@ SECRET_EXAMPLES: Mapping[str, tuple[str, ...]] = {
         f"-----BEGIN PRIVATE KEY-----\n{FILL}",
     ),
     "`Bearer": (f"Bearer {FILL[:40]}", f"authorization: basic {FILL[:24]}=="),
-}
-SEEDS = {
-    "email": "john.doe@example.com",
-    "phone": "+44 20 7946 0958",
-    "mobile": "13812345678",
-    "card": "4111 1111 1111 1111",
-    "iban": "DE89370400440532013000",
-    "person": "11010519491231002X",
-    "key": f"sk-{FILL[:32]}",
-    "token": f"gsk_{FILL[:30]}",
 }
 
 
