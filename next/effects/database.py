@@ -10,6 +10,7 @@ import asyncio
 import base64
 import importlib
 import os
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from sqlalchemy import (
     UniqueConstraint,
     delete,
     func,
+    insert,
     select,
 )
 from sqlalchemy import event as listen
@@ -174,6 +176,14 @@ class PinRow(Row):
     at: Mapped[float] = mapped_column(index=True)
 
 
+class ProbeRow(Row):
+    """What `Database.probe` writes; it is empty in between."""
+
+    __tablename__ = "probes"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+
+
 class FeedbackRow(Row):
     """What a user thought of an exchange, as of the last time; `at` in seconds since the epoch."""
 
@@ -212,6 +222,13 @@ class Database:
             yield cls(engine)
         finally:
             await engine.dispose()
+
+    async def probe(self) -> None:
+        """Write something and remove it: raises what writes raise, as on a full or locked disk."""
+        one = uuid.uuid4().hex
+        async with self.engine.begin() as connection:
+            await connection.execute(insert(ProbeRow).values(id=one))
+            await connection.execute(delete(ProbeRow).where(ProbeRow.id == one))
 
     async def remove(
         self, table: type[Row], *where: ColumnElement[bool], dry_run: bool = False

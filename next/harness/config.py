@@ -60,6 +60,8 @@ class ServerTable(_Table):
     """The port; 0 takes a free one."""
     drain_seconds: Annotated[float, Field(ge=0)] = 30.0
     """How long a stopping server waits for its streams; then they end in failure events."""
+    origins: list[str] = []
+    """Other origins whose pages may use the flows, such as `https://app.example`; `*`: all."""
     flag_token: Secret = ""
     """The bearer token of `/cutover/flags` and `/cutover/status`; without it nothing is changed
     over HTTP, and the status is shown on this machine alone."""

@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 from fastapi import FastAPI
-from sqlalchemy import text as sql
 from sqlalchemy.exc import SQLAlchemyError
 
 import graph_impl
@@ -49,7 +48,7 @@ from router.shadow import Shadows
 BUILT_IN = (builtin_tools.calculate, builtin_tools.current_time, builtin_tools.search_memory)
 log = logging.getLogger(__name__)
 
-READY_SECONDS = 1.0
+READY_SECONDS = 2.0
 PAUSE_SECONDS = 86_400.0
 """How long a question waits for its answer."""
 
@@ -186,13 +185,13 @@ def stacks(flow: str) -> Mapping[str, Stack]:
 
 
 async def _ready(world: World) -> str:
-    """Return why requests cannot be served: they need the database."""
+    """Return why requests cannot be served: they need a database that can be written to."""
     try:
-        async with asyncio.timeout(READY_SECONDS), world.database.engine.connect() as connection:
-            await connection.execute(sql("SELECT 1"))
+        async with asyncio.timeout(READY_SECONDS):
+            await world.database.probe()
     except (TimeoutError, SQLAlchemyError) as error:
-        log.warning("not ready: the database does not answer error=%s", type(error).__name__)
-        return "the database does not answer"
+        log.warning("not ready: the database takes no write error=%s", type(error).__name__)
+        return "the database takes no write"
     return ""
 
 
@@ -239,6 +238,7 @@ def application(
             uncorrelated=services.runs.uncorrelated if services else Counter(),
         ),
         streams=settings.limits.streams,
+        origins=settings.server.origins,
         breaker=BreakerSettings(**settings.breaker.model_dump()),
         shadows=shadows or Shadows(table.requests_a_day, table.queue_mib << 20),
         captures=captures,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +24,7 @@ from router.driver import Candidate
 from router.endpoint import FlowEndpoint, FlowSettings, Pin, Streams, client_request
 from router.exchange import Served
 from router.operators import Operating, routes
+from router.origins import guard
 from router.pauses import PausedExchanges
 from router.problem import CONTENT_TYPE, problem, refused
 from router.shadow import Shadows
@@ -70,13 +71,14 @@ def create_app(
     operating: Operating,
     *,
     streams: int,
+    origins: Collection[str] = (),
     breaker: BreakerSettings,
     shadows: Shadows,
     captures: Captures | None = None,
 ) -> FastAPI:
     """Return the application; its own documentation pages, which load scripts, are off.
 
-    `streams` may be open at once.
+    `streams` may be open at once; pages of `origins` may use the flows.
     """
     places = Streams(streams)
     breakers = {flow.spec.name: {name: Breaker(breaker) for name in flow.stacks} for flow in flows}
@@ -145,6 +147,7 @@ def create_app(
         return Response(answer.encode(), answer.status, media_type=CONTENT_TYPE)
 
     app.router.routes += routes(operating, process, telemetry)
+    guard(app, origins)
     app.state.telemetry = telemetry
     app.state.drain = places.drain
     return app

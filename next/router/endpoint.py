@@ -29,6 +29,7 @@ from cutover.flow import ClientRequest, Flow, Request
 from cutover.flow_spec import decoded
 from cutover.tape import Exchange
 from router.assign import Assignment, Shares, StackName, assign, drawn
+from router.body import Body
 from router.breaker import Breaker
 from router.captures import Captures
 from router.driver import Candidate, Stopping
@@ -223,7 +224,7 @@ class FlowEndpoint:
                 raise
             task.uncancel()
         except OSError:
-            pass  # the connection is gone
+            pass  # the connection is gone, or its client reads nothing
         finally:
             self.streams.served.discard(served)
             watching.cancel()
@@ -250,16 +251,17 @@ class FlowEndpoint:
             (b"x-cutover-served", served.served.encode()),
         ]
         await send({"type": "http.response.start", "status": head.status, "headers": headers})
-        frame = first
+        frame, body = first, Body(send)
         try:
-            while frame is not None:
-                await send({"type": "http.response.body", "body": frame, "more_body": True})
-                if served.first_text is None and served.sent.texts:
-                    served.first_text = asyncio.get_running_loop().time()
-                frame = await anext(frames, None)
+            async with body.kept_alive(comments=framer.comments):
+                while frame is not None:
+                    await body.send(frame)
+                    if served.first_text is None and served.sent.texts:
+                        served.first_text = asyncio.get_running_loop().time()
+                    frame = await anext(frames, None)
         except CutOff:
             return  # without an end: the server closes the connection
-        await send({"type": "http.response.body", "body": b""})
+        await body.end()
 
     async def _expire_question(self, served: Served) -> None:
         """Expire what the session waits for, once a new turn is served: it goes on without it."""

@@ -390,4 +390,4 @@ async def test_a_server_is_ready_while_its_database_answers(stage: Stage) -> Non
             await only.execute(sql("SELECT 1"))
             away = Client(app)
             found = json.loads(await away.post("/readyz", b"", method="GET"))
-            assert (away.status, found) == (503, {"status": "the database does not answer"})
+            assert (away.status, found) == (503, {"status": "the database takes no write"})

@@ -14,7 +14,8 @@ from fastapi import FastAPI
 class Client:
     """A client of the application; it leaves after `leaves_after` pieces, or one with `leaves_at`.
 
-    `how`: it leaves, its connection breaks, or the server cancels the request as it stops.
+    `how`: it leaves, it reads nothing more, its connection breaks, or the server cancels the
+    request as it stops.
     """
 
     app: FastAPI
@@ -86,6 +87,8 @@ class Client:
             assert task is not None
             task.cancel()
             return
+        if self.how == "stalls":
+            await asyncio.Event().wait()
         self.leave()
         if self.how == "breaks":
             await asyncio.sleep(0)
