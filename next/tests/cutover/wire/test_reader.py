@@ -274,6 +274,54 @@ def test_a_successor_goes_on_at_each_character(name: str) -> None:
         }
 
 
+_DELTAS = st.builds(
+    dict,
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "content": st.sampled_from(["a", "ab", 'q"', "\\", "é", "🍎", "\n", "", " b", "stop"]),
+            "reasoning_content": st.sampled_from(["a", "b", "\ud83c"]),
+            "tool_calls": st.just([{"index": 0, "id": "c", "function": {"arguments": "a"}}]),
+            "role": st.just("assistant"),
+        },
+    ),
+)
+
+
+@given(
+    st.lists(st.tuples(_DELTAS, st.sampled_from([None, None, None, "stop"]), st.integers(0, 1))),
+    st.integers(1, 400),
+)
+def test_a_piece_like_the_one_before_it_is_read_as_any_other(
+    deltas: list[tuple[Any, str | None, int]], size: int
+) -> None:
+    """Spaces that change from event to event forbid the short way; both ways find the same."""
+    chunks = [chunk(delta, finish, index) for delta, finish, index in deltas]
+    plain = b"".join(sse(one) for one in chunks)
+    odd = b"".join(
+        f"data: {json.dumps(one, indent=None, separators=(',' + ' ' * (n % 3), ':'))}\n\n".encode()
+        for n, one in enumerate(chunks)
+    )
+    long, told = read("chat-completions", odd)
+    short, same = read("chat-completions", plain)
+    joined = Reader(find_dialect("chat-completions"), joins=True)
+    together = [
+        one for at in range(0, len(plain), size) for one in joined.feed(plain[at : at + size])
+    ]
+    together += joined.close()
+
+    def facts(reading: Reading) -> Any:
+        return reading.frame.texts, reading.frame.rest, reading.verdict, reading.failure
+
+    assert [facts(one) for one in same] == [facts(one) for one in told]
+    assert said(short) == said(long) == said(joined)
+    assert ending(short) == ending(long) == ending(joined)
+    assert b"".join(one.frame.raw for one in together) == plain
+    assert [facts(one)[1:] for one in together if bare(one) or one.frame.rest] == [
+        facts(one)[1:] for one in told if bare(one) or one.frame.rest
+    ]
+
+
 def test_a_successor_that_says_something_else_is_found() -> None:
     """No text is sent that does not go on from what the client has."""
     chat = find_dialect("chat-completions")
