@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from starlette.routing import compile_path
 
 from cutover.errors import CutoverError
+from cutover.wire import MOST_BLOCK_BYTES
 from router.services.flow import PLACES
 from rules.flows import FLOWS
 
@@ -118,6 +119,8 @@ class LimitsTable(_Table):
 
     streams: Annotated[int, Field(ge=1)] = 1_000
     """Streams that may be open at the same time; more are refused with 503."""
+    event_bytes: Annotated[int, Field(ge=1024)] = MOST_BLOCK_BYTES
+    """Bytes of one event of a service's answer."""
 
 
 class BreakerTable(_Table):

@@ -217,7 +217,7 @@ def application(
             built = with_crash(stacks(name), "graph", crash_after)
             found = {one: Candidate(one, stack) for one, stack in built.items()}
         return router_app.ServedFlow(
-            flow_of(name, table), found, lambda: live.flows[name], OPERATIONS
+            flow_of(name, settings), found, lambda: live.flows[name], OPERATIONS
         )
 
     flows = [flow(name) for name in settings.flows]

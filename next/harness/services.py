@@ -42,12 +42,15 @@ async def open_services(
         yield Services(session, gateway=gateway_url(settings), gateway_key=key, apps=apps or {})
 
 
-def flow_of(name: str, table: FlowTable) -> Flow:
+def flow_of(name: str, settings: Settings) -> Flow:
     """Return a flow: a built-in one, or one that its table declares; raises `DialectRefused`."""
+    table = settings.flows[name]
     if not table.paths:
         return FLOWS[name]
     routes = dict.fromkeys(table.paths, tuple(table.methods))
-    return ServiceFlow(name, routes, dialect(table.dialect), table.keys)
+    return ServiceFlow(
+        name, routes, dialect(table.dialect), table.keys, settings.limits.event_bytes
+    )
 
 
 def dialect(named: str) -> Dialect:

@@ -10,7 +10,7 @@ from cutover.errors import Completed, CutoverError, Failed, Refusal, StackFailed
 from cutover.flow import Event, Frame, Framing, ResponseHead, Texts
 from cutover.wire.dialect import Dialect
 from cutover.wire.reader import Reader
-from cutover.wire.sse import BlockTooLong
+from cutover.wire.sse import MOST_BLOCK_BYTES, BlockTooLong
 
 _REFUSALS = range(400, 500)
 _SERVER_ERROR = 500
@@ -57,9 +57,11 @@ class ServiceFraming:
 
     verbatim = True
 
-    def __init__(self, dialect: Dialect, after: Framing | None = None) -> None:
+    def __init__(
+        self, dialect: Dialect, after: Framing | None = None, limit: int = MOST_BLOCK_BYTES
+    ) -> None:
         before = after.reader if isinstance(after, ServiceFraming) else None
-        self.reader: Reader = Reader(dialect, after=before, joins=before is None)
+        self.reader: Reader = Reader(dialect, after=before, joins=before is None, limit=limit)
         self.texts: Texts = self.reader.texts
         self.head = ResponseHead()
         self.comments = dialect.framing == "sse"

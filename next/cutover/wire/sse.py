@@ -34,7 +34,7 @@ class BlockTooLong(CutoverError):
     def __init__(self, limit: int) -> None:
         super().__init__(
             f"a stream has an event of more than {limit} bytes, the limit: it cannot be passed on; "
-            "raise the limit if events may be that large"
+            "raise limits.event_bytes if events may be that large"
         )
         self.limit = limit
 

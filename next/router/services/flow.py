@@ -12,7 +12,7 @@ import msgspec
 
 from cutover.flow import ClientRequest, Event, Frame, Framing, Operation, Pausing, Request
 from cutover.records import Binary
-from cutover.wire import Dialect, Piece, ServiceFraming
+from cutover.wire import MOST_BLOCK_BYTES, Dialect, Piece, ServiceFraming
 
 PLACES = ("body", "query", "header", "path")
 """Where a key may stand in a request: `body.user.id`, `query.user`, `header.x-user`, `path.id`."""
@@ -57,6 +57,8 @@ class ServiceFlow:
     routes: Mapping[str, Sequence[str]]
     dialect: Dialect
     keys: Mapping[str, str] = field(default_factory=dict)
+    event_bytes: int = MOST_BLOCK_BYTES
+    """Bytes of one event of an answer."""
     pausing: Pausing | None = None
     operations: Sequence[Operation] = ()
 
@@ -114,7 +116,7 @@ class ServiceFlow:
 
     def framer(self, after: Framing | None = None) -> ServiceFraming:
         """Return what reads a run's answer; its ids are those that the client knows."""
-        return ServiceFraming(self.dialect, after)
+        return ServiceFraming(self.dialect, after, self.event_bytes)
 
     def failure(self, _options: Any, code: str, _last: str | None) -> Sequence[Event]:
         """Return the events that end a stream honestly; none where the dialect has none."""

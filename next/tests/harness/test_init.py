@@ -117,7 +117,7 @@ async def test_a_well_known_api_is_found_without_being_named(name: str, tmp_path
     example = Example.of(table.example)
     assert re.fullmatch(path, example.target)
     assert json.loads(example.body) == json.loads(result.example.body)
-    flow = flow_of("main", table)
+    flow = flow_of("main", settings)
     key = flow.key(flow.body(example.received(table.paths[0])), table.sticky)
     assert bool(key) is bool(conversation)
     assert [one.split()[0] for one in commands] == ["cutover", "cutover", "curl"]

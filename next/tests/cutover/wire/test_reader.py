@@ -274,7 +274,7 @@ def test_a_successor_goes_on_at_each_character(name: str) -> None:
         }
 
 
-_DELTAS = st.builds(
+_DELTAS: st.SearchStrategy[Any] = st.builds(
     dict,
     st.fixed_dictionaries(
         {},

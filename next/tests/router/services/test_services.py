@@ -54,7 +54,9 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair(dialect: str = "chat-completions", **table: Any) -> AsyncIterator[Pair]:
+async def pair(
+    dialect: str = "chat-completions", limits: Any = None, **table: Any
+) -> AsyncIterator[Pair]:
     """Open two services and a router before them."""
     async with (
         Origin() as legacy,
@@ -66,6 +68,7 @@ async def pair(dialect: str = "chat-completions", **table: Any) -> AsyncIterator
         settings = parse(
             {
                 "stacks": {"legacy": {"url": legacy.url}, "graph": {"url": graph.url}},
+                "limits": limits or {},
                 "flows": {"mine": {**declared, **table}},
             }
         )
@@ -217,6 +220,18 @@ async def test_a_service_that_is_away_is_replaced(how: Any) -> None:
         client, got = await both.ask()
         assert (client.status, got) == (200, b"{}")
         assert client.headers["x-cutover-served"] == "graph"
+
+
+@pytest.mark.parametrize(("limit", "whole"), [(8 << 20, True), (1 << 20, False)])
+async def test_a_long_event_passes_within_its_limit(limit: int, whole: bool) -> None:
+    """A picture in a delta; beyond the limit the stream ends honestly."""
+    long = b'data: {"choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n' % (b"x" * (6 << 20))
+    blocks = [b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n', long]
+    async with pair(langgraph_fallback=False, limits={"event_bytes": limit}) as both:
+        both.legacy.script(Reply([*blocks, b"data: [DONE]\n\n"], "text/event-stream"))
+        _, got = await both.ask()
+        assert (long in got) is whole
+        assert (b"event_too_long" in got) is not whole
 
 
 async def test_a_kept_connection_that_was_closed_is_opened_anew() -> None:
