@@ -240,7 +240,7 @@ def _target(job: Job, name: str, services: Services) -> Target:
         candidate = candidates(job.settings, table, services)[job.stack]
     else:
         candidate = Candidate(job.stack, root.stacks(name)[job.stack])
-    return Target(flow_of(name, table), candidate, versions(job.settings, name))
+    return Target(flow_of(name, job.settings), candidate, versions(job.settings, name))
 
 
 def on_workers(scheduler: str, job: Job, stop: Event, *, follow: bool = False) -> Summary:
