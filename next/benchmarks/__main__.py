@@ -2,8 +2,9 @@
 
 import logging
 
-from benchmarks import cost, engine
+from benchmarks import cost, engine, gateway
 
 logging.disable(logging.WARNING)
 engine.figures()
 cost.figures()
+gateway.figures()

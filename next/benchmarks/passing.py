@@ -51,7 +51,8 @@ keys = {{ user = "body.user" }}
 
 
 @asynccontextmanager
-async def _process(*command: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def running(*command: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a program until the block ends."""
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
@@ -66,7 +67,7 @@ async def _process(*command: str) -> AsyncIterator[asyncio.subprocess.Process]:
 async def upstream(events: int, pause_ms: float) -> AsyncIterator[str]:
     """Start a service of its own process; yield its address."""
     command = (sys.executable, "-m", "benchmarks.upstream", str(events), str(pause_ms))
-    async with _process(*command) as process:
+    async with running(*command) as process:
         assert process.stdout is not None  # noqa: S101 - it is piped
         yield (await process.stdout.readline()).decode().strip()
 
@@ -78,8 +79,8 @@ async def router(url: str, port: int) -> AsyncIterator[psutil.Process]:
         path = Path(folder) / "cutover.toml"
         path.write_text(_ROUTER.format(port=port, folder=folder, url=url))
         command = (sys.executable, "-m", "harness", "serve", "--config", str(path))
-        async with _process(*command) as process:
-            await _listens(port)
+        async with running(*command) as process:
+            await listening(port)
             yield psutil.Process(process.pid)
 
 
@@ -90,12 +91,13 @@ async def nginx(url: str, port: int) -> AsyncIterator[None]:
         path = Path(folder) / "nginx.conf"
         service = url.removeprefix("http://")
         path.write_text(_NGINX.format(port=port, folder=folder, service=service))
-        async with _process("nginx", "-c", str(path)):
-            await _listens(port)
+        async with running("nginx", "-c", str(path)):
+            await listening(port)
             yield
 
 
-async def _listens(port: int) -> None:
+async def listening(port: int) -> None:
+    """Wait until a port of this machine takes connections."""
     for _ in range(600):
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
