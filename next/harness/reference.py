@@ -1,4 +1,4 @@
-"""`python -m harness.reference`: write docs/configuration.md anew from the schema."""
+"""`python -m harness.reference`: write the pages of configuration and metrics from the code."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from pydantic import AfterValidator
 from pydantic.fields import FieldInfo
 
 from harness.config import TABLES, Settings
+from router.telemetry import METRICS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+OPERATIONS = PAGE.parent / "operations.md"
 INTRODUCTION = """# The configuration
 
 One TOML file, named with `--config`. Without one all five flows are served, by legacy. A key that
@@ -48,5 +50,19 @@ def _default(field: FieldInfo) -> str:
     return f"{known} or `env:NAME`" if secret else known
 
 
+def with_metrics(page: str) -> str:
+    """Return the page of operations with the table of metrics as the code has it."""
+    before, begins, rest = page.partition("<!-- metrics: ")
+    remark, _, rest = rest.partition("\n")
+    _, ends, after = rest.partition("<!-- end of metrics -->")
+    rows = [
+        f"| `{one.name}` | {', '.join(f'`{label}`' for label in one.labels)} | {one.about} |"
+        for one in METRICS
+    ]
+    table = "\n".join(["| metric | labels | |", "|---|---|---|", *rows])
+    return f"{before}{begins}{remark}\n\n{table}\n\n{ends}{after}"
+
+
 if __name__ == "__main__":
     PAGE.write_text(reference(), "utf-8")
+    OPERATIONS.write_text(with_metrics(OPERATIONS.read_text("utf-8")), "utf-8")
