@@ -379,6 +379,8 @@ RULES = (
 )
 
 
+DROPPED = {"left": "client_left", "stopped": "stopping"}
+"""Why what was cut short has no shadow, by the kind of what did."""
 Ended = tuple[str, str, str]
 """How a run ends: the kind of its outcome, its code and whom it blames; "" for what it has not."""
 
@@ -386,9 +388,10 @@ Ended = tuple[str, str, str]
 class Expected(NamedTuple):
     """What must come of a row.
 
-    `told` is the code in the client's stream, `text` what it has been said. `outcome` and `code`
-    are what the log says; `opened` are the stacks whose breakers, which bear no failure, are open.
-    `asked` and `wrote` are how many calls of the model and how many writes are performed.
+    `told` is the code in the client's stream, `text` what it has been said. `outcome` is what is
+    recorded; `opened` are the stacks whose breakers, which bear no failure, are open. `dropped`
+    is why the exchange gets no shadow. `asked` and `wrote` are how many calls of the model and how
+    many writes are performed.
     """
 
     status: int
@@ -397,10 +400,9 @@ class Expected(NamedTuple):
     told: str | None
     text: str
     runs: list[tuple[str, Ended]]
-    outcome: str
-    code: str
+    outcome: Ended
     opened: set[str]
-    compared: bool
+    dropped: str
     asked: range
     wrote: range
 
@@ -422,7 +424,7 @@ def expected(row: Row) -> Expected:
     }
     runs = [(stack, ends[one]) for stack, one in zip(row.order, rule.runs.split(), strict=False)]
     blamed = {stack for stack, (_, _, blame) in runs if blame == "stack"}
-    outcome, told, _ = ends["fault"] if fault.kind == "unstored" else runs[-1][1]
+    outcome = ends["fault"] if fault.kind == "unstored" else runs[-1][1]
     asked, wrote, text = _so_far(row)
     most_asked, most_wrote = len(story.answers), len(story.writes)
     if whole:
@@ -436,13 +438,12 @@ def expected(row: Row) -> Expected:
         rule.status,
         rule.gets,
         {"assigned": row.assigned, "other": OTHER[row.assigned], "": ""}[rule.served],
-        None if whole or success else told,
+        None if whole or success else outcome[1],
         text,
         runs,
         outcome,
-        told,
         blamed | ({row.assigned} if row.setting == "rests" else set()),
-        whole or fault.kind not in {"left", "stopped"} if row.setting != "overflow" else False,
+        "overflowed" if row.setting == "overflow" else "" if whole else DROPPED.get(fault.kind, ""),
         range(asked, most_asked + 1),
         range(wrote, most_wrote + 1),
     )
