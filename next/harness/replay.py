@@ -237,10 +237,11 @@ async def _replay(job: Job, done: set[str], reader: Reader, lines: Iterable[RunR
 def _target(job: Job, name: str, services: Services) -> Target:
     table = job.settings.flows[name]
     if table.paths:
-        candidate = candidates(job.settings, table, services)[job.stack]
+        found = candidates(job.settings, table, services)
+        found = {one: stack for one, stack in found.items() if stack.shadow_safe}
     else:
-        candidate = Candidate(job.stack, root.stacks(name)[job.stack])
-    return Target(flow_of(name, job.settings), candidate, versions(job.settings, name))
+        found = {one: Candidate(one, stack) for one, stack in root.stacks(name).items()}
+    return Target(flow_of(name, job.settings), found, versions(job.settings, name))
 
 
 def on_workers(scheduler: str, job: Job, stop: Event, *, follow: bool = False) -> Summary:

@@ -98,7 +98,9 @@ async def test_a_service_replays_from_the_tape(tmp_path: Path, app: App, state: 
         stage.gateway.settings = replace(stage.gateway.settings, replays=True)
         out = Captures(store, None)
         out.start()
-        work = Replay("graph", {"bot": Target(FLOW, candidate("graph", new))}, out, redactor)
+        work = Replay(
+            "graph", {"bot": Target(FLOW, {"graph": candidate("graph", new)})}, out, redactor
+        )
         await work.run(Reader(store))
         await out.aclose()
     assert work.counts == {"read": 1, state: 1}
