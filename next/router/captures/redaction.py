@@ -333,16 +333,34 @@ class _Items(Generic[T]):
             reader = codecs.getincrementaldecoder("utf-8")("surrogateescape")
             texts = [reader.decode(one.data) for one in items]
             texts[-1] += reader.decode(b"", final=True)
-        self.parts = [work.text(root, text) for text in texts]
+        self._parts = [[work.text(root, one) for one in _events(text)] for text in texts]
+
+    @property
+    def parts(self) -> list[Part]:
+        """The events, in order."""
+        return [part for parts in self._parts for part in parts]
 
     def rewritten(self) -> tuple[T, ...]:
         """Return the items with the edits of their texts."""
         if not any(spot.edits for part in self.parts for spot in part.spots):
             return tuple(self._items)
+        texts = ("".join(part.rewritten() for part in parts) for parts in self._parts)
         return tuple(
-            type(item).of(item.at, part.rewritten().encode("utf-8", "surrogateescape"))
-            for item, part in zip(self._items, self.parts, strict=True)
+            type(item).of(item.at, text.encode("utf-8", "surrogateescape"))
+            for item, text in zip(self._items, texts, strict=True)
         )
+
+
+_BLANK_LINE = re.compile(r"(?<=\n\n)|(?<=\r\n\r\n)|(?<=\r\r)")
+_OBJECT_LINES = re.compile(r"(?:\{[^\n]*\n){2,}")
+
+
+def _events(text: str) -> list[str]:
+    """Return the events in one item: a frame holds several where a service sent them at once."""
+    if _OBJECT_LINES.fullmatch(text):
+        return re.findall(r"[^\n]*\n", text)
+    is_stream = text.startswith(("data:", "event:", "id:", ":"))
+    return [one for one in _BLANK_LINE.split(text) if one] if is_stream else [text]
 
 
 class _Entry:

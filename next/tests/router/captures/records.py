@@ -139,6 +139,12 @@ PLACES: Mapping[str, Callable[[str, str], RunRecord]] = {
     "a frame": lambda a, b: stream(delta(content=f"see {a}{b} !")),
     "delta.content": lambda a, b: stream(delta(content=f"see {a}"), delta(content=f"{b} !")),
     "a piece a character": lambda a, b: stream(*(delta(content=one) for one in f"see {a}{b} !")),
+    "events in one frame": lambda a, b: line(
+        frames=[b"".join(sse(delta(content=f"see {a}"), delta(content=f"{b} !"), end="\r\n"))]
+    ),
+    "lines in one frame": lambda a, b: line(
+        frames=["".join(f"{json.dumps(delta(content=c))}\n" for c in (f"ü {a}", b, "!")).encode()]
+    ),
     "delta.refusal": lambda a, b: stream(delta(refusal=a), delta(refusal=f"{b} !")),
     "delta.reasoning_content": lambda a, b: stream(
         delta(reasoning_content=a), delta(reasoning_content=b)
