@@ -350,6 +350,10 @@ def _wrong_stacks(settings: Settings) -> Iterator[str]:
     """Yield what is missing where flows are declared."""
     if not settings.stacks and any(table.paths for table in settings.flows.values()):
         yield "stacks: a declared flow needs [stacks.legacy] and its url"
+    for name, table in settings.flows.items() if "graph" not in settings.stacks else ():
+        shared = table.enable_langgraph and (table.langgraph_percent or table.force_graph)
+        if table.paths and shared:
+            yield f"flows.{name}: has a share for graph, and there is no [stacks.graph]"
     for name, one in settings.stacks.items():
         if bool(one.url) == bool(one.app):
             yield f"stacks.{name}: has either a url or an app"

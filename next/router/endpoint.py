@@ -198,10 +198,10 @@ class FlowEndpoint:
 
     def _candidates(self, assigned: str, settings: FlowSettings) -> Sequence[Candidate]:
         """Return the stacks that may serve, in order: one whose breaker is open comes last."""
-        names = [assigned, *(one for one in self.stacks if one != assigned)]
+        names = sorted(self.stacks, key=lambda one: one != assigned)  # there may be one alone
         chosen = names if settings.fallback else names[:1]
-        if len(chosen) > 1 and not self.breakers[assigned].allows():
-            chosen = [*chosen[1:], assigned]
+        if len(chosen) > 1 and not self.breakers[chosen[0]].allows():
+            chosen = [*chosen[1:], chosen[0]]
         return [self.stacks[one] for one in chosen]
 
     async def _stream(

@@ -53,6 +53,11 @@ async def test_memories_are_embedded_where_a_model_is_named(
         await runner.cleanup()
 
 
+DECLARED: dict[str, Any] = {"stacks": {"legacy": {"url": "http://127.0.0.1:1"}}}
+PATHS = {"paths": ["/a"]}
+SHARE = {"enable_langgraph": True, "langgraph_percent": 1.0}
+
+
 @pytest.mark.parametrize(
     ("tables", "problem"),
     [
@@ -63,6 +68,15 @@ async def test_memories_are_embedded_where_a_model_is_named(
         ({"flows": {"ops": {"route_key": "user_id"}}}, "flows.ops.route_key: no such route key"),
         ({"rollout": {"qa_key": "env:CUTOVER_UNSET"}}, "qa_key: .* CUTOVER_UNSET is not set"),
         ({"limits": {"streams": 0}}, "limits.streams: .* greater than or equal to 1"),
+        ({"flows": {"mine": {"paths": ["/a"]}}}, r"needs \[stacks.legacy\]"),
+        ({"flows": {"chat": {"paths": ["/a"]}}}, "flows.chat.paths: chat is built in"),
+        (
+            DECLARED | {"flows": {"m": {**PATHS, "sticky": "x"}}},
+            "flows.m.sticky: no such route key",
+        ),
+        (DECLARED | {"flows": {"m": {**PATHS, "keys": {"u": "boddy.u"}}}}, "is no place"),
+        (DECLARED | {"flows": {"m": {**PATHS, "options": {"a": 1}}}}, "a declared flow has none"),
+        (DECLARED | {"flows": {"m": {**PATHS, **SHARE}}}, "has a share for graph, and there is no"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_the_nearest(
