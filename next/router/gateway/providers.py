@@ -23,6 +23,8 @@ _NOT_SENT: Final = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "keep-alive", "te", "trailer"}
     | {"upgrade", "expect", "proxy-authorization", "proxy-connection", "accept-encoding"}
 )
+_DECODED: Final = frozenset({"", "identity", "gzip", "deflate", "br", "zstd"})
+"""What aiohttp decodes, or says that it cannot."""
 _LARGE = 1 << 20
 """Bytes from which aiohttp wants a body as a file, so that it is sent in pieces."""
 _BLANK = ("User-Agent", "Accept", "Content-Type")
@@ -157,6 +159,9 @@ async def fetch(
             allow_redirects=False,
             timeout=timeout,
         ) as response:
+            if response.headers.get("content-encoding", "identity").lower() not in _DECODED:
+                message = f"provider {provider.name!r} encodes its answer, which was not asked for"
+                raise httpx.RemoteProtocolError(message)
             yield head_item(response.status, response.raw_headers)
             splitter = BodySplitter("" if pieces else response.headers.get("content-type", ""))
             async for piece in response.content.iter_any():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import ssl
 from typing import Any
 
 import httpx
 import pytest
+import zstandard
 
 from cutover.tape import Entry
 from cutover.tape.remote import TARGET_HEADER
@@ -191,6 +193,28 @@ async def test_a_provider_that_breaks_off_breaks_the_answer_off() -> None:
         with pytest.raises(httpx.RemoteProtocolError):
             await post(base, STREAM)
         assert (await post(base)).status_code == 502
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "status"),
+    [
+        ("gzip", gzip.compress(b'{"a":1}'), 200),
+        ("zstd", zstandard.compress(b'{"a":1}'), 502),
+        ("compress", b"?", 502),
+    ],
+)
+async def test_an_encoded_answer_is_decoded_or_an_error(
+    encoding: str, body: bytes, status: int
+) -> None:
+    """Providers are asked for none; what comes all the same is never passed on unread."""
+    async with Origin().script(Reply((body,), headers=(("content-encoding", encoding),))) as origin:
+        async with gateway_stage([Provider("own", origin.url)]) as stage:
+            answer = await post(stage.run()[1])
+        assert answer.status_code == status
+        assert "content-encoding" not in answer.headers
+        assert origin.asked[0].headers["accept-encoding"] == "identity"
+        if status == 200:
+            assert answer.json() == {"a": 1}
 
 
 async def test_callers_show_the_key_and_providers_get_theirs() -> None:
