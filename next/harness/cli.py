@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import uvicorn
@@ -21,7 +22,7 @@ from fastapi import FastAPI
 from cutover.errors import CutoverError
 from harness import forget, root
 from harness.apps import apps
-from harness.config import ServerTable, load
+from harness.config import ConfigRefused, ServerTable, load
 from harness.gateway import serving_gateway
 from harness.init import NONE, WITHOUT, Asking, look, refuse_existing, write
 from harness.live import Live
@@ -78,9 +79,22 @@ async def _serve(live: Live, *, simulate: bool, crash: int) -> None:
         app = root.application(
             live, world, services, captures=captures, observers=told, crash_after=crash
         )
-        watching = asyncio.create_task(live.watch())
-        opened.callback(watching.cancel)
+        for following in _following(live):
+            opened.callback(asyncio.create_task(following).cancel)
         await server(app, live.settings.server).serve()
+
+
+def _following(live: Live) -> list[Coroutine[Any, Any, None]]:
+    """Return what keeps the settings in force up to date; raises `ConfigRefused`."""
+    table = live.settings.flags
+    if table is None:
+        return [live.watch()]
+    try:
+        flags = importlib.import_module("harness.flags").Flags(table.provider)
+    except ImportError as error:
+        problem = f"flags.provider: install the packages of cutover[flags] ({error})"
+        raise ConfigRefused(None, [problem]) from error
+    return [live.watch(), flags.follow(live)]
 
 
 @cli.command("init")

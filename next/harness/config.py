@@ -259,6 +259,15 @@ class TelemetryTable(_Table):
     `otlp`. Its headers and the sampling are in the variables `OTEL_*`."""
 
 
+class FlagsTable(_Table):
+    """Where switches and shares come from beside this file."""
+
+    provider: str
+    """What makes an OpenFeature provider, as `module:factory`; needs the extra `flags`. It is asked
+    once a second for `chat.enable_langgraph`, `chat.langgraph_percent`, `chat.langgraph_fallback`
+    and `chat.shadow_percent`; what it does not know, `[flows.chat]` says."""
+
+
 class Settings(_Table):
     """The whole configuration. Without a file all five flows are served."""
 
@@ -271,6 +280,7 @@ class Settings(_Table):
     captures: CapturesTable | None = None
     stacks: dict[Literal["legacy", "graph"], StackTable] = {}
     telemetry: TelemetryTable = TelemetryTable()
+    flags: FlagsTable | None = None
     gateway: GatewayTable | None = None
     providers: dict[str, ProviderTable] = {
         "openai": ProviderTable(),
@@ -297,6 +307,7 @@ TABLES: Final[Mapping[str, type[BaseModel]]] = {
     "captures": CapturesTable,
     "stacks.NAME": StackTable,
     "telemetry": TelemetryTable,
+    "flags": FlagsTable,
     "gateway": GatewayTable,
     "providers.NAME": ProviderTable,
     "models.ID": ModelTable,

@@ -54,12 +54,36 @@ class Live:
 
     def __init__(self, settings: Settings, path: Path | None = None) -> None:
         self.settings, self.path = settings, path
-        self.tables = dict(settings.flows)
-        self.refused = ""
+        self._file = dict(settings.flows)
+        self._flags: Mapping[str, Mapping[str, Any]] = {}
+        self._refused = {"file": "", "flags": ""}
         self._taken: bytes | str | None = None  # what was read at the start may have changed by now
         self._swap()
 
+    @property
+    def refused(self) -> str:
+        """Why the newest content, or what a flag provider says, is not in force; "" where it is."""
+        return "; ".join(filter(None, self._refused.values()))
+
+    def override(self, flags: Mapping[str, Mapping[str, Any]]) -> None:
+        """Put switches and shares of a flag provider, by flow, over those of the file."""
+        self._refused["flags"] = ""
+        if flags != self._flags:
+            self._flags = flags
+            self._swap()
+            log.info("in force: flags=%s", flags)
+
+    def refuse_flags(self, why: str) -> None:
+        """Keep what is in force: what the flag provider says cannot be."""
+        if why != self._refused["flags"]:
+            log.error("refused, the last good flags stay in force: %s", why)
+        self._refused["flags"] = why
+
     def _swap(self) -> None:
+        self.tables = {
+            name: one.model_copy(update=dict(self._flags.get(name, {})))
+            for name, one in self._file.items()
+        }
         now = self.settings.model_copy(update={"flows": self.tables})
         self.flows = {name: flow_settings(now, name) for name in self.tables}
 
@@ -98,10 +122,10 @@ class Live:
         self._taken = content
         new = content if isinstance(content, str) else _decoded(content, path)
         if isinstance(new, str):
-            self.refused = new
+            self._refused["file"] = new
             log.error("refused, the last good one stays in force: %s", new)
             return
-        self.refused = ""
+        self._refused["file"] = ""
         later = [
             name
             for name in Settings.model_fields
@@ -111,7 +135,7 @@ class Live:
             later.append("the list of flows")
         if later:
             log.warning("in force after a restart only: %s", ", ".join(later))
-        self.tables |= {name: one for name, one in new.flows.items() if name in self.tables}
+        self._file |= {name: one for name, one in new.flows.items() if name in self._file}
         self._swap()
         log.info("in force: %s", path)
 

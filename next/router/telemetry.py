@@ -7,7 +7,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
@@ -16,6 +22,8 @@ from cutover.errors import Failed
 from cutover.tape import off_tape, outside
 from router.exchange import Served
 from router.status import Process
+
+disable_created_metrics()  # a series more for each that Prometheus does not need
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 SECONDS: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 20.0, 30.0, 60.0, 120.0)

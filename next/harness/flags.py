@@ -1,0 +1,78 @@
+"""Switches and shares from an OpenFeature provider, over those of the file.
+
+Importing this needs the package of the extra `flags`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from typing import Any
+
+from openfeature import api
+from openfeature.exception import ErrorCode
+from openfeature.flag_evaluation import FlagEvaluationDetails
+from pydantic import ValidationError
+
+from harness.config import ConfigRefused, FlowTable, sentence
+from harness.live import POLL_SECONDS, Live
+
+_SWITCHES = ("enable_langgraph", "langgraph_fallback")
+_SHARES = ("langgraph_percent", "shadow_percent")
+
+
+class Flags:
+    """Asks a provider once a second for the switches and shares of flows, as `chat.shadow_percent`.
+
+    What it does not know, the file says. While one value is refused, or the provider does not
+    answer, all values stay as they were, and `Live.refused` says why.
+    """
+
+    def __init__(self, provider: str) -> None:
+        """Make the provider with the factory `module:factory`; raises `ConfigRefused`."""
+        module, _, factory = provider.partition(":")
+        try:
+            made = getattr(importlib.import_module(module), factory)()
+        except Exception as error:
+            raise ConfigRefused(None, [f"flags.provider: {provider!r}: {error!r}"]) from error
+        api.set_provider(made, __name__)  # it may become ready later: the file serves until then
+        self._client = api.get_client(__name__)
+
+    async def follow(self, live: Live) -> None:
+        """Keep what is in force as the provider says, until cancelled."""
+        while True:
+            try:
+                found = {
+                    name: await asyncio.to_thread(self._read, name) for name in live.settings.flows
+                }
+            except ConfigRefused as refused:
+                live.refuse_flags(refused.problems)
+            else:
+                live.override(found)
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _read(self, flow: str) -> dict[str, Any]:
+        """Return the switches and shares that the provider sets for a flow."""
+        client, found = self._client, dict[str, Any]()
+        for name in _SWITCHES:
+            _take(found, name, client.get_boolean_details(f"{flow}.{name}", default_value=False))
+        for name in _SHARES:
+            share: FlagEvaluationDetails[Any]
+            share = client.get_float_details(f"{flow}.{name}", 0.0)
+            if share.error_code == ErrorCode.TYPE_MISMATCH:
+                share = client.get_integer_details(f"{flow}.{name}", 0)
+            _take(found, name, share)
+        try:
+            FlowTable.model_validate(found, strict=True)
+        except ValidationError as error:
+            problems = [f"flags.{flow}.{sentence(one)}" for one in error.errors()]
+            raise ConfigRefused(None, problems) from error
+        return found
+
+
+def _take(found: dict[str, Any], name: str, flag: FlagEvaluationDetails[Any]) -> None:
+    if flag.error_code == ErrorCode.FLAG_NOT_FOUND:
+        return
+    if flag.error_code is not None:
+        raise ConfigRefused(None, [f"flags.{flag.flag_key}: {flag.error_code.value}"])
+    found[name] = flag.value
