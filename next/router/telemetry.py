@@ -23,7 +23,7 @@ from cutover.tape import off_tape, outside
 from router.exchange import Served
 from router.status import Process
 
-disable_created_metrics()  # a series more for each that Prometheus does not need
+disable_created_metrics()  # type: ignore[no-untyped-call]  # series that Prometheus does not need
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 SECONDS: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 20.0, 30.0, 60.0, 120.0)
