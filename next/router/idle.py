@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 TICK_SECONDS = 0.005
 LATE_SECONDS = 0.01
@@ -14,8 +15,16 @@ FRESH_SECONDS = 0.1
 """How long a measurement counts."""
 PATIENCE_SECONDS = 10.0
 """How long to wait for an idle loop."""
-BURDEN_SECONDS = 0.25
-"""How late all timers together may come during one piece of work; then it is stopped."""
+BURDEN_SECONDS = 0.5
+"""How late all timers together may come because of one piece of work; then it is stopped."""
+
+
+def _starved() -> float:
+    """Return how long this thread has waited for a processor; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text("ascii").split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -28,10 +37,12 @@ class IdleGate:
                 await work()
     """
 
+    starved: Callable[[], float] = _starved
+    """How long this thread has waited for a processor, in seconds: that is not the work's fault."""
     late: float = 0.0
     """How late the newest timer came, in seconds."""
     delay: float = 0.0
-    """How late the timers came together during the newest work, in seconds."""
+    """How late the timers came together during the newest work, and because of it, in seconds."""
     _measured: float = float("-inf")
 
     @property
@@ -54,30 +65,33 @@ class IdleGate:
     @contextmanager
     def watch(self, limit: asyncio.Timeout) -> Iterator[None]:
         """Measure the delay of a piece of work; let its `limit` expire where that is too long."""
-        loop = asyncio.get_running_loop()
+        loop, before = asyncio.get_running_loop(), self.starved()
+        due, late = loop.time() + TICK_SECONDS, 0.0
         timer: asyncio.TimerHandle
         self.delay = 0.0
 
-        def tick(due: float) -> None:
-            nonlocal timer
+        def add() -> None:
+            nonlocal late
             self._measure(due)
-            self.delay += self.late if self.late > LATE_SECONDS else 0.0
+            if self.late > LATE_SECONDS:
+                late += self.late
+                self.delay = late - (self.starved() - before)
+
+        def tick() -> None:
+            nonlocal due, timer
+            add()
+            due = loop.time() + TICK_SECONDS
             if not self.burdened:
-                timer = begin()
+                timer = loop.call_at(due, tick)
             elif not limit.expired():
                 limit.reschedule(loop.time())
 
-        def begin() -> asyncio.TimerHandle:
-            due = loop.time() + TICK_SECONDS
-            return loop.call_at(due, tick, due)
-
-        timer = begin()
+        timer = loop.call_at(due, tick)
         try:
             yield
         finally:
             timer.cancel()
-            late = loop.time() - timer.when()
-            self.delay += late if late > LATE_SECONDS and not self.burdened else 0.0
+            add()
 
     def _measure(self, due: float) -> None:
         self._measured = asyncio.get_running_loop().time()

@@ -17,6 +17,7 @@ from cutover import Event, Request, Stack
 from cutover.errors import Failed, Left
 from router.driver import Candidate
 from router.exchange import Served
+from router.idle import IdleGate
 from router.shadow import OVERHEAD_BYTES, QUEUE, Shadows
 from tests.support.ask import ASK, Ask, Done, Options, Said
 from tests.support.served import Heard, ask
@@ -37,6 +38,11 @@ async def other_word(_: Turn) -> AsyncIterator[Event]:
     """Say another word."""
     yield Said("other")
     yield Done()
+
+
+def mirror(**settings: Any) -> Shadows:
+    """Return shadows on a host that is idle, whatever else it does."""
+    return Shadows(gate=IdleGate(starved=lambda: 0.0), **settings)
 
 
 def slow(seconds: float, log: list[str] | None = None, name: str = "") -> Stack:
@@ -112,7 +118,7 @@ def there(stack: Stack = word) -> Candidate:
 )
 async def test_a_shadow_that_ran_is_equal_different_or_failed(stack: Stack, state: str) -> None:
     """What takes longer than it may is no difference."""
-    shadows = Shadows()
+    shadows = mirror()
     async with running(shadows):
         shadows.offer((await heard()).served, here(stack))
         await shadows.settled()
@@ -141,7 +147,7 @@ async def test_what_cannot_be_compared_is_dropped_with_its_reason(
     change: Callable[[Served], None], candidate: Candidate, reason: str
 ) -> None:
     """At once, and counted."""
-    shadows, served = Shadows(), (await heard()).served
+    shadows, served = mirror(), (await heard()).served
     change(served)
     shadows.offer(served, candidate)
     assert (shadows.ledger, shadows.open) == ({reason: 1}, 0)
@@ -149,7 +155,7 @@ async def test_what_cannot_be_compared_is_dropped_with_its_reason(
 
 async def test_the_queue_is_bounded_by_number() -> None:
     """While nothing runs, no more than `QUEUE` wait."""
-    shadows, served = Shadows(), (await heard()).served
+    shadows, served = mirror(), (await heard()).served
     for _ in range(QUEUE + 3):
         shadows.offer(served, here())
     assert (shadows.ledger, shadows.open) == ({"queue_full": 3}, QUEUE)
@@ -162,7 +168,7 @@ async def test_the_queue_is_bounded_by_what_it_holds() -> None:
     """Tapes count until their shadows have ended; then there is room again."""
     served = (await heard()).served
     served.tape.grow(1_000_000)
-    shadows = Shadows(queue_bytes=2 * (served.size + OVERHEAD_BYTES))
+    shadows = mirror(queue_bytes=2 * (served.size + OVERHEAD_BYTES))
     for _ in range(3):
         shadows.offer(served, here())
     async with running(shadows):
@@ -175,7 +181,7 @@ async def test_the_queue_is_bounded_by_what_it_holds() -> None:
 async def test_a_day_has_so_many_shadows() -> None:
     """What is dropped for another reason does not count; the next day begins anew."""
     day = date(2026, 11, 28)
-    shadows, served = Shadows(requests_a_day=2, today=lambda: day), (await heard()).served
+    shadows, served = mirror(requests_a_day=2, today=lambda: day), (await heard()).served
     shadows.offer(served, replace(here(), shadow_safe=False))
     for _ in range(3):
         shadows.offer(served, here())
@@ -187,7 +193,7 @@ async def test_a_day_has_so_many_shadows() -> None:
 
 async def test_a_stopped_server_drops_what_waits_and_what_runs() -> None:
     """And what is offered later."""
-    shadows, served = Shadows(), (await heard()).served
+    shadows, served = mirror(), (await heard()).served
     async with running(shadows):
         for stack in (word, hangs, word):
             shadows.offer(served, here(stack))
@@ -200,7 +206,7 @@ async def test_a_stack_that_computes_on_the_loop_is_shed_and_rests(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """For a minute, and the log says so; other stacks have their shadows meanwhile."""
-    shadows, served = Shadows(), (await heard()).served
+    shadows, served = mirror(), (await heard()).served
     async with running(shadows):
         shadows.offer(served, here(burns(0.3)))
         await shadows.settled()
@@ -218,9 +224,9 @@ async def test_a_stack_that_computes_on_the_loop_is_shed_and_rests(
 
 async def test_a_stack_that_computes_in_its_last_step_rests_too() -> None:
     """Its shadow is whole, and compared."""
-    shadows, served = Shadows(), (await heard()).served
+    shadows, served = mirror(), (await heard()).served
     async with running(shadows):
-        shadows.offer(served, here(burns(0.4, times=1)))
+        shadows.offer(served, here(burns(0.6, times=1)))
         await shadows.settled()
         shadows.offer(served, here())
         await shadows.settled()
@@ -232,7 +238,7 @@ async def test_a_stack_that_computes_in_many_steps_is_shed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Each of which would be none too long; nothing else is logged."""
-    shadows, served = Shadows(), (await heard()).served
+    shadows, served = mirror(), (await heard()).served
     async with running(shadows):
         shadows.offer(served, here(burns(0.02, times=100)))
         await shadows.settled()
@@ -240,9 +246,19 @@ async def test_a_stack_that_computes_in_many_steps_is_shed(
     assert [one.levelname for one in caplog.records] == ["WARNING"]
 
 
+async def test_a_stack_is_not_to_blame_for_a_busy_host() -> None:
+    """Timers come late, and the thread has waited for a processor meanwhile."""
+    shadows, served = mirror(), (await heard()).served
+    shadows.gate.starved = asyncio.get_running_loop().time
+    async with running(shadows):
+        shadows.offer(served, here(burns(0.3)))
+        await shadows.settled()
+    assert shadows.ledger == {"equal": 1}
+
+
 async def test_small_steps_are_no_burden() -> None:
     """A graph computes for some milliseconds between its waits."""
-    shadows, served = Shadows(), (await heard()).served
+    shadows, served = mirror(), (await heard()).served
     async with running(shadows):
         shadows.offer(served, here(burns(0.004, times=200)))
         await shadows.settled()
@@ -251,7 +267,7 @@ async def test_small_steps_are_no_burden() -> None:
 
 async def test_shadows_wait_until_the_loop_is_idle() -> None:
     """While streams keep it busy none begins; one that has waited long enough is dropped."""
-    shadows, served = Shadows(), (await heard()).served
+    shadows, served = mirror(), (await heard()).served
     log: list[str] = []
 
     async def streams(seconds: float) -> None:
@@ -275,7 +291,7 @@ async def test_shadows_wait_until_the_loop_is_idle() -> None:
 
 async def test_services_are_played_side_by_side_and_not_behind_stacks_of_this_process() -> None:
     """Nor do they wait for an idle loop."""
-    shadows, served = Shadows(), (await heard()).served
+    shadows, served = mirror(), (await heard()).served
     async with running(shadows):
         shadows.offer(served, here(slow(5.0)))
         for _ in range(4):
@@ -287,7 +303,7 @@ async def test_services_are_played_side_by_side_and_not_behind_stacks_of_this_pr
 
 async def test_a_conversation_is_played_in_the_order_of_its_turns() -> None:
     """Whichever stack plays a turn; other conversations do not wait for it."""
-    shadows, served = Shadows(), (await heard()).served
+    shadows, served = mirror(), (await heard()).served
     log: list[str] = []
     async with running(shadows):
         for name, candidate, conversation in (
@@ -343,7 +359,8 @@ def test_each_exchange_that_is_offered_ends_in_one_state(
     """Whatever arrives, fails, and is cancelled: what is counted and what is open are all."""
 
     async def example() -> None:
-        shadows, served = Shadows(a_day, 10 * OVERHEAD_BYTES), (await heard()).served
+        shadows = mirror(requests_a_day=a_day, queue_bytes=10 * OVERHEAD_BYTES)
+        served = (await heard()).served
         task = asyncio.create_task(shadows.run()) if runs else None
         for step in steps:
             match step:
