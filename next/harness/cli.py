@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 import uvicorn
 import uvloop
@@ -23,6 +24,7 @@ from cutover.errors import CutoverError
 from harness import forget, root
 from harness.apps import apps
 from harness.config import ConfigRefused, ServerTable, load
+from harness.doctor import diagnose, page
 from harness.gateway import serving_gateway
 from harness.init import NONE, WITHOUT, Asking, look, refuse_existing, write
 from harness.live import Live
@@ -116,6 +118,20 @@ def init_command(
     refuse_existing(out)
     found = asyncio.run(look(old, new, asking, typer.echo, _choose))
     typer.echo("\n".join(["", *write(found, out, typer.echo)]))
+
+
+@cli.command("doctor")
+def doctor_command(
+    config: Annotated[Path, typer.Option(help="cutover.toml")] = Path("cutover.toml"),
+    header: Annotated[list[str] | None, typer.Option(help="as 'authorization: Bearer ...'")] = None,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Check a set-up and say what works in it; each service is asked once."""
+    parted = (line.partition(":") for line in header or ())
+    found = asyncio.run(diagnose(config, {name: value.strip() for name, _, value in parted}))
+    typer.echo(msgspec.json.encode(found).decode() if json else page(found))
+    raise typer.Exit(0 if found.healthy else 1)
 
 
 def _choose(found: str) -> str:

@@ -1,0 +1,183 @@
+"""What `doctor` looks at: the services, the running router, the stores, the newest captures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from sqlalchemy.exc import SQLAlchemyError
+
+from cutover.errors import CutoverError
+from cutover.records import RunRecord
+from effects.database import Database
+from harness.apps import started
+from harness.config import CapturesTable, Settings
+from harness.gateway import gateway_url
+from harness.services import flow_of
+from harness.trial import Example, Trial, ask, open_client
+from router.captures import Reader, Store
+from router.services import ServiceFlow
+
+NEWEST_FILES = 8
+"""Files of a flow's captures that are read."""
+STORE_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class Captured:
+    """What the newest captures of a flow show."""
+
+    requests: int = 0
+    without_key: Counter[str] = field(default_factory=Counter)
+    """Requests that lack a route key, by its name."""
+    runs: Counter[str] = field(default_factory=Counter)
+    """Runs that served, by stack."""
+    recorded: Counter[str] = field(default_factory=Counter)
+    """Those of them with calls on the tape."""
+    shadows: int = 0
+    escaped: Counter[str] = field(default_factory=Counter)
+    """What shadows did past the tape, by name."""
+
+
+@dataclass(slots=True)
+class Survey:
+    """All that is known of a set-up; a fault is a sentence, "" where there is none."""
+
+    settings: Settings
+    trials: dict[tuple[str, str], Trial] = field(default_factory=dict)
+    """By flow and stack: how the flow's example is answered."""
+    services: dict[str, str] = field(default_factory=dict)
+    """Why a service does not answer, by stack."""
+    status: Mapping[str, Any] | None = None
+    """What the running router says of itself; None where none answers."""
+    gateway: str = ""
+    """Why the gateway does not answer."""
+    database: str = ""
+    redis: str = ""
+    captures: str = ""
+    captured: dict[str, Captured] = field(default_factory=dict)
+    """By flow."""
+
+    @property
+    def declared(self) -> Iterator[tuple[str, ServiceFlow]]:
+        """The flows of services, by name."""
+        for name, table in self.settings.flows.items():
+            flow = flow_of(name, table)
+            if isinstance(flow, ServiceFlow):
+                yield name, flow
+
+
+async def survey(settings: Settings, headers: Mapping[str, str]) -> Survey:
+    """Look at a set-up; each flow's example is sent to both services, beside some headers."""
+    found = Survey(settings)
+    async with open_client() as client:
+        found.status = await _status(client, settings)
+        if settings.gateway is not None:
+            trial = await ask(client, gateway_url(settings), Example("GET", "/"))
+            found.gateway = "" if trial.status else trial.fault
+        await _ask_services(client, found, headers)
+    found.database = await _fault(_open_database(settings))
+    if settings.stores.redis:
+        found.redis = await _fault(_ping(settings.stores.redis))
+    if settings.captures is not None:
+        found.captures = await _fault(asyncio.to_thread(_write, settings.captures))
+    if settings.captures is not None and not found.captures:
+        store = Store(settings.captures.url)
+        for name in settings.flows:
+            found.captured[name] = await asyncio.to_thread(_captured, settings, name, store)
+    return found
+
+
+async def _ask_services(
+    client: httpx.AsyncClient, found: Survey, headers: Mapping[str, str]
+) -> None:
+    """Ask each service for each flow's example, or for anything where there is none."""
+    settings = found.settings
+    async with AsyncExitStack() as opened:
+        for stack, at in settings.stacks.items():
+            try:
+                url = await opened.enter_async_context(started(at.app)) if at.app else at.url
+            except CutoverError as error:
+                found.services[stack] = str(error)
+                continue
+            extra = {**at.headers, **headers}
+            for name, _ in found.declared:
+                if text := settings.flows[name].example:
+                    trial = await ask(client, url, Example.of(text), extra)
+                    found.trials[name, stack] = trial
+                else:
+                    trial = await ask(client, url, Example("GET", "/"), extra)
+                if not trial.status:
+                    found.services[stack] = f"{url} does not answer: {trial.fault}"
+
+
+async def _status(client: httpx.AsyncClient, settings: Settings) -> Mapping[str, Any] | None:
+    """Return the status of the router that serves a configuration on this machine."""
+    table = settings.server
+    host = "127.0.0.1" if table.host in {"0.0.0.0", "::"} else table.host  # noqa: S104 - no bind
+    headers = [("authorization", f"Bearer {table.flag_token}")] if table.flag_token else []
+    asked = Example("GET", "/cutover/status", headers)
+    trial = await ask(client, f"http://{host}:{table.port}", asked)
+    try:
+        return msgspec.json.decode(trial.raw, type=dict[str, Any]) if trial.accepted else None
+    except msgspec.MsgspecError:
+        return None
+
+
+async def _fault(trying: Any) -> str:
+    """Return why something fails, "" where it does not."""
+    try:
+        async with asyncio.timeout(STORE_SECONDS):
+            await trying
+    except TimeoutError:
+        return f"no answer within {STORE_SECONDS:.0f} s"
+    except (CutoverError, SQLAlchemyError, RedisError, OSError, ValueError, ImportError) as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+    return ""
+
+
+async def _open_database(settings: Settings) -> None:
+    async with Database.open(settings.stores.database, settings.stores.pause_key):
+        pass
+
+
+async def _ping(url: str) -> None:
+    async with Redis.from_url(url) as redis:
+        await redis.ping()
+
+
+def _write(table: CapturesTable) -> None:
+    """Write a file beside the captures, and remove it."""
+    store = Store(table.url)
+    store.remove(store.add("doctor", datetime.now(UTC).date(), b""))
+
+
+def _captured(settings: Settings, name: str, store: Store) -> Captured:
+    """Return what the newest captures of a flow show."""
+    found = Captured()
+    flow = flow_of(name, settings.flows[name])
+    for record in Reader(store, name, store.names(name)[-NEWEST_FILES:]):
+        if record.role == "shadow":
+            found.shadows += 1
+            found.escaped.update(record.escaped)
+        elif record.role == "serving":
+            found.requests += 1
+            found.runs[record.stack] += 1
+            found.recorded[record.stack] += bool(record.plays)
+            if isinstance(flow, ServiceFlow):
+                found.without_key.update(_lacking(flow, record))
+    return found
+
+
+def _lacking(flow: ServiceFlow, record: RunRecord) -> Iterator[str]:
+    body = flow.stored(record.path, msgspec.json.decode(record.request), None).body
+    yield from (key for key in flow.keys if not flow.key(body, key))
