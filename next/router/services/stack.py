@@ -11,6 +11,7 @@ import aiohttp
 from cutover.errors import StackFailed
 from cutover.flow import Event, Request
 from cutover.tape import current_run
+from cutover.tape.exchange import current
 from cutover.wire import AnswerHead, Body, Dialect, End, Piece
 from router.driver import STREAM_BYTES, Runaway
 from router.runs import OpenRuns, headers
@@ -127,25 +128,29 @@ class Service:
         back = self.gateway, self.gateway_key
         own = headers(self.runs.open(run), *back) if run is not None else {}
         passed = [(name, value) for name, value in given if _forwarded(name)]
-        return await self.session.request(
-            body.method,
-            self.address.url.rstrip("/") + body.target,
-            data=body.data or None,
-            headers=[
-                *passed,
-                ("accept-encoding", "identity"),
-                *own.items(),
-                *self.address.headers.items(),
-            ],
-            skip_auto_headers=("user-agent", "content-type", "accept"),
-            allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(
-                total=self.address.total_seconds,
-                sock_connect=CONNECT_SECONDS,
-                sock_read=self.address.silence_seconds,
-            ),
-            trace_request_ctx=reused,
-        )
+        none = current.set(None)  # the connection is the router's own: no escape of the run's
+        try:
+            return await self.session.request(
+                body.method,
+                self.address.url.rstrip("/") + body.target,
+                data=body.data or None,
+                headers=[
+                    *passed,
+                    ("accept-encoding", "identity"),
+                    *own.items(),
+                    *self.address.headers.items(),
+                ],
+                skip_auto_headers=("user-agent", "content-type", "accept"),
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(
+                    total=self.address.total_seconds,
+                    sock_connect=CONNECT_SECONDS,
+                    sock_read=self.address.silence_seconds,
+                ),
+                trace_request_ctx=reused,
+            )
+        finally:
+            current.reset(none)
 
     async def _events(self, response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
         encoding = response.headers.get("content-encoding", "").strip().lower()
