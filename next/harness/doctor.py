@@ -77,14 +77,17 @@ def _configuration(found: Survey) -> Check:
     name, settings = "configuration", found.settings
     if refused := (found.status or {}).get("configuration_refused"):
         return Check(name, "fail", f"the running router refuses the file: {refused}", "correct it")
+    plan = RAMP if len(settings.stacks) != 1 else RAMP[:1]  # a lone service gets no share
     for flow in settings.flows:
-        for share in RAMP:
+        for share in plan:
             tables = settings.model_dump(exclude_unset=True)
             tables["flows"][flow] |= {"enable_langgraph": True, "langgraph_percent": share}
             try:
                 parse(tables)
             except ConfigRefused as refused:
-                return Check(name, "fail", f"not valid at {share:g} %: {refused.problems}")
+                return Check(
+                    name, "fail", f"not valid at {share:g} %: {refused.problems}", "correct it"
+                )
     shares = {flow: _share(table) for flow, table in settings.flows.items()}
     for flow, now in (found.status or {}).get("flows", {}).items():
         if flow in shares and now["effective_percent"] != shares[flow]:
@@ -92,7 +95,7 @@ def _configuration(found: Survey) -> Check:
             todo = "graph rests after failures, or the router reads another file: see its log"
             return Check(name, "warn", f"{detail} are in force", todo)
     shown = ", ".join(f"{flow} {share:g} % to graph" for flow, share in shares.items())
-    return Check(name, "ok", f"valid up to 100 %; in force: {shown}")
+    return Check(name, "ok", f"valid up to {plan[-1]:g} %; in force: {shown}")
 
 
 def _share(table: FlowTable) -> float:

@@ -70,8 +70,8 @@ class Survey:
     @property
     def declared(self) -> Iterator[tuple[str, ServiceFlow]]:
         """The flows of services, by name."""
-        for name, table in self.settings.flows.items():
-            flow = flow_of(name, table)
+        for name in self.settings.flows:
+            flow = flow_of(name, self.settings)
             if isinstance(flow, ServiceFlow):
                 yield name, flow
 
@@ -164,7 +164,7 @@ def _write(table: CapturesTable) -> None:
 def _captured(settings: Settings, name: str, store: Store) -> Captured:
     """Return what the newest captures of a flow show."""
     found = Captured()
-    flow = flow_of(name, settings.flows[name])
+    flow = flow_of(name, settings)
     for record in Reader(store, name, store.names(name)[-NEWEST_FILES:]):
         if record.role == "shadow":
             found.shadows += 1
