@@ -51,8 +51,8 @@ def draft(stream: bytes, media: str) -> str:
     named = [_Event(one.value[path] if path else one.name or "message", one.data, one.value)
              for one in values]  # fmt: skip
     lines = [
-        "# A draft, made from one answer: check names, texts and the end. The dialects that come along",
-        "# (cutover/wire/dialects) show all keys. The first events:",
+        "# A draft, made from one answer: check names, texts and the end. The dialects that come",
+        "# along (cutover/wire/dialects) show all keys. The first events:",
         *(f"#   {_shown(one)}" for one in read[:SHOWN_EVENTS]),
         f'framing = "{framing}"',
         *_naming(path, marks),
