@@ -1,15 +1,22 @@
-"""What a call through the gateway costs, recorded on a tape: beside nginx, which records nothing.
+"""What a call through the gateway costs, recorded on a tape, beside nginx and LiteLLM.
+
+LiteLLM's proxy takes part where `LITELLM` names its program.
 
 `python -m benchmarks.gateway PROVIDER` serves it, and begins a run for each call.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shutil
+import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -22,8 +29,29 @@ from cutover import Exchange, Run
 from router.gateway import Gateway, GatewaySettings, Provider, open_connections
 from router.runs import OpenRuns
 
-PORT, NGINX_PORT = 18_604, 18_605
+PORT, NGINX_PORT, LITELLM_PORT = 18_604, 18_605, 18_606
 CALLS, AT_ONCE, ROUNDS = 25, 20, 5
+
+
+_LITELLM = """
+model_list:
+  - model_name: m
+    litellm_params: {{ model: openai/m, api_base: "{url}/v1", api_key: none }}
+litellm_settings: {{ telemetry: false }}
+"""
+
+
+@asynccontextmanager
+async def litellm(url: str) -> AsyncIterator[None]:
+    """Start LiteLLM's proxy as its quick start does: one worker, no database."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "litellm.yaml"
+        path.write_text(_LITELLM.format(url=url))
+        options = ("--config", str(path), "--port", str(LITELLM_PORT), "--num_workers", "1")
+        async with running(os.environ["LITELLM"], *options):
+            await listening(LITELLM_PORT)
+            await asyncio.sleep(2)
+            yield
 
 
 async def serve(url: str) -> None:
@@ -54,20 +82,32 @@ async def measure(say: Callable[[str], None]) -> None:
         if shutil.which("nginx"):
             await opened.enter_async_context(nginx(url, NGINX_PORT))
             at["nginx"] = NGINX_PORT
-        seconds, processor, calls = dict.fromkeys(at, 0.0), 0.0, CALLS * AT_ONCE
+        if "LITELLM" in os.environ:
+            await opened.enter_async_context(litellm(url))
+            at["litellm"] = LITELLM_PORT
+        rates: dict[str, list[float]] = {name: [] for name in at}
+        processor, calls = 0.0, CALLS * AT_ONCE
         for number in range(ROUNDS + 1):
             for name, port in at.items():
                 began, spent = time.perf_counter(), sum(process.cpu_times()[:2])
                 address = f"http://127.0.0.1:{port}/v1/chat/completions"
-                heard = await listen(address, AT_ONCE, CALLS, EVENTS)
+                each = CALLS if name != "litellm" else CALLS // 8
+                heard = await listen(address, AT_ONCE, each, EVENTS)
                 assert not heard.lost, name  # noqa: S101 - a bench that loses measures nothing
                 if number:
-                    seconds[name] += time.perf_counter() - began
+                    rates[name].append(heard.whole / (time.perf_counter() - began))
                     if name == "gateway":
                         processor += sum(process.cpu_times()[:2]) - spent
-        rates = ", ".join(f"{one} {ROUNDS * calls / took:.0f}" for one, took in seconds.items())
-        each = processor / (ROUNDS * calls) * 1000
-        say(f"recorded calls of {EVENTS} events a second: {rates}; {each:.2f} ms of processor each")
+        medians = {name: statistics.median(found) for name, found in rates.items()}
+        shown = ", ".join(f"{name} {rate:.0f}" for name, rate in medians.items())
+        spent = processor / (ROUNDS * calls) * 1000
+        say(
+            f"recorded calls of {EVENTS} events a second: {shown}; {spent:.2f} ms of processor each"
+        )
+        if "litellm" in medians:
+            pairs = zip(rates["gateway"], rates["litellm"], strict=True)
+            ratio = statistics.median(one / two for one, two in pairs)
+            say(f"gateway over LiteLLM: {ratio:.0f} × (goal 20)")
 
 
 def figures(say: Callable[[str], None] = print) -> None:

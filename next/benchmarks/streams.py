@@ -86,7 +86,7 @@ class _Stream(asyncio.Protocol):
 async def listen(url: str, streams: int, each: int, events: int, spread: float = 0.0) -> Heard:
     """Open `streams`, spread over some seconds, `each` times, and read them to their ends."""
     at, heard = urlsplit(url), Heard()
-    body = b'{"user":"u","messages":[{"role":"user","content":"hello"}],"stream":true}'
+    body = b'{"model":"m","user":"u","messages":[{"role":"user","content":"hi"}],"stream":true}'
     request = (
         f"POST {at.path} HTTP/1.1\r\nhost: {at.netloc}\r\ncontent-type: application/json\r\n"
         f"content-length: {len(body)}\r\n\r\n"
