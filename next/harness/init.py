@@ -39,6 +39,7 @@ WITHOUT = (
     "and a service that keeps the history itself then lacks some of them"
 )
 _GIVEN = re.compile(r"\{(\w+)(?:=([^}]*))?\}")
+_JSON = ("content-type", "application/json")
 _NOT_HERE = frozenset({404, 405, 501})
 _CONVERSATIONS = ("thread", "conversation", "session", "chat")
 _USERS = ("user", "customer", "account", "tenant")
@@ -176,13 +177,14 @@ async def _first(
         if usual in absent:
             continue
         target = _GIVEN.sub(lambda one: given.get(one[1]) or str(uuid.uuid4()), usual)
-        headers = named if bare else [("content-type", "application/json"), *named]
-        example = Example(
-            asking.method,
-            target + (f"?{query}" if query else ""),
-            headers,
-            shape.text if shape else body,
-        )
+        headers = named if bare else [_JSON, *named]
+        text = body
+        if shape is not None:
+            runs = "assistant_id" in shape.body
+            named_graph = await _assistant(client, url, headers) if runs else {}
+            text = json.dumps({**shape.body, **named_graph}, ensure_ascii=False)
+        whole = target + (f"?{query}" if query else "")
+        example = Example(asking.method, whole, headers, text)
         trial = await ask(client, url, example)
         if trial.accepted:
             return usual, example, shape, trial
@@ -195,11 +197,34 @@ async def _first(
             named_shape = f" ({shape.name})" if shape else ""
             tried.append(f"{example.method} {usual}{named_shape}: {_saw(trial)}")
     why = "; ".join(tried[-3:]) or f"there is nothing at {path or 'the paths of known APIs'}"
+    offered = await _offered(client, url)
     reason = (
-        f"{url} takes none of the requests tried: {why}. Give the path and a body that it takes: "
-        '--path /chat --body \'{"message": "hello"}\''
+        f"{url} takes none of the requests tried: {why}.{offered} Give the path and a body that it "
+        'takes: --path /chat --body \'{"message": "hello"}\''
     )
     raise InitRefused(reason)
+
+
+async def _assistant(
+    client: httpx.AsyncClient, url: str, headers: Sequence[tuple[str, str]]
+) -> Mapping[str, str]:
+    """Return which graph a LangGraph server runs, nothing where it does not say."""
+    trial = await ask(client, url, Example("POST", "/assistants/search", headers, "{}"))
+    try:
+        return {"assistant_id": str(json.loads(trial.raw)[0]["graph_id"])} if trial.accepted else {}
+    except (ValueError, LookupError, TypeError):
+        return {}
+
+
+async def _offered(client: httpx.AsyncClient, url: str) -> str:
+    """Return the paths that a service's own description offers, as a sentence."""
+    trial = await ask(client, url, Example("GET", "/openapi.json"))
+    try:
+        paths = json.loads(trial.raw)["paths"] if trial.accepted else {}
+        posts = [path for path, methods in paths.items() if "post" in methods]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return ""
+    return f" Its openapi.json offers POST {', '.join(posts[:6])}." if posts else ""
 
 
 def _body(given: str) -> tuple[str, str]:
@@ -248,7 +273,8 @@ def _saw(trial: Trial, form: Dialect | None = None) -> str:
     start = trial.raw[:SHOWN].decode("utf-8", "replace")
     if form is None or not trial.streams:
         kept = ", no stream: it is passed on whole, and compared as one event" if form else ""
-        return f"status {trial.status} {trial.media}{kept}: {start!r}"
+        to = f" to {trial.location}" if trial.location else ""
+        return f"status {trial.status}{to} {trial.media}{kept}: {start!r}"
     events, text, ending = trial.reading(form)
     end = "whole" if isinstance(ending, Completed) else f"not whole: {ending}"
     return (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,11 +27,6 @@ class Shape:
     paths: Sequence[str]
     body: Mapping[str, Any]
     conversation: str = ""
-
-    @property
-    def text(self) -> str:
-        """The body as JSON."""
-        return json.dumps(self.body, ensure_ascii=False)
 
 
 _PLAIN: Final = ("/chat", "/chat/stream", "/stream", "/ask", "/api/chat", "/")

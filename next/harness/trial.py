@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import httpx
@@ -80,7 +80,8 @@ class Trial:
     """The longest silence, before the first byte or between two."""
     total: float = 0.0
     whole: bool = False
-    headers: Mapping[str, str] = field(default_factory=dict)
+    location: str = ""
+    """Where a redirect leads; none is followed."""
 
     @property
     def accepted(self) -> bool:
@@ -123,7 +124,7 @@ async def ask(
         ) as got:
             trial.status = got.status_code
             trial.media = got.headers.get("content-type", "").partition(";")[0].strip().lower()
-            trial.headers = dict(got.headers)
+            trial.location = got.headers.get("location", "")
             async for piece in got.aiter_bytes():
                 now = time.monotonic()
                 trial.first = trial.first or now - began

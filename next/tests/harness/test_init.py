@@ -6,21 +6,26 @@ import asyncio
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
 from cutover.errors import Completed, CutoverError
+from harness import root
 from harness.cli import cli
-from harness.config import decode, load
+from harness.config import decode, load, parse
 from harness.init import Asking, Found, look, write
-from harness.services import dialect, flow_of
+from harness.live import Live
+from harness.services import dialect, flow_of, open_services
 from harness.trial import Example, Trial
+from rules.flows import FLOWS
 from tests.support.origin import Asked, Origin, Reply
+from tests.support.stage import staged
 
 pytestmark = pytest.mark.sockets
 
@@ -48,11 +53,23 @@ class Stranger:
         return Reply([self.stream], self.media)
 
 
+@dataclass(frozen=True)
+class Several:
+    """A service with several paths."""
+
+    strangers: Sequence[Stranger]
+
+    def reply(self, asked: Asked) -> Reply:
+        """Return what it answers."""
+        replies = [one.reply(asked) for one in self.strangers]
+        return min(replies, key=lambda one: one.status)
+
+
 @dataclass
 class Answering(Origin):
     """Serves one."""
 
-    stranger: Stranger = field(kw_only=True)
+    stranger: Stranger | Several = field(kw_only=True)
 
     async def _read(self, reader: asyncio.StreamReader) -> Asked:
         asked = await super()._read(reader)
@@ -66,7 +83,7 @@ def recorded(name: str) -> bytes:
 
 
 async def found(
-    stranger: Stranger, other: Stranger | None = None, **asking: Any
+    stranger: Stranger | Several, other: Stranger | None = None, **asking: Any
 ) -> tuple[Found, str]:
     """Return what is found of a service and another one, and what was told."""
     told: list[str] = []
@@ -162,6 +179,39 @@ async def test_a_service_of_ones_own_is_asked_as_its_owner_says(name: str, tmp_p
     assert {name: table[name] for name in due} == due
 
 
+@pytest.mark.parametrize("share", [0.0, 100.0])
+@pytest.mark.parametrize("name", [*KNOWN, *OWN])
+async def test_what_is_written_serves(name: str, share: float, tmp_path: Path) -> None:
+    """The bytes of either service, under its own path, at either end of a ramp."""
+    stranger, asking = (known(name), {}) if name in KNOWN else OWN[name][:2]
+    async with (
+        Answering(stranger=stranger) as old,
+        Answering(stranger=stranger) as new,
+        staged() as stage,
+    ):
+        asked = Asking(**asking)
+        result = await look(old.url, new.url, asked, lambda _: None, lambda likely: likely)
+        write(result, tmp_path / "cutover.toml", lambda _: None)
+        tables = tomllib.loads((tmp_path / "cutover.toml").read_text("utf-8"))
+        tables["flows"]["main"] |= {"enable_langgraph": share > 0, "langgraph_percent": share}
+        settings = parse(tables)
+        async with open_services(settings) as services:
+            app = root.application(Live(settings), stage.world, services)
+            transport = httpx.ASGITransport(app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:
+                example = result.example
+                answer = await client.request(
+                    example.method,
+                    example.target,
+                    content=example.body,
+                    headers=dict(example.headers),
+                )
+                ready = (await client.get("/readyz")).text + (await client.get("/metrics")).text
+    assert answer.content == stranger.stream
+    assert answer.headers["x-cutover-served"] == ("graph" if share else "legacy")
+    assert not [one for one in FLOWS if f'"{one}"' in ready]
+
+
 TOKENS = (
     b'data: {"kind":"start","session":"ab12"}\n\n',
     b'data: {"kind":"token","piece":{"t":"Hello"}}\n\n',
@@ -218,6 +268,23 @@ async def test_what_cannot_be_configured_says_what_to_give(name: str) -> None:
     asking, sentence = REFUSED[name]
     with pytest.raises(CutoverError, match=re.escape(sentence)):
         await found(Stranger("/say", "mine", recorded("chat-text.sse")), **asking)
+
+
+async def test_a_server_that_names_its_graphs_is_asked_for_one(tmp_path: Path) -> None:
+    """LangGraph's: the first graph that it lists, not one that is made up."""
+    listed = Stranger("/assistants/search", "", b'[{"graph_id": "billing"}]', "application/json")
+    runs = Stranger("/runs/stream", "billing", recorded("langgraph-text.sse"))
+    result, _ = await found(Several((listed, runs)))
+    write(result, tmp_path / "cutover.toml", lambda _: None)
+    assert '"assistant_id": "billing"' in (tmp_path / "cutover.toml").read_text("utf-8")
+
+
+async def test_paths_that_a_service_describes_are_offered() -> None:
+    """FastAPI's description of itself, where nothing that was tried is there."""
+    described = b'{"paths": {"/v2/talk": {"post": {}}, "/health": {"get": {}}}}'
+    stranger = Stranger("/openapi.json", "", described, "application/json", "GET")
+    with pytest.raises(CutoverError, match=r"offers POST /v2/talk\."):
+        await found(stranger)
 
 
 async def test_two_services_that_speak_differently_are_refused() -> None:
