@@ -198,7 +198,7 @@ async def test_a_provider_that_breaks_off_breaks_the_answer_off() -> None:
 @pytest.mark.parametrize(
     ("encoding", "body", "status"),
     [
-        ("gzip", gzip.compress(b'{"a":1}'), 200),
+        ("gzip", gzip.compress(b'{"a":1}', mtime=0), 200),
         ("zstd", zstandard.compress(b'{"a":1}'), 502),
         ("compress", b"?", 502),
     ],
