@@ -41,12 +41,14 @@ async def started(app: str) -> AsyncIterator[str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "uvicorn", app, *serve, start_new_session=True
     )
-    watching = asyncio.create_task(_watch(app, process))
     try:
         await _listening(app, process, port)
-        yield f"http://127.0.0.1:{port}"
+        watching = asyncio.create_task(_watch(app, process))
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            watching.cancel()
     finally:
-        watching.cancel()
         await _stop(process)
 
 

@@ -260,15 +260,15 @@ def _captures(found: Survey) -> Check:
 
 def _shadows(found: Survey) -> Check:
     name, settings = "shadows", found.settings
-    unsafe = [stack for stack, at in settings.stacks.items() if not at.shadow_safe]
+    unsafe = [stack for flow in settings.flows for stack in _unsafe(settings, flow)]
     none = [flow for flow, table in settings.flows.items() if not table.shadow_percent]
     if escaped := sum((one.escaped for one in found.captured.values()), Counter[str]()):
         ran = ", ".join(f"{tool} {count} times" for tool, count in escaped.most_common())
         detail = f"they did more than play the tape: {ran}"
         return Check(name, "warn", detail, "put @effect on what did it")
-    if unsafe and any(True for _ in found.declared):
+    if unsafe:
         todo = f"set stacks.{unsafe[0]}.shadow_safe = true if a request may be made twice"
-        return Check(name, "warn", f"not declared safe: {', '.join(unsafe)}", todo)
+        return Check(name, "warn", f"not declared safe: {', '.join(dict.fromkeys(unsafe))}", todo)
     if none:
         todo = f"set flows.{none[0]}.shadow_percent"
         return Check(name, "warn", f"nothing of {', '.join(none)} is mirrored", todo)
@@ -276,6 +276,14 @@ def _shadows(found: Survey) -> Check:
         f"{n} {state}" for state, n in (found.status or {}).get("shadows", {}).items()
     )
     return Check(name, "ok", ledger or "none played yet")
+
+
+def _unsafe(settings: Settings, flow: str) -> list[str]:
+    """Return the services that would play shadows of a flow, and are not declared safe."""
+    share = _share(settings.flows[flow])
+    play = {"legacy": share > 0, "graph": share < RAMP[-1]}  # who does not serve all of it
+    declared = settings.stacks.items() if settings.flows[flow].paths else ()
+    return [name for name, at in declared if play[name] and not at.shadow_safe]
 
 
 CHECKS: Final = (
@@ -292,7 +300,7 @@ def _uses(found: Survey, flow: str) -> Iterator[Use]:
     off = "" if table.langgraph_fallback else f"flows.{flow}.langgraph_fallback is off"
     apart = "there is one stack only" if alone else off
     yield Use(flow, "fallback", "no" if apart else "yes", apart)
-    unsafe = [name for name, at in settings.stacks.items() if not at.shadow_safe and declared]
+    unsafe = _unsafe(settings, flow)
     against = "there is one stack only" if alone else ""
     if not against and unsafe:
         against = f"stacks.{unsafe[0]}.shadow_safe is false"

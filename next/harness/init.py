@@ -114,7 +114,8 @@ async def look(old: str, new: str, asking: Asking, tell: Tell, choose: Choose) -
     both = (("OLD", old, before), ("NEW", new, after))
     for name, named, trial in both:
         if not trial.accepted:
-            why = f"{name} {named} does not take the same request: {_saw(trial)}"
+            does = "does not take the same request" if trial.status else "does not answer"
+            why = f"{name} {named} {does}: {_saw(trial)}"
             raise InitRefused(why)
     form, drafted = _dialect(before, after)
     for name, named, trial in both:
@@ -387,7 +388,7 @@ keys = {{ {split} }}   # the first one splits the requests; without any, each is
 enable_langgraph = false       # the switch: off sends everything to OLD, at once
 langgraph_percent = 0.0        # the share that NEW serves: 1, 5, 25, 50, 100
 langgraph_fallback = true      # where one fails, the other answers, or goes on in mid-stream
-shadow_percent = 100.0         # the share that is mirrored, once both are shadow_safe
+shadow_percent = 100.0         # the share that is mirrored to the other one, if it is shadow_safe
 
 example = {_multiline(example.text)}
 

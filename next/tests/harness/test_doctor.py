@@ -172,6 +172,19 @@ ROWS: Mapping[str, tuple[dict[str, Any], Callable[[Survey], None], str, str, str
     "no captures": (tables(captures=None), nothing, "captures", "warn", "[captures]"),
     "not writable": (tables(), set_survey(captures="denied"), "captures", "fail", "captures.url"),
     "not safe": (stack(shadow_safe=False), nothing, "shadows", "warn", "stacks.graph.shadow_safe"),
+    "legacy plays none": (
+        tables(stacks={"legacy": {**STACK, "shadow_safe": False}, "graph": STACK}),
+        nothing,
+        *("shadows", "ok", "12 equal"),
+    ),
+    "legacy plays some": (
+        {
+            **flow(enable_langgraph=True, langgraph_percent=5.0),
+            "stacks": {"legacy": {**STACK, "shadow_safe": False}, "graph": STACK},
+        },
+        nothing,
+        *("shadows", "warn", "stacks.legacy.shadow_safe"),
+    ),
     "not mirrored": (flow(shadow_percent=0.0), nothing, "shadows", "warn", "shadow_percent"),
     "tools in shadows": (
         tables(),
