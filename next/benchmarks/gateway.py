@@ -38,6 +38,7 @@ model_list:
   - model_name: m
     litellm_params: {{ model: openai/m, api_base: "{url}/v1", api_key: none }}
 litellm_settings: {{ telemetry: false }}
+general_settings: {{ dangerously_permit_weak_or_unset_master_key: true }}
 """
 
 
