@@ -22,15 +22,15 @@ from fastapi import FastAPI
 
 from cutover.errors import CutoverError
 from harness import forget, root
-from harness.apps import apps
 from harness.config import ConfigRefused, ServerTable, load
-from harness.doctor import diagnose, page
 from harness.gateway import serving_gateway
-from harness.init import NONE, WITHOUT, Asking, look, refuse_existing, write
 from harness.live import Live
 from harness.logs import start_logging
 from harness.replay import replay
 from harness.services import open_services
+from harness.setup.apps import apps
+from harness.setup.doctor import diagnose, page
+from harness.setup.init import NONE, WITHOUT, Asking, look, refuse_existing, write
 from loadtests.simulator import Simulator
 
 cli = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)

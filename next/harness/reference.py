@@ -11,7 +11,7 @@ from pydantic import AfterValidator
 from pydantic.fields import FieldInfo
 
 from harness.config import TABLES, Settings
-from router.telemetry import METRICS
+from router.telemetry.metrics import METRICS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 OPERATIONS = PAGE.parent / "operations.md"

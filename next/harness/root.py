@@ -41,9 +41,9 @@ from router.breaker import BreakerSettings
 from router.captures import Captures, Redactor, Store
 from router.driver import Candidate
 from router.exchange import Served
-from router.operators import Operating
 from router.pauses import PausedExchanges
 from router.shadow import Shadows
+from router.telemetry.operators import Operating
 
 BUILT_IN = (builtin_tools.calculate, builtin_tools.current_time, builtin_tools.search_memory)
 log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ async def tracing(settings: Settings) -> AsyncIterator[Sequence[Observer]]:
         yield ()
         return
     try:
-        traces = importlib.import_module("router.traces").Traces(url, version("cutover"))
+        traces = importlib.import_module("router.telemetry.traces").Traces(url, version("cutover"))
     except ImportError as error:
         problem = f"telemetry.otlp: install the packages of cutover[otlp] ({error})"
         raise ConfigRefused(None, [problem]) from error

@@ -23,13 +23,13 @@ from router.captures import Captures
 from router.driver import Candidate
 from router.endpoint import FlowEndpoint, FlowSettings, Pin, Streams, client_request
 from router.exchange import Served
-from router.operators import Operating, routes
 from router.origins import guard
 from router.pauses import PausedExchanges
 from router.problem import CONTENT_TYPE, problem, refused
 from router.shadow import Shadows
-from router.status import Process
-from router.telemetry import Telemetry
+from router.telemetry.metrics import Telemetry
+from router.telemetry.operators import Operating, routes
+from router.telemetry.status import Process
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from cutover.wire import Reader, find_dialect
-from harness.trial import Example
+from harness.setup.trial import Example
 from loadtests.simulator import Simulator
 
 pytestmark = [pytest.mark.sockets, pytest.mark.nightly]

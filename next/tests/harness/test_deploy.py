@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness.reference import OPERATIONS, with_metrics
-from router.telemetry import METRICS
+from router.telemetry.metrics import METRICS
 
 DEPLOY = Path(__file__).resolve().parent.parent.parent / "deploy"
 NAMES = {one.name for one in METRICS}

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from harness.cli import cli
 from harness.config import parse
-from harness.doctor import CHECKS, judge, page
-from harness.survey import Captured, Survey, survey
-from harness.trial import Trial
+from harness.setup.doctor import CHECKS, judge, page
+from harness.setup.survey import Captured, Survey, survey
+from harness.setup.trial import Trial
 from tests.support.origin import Origin, Reply
 
 STREAM = (

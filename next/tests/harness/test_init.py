@@ -19,10 +19,10 @@ from cutover.errors import Completed, CutoverError
 from harness import root
 from harness.cli import cli
 from harness.config import decode, load, parse
-from harness.init import Asking, Found, look, write
 from harness.live import Live
 from harness.services import dialect, flow_of, open_services
-from harness.trial import Example, Trial
+from harness.setup.init import Asking, Found, look, write
+from harness.setup.trial import Example, Trial
 from rules.flows import FLOWS
 from tests.support.origin import Asked, Origin, Reply
 from tests.support.stage import staged

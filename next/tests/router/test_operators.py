@@ -15,7 +15,7 @@ from harness import root
 from harness.config import parse
 from harness.live import Live
 from loadtests.simulator import Answer
-from router.telemetry import METRICS
+from router.telemetry.metrics import METRICS
 from tests.support.client import Client
 from tests.support.stage import Stage, staged
 

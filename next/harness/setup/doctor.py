@@ -12,9 +12,9 @@ import msgspec
 from cutover.errors import Completed, CutoverError
 from harness.config import ConfigRefused, FlowTable, Settings, load, parse
 from harness.gateway import gateway_url
-from harness.init import RAMP, WITHOUT
-from harness.survey import Captured, Survey, survey
-from harness.trial import Example
+from harness.setup.init import RAMP, WITHOUT
+from harness.setup.survey import Captured, Survey, survey
+from harness.setup.trial import Example
 
 State = Literal["ok", "warn", "fail"]
 PATIENCE: Final = 3

@@ -19,11 +19,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from cutover.errors import CutoverError
 from cutover.records import RunRecord
 from effects.database import Database
-from harness.apps import started
 from harness.config import CapturesTable, Settings
 from harness.gateway import gateway_url
 from harness.services import flow_of
-from harness.trial import Example, Trial, ask, open_client
+from harness.setup.apps import started
+from harness.setup.trial import Example, Trial, ask, open_client
 from router.captures import Reader, Store
 from router.services import ServiceFlow
 

@@ -21,11 +21,11 @@ import httpx
 from cutover.errors import Completed, CutoverError
 from cutover.flow import ClientRequest
 from cutover.wire import Dialect, read_dialect, recognise
-from harness.apps import started
 from harness.config import parse
-from harness.draft import draft
-from harness.shapes import Shape, shapes_for
-from harness.trial import CREDENTIALS, Example, Trial, ask, open_client
+from harness.setup.apps import started
+from harness.setup.draft import draft
+from harness.setup.shapes import Shape, shapes_for
+from harness.setup.trial import CREDENTIALS, Example, Trial, ask, open_client
 from router.services import ServiceFlow
 
 FLOW = "main"

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from cutover.errors import Failed
 from cutover.tape import off_tape, outside
 from router.exchange import Served
-from router.status import Process
+from router.telemetry.status import Process
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # series that Prometheus does not need
 

@@ -17,8 +17,8 @@ from starlette.routing import Route
 from cutover.errors import Refused
 from router.exchange import Served
 from router.problem import CONTENT_TYPE, refused
-from router.status import Configuration, Process
-from router.telemetry import MEDIA_TYPE, Telemetry
+from router.telemetry.metrics import MEDIA_TYPE, Telemetry
+from router.telemetry.status import Configuration, Process
 
 Edit = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Changes a flow's switches and shares; returns what is in force. Raises `Refused`."""

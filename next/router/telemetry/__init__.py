@@ -1,0 +1,1 @@
+"""What operators see of a router, and switch: metrics, traces, status, flags."""
