@@ -124,7 +124,6 @@ class Framing(Protocol):
     @property
     def head(self) -> ResponseHead:
         """How the answer begins; to be asked behind the first frame."""
-        ...
 
     def read(self, event: Event) -> Sequence[Frame]:
         """Return the frames of a stack's next event; raises what ends the run.
@@ -132,20 +131,16 @@ class Framing(Protocol):
         A `preamble` waits for the first frame that is none; a `terminal` one is the last of a whole
         stream.
         """
-        ...
 
     def frame(self, event: Event) -> Frame:
         """Return the frame of an event of the router's own."""
-        ...
 
     def trimmed(self, frame: Frame, skip: Mapping[str, int]) -> bytes:
         """Encode a frame without the first `skip` characters of each channel's new text."""
-        ...
 
     @property
     def ending(self) -> Completed | Failed | Refusal:
         """How the stream has ended, behind the stack's last event."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,48 +180,37 @@ class Flow(Protocol):
     @property
     def name(self) -> str:
         """Its name."""
-        ...
 
     @property
     def routes(self) -> Mapping[str, Sequence[str]]:
         """Methods by path; a path may have arguments in braces."""
-        ...
 
     @property
     def pausing(self) -> Pausing | None:
         """How it pauses, None where it does not."""
-        ...
 
     @property
     def operations(self) -> Sequence[Operation]:
         """Further operations, which do not stream."""
-        ...
 
     @property
     def body_limits(self) -> Mapping[str, int]:
         """Bytes by path, where a body may be larger than others."""
-        ...
 
     def body(self, asked: ClientRequest) -> Any:
         """Return the body that stacks are given; raises `Refused`."""
-        ...
 
     def stored(self, path: str, body: Any, options: Any) -> Request[Any, Any]:
         """Return a request that was stored, of its decoded JSON."""
-        ...
 
     def stored_frames(self, frames: Iterable[bytes]) -> Iterator[Frame]:
         """Yield the frames of a run's stream that was stored; raises `CutoverError`."""
-        ...
 
     def key(self, body: Any, name: str = "") -> str:
         """Return the value of a route key, "" where the request has none usable."""
-        ...
 
     def framer(self, after: Framing | None = None) -> Framing:
         """Return what reads a run's events; `after` has read those of the run before it."""
-        ...
 
     def failure(self, options: Any, code: str, last: str | None, /) -> Sequence[Event]:
         """Return the events that honestly end a stream whose last one was named `last`."""
-        ...

@@ -31,32 +31,26 @@ class StoredPause(Protocol):
     @property
     def owner(self) -> str:
         """Names the claim."""
-        ...
 
     @property
     def path(self) -> str:
         """The path of the request."""
-        ...
 
     @property
     def stack(self) -> str:
         """The stack that asked."""
-        ...
 
     @property
     def request(self) -> bytes:
         """Body and options, as JSON."""
-        ...
 
     @property
     def tape(self) -> bytes:
         """The stored tape."""
-        ...
 
     @property
     def frames(self) -> Any:
         """What the client has."""
-        ...
 
 
 class StoredWrite(Protocol):
@@ -65,22 +59,18 @@ class StoredWrite(Protocol):
     @property
     def key(self) -> str:
         """Hash and name of the call, and its number."""
-        ...
 
     @property
     def name(self) -> str:
         """Name of the effect."""
-        ...
 
     @property
     def args(self) -> bytes:
         """The call's arguments."""
-        ...
 
     @property
     def result(self) -> bytes | None:
         """How it ended; None where that never came."""
-        ...
 
 
 class PauseStore(Protocol):
@@ -100,49 +90,38 @@ class PauseStore(Protocol):
         frames: Any,
     ) -> None:
         """Store a pause that is open."""
-        ...
 
     async def answer(self, question: str, answer: Any, /) -> str:
         """Store an answer, once: `stored`, `same`, `different`, `expired` or `unknown`."""
-        ...
 
     async def open_question(self, flow: str, session: str, /) -> str | None:
         """Return the question that a session waits for."""
-        ...
 
     async def claim(self, question: str, lease_seconds: float, /) -> StoredPause | str:
         """Claim an answered pause: of two at once, one gets it. Otherwise return why not."""
-        ...
 
     async def renew(self, question: str, owner: str, lease_seconds: float, /) -> bool:
         """Prolong a claim."""
-        ...
 
     async def release(self, question: str, owner: str, /) -> bool:
         """Let a pause be claimed again."""
-        ...
 
     async def finish(self, question: str, owner: str, /) -> bool:
         """End a pause that was continued."""
-        ...
 
     async def expire_session(self, flow: str, session: str, /) -> int:
         """Expire what a session waits for: it has gone on with a new turn."""
-        ...
 
     async def begin_write(
         self, question: str, owner: str, key: str, name: str, args: bytes, /
     ) -> bool:
         """Note that a write begins; False: it must not be performed."""
-        ...
 
     async def end_write(self, question: str, key: str, result: bytes, /) -> None:
         """Note what came of a write."""
-        ...
 
     async def journal(self, question: str, /) -> Sequence[StoredWrite]:
         """Return the writes made since the answer."""
-        ...
 
 
 Why = Literal["unanswered", "claimed", "done", "expired", "unknown", "different"]

@@ -81,11 +81,9 @@ class Source(Protocol):
 
     def resume(self) -> None:
         """Go on in a thread, unless a run performs the call."""
-        ...
 
     def stop(self) -> None:
         """Bring no more."""
-        ...
 
 
 @dataclass(slots=True, eq=False)

@@ -35,11 +35,9 @@ class Journal(Protocol):
 
     async def begin(self, call: Call) -> None:
         """Store that a write begins."""
-        ...
 
     async def finish(self, entry: Entry) -> None:
         """Store how a write ended."""
-        ...
 
 
 class Exchange:

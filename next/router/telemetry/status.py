@@ -23,7 +23,6 @@ class Configuration(Protocol):
     @property
     def refused(self) -> str:
         """Why the newest ones are refused, "" where they are in force."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
