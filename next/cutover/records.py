@@ -130,6 +130,42 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     v: int = VERSION
 
 
+PauseState = Literal["open", "answered", "claimed", "done", "expired"]
+
+
+class PauseRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An exchange that waits; `id` is its question's.
+
+    `request` is the client's request as JSON, `tape` the stored tape, `question` the form and
+    `frames` what the client has been sent, both JSON. `expires_at` and `claimed_until` are seconds
+    since the epoch. `owner` names the claim, "" where there is none.
+    """
+
+    id: str
+    flow: str
+    session: str
+    path: str
+    stack: str
+    request: bytes
+    tape: bytes
+    question: Any
+    frames: Any
+    expires_at: float
+    answer: Any = None
+    state: PauseState = "open"
+    owner: str = ""
+    claimed_until: float = 0.0
+
+
+class WriteRecord(msgspec.Struct, frozen=True):
+    """A write of a resumed exchange; `result` is None where the process ended before it came."""
+
+    key: str
+    name: str
+    args: bytes
+    result: bytes | None = None
+
+
 R = TypeVar("R", bound=msgspec.Struct)
 
 

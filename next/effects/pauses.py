@@ -22,6 +22,7 @@ from sqlalchemy.exc import IntegrityError
 
 from cutover import effect
 from cutover.errors import EffectFailed, Paused
+from cutover.records import PauseRecord, PauseState, WriteRecord
 from cutover.tape import OUTCOME_UNKNOWN
 from effects.database import Database, PauseRow, WriteRow
 from effects.world import current
@@ -30,7 +31,6 @@ from rules.forms import HumanAnswer
 P = ParamSpec("P")
 T = TypeVar("T")
 
-State = Literal["open", "answered", "claimed", "done", "expired"]
 AnswerReply = Literal["stored", "same", "different", "expired", "unknown"]
 NotClaimed = Literal["unanswered", "claimed", "done", "expired", "unknown"]
 
@@ -42,30 +42,6 @@ Answer = HumanAnswer
 """What a person decided."""
 
 
-class PauseRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """An exchange that waits; `id` is its question's.
-
-    `request` is the client's request as JSON, `tape` the stored tape, `question` the form and
-    `frames` what the client has been sent, both JSON. `expires_at` and `claimed_until` are seconds
-    since the epoch. `owner` names the claim, "" where there is none.
-    """
-
-    id: str
-    flow: str
-    session: str
-    path: str
-    stack: str
-    request: bytes
-    tape: bytes
-    question: Any
-    frames: Any
-    expires_at: float
-    answer: Answer | None = None
-    state: State = "open"
-    owner: str = ""
-    claimed_until: float = 0.0
-
-
 class Question(msgspec.Struct, frozen=True):
     """What a pause asks, without its tape; `state` is that of this moment."""
 
@@ -75,20 +51,11 @@ class Question(msgspec.Struct, frozen=True):
     stack: str
     form: Any
     frames: Any
-    state: State
+    state: PauseState
     expires_at: float
 
 
-class Write(msgspec.Struct, frozen=True):
-    """A write of a resumed exchange; `result` is None where the process ended before it came."""
-
-    key: str
-    name: str
-    args: bytes
-    result: bytes | None = None
-
-
-def state_at(state: State, expires_at: float, claimed_until: float, now: float) -> State:
+def state_at(state: PauseState, expires_at: float, claimed_until: float, now: float) -> PauseState:
     """Return what a stored state is at a moment: time alone expires pauses and ends leases."""
     match state:
         case "claimed" if claimed_until > now:
@@ -228,12 +195,12 @@ class Pauses:
         begun = update(WriteRow).where(WriteRow.pause == pause_id, WriteRow.key == key)
         await self._changed(begun.values(result=result))
 
-    async def journal(self, pause_id: str) -> list[Write]:
+    async def journal(self, pause_id: str) -> list[WriteRecord]:
         """Return the writes that were begun since the answer, by key."""
         wanted = select(WriteRow.key, WriteRow.name, WriteRow.args, WriteRow.result)
         wanted = wanted.where(WriteRow.pause == pause_id).order_by(WriteRow.key)
         async with self._database.engine.connect() as connection:
-            return [Write(*row) for row in await connection.execute(wanted)]
+            return [WriteRecord(*row) for row in await connection.execute(wanted)]
 
     async def expire_session(self, flow: str, session: str) -> int:
         """Expire a session's unclaimed pauses and return their number."""
@@ -280,7 +247,7 @@ class Pauses:
         standing = state_at(state, expires_at, claimed_until, self._clock())
         return Question(found, flow, session, stack, asked, sent, standing, expires_at)
 
-    async def _standing(self, pause_id: str) -> tuple[State, Answer | None] | None:
+    async def _standing(self, pause_id: str) -> tuple[PauseState, Answer | None] | None:
         columns = (PauseRow.state, PauseRow.expires_at, PauseRow.claimed_until, PauseRow.answer)
         row = await self._first(select(*columns).where(PauseRow.id == pause_id))
         if row is None:

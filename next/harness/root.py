@@ -21,10 +21,11 @@ import graph_impl
 import legacy
 from cutover import Stack
 from cutover.errors import CutoverError
+from cutover.records import PauseRecord
 from effects import actions, builtin_tools, feedback, pins
 from effects.memory import Embedder, open_memory
 from effects.models import DEFAULTS, ModelEntry, Models
-from effects.pauses import PauseRecord, Pauses
+from effects.pauses import Pauses
 from effects.threads import open_threads
 from effects.tools import Tools
 from effects.workers import Workers, WorkerSettings

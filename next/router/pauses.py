@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from cutover.errors import Completed, Pause, Refused, StackFailed
 from cutover.flow import Flow, Frame, Texts
-from cutover.records import EntryRecord, TapeRecord, decode, encode
+from cutover.records import EntryRecord, PauseRecord, TapeRecord, WriteRecord, decode, encode
 from cutover.tape import Call, Entry, Exchange, entry_record, load, tape_record
 from router.exchange import Served
 from router.takeover import Sent
@@ -23,54 +23,6 @@ log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 30.0
 """How long a continued exchange is its process's own without a sign of life."""
-
-
-class StoredPause(Protocol):
-    """A claimed pause, as the store returns it."""
-
-    @property
-    def owner(self) -> str:
-        """Names the claim."""
-
-    @property
-    def path(self) -> str:
-        """The path of the request."""
-
-    @property
-    def stack(self) -> str:
-        """The stack that asked."""
-
-    @property
-    def request(self) -> bytes:
-        """Body and options, as JSON."""
-
-    @property
-    def tape(self) -> bytes:
-        """The stored tape."""
-
-    @property
-    def frames(self) -> Any:
-        """What the client has."""
-
-
-class StoredWrite(Protocol):
-    """A write of a continued exchange."""
-
-    @property
-    def key(self) -> str:
-        """Hash and name of the call, and its number."""
-
-    @property
-    def name(self) -> str:
-        """Name of the effect."""
-
-    @property
-    def args(self) -> bytes:
-        """The call's arguments."""
-
-    @property
-    def result(self) -> bytes | None:
-        """How it ended; None where that never came."""
 
 
 class PauseStore(Protocol):
@@ -97,7 +49,7 @@ class PauseStore(Protocol):
     async def open_question(self, flow: str, session: str, /) -> str | None:
         """Return the question that a session waits for."""
 
-    async def claim(self, question: str, lease_seconds: float, /) -> StoredPause | str:
+    async def claim(self, question: str, lease_seconds: float, /) -> PauseRecord | str:
         """Claim an answered pause: of two at once, one gets it. Otherwise return why not."""
 
     async def renew(self, question: str, owner: str, lease_seconds: float, /) -> bool:
@@ -120,11 +72,10 @@ class PauseStore(Protocol):
     async def end_write(self, question: str, key: str, result: bytes, /) -> None:
         """Note what came of a write."""
 
-    async def journal(self, question: str, /) -> Sequence[StoredWrite]:
+    async def journal(self, question: str, /) -> Sequence[WriteRecord]:
         """Return the writes made since the answer."""
 
 
-Why = Literal["unanswered", "claimed", "done", "expired", "unknown", "different"]
 _REFUSALS: dict[str, tuple[int, str, str]] = {
     "unknown": (404, "unknown_question", "nothing waits under this id"),
     "unanswered": (409, "unanswered", "the question has not been answered yet"),
@@ -248,7 +199,7 @@ class PausedExchanges:
         return Continued(served, self.store, question, pause.owner, over, renewing)
 
     async def _restored(
-        self, flow: Flow, pause: StoredPause, question: str, exchange_id: str
+        self, flow: Flow, pause: PauseRecord, question: str, exchange_id: str
     ) -> Served:
         """Return the exchange of a pause, with its tape and the writes made since the answer."""
         written = await self.store.journal(question)
@@ -275,7 +226,7 @@ class PausedExchanges:
                 log.exception("question=%s its claim is not prolonged", question)
 
 
-def _written(write: StoredWrite) -> EntryRecord:
+def _written(write: WriteRecord) -> EntryRecord:
     if write.result is not None:
         return decode(write.result, EntryRecord)
     key = write.key.partition(":")[0]

@@ -18,8 +18,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from cutover.records import PauseRecord
 from effects.database import Database
-from effects.pauses import Answer, PauseRecord, Pauses
+from effects.pauses import Answer, Pauses
 from tests.effects.conftest import MovableClock
 
 T = TypeVar("T")

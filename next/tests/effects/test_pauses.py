@@ -11,9 +11,10 @@ import pytest
 from sqlalchemy import select
 
 from cutover import Exchange, Paused
+from cutover.records import PauseRecord, WriteRecord
 from effects import pauses
 from effects.database import PauseRow
-from effects.pauses import Answer, PauseRecord, Pauses, Write
+from effects.pauses import Answer, Pauses
 from effects.world import EffectSettings, World, open_world
 from tests.effects.conftest import MovableClock, taped
 
@@ -164,8 +165,8 @@ async def test_the_journal_knows_what_was_begun_and_what_came_of_it(
     second = await store.claim("q", 30.0)
     assert isinstance(second, PauseRecord)
     assert await store.journal("q") == [
-        Write("k1", "orders.create", b"[1]", b'"done"'),
-        Write("k2", "orders.create", b"[2]", None),
+        WriteRecord("k1", "orders.create", b"[1]", b'"done"'),
+        WriteRecord("k2", "orders.create", b"[2]", None),
     ]
     assert not await store.begin_write("q", second.owner, "k2", "orders.create", b"[2]")
     assert await store.begin_write("q", second.owner, "k3", "orders.create", b"[3]")

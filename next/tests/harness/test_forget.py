@@ -14,11 +14,11 @@ import tomlkit
 from langgraph.checkpoint.base import empty_checkpoint
 from typer.testing import CliRunner
 
-from cutover.records import encode
+from cutover.records import PauseRecord, encode
 from effects import conversations, feedback, pins
 from effects.conversations import Turn
 from effects.memory import Memory, namespace, readings
-from effects.pauses import PauseRecord, Pauses
+from effects.pauses import Pauses
 from effects.world import World
 from harness import root
 from harness.cli import cli
