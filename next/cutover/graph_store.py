@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, Literal
+from functools import wraps
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from langgraph.store.base import (
     BaseStore,
     GetOp,
+    Item,
     ListNamespacesOp,
     MatchCondition,
     Op,
@@ -33,6 +35,37 @@ class _Stored(msgspec.Struct, frozen=True):
     score: float | None = None
 
 
+class _Effects(NamedTuple):
+    """The effects of an operation, for coroutines and for threads."""
+
+    awaited: Callable[..., Any]
+    blocking: Callable[..., Any]
+
+
+def _operation(
+    name: str, kept: Any, *, writes: bool = False
+) -> Callable[[Callable[..., Op]], _Effects]:
+    """Make the effects of a method that returns an operation; the tape has its result as `kept`."""
+    taped = effect(name, writes=writes, ignore=("self", "refresh_ttl"))
+
+    def decorate(method: Callable[..., Op]) -> _Effects:
+        @wraps(method)
+        async def awaited(self: TapedStore, *args: Any) -> Any:
+            [result] = await self.store.abatch([method(self, *args)])
+            return _stored(result)
+
+        @wraps(method)
+        def blocking(self: TapedStore, *args: Any) -> Any:
+            [result] = self.store.batch([method(self, *args)])
+            return _stored(result)
+
+        for one in (awaited, blocking):
+            one.__annotations__ = {**method.__annotations__, "return": kept}
+        return _Effects(taped(awaited), taped(blocking))
+
+    return decorate
+
+
 class TapedStore(BaseStore):
     """LangGraph's store on the tape: each operation is an effect; puts and deletions are writes.
 
@@ -43,60 +76,38 @@ class TapedStore(BaseStore):
     """
 
     def __init__(self, store: BaseStore) -> None:
-        self._store = store
+        self.store = store
         self.supports_ttl = store.supports_ttl
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Perform operations in order; see `BaseStore.abatch`."""
-        return [await self._one(op) for op in ops]
+        calls = map(self._call, ops)
+        return [_result(await effects.awaited(self, *args)) for effects, args in calls]
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Perform operations in order, from a thread; see `BaseStore.batch`."""
-        return [self._one_blocking(op) for op in ops]
+        calls = map(self._call, ops)
+        return [_result(effects.blocking(self, *args)) for effects, args in calls]
 
-    async def _one(self, op: Op) -> Result:
+    def _call(self, op: Op) -> tuple[_Effects, tuple[Any, ...]]:
+        """Return the effects of an operation, and its fields as JSON."""
         match op:
             case GetOp():
-                return _item(await self._get(op.namespace, op.key, op.refresh_ttl))
+                return self._get, op
             case SearchOp():
-                return [_found(one) for one in await self._search(*op)]
+                return self._search, op
             case PutOp():
-                await self._put(op.namespace, op.key, _plain(op.value), op.index, op.ttl)
-                return None
+                return self._put, op._replace(value=None if op.value is None else dict(op.value))
             case ListNamespacesOp():
                 conditions = [(c.match_type, c.path) for c in op.match_conditions or ()]
-                return await self._list(conditions, op.max_depth, op.limit, op.offset)
+                return self._list, (conditions, *op[1:])
 
-    def _one_blocking(self, op: Op) -> Result:
-        match op:
-            case GetOp():
-                return _item(self._get_blocking(op.namespace, op.key, op.refresh_ttl))
-            case SearchOp():
-                return [_found(one) for one in self._search_blocking(*op)]
-            case PutOp():
-                self._put_blocking(op.namespace, op.key, _plain(op.value), op.index, op.ttl)
-                return None
-            case ListNamespacesOp():
-                conditions = [(c.match_type, c.path) for c in op.match_conditions or ()]
-                return self._list_blocking(conditions, op.max_depth, op.limit, op.offset)
+    @_operation("store.get", _Stored | None)
+    def _get(self, namespace: tuple[str, ...], key: str, refresh_ttl: bool) -> Op:  # noqa: FBT001 - as the operation has it
+        return GetOp(namespace, key, refresh_ttl)
 
-    @effect("store.get", ignore=("self", "refresh_ttl"))
-    async def _get(self, namespace: tuple[str, ...], key: str, refresh_ttl: bool) -> _Stored | None:  # noqa: FBT001 - as the operation has it
-        [item] = await self._store.abatch([GetOp(namespace, key, refresh_ttl)])
-        return _stored(item)
-
-    @effect("store.get", ignore=("self", "refresh_ttl"))
-    def _get_blocking(
-        self,
-        namespace: tuple[str, ...],
-        key: str,
-        refresh_ttl: bool,  # noqa: FBT001 - as the operation has it
-    ) -> _Stored | None:
-        [item] = self._store.batch([GetOp(namespace, key, refresh_ttl)])
-        return _stored(item)
-
-    @effect("store.search", ignore=("self", "refresh_ttl"))
-    async def _search(
+    @_operation("store.search", list[_Stored])
+    def _search(
         self,
         namespace: tuple[str, ...],
         filter: dict[str, Any] | None,  # noqa: A002 - as the operation calls it
@@ -104,96 +115,46 @@ class TapedStore(BaseStore):
         offset: int,
         query: str | None,
         refresh_ttl: bool,  # noqa: FBT001 - as the operation has it
-    ) -> list[_Stored]:
-        found = SearchOp(namespace, filter, limit, offset, query, refresh_ttl)
-        [items] = await self._store.abatch([found])
-        return _all_stored(items)
+    ) -> Op:
+        return SearchOp(namespace, filter, limit, offset, query, refresh_ttl)
 
-    @effect("store.search", ignore=("self", "refresh_ttl"))
-    def _search_blocking(
-        self,
-        namespace: tuple[str, ...],
-        filter: dict[str, Any] | None,  # noqa: A002 - as the operation calls it
-        limit: int,
-        offset: int,
-        query: str | None,
-        refresh_ttl: bool,  # noqa: FBT001 - as the operation has it
-    ) -> list[_Stored]:
-        found = SearchOp(namespace, filter, limit, offset, query, refresh_ttl)
-        [items] = self._store.batch([found])
-        return _all_stored(items)
-
-    @effect("store.put", writes=True)
-    async def _put(
+    @_operation("store.put", None, writes=True)
+    def _put(
         self,
         namespace: tuple[str, ...],
         key: str,
         value: dict[str, Any] | None,
         index: list[str] | Literal[False] | None,
         ttl: float | None,
-    ) -> None:
-        await self._store.abatch([PutOp(namespace, key, value, index, ttl)])
+    ) -> Op:
+        return PutOp(namespace, key, value, index, ttl)
 
-    @effect("store.put", writes=True)
-    def _put_blocking(
-        self,
-        namespace: tuple[str, ...],
-        key: str,
-        value: dict[str, Any] | None,
-        index: list[str] | Literal[False] | None,
-        ttl: float | None,
-    ) -> None:
-        self._store.batch([PutOp(namespace, key, value, index, ttl)])
-
-    @effect("store.list")
-    async def _list(
-        self,
-        conditions: list[tuple[Any, Any]],
-        max_depth: int | None,
-        limit: int,
-        offset: int,
-    ) -> list[tuple[str, ...]]:
-        [names] = await self._store.abatch([_listing(conditions, max_depth, limit, offset)])
-        return names  # type: ignore[return-value]  # what this operation returns
-
-    @effect("store.list")
-    def _list_blocking(
-        self,
-        conditions: list[tuple[Any, Any]],
-        max_depth: int | None,
-        limit: int,
-        offset: int,
-    ) -> list[tuple[str, ...]]:
-        [names] = self._store.batch([_listing(conditions, max_depth, limit, offset)])
-        return names  # type: ignore[return-value]  # what this operation returns
+    @_operation("store.list", list[tuple[str, ...]])
+    def _list(
+        self, conditions: list[tuple[Any, Any]], max_depth: int | None, limit: int, offset: int
+    ) -> Op:
+        matches = tuple(MatchCondition(kind, tuple(path)) for kind, path in conditions)
+        return ListNamespacesOp(matches or None, max_depth, limit, offset)
 
 
-def _listing(
-    conditions: list[tuple[Any, Any]], max_depth: int | None, limit: int, offset: int
-) -> ListNamespacesOp:
-    matches = tuple(MatchCondition(kind, tuple(path)) for kind, path in conditions)
-    return ListNamespacesOp(matches or None, max_depth, limit, offset)
+def _stored(result: Any) -> Any:
+    """Return what an operation gave as it stands on the tape."""
+    match result:
+        case Item():
+            score, when = getattr(result, "score", None), (result.created_at, result.updated_at)
+            return _Stored(result.namespace, result.key, result.value, *when, score)
+        case list():
+            return [_stored(one) for one in result]
+        case _:
+            return result  # nothing, or a namespace
 
 
-def _plain(value: Any) -> dict[str, Any] | None:
-    return None if value is None else dict(value)
-
-
-def _stored(item: Any) -> _Stored | None:
-    if item is None:
-        return None
-    score = getattr(item, "score", None)
-    created, updated = item.created_at, item.updated_at
-    return _Stored(item.namespace, item.key, item.value, created, updated, score)
-
-
-def _all_stored(items: Any) -> list[_Stored]:
-    return [one for one in map(_stored, items) if one is not None]
-
-
-def _found(one: _Stored) -> SearchItem:
-    return SearchItem(one.namespace, one.key, one.value, one.created_at, one.updated_at, one.score)
-
-
-def _item(one: _Stored | None) -> SearchItem | None:
-    return None if one is None else _found(one)
+def _result(stored: Any) -> Any:
+    """Return what an operation gives of what stands on the tape."""
+    match stored:
+        case _Stored():
+            return SearchItem(*msgspec.structs.astuple(stored))
+        case list():
+            return [_result(one) for one in stored]
+        case _:
+            return stored
