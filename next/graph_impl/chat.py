@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import AsyncIterator
-from contextlib import aclosing
-from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -22,7 +21,6 @@ from langchain_core.messages import (
 from langgraph.channels import EphemeralValue
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 from msgspec import UNSET
@@ -32,22 +30,15 @@ from cutover import Refused, Request, StackFailed, wrap_graph
 from cutover.tape import moment
 from effects import clock, conversations, ids, locks
 from effects.conversations import Turn, TurnDiffers
-from effects.models import ModelEntry, Models
-from effects.world import current
-from graph_impl.model import CALLS, REASONING_TEXT, ask, chat_model
+from effects.models import ModelEntry
+from graph_impl.flow import Context, options_of, streamed
+from graph_impl.model import CALLS, REASONING_TEXT, ask, chat_model, find_model
 from graph_impl.prompts import prompt
 from graph_impl.tools import langchain_tools, registry, run_round
 from rules.flows import chat as wire
 from rules.prompts import moment_parameters
 from rules.tokens import CHAT_HISTORY, window
 from rules.tools import after_answer, finish_notice
-
-
-@dataclass(frozen=True)
-class ChatContext:
-    """What a run is configured with: the flow's options, as JSON."""
-
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 class ChatInput(TypedDict, total=False):
@@ -83,11 +74,8 @@ FRESH: Final[dict[str, Any]] = {
 """What every turn begins with, also on a thread that a saver has kept."""
 
 
-def _options(state: ChatState, runtime: Runtime[ChatContext]) -> wire.ChatOptions:
-    context: ChatContext | None = runtime.context  # none where it is run without one
-    given = context.options if context is not None else {}
-    options = msgspec.convert(given, wire.ChatOptions)
-    return wire.chosen(_body(state), options)
+def _options(state: ChatState, runtime: Runtime[Context]) -> wire.ChatOptions:
+    return wire.chosen(_body(state), options_of(runtime, wire.ChatOptions))
 
 
 def _body(state: ChatState) -> wire.ChatRequest:
@@ -95,20 +83,15 @@ def _body(state: ChatState) -> wire.ChatRequest:
     return msgspec.convert(fields, wire.ChatRequest)
 
 
-def _entry(options: wire.ChatOptions) -> ModelEntry:
-    models: Models = current().models
-    return models.find(options.model_id)
-
-
 def _lock(state: ChatState) -> str:
     return f"msg_lock:{state['message_id']}"
 
 
-async def initialize(state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
+async def initialize(state: ChatState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Check the request, lock the message, store or find it, and read the conversation."""
     options, body = _options(state, runtime), _body(state)
     try:
-        _entry(options)
+        find_model(options.model_id)
     except StackFailed as error:
         if (body.model_config or wire.ModelConfig()).model_id is not None:
             raise Refused(422, "unknown_model", "no such model is configured") from error
@@ -171,7 +154,7 @@ def _message(turn: Turn) -> AnyMessage:
     return HumanMessage(f"[{turn.name}]: {turn.content}" if turn.name else turn.content)
 
 
-async def prompt_generation(state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
+async def prompt_generation(state: ChatState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Fill in the system prompt; it is made anew for each request and never stored."""
     options = _options(state, runtime)
     now = datetime.fromisoformat(state["started_at"])
@@ -181,10 +164,10 @@ async def prompt_generation(state: ChatState, runtime: Runtime[ChatContext]) -> 
     return {"generated_prompt": prompt("chat_system", {**given, "user_line": user_line})}
 
 
-async def model_call(state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
+async def model_call(state: ChatState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Ask the model, with its tools; none may be called in the last round."""
     options = _options(state, runtime)
-    entry = _entry(options)
+    entry = find_model(options.model_id)
     model = chat_model(entry, temperature=options.temperature, max_tokens=options.max_tokens)
     asked, last = model, state["iteration"] >= options.max_tool_iterations
     if tools := langchain_tools(_names(options, entry)):
@@ -206,10 +189,10 @@ def _names(options: wire.ChatOptions, entry: ModelEntry) -> tuple[str, ...]:
     return registry().names if options.enable_tools and entry.tools else ()
 
 
-async def tool_execution(state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
+async def tool_execution(state: ChatState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Run the tools of a round; the client sees each begin and end."""
     options = _options(state, runtime)
-    names = _names(options, _entry(options))
+    names = _names(options, find_model(options.model_id))
     answer, write = state["messages"][-1], runtime.stream_writer
     for call in state["pending_tool_calls"]:
         write({"step": "tool", "tool": call["name"], "status": "running"})
@@ -229,7 +212,7 @@ def should_continue_with_tools(
     return "tool_execution" if state["pending_tool_calls"] else "output_processing"
 
 
-async def output_processing(state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
+async def output_processing(state: ChatState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Append the notice of an early end, and store the reply."""
     notice = finish_notice(state["finish_reason"], _options(state, runtime).texts)
     runtime.stream_writer({"step": "notice", "content": notice})
@@ -248,33 +231,23 @@ async def output_processing(state: ChatState, runtime: Runtime[ChatContext]) -> 
     return {"accumulated_content": notice}
 
 
-async def cleanup(state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
+async def cleanup(state: ChatState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Release the lock."""
     await locks.release(_lock(state), state["lock_token"])
     runtime.stream_writer({"step": "end"})
     return {}
 
 
-def build() -> StateGraph[ChatState, ChatContext, ChatInput, ChatState]:
-    """Return the graph, not yet compiled."""
-    graph = StateGraph(ChatState, context_schema=ChatContext, input_schema=ChatInput)
-    graph.add_node(initialize)
-    graph.add_node(prompt_generation)
-    graph.add_node(model_call)
-    graph.add_node(tool_execution)
-    graph.add_node(output_processing)
-    graph.add_node(cleanup)
-    graph.add_edge(START, "initialize")
-    graph.add_edge("initialize", "prompt_generation")
-    graph.add_edge("prompt_generation", "model_call")
-    graph.add_conditional_edges("model_call", should_continue_with_tools)
-    graph.add_edge("tool_execution", "model_call")
-    graph.add_edge("output_processing", "cleanup")
-    graph.add_edge("cleanup", END)
-    return graph
+builder = StateGraph(ChatState, context_schema=Context, input_schema=ChatInput)
+builder.add_sequence([initialize, prompt_generation, model_call])
+builder.add_node(tool_execution)
+builder.add_sequence([output_processing, cleanup])
+builder.add_edge(START, "initialize")
+builder.add_conditional_edges("model_call", should_continue_with_tools)
+builder.add_edge("tool_execution", "model_call")
+builder.add_edge("cleanup", END)
 
-
-GRAPH: CompiledStateGraph[ChatState, ChatContext, ChatInput, ChatState] = build().compile()
+GRAPH = builder.compile()
 
 
 class _Reply:
@@ -310,20 +283,10 @@ class _Reply:
 _taped = wrap_graph(GRAPH)
 
 
-async def stack(
-    request: Request[wire.ChatRequest, wire.ChatOptions],
-) -> AsyncIterator[wire.ChatEvent]:
+def stack(request: Request[wire.ChatRequest, wire.ChatOptions]) -> AsyncIterator[wire.ChatEvent]:
     """Run the graph for a request, and return the flow's events of what it streams."""
     reply = _Reply(request.options)
-    stream = _taped.astream(
-        msgspec.to_builtins(request.body),
-        context=ChatContext(msgspec.to_builtins(request.options)),
-        stream_mode=["messages", "custom"],
-    )
-    async with aclosing(stream) as parts:
-        async for mode, part in parts:
-            for event in _events(reply, part[0] if mode == "messages" else part):
-                yield event
+    return streamed(_taped, request, ("messages", "custom"), partial(_events, reply))
 
 
 def _events(reply: _Reply, part: Any) -> list[wire.ChatEvent]:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
@@ -19,6 +17,7 @@ from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
     AnyMessage,
+    BaseMessage,
     HumanMessage,
     RemoveMessage,
     SystemMessage,
@@ -29,9 +28,7 @@ from langgraph.channels import EphemeralValue
 from langgraph.constants import TAG_NOSTREAM
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
-from langgraph.store.base import BaseStore
 from langgraph.types import interrupt
 from typing_extensions import TypedDict
 
@@ -39,9 +36,8 @@ from cutover import EffectFailed, Request, wrap_graph
 from effects import clock, conversations, ids, pauses
 from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace
-from effects.models import ModelEntry, Models
-from effects.world import current
-from graph_impl.model import CALLS, ask, chat_model
+from graph_impl.flow import Context, options_of, store_of, streamed
+from graph_impl.model import CALLS, ask, chat_model, find_model
 from graph_impl.prompts import prompt
 from graph_impl.store import CurrentStore
 from graph_impl.tools import langchain_tools, registry, run_round
@@ -54,13 +50,6 @@ log = logging.getLogger(__name__)
 
 MOST_STEPS = 3 * MOST_ITERATIONS + 10
 """Supersteps of an exchange: a round that ends in a question has three."""
-
-
-@dataclass(frozen=True)
-class CompanionContext:
-    """What a run is configured with: the flow's options, as JSON."""
-
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 class CompanionInput(TypedDict, total=False):
@@ -90,7 +79,7 @@ class CompanionState(CompanionInput, MessagesState, total=False):
     status: Literal["processing", "completed"]
 
 
-Companion = Runtime[CompanionContext]
+Companion = Runtime[Context]
 
 FRESH: Final[dict[str, Any]] = {
     "messages": [RemoveMessage(REMOVE_ALL_MESSAGES)],
@@ -105,18 +94,7 @@ FRESH: Final[dict[str, Any]] = {
 
 
 def _options(runtime: Companion) -> wire.CompanionOptions:
-    context: CompanionContext | None = runtime.context  # none where it is run without one
-    return msgspec.convert(context.options if context is not None else {}, wire.CompanionOptions)
-
-
-def _entry(model_id: str) -> ModelEntry:
-    models: Models = current().models
-    return models.find(model_id)
-
-
-def _store(runtime: Companion) -> BaseStore:
-    assert runtime.store is not None  # noqa: S101 - the graph is compiled with one
-    return runtime.store
+    return options_of(runtime, wire.CompanionOptions)
 
 
 def _owner(state: CompanionState) -> str:
@@ -136,8 +114,12 @@ def _say(runtime: Companion, name: str, **values: object) -> str:
 
 async def initialize(state: CompanionState, runtime: Companion) -> dict[str, Any]:
     """Read the dialogue and store the user's turn; every id is drawn before the first question."""
-    options, session, image = _options(runtime), state["session_id"], state.get("image")
-    _entry(options.vision_model_id if image else options.model_id)
+    options, session, image = (
+        _options(runtime),
+        state["session_id"],
+        state.get("image"),
+    )
+    find_model(options.vision_model_id if image else options.model_id)
     turn = {
         "at": await clock.now(),
         "id": await ids.new("message"),
@@ -209,7 +191,7 @@ async def memory(state: CompanionState, runtime: Companion) -> dict[str, Any]:
     """Recall what is remembered of the user; a store that fails leaves the reply without it."""
     query, where = extraction.memory_query([state["message"]]), namespace(_owner(state))
     try:
-        items = await _store(runtime).asearch(where, query=query, limit=extraction.RECALLED)
+        items = await store_of(runtime).asearch(where, query=query, limit=extraction.RECALLED)
     except EffectFailed as failure:
         log.warning("session=%s recalls nothing error=%s", state["session_id"], failure)
         items = []
@@ -220,7 +202,7 @@ async def reasoning(state: CompanionState, runtime: Companion) -> dict[str, Any]
     """Ask the model, with its tools; an answer that calls none is the end of the reply."""
     options = _options(runtime)
     last = state["iteration"] >= MOST_ITERATIONS
-    asked = model = chat_model(_entry(options.model_id), temperature=options.temperature)
+    asked = model = chat_model(find_model(options.model_id), temperature=options.temperature)
     if offered := _tools(state, options):
         asked = model.bind_tools(offered, tool_choice="none" if last else "auto")  # type: ignore[assignment]
     answer = await ask(asked, [SystemMessage(_system(state, options)), *state["messages"]])
@@ -271,7 +253,7 @@ ASK_HUMAN = StructuredTool(
 
 
 def _tools(state: CompanionState, options: wire.CompanionOptions) -> list[BaseTool]:
-    if not (options.enable_tools and _entry(options.model_id).tools):
+    if not (options.enable_tools and find_model(options.model_id).tools):
         return []
     named = {"user_id": _owner(state), "session_id": state["session_id"]}
     return [*langchain_tools(registry().names, **named), ASK_HUMAN]
@@ -333,7 +315,7 @@ def route_after_tools(state: CompanionState) -> Literal["reasoning", "human", "_
 async def vision(state: CompanionState, runtime: Companion) -> dict[str, Any]:
     """Read the text in the picture; it is streamed as it comes."""
     options = _options(runtime)
-    model = chat_model(_entry(options.vision_model_id), temperature=wire.READING_TEMPERATURE)
+    model = chat_model(find_model(options.vision_model_id), temperature=wire.READING_TEMPERATURE)
     no_text = texts.text("companion", options.texts, "no_text")
     picture = HumanMessage(
         [
@@ -357,7 +339,7 @@ def route_after_vision(state: CompanionState) -> Literal["memory_extraction", "_
 async def memory_extraction(state: CompanionState, runtime: Companion) -> dict[str, Any]:
     """Find facts that are worth remembering, and the form that asks which of them to keep."""
     options = _options(runtime)
-    model = chat_model(_entry(options.model_id), temperature=wire.READING_TEMPERATURE)
+    model = chat_model(find_model(options.model_id), temperature=wire.READING_TEMPERATURE)
     question = [SystemMessage(prompt("companion_extraction", {})), HumanMessage(state["response"])]
     answer = await ask(model.with_config(tags=[TAG_NOSTREAM]), question)
     facts = extraction.read_facts(str(answer.content), options.least_confidence)
@@ -404,7 +386,7 @@ async def _remember(
     known: list[bool] = []
     for number, fact in enumerate(facts, 1):
         one = Memory(f"{hitl_id}-{number}", fact.text, fact.type, state["session_id"])
-        known.append(await pauses.known(_store(runtime).aput, where, one.id, one.value()))
+        known.append(await pauses.known(store_of(runtime).aput, where, one.id, one.value()))
     if not facts:
         return _say(runtime, "not_remembered")
     said = _say(runtime, "remembered", count=sum(known)) if any(known) else ""
@@ -416,31 +398,25 @@ def route_after_human(state: CompanionState) -> Literal["reasoning", "__end__"]:
     return "__end__" if state["status"] == "completed" else "reasoning"
 
 
-def build() -> StateGraph[CompanionState, CompanionContext, CompanionInput, CompanionState]:
-    """Return the graph, not yet compiled."""
-    graph = StateGraph(CompanionState, context_schema=CompanionContext, input_schema=CompanionInput)
-    graph.add_node(initialize)
-    graph.add_node(emotion)
-    graph.add_node(memory)
-    graph.add_node(reasoning)
-    graph.add_node(tools)
-    graph.add_node(vision)
-    graph.add_node(memory_extraction)
-    graph.add_node(human)
-    graph.add_edge(START, "initialize")
-    graph.add_conditional_edges("initialize", entry_point, ["emotion", "memory", "vision"])
-    graph.add_edge(["emotion", "memory"], "reasoning")
-    graph.add_conditional_edges("reasoning", route_after_reasoning)
-    graph.add_conditional_edges("tools", route_after_tools)
-    graph.add_conditional_edges("vision", route_after_vision)
-    graph.add_conditional_edges("memory_extraction", route_after_extraction)
-    graph.add_conditional_edges("human", route_after_human)
-    return graph
+builder = StateGraph(CompanionState, context_schema=Context, input_schema=CompanionInput)
+builder.add_node(initialize)
+builder.add_node(emotion)
+builder.add_node(memory)
+builder.add_node(reasoning)
+builder.add_node(tools)
+builder.add_node(vision)
+builder.add_node(memory_extraction)
+builder.add_node(human)
+builder.add_edge(START, "initialize")
+builder.add_conditional_edges("initialize", entry_point, ["emotion", "memory", "vision"])
+builder.add_edge(["emotion", "memory"], "reasoning")
+builder.add_conditional_edges("reasoning", route_after_reasoning)
+builder.add_conditional_edges("tools", route_after_tools)
+builder.add_conditional_edges("vision", route_after_vision)
+builder.add_conditional_edges("memory_extraction", route_after_extraction)
+builder.add_conditional_edges("human", route_after_human)
 
-
-GRAPH: CompiledStateGraph[CompanionState, CompanionContext, CompanionInput, CompanionState] = (
-    build().compile(store=CurrentStore())
-)
+GRAPH = builder.compile(store=CurrentStore())
 
 
 async def _humans_answer(question: dict[str, Any]) -> dict[str, Any]:
@@ -452,22 +428,15 @@ async def _humans_answer(question: dict[str, Any]) -> dict[str, Any]:
 _taped = wrap_graph(GRAPH, answer=_humans_answer).with_config(recursion_limit=MOST_STEPS)
 
 
-async def stack(
+def stack(
     request: Request[wire.CompanionRequest, wire.CompanionOptions],
 ) -> AsyncIterator[wire.CompanionEvent]:
     """Run the graph for a request: text is the model's, all other events are the nodes'."""
-    stream = _taped.astream(
-        msgspec.to_builtins(request.body),
-        context=CompanionContext(msgspec.to_builtins(request.options)),
-        stream_mode=["messages", "custom", "updates"],
-    )
-    async with aclosing(stream) as parts:
-        async for mode, part in parts:
-            if mode == "messages":
-                if isinstance(part[0], AIMessageChunk) and part[0].content:
-                    yield wire.CompanionText(str(part[0].content))
-            elif mode == "custom":
-                yield msgspec.convert(part, wire.CompanionEvent)
-            else:
-                for asked in part.get("__interrupt__", ()):
-                    yield msgspec.convert(asked.value, wire.CompanionEvent)
+    return streamed(_taped, request, ("messages", "custom", "updates"), _events)
+
+
+def _events(part: Any) -> Iterator[wire.CompanionEvent]:
+    if not isinstance(part, BaseMessage):
+        yield msgspec.convert(part, wire.CompanionEvent)
+    elif isinstance(part, AIMessageChunk) and part.content:
+        yield wire.CompanionText(str(part.content))

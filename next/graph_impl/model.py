@@ -156,6 +156,12 @@ _BLOCKING = httpx2.Client(transport=TapeTransport())
 _models: WeakKeyDictionary[Models, dict[Any, ReasoningChat]] = WeakKeyDictionary()
 
 
+def find_model(model_id: str) -> ModelEntry:
+    """Return the registry's entry of a model; raises `StackFailed`."""
+    models: Models = current().models
+    return models.find(model_id)
+
+
 def chat_model(entry: ModelEntry, **parameters: Any) -> ReasoningChat:
     """Return the model of a registry entry, on the HTTP client of its provider."""
     models: Models = current().models

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final, Literal
 
 import msgspec
@@ -17,7 +15,6 @@ from langchain_core.messages import (
 )
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import interrupt
 from typing_extensions import TypedDict
@@ -26,22 +23,15 @@ from cutover import Request, StackFailed, wrap_graph
 from effects import audit, clock, conversations, ids, pauses
 from effects.audit import AuditEntry
 from effects.conversations import Turn
-from effects.models import Models
 from effects.workers import Progress, Result, Workers
 from effects.world import current
-from graph_impl.model import ask, chat_model
+from graph_impl.flow import Context, options_of, streamed
+from graph_impl.model import ask, chat_model, find_model
 from graph_impl.prompts import prompt
 from rules import instructions, intents, risk, tokens
 from rules.flows import ops as wire
 from rules.forms import HumanAnswer
 from rules.texts import text
-
-
-@dataclass(frozen=True)
-class OpsContext:
-    """What a run is configured with: the flow's options, as JSON."""
-
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 class OpsInput(TypedDict, total=False):
@@ -84,9 +74,8 @@ FRESH: Final[dict[str, Any]] = {
 """What every turn begins with, also on a thread that a saver has kept."""
 
 
-def _options(runtime: Runtime[OpsContext]) -> wire.OpsOptions:
-    context: OpsContext | None = runtime.context  # none where it is run without one
-    return msgspec.convert(context.options if context is not None else {}, wire.OpsOptions)
+def _options(runtime: Runtime[Context]) -> wire.OpsOptions:
+    return options_of(runtime, wire.OpsOptions)
 
 
 def _instruction(state: OpsState) -> risk.Instruction:
@@ -98,7 +87,7 @@ def _named(state: OpsState) -> dict[str, Any]:
     return {one: state["current_instruction"][one] for one in ("worker", "action")}
 
 
-async def preprocess(state: OpsState, runtime: Runtime[OpsContext]) -> dict[str, Any]:
+async def preprocess(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Read the session, store the message, and see what it asks for as far as rules can tell."""
     session = state["session_id"]
     started_at = await clock.now()
@@ -131,15 +120,14 @@ def _message(turn: Turn) -> AnyMessage:
     return kind(turn.content)
 
 
-async def reason(state: OpsState, runtime: Runtime[OpsContext]) -> dict[str, Any]:
+async def reason(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Decide on the next instruction, or that there is none; the model is asked unless certain."""
     step = state["iteration"] + 1
     certain = step == 1 and state["preprocessed"]["certain"]
     if certain:
         return {"iteration": step, "current_instruction": state["preprocessed"]["instruction"]}
     options = _options(runtime)
-    models: Models = current().models
-    model = chat_model(models.find(options.model_id), temperature=options.temperature)
+    model = chat_model(find_model(options.model_id), temperature=options.temperature)
     system = prompt("ops_system", {"workers": risk.worker_lines()})
     answer = str((await ask(model, [SystemMessage(system), *state["messages"]])).content)
     match instructions.read_decision(answer):
@@ -156,7 +144,7 @@ def route_after_reason(state: OpsState) -> Literal["safety", "check"]:
     return "check" if state["task_completed"] else "safety"
 
 
-async def safety(state: OpsState, runtime: Runtime[OpsContext]) -> dict[str, Any]:
+async def safety(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Rate the instruction; the id of the approval it may need is drawn here, once."""
     instruction = _instruction(state)
     level, fault = risk.risk_of(instruction), risk.instruction_fault(instruction)
@@ -197,9 +185,13 @@ def route_after_approve(state: OpsState) -> Literal["execute", "error"]:
     return "execute" if state["approval_granted"] else "error"
 
 
-async def execute(state: OpsState, runtime: Runtime[OpsContext]) -> dict[str, Any]:
+async def execute(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Have the worker carry the instruction out, and log how it ended."""
-    name, write, texts = _named(state), runtime.stream_writer, _options(runtime).texts
+    name, write, texts = (
+        _named(state),
+        runtime.stream_writer,
+        _options(runtime).texts,
+    )
     if state["fault"] is not None:
         message = text("ops", texts, "failed", code=state["fault"], **name)
         result = Result(ok=False, message=message)
@@ -247,7 +239,7 @@ async def _log(state: OpsState, what: Any, who: str, **outcome: Any) -> None:
     await pauses.idempotent(audit.write, entry)
 
 
-async def check(state: OpsState, runtime: Runtime[OpsContext]) -> dict[str, Any]:
+async def check(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     """See whether the task is done; if so, store and send the reply."""
     result, step = state["worker_result"], state["iteration"]
     items = list(intents.items_of(result.get("data")) or state["turn"]["items"])
@@ -277,7 +269,7 @@ def route_after_check(state: OpsState) -> Literal["reason", "error", "__end__"]:
     return "__end__" if state["task_completed"] else "reason"
 
 
-async def error(state: OpsState, runtime: Runtime[OpsContext]) -> dict[str, Any]:
+async def error(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     """End a turn that was rejected, or that broke off."""
     write, texts = runtime.stream_writer, _options(runtime).texts
     if state["is_error"]:
@@ -307,28 +299,20 @@ async def _keep(state: OpsState, content: str) -> None:
     await pauses.idempotent(conversations.add, reply)
 
 
-def build() -> StateGraph[OpsState, OpsContext, OpsInput, OpsState]:
-    """Return the graph, not yet compiled."""
-    graph = StateGraph(OpsState, context_schema=OpsContext, input_schema=OpsInput)
-    graph.add_node(preprocess)
-    graph.add_node(reason)
-    graph.add_node(safety)
-    graph.add_node(approve)
-    graph.add_node(execute)
-    graph.add_node(check)
-    graph.add_node(error)
-    graph.add_edge(START, "preprocess")
-    graph.add_edge("preprocess", "reason")
-    graph.add_conditional_edges("reason", route_after_reason)
-    graph.add_conditional_edges("safety", route_after_safety)
-    graph.add_conditional_edges("approve", route_after_approve)
-    graph.add_edge("execute", "check")
-    graph.add_conditional_edges("check", route_after_check)
-    graph.add_edge("error", END)
-    return graph
+builder = StateGraph(OpsState, context_schema=Context, input_schema=OpsInput)
+builder.add_sequence([preprocess, reason])
+builder.add_node(safety)
+builder.add_node(approve)
+builder.add_sequence([execute, check])
+builder.add_node(error)
+builder.add_edge(START, "preprocess")
+builder.add_conditional_edges("reason", route_after_reason)
+builder.add_conditional_edges("safety", route_after_safety)
+builder.add_conditional_edges("approve", route_after_approve)
+builder.add_conditional_edges("check", route_after_check)
+builder.add_edge("error", END)
 
-
-GRAPH: CompiledStateGraph[OpsState, OpsContext, OpsInput, OpsState] = build().compile()
+GRAPH = builder.compile()
 
 
 async def _answer(question: dict[str, Any]) -> dict[str, Any]:
@@ -340,21 +324,13 @@ async def _answer(question: dict[str, Any]) -> dict[str, Any]:
 _taped = wrap_graph(GRAPH, answer=_answer)
 
 
-async def stack(
-    request: Request[wire.OpsRequest, wire.OpsOptions],
-) -> AsyncIterator[wire.OpsEvent]:
+def stack(request: Request[wire.OpsRequest, wire.OpsOptions]) -> AsyncIterator[wire.OpsEvent]:
     """Run the graph for a request: what its nodes write, and interrupts, are events as JSON."""
     body = request.body
     limit = body.max_iterations or request.options.max_iterations
-    stream = _taped.astream(
-        {"user_input": body.input, "session_id": body.session_id, "max_iterations": limit},
-        context=OpsContext(msgspec.to_builtins(request.options)),
-        stream_mode=["custom", "updates"],
-    )
-    async with aclosing(stream) as parts:
-        async for mode, part in parts:
-            if mode == "custom":
-                yield msgspec.convert(part, wire.OpsEvent)
-            else:
-                for asked in part.get("__interrupt__", ()):
-                    yield msgspec.convert(asked.value, wire.OpsEvent)
+    given = {"user_input": body.input, "session_id": body.session_id, "max_iterations": limit}
+    return streamed(_taped, request, ("custom", "updates"), _events, given=given)
+
+
+def _events(part: Any) -> Iterator[wire.OpsEvent]:
+    yield msgspec.convert(part, wire.OpsEvent)

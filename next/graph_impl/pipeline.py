@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -20,7 +19,6 @@ from langchain_core.messages import (
 )
 from langgraph.constants import TAG_NOSTREAM
 from langgraph.graph import END, START, StateGraph
-from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 from typing_extensions import TypedDict
@@ -31,9 +29,9 @@ from cutover.tape import current_run
 from effects import clock, conversations, ids
 from effects.conversations import Turn
 from effects.memory import memories, namespace
-from effects.models import ModelEntry, Models, tokens
-from effects.world import current
-from graph_impl.model import ask, chat_model
+from effects.models import tokens
+from graph_impl.flow import Context, options_of, store_of, streamed
+from graph_impl.model import ask, chat_model, find_model
 from graph_impl.prompts import prompt
 from graph_impl.store import CurrentStore
 from rules import extraction, intents, prompts, report, texts
@@ -41,13 +39,6 @@ from rules import tokens as limits
 from rules.flows import pipeline as wire
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class PipelineContext:
-    """What a run is configured with: the flow's options, as JSON."""
-
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 class PipelineInput(TypedDict, total=False):
@@ -74,20 +65,14 @@ class PipelineState(PipelineInput, total=False):
     errors: Annotated[list[dict[str, str]], operator.add]
 
 
-Pipeline = Runtime[PipelineContext]
+Pipeline = Runtime[Context]
 
 FRESH: Final[dict[str, Any]] = {"retrieved_memories": [], "errors": Overwrite([])}
 """What every turn begins with, also on a thread that a saver has kept."""
 
 
 def _options(runtime: Pipeline) -> wire.PipelineOptions:
-    context: PipelineContext | None = runtime.context  # none where it is run without one
-    return msgspec.convert(context.options if context else {}, wire.PipelineOptions)
-
-
-def _entry(options: wire.PipelineOptions) -> ModelEntry:
-    models: Models = current().models
-    return models.find(options.model_id)
+    return options_of(runtime, wire.PipelineOptions)
 
 
 CAUGHT = (EffectFailed, openai.OpenAIError, StackFailed)
@@ -139,7 +124,7 @@ async def memory_check(state: PipelineState, runtime: Pipeline) -> dict[str, Any
     """Ask the model whether memories are needed; its answer is not shown."""
     asked = prompt("pipeline_memory_check", {"message": state["current_input"]})
     try:
-        model = chat_model(_entry(_options(runtime)), temperature=0.1, max_tokens=10)
+        model = chat_model(find_model(_options(runtime).model_id), temperature=0.1, max_tokens=10)
         quiet = model.with_config(tags=[TAG_NOSTREAM])
         answer = await ask(quiet, [HumanMessage(asked)])
     except CAUGHT as error:
@@ -154,10 +139,9 @@ def route_by_memory_check(state: PipelineState) -> Literal["rag_retriever", "con
 
 async def rag_retriever(state: PipelineState, runtime: Pipeline) -> dict[str, Any]:
     """Search the user's memories; with an interlocutor, those of the relation."""
-    assert runtime.store is not None  # noqa: S101 - the graph is compiled with one
     other = state.get("interlocutor")
     try:
-        items = await runtime.store.asearch(
+        items = await store_of(runtime).asearch(
             namespace(state["user_id"]),
             query=extraction.memory_query([state["current_input"]]),
             filter={"relation": other["relation"]} if other else None,
@@ -193,7 +177,7 @@ async def response_generator(state: PipelineState, runtime: Pipeline) -> dict[st
     """Generate the reply; a failure behind its first token ends the run."""
     options, heard = _options(runtime), list[str]()
     try:
-        model = chat_model(_entry(options), temperature=options.temperature)
+        model = chat_model(find_model(options.model_id), temperature=options.temperature)
         answer = await ask(model, state["context_messages"], heard)
         if not answer.content:  # filtered, or nothing but reasoning
             raise StackFailed(code="model_empty", blame="world")
@@ -249,32 +233,18 @@ async def _remember(state: PipelineState, said: str) -> None:
     await conversations.add(Turn(id=replied, role="assistant", content=said, **owner))
 
 
-def build() -> StateGraph[PipelineState, PipelineContext, PipelineInput, PipelineState]:
-    """Return the graph, not yet compiled."""
-    graph = StateGraph(PipelineState, context_schema=PipelineContext, input_schema=PipelineInput)
-    graph.add_node(input_processor)
-    graph.add_node(token_monitor)
-    graph.add_node(memory_check)
-    graph.add_node(rag_retriever)
-    graph.add_node(context_builder)
-    graph.add_node(response_generator)
-    graph.add_node(token_response)
-    graph.add_node(output_formatter)
-    graph.add_edge(START, "input_processor")
-    graph.add_edge("input_processor", "token_monitor")
-    graph.add_edge("token_monitor", "memory_check")
-    graph.add_conditional_edges("memory_check", route_by_memory_check)
-    graph.add_edge("rag_retriever", "context_builder")
-    graph.add_edge("context_builder", "response_generator")
-    graph.add_edge("response_generator", "token_response")
-    graph.add_edge("token_response", "output_formatter")
-    graph.add_edge("output_formatter", END)
-    return graph
-
-
-GRAPH: CompiledStateGraph[PipelineState, PipelineContext, PipelineInput, PipelineState] = (
-    build().compile(store=CurrentStore())
+builder = StateGraph(PipelineState, context_schema=Context, input_schema=PipelineInput)
+builder.add_node(input_processor)
+builder.add_sequence([token_monitor, memory_check])
+builder.add_sequence(
+    [rag_retriever, context_builder, response_generator, token_response, output_formatter]
 )
+builder.add_edge(START, "input_processor")
+builder.add_edge("input_processor", "token_monitor")
+builder.add_conditional_edges("memory_check", route_by_memory_check)
+builder.add_edge("output_formatter", END)
+
+GRAPH = builder.compile(store=CurrentStore())
 
 
 _taped = wrap_graph(GRAPH)
@@ -284,19 +254,22 @@ async def stack(
     request: Request[wire.PipelineRequest, wire.PipelineOptions],
 ) -> AsyncIterator[wire.PipelineEvent]:
     """Run the graph for a request, and return the flow's events of what it streams."""
-    stream = _taped.astream(
-        msgspec.to_builtins(request.body),
-        context=PipelineContext(msgspec.to_builtins(request.options)),
-        stream_mode=["messages", "custom"],
-    )
-    async with aclosing(stream) as parts:
-        async for mode, part in parts:
-            if mode == "messages":
-                if isinstance(part[0], AIMessageChunk) and part[0].content:
-                    yield wire.PipelineToken(str(part[0].content))
-            elif "token" in part:
-                yield wire.PipelineToken(part["token"])
-            else:
-                yield msgspec.convert({"event": "message", **part}, wire.PipelineMessage)
+    stream = streamed(_taped, request, ("messages", "custom"), _events)
+    async with aclosing(stream) as events:
+        async for event in events:
+            yield event
     if (run := current_run()) is not None:
         log.info("%s", report.performance(run.nodes))
+
+
+def _events(part: Any) -> Iterator[wire.PipelineEvent]:
+    match part:
+        case AIMessageChunk():
+            if part.content:
+                yield wire.PipelineToken(str(part.content))
+        case {"token": str(notice)}:
+            yield wire.PipelineToken(notice)
+        case {"success": _}:
+            yield msgspec.convert({"event": "message", **part}, wire.PipelineMessage)
+        case _:
+            return  # a message that is no piece of the model's

@@ -7,9 +7,8 @@ store has them: each turn begins by replacing what the saver remembers with the 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import msgspec
@@ -27,7 +26,6 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.constants import TAG_NOSTREAM
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore
 from typing_extensions import TypedDict
@@ -36,9 +34,10 @@ from cutover import EffectFailed, Refused, Request, StackFailed, wrap_graph
 from effects import clock, conversations, ids
 from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace, readings
-from effects.models import ModelEntry, Models
+from effects.models import ModelEntry
 from effects.world import current
-from graph_impl.model import CALLS, ask, chat_model, usage
+from graph_impl.flow import Context, options_of, store_of, streamed
+from graph_impl.model import CALLS, ask, chat_model, find_model, usage
 from graph_impl.prompts import prompt
 from graph_impl.store import CurrentStore
 from graph_impl.tools import langchain_tools, registry, run_round
@@ -62,13 +61,6 @@ log = logging.getLogger(__name__)
 
 MOST_STEPS = 2 * MOST_ITERATIONS + 10
 """Steps of the graph that LangGraph allows: two a round, and those around them."""
-
-
-@dataclass(frozen=True)
-class SessionContext:
-    """What a run is configured with: the flow's options, as JSON."""
-
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 class SessionInput(TypedDict, total=False):
@@ -97,22 +89,7 @@ FRESH: Final[dict[str, Any]] = {
 """What every turn begins with, also on a thread that a saver has kept."""
 
 
-def _options(runtime: Runtime[SessionContext]) -> wire.SessionOptions:
-    context: SessionContext | None = runtime.context  # none where it is run without one
-    return msgspec.convert(context.options if context else {}, wire.SessionOptions)
-
-
-def _entry(options: wire.SessionOptions) -> ModelEntry:
-    models: Models = current().models
-    return models.find(options.model_id)
-
-
-def _store(runtime: Runtime[SessionContext]) -> BaseStore:
-    assert runtime.store is not None  # noqa: S101 - the graph is compiled with one
-    return runtime.store
-
-
-def _thread_id(runtime: Runtime[SessionContext]) -> str:
+def _thread_id(runtime: Runtime[Context]) -> str:
     info = runtime.execution_info
     return (info and info.thread_id) or ""
 
@@ -132,10 +109,10 @@ async def _thread(request: Request[wire.SessionRequest, Any]) -> RunnableConfig:
     return {"configurable": {"thread_id": thread_id}, "recursion_limit": MOST_STEPS}
 
 
-async def recall_memory(state: SessionState, runtime: Runtime[SessionContext]) -> dict[str, Any]:
+async def recall_memory(state: SessionState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Open the session, store the message, and look up what other sessions taught."""
-    options, user_id = _options(runtime), state.get("user_id")
-    _entry(options)  # a model that is missing is found out before anything is stored
+    options, user_id = options_of(runtime, wire.SessionOptions), state.get("user_id")
+    find_model(options.model_id)  # a model that is missing is found out before anything is stored
     known, write = state.get("session_id"), runtime.stream_writer
     session_id = known or _thread_id(runtime)
     earlier = await conversations.history("session", known, HISTORY) if known else []
@@ -147,7 +124,7 @@ async def recall_memory(state: SessionState, runtime: Runtime[SessionContext]) -
     write({"type": "thinking"})
     recalled: list[Memory] = []
     if user_id and (options.recall == "always" or not earlier):
-        recalled = await _recalled(_store(runtime), user_id, session_id, state["message"])
+        recalled = await _recalled(store_of(runtime), user_id, session_id, state["message"])
     return {
         **FRESH,
         "session_id": session_id,
@@ -183,10 +160,10 @@ async def _recalled(store: BaseStore, user: str, session_id: str, message: str) 
     return memories(items)
 
 
-async def process(state: SessionState, runtime: Runtime[SessionContext]) -> dict[str, Any]:
+async def process(state: SessionState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Ask the model, with its tools; store the answer and finish once no tool is wanted."""
-    options = _options(runtime)
-    entry, last = _entry(options), state["iteration"] >= MOST_ITERATIONS
+    options = options_of(runtime, wire.SessionOptions)
+    entry, last = find_model(options.model_id), state["iteration"] >= MOST_ITERATIONS
     asked = model = chat_model(entry, temperature=options.temperature)
     if tools := langchain_tools(_names(options, entry)):
         asked = model.bind_tools(tools, tool_choice="none" if last else "auto")  # type: ignore[assignment]
@@ -227,11 +204,11 @@ def should_continue(state: SessionState) -> Literal["tools", "extract_memory"]:
     return "tools" if state["rounds"] else "extract_memory"
 
 
-async def tools(state: SessionState, runtime: Runtime[SessionContext]) -> dict[str, Any]:
+async def tools(state: SessionState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Run the tools of a round, which leave no events."""
-    options = _options(runtime)
+    options = options_of(runtime, wire.SessionOptions)
     offered = langchain_tools(
-        _names(options, _entry(options)),
+        _names(options, find_model(options.model_id)),
         user_id=state.get("user_id") or "",
         session_id=state.get("session_id") or "",
     )
@@ -239,13 +216,13 @@ async def tools(state: SessionState, runtime: Runtime[SessionContext]) -> dict[s
     return {"rounds": [*state["rounds"], *results]}
 
 
-async def extract_memory(state: SessionState, runtime: Runtime[SessionContext]) -> dict[str, Any]:
+async def extract_memory(state: SessionState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Remember what is new in the session; the answer is out, and no failure changes it."""
-    options, user_id = _options(runtime), state.get("user_id")
+    options, user_id = options_of(runtime, wire.SessionOptions), state.get("user_id")
     if user_id and options.extract_from:
         session_id = str(state["session_id"])
         try:
-            await _extract(_store(runtime), options, user_id, session_id)
+            await _extract(store_of(runtime), options, user_id, session_id)
         except (EffectFailed, StackFailed, openai.OpenAIError) as failure:
             log.warning("thread=%s taught nothing error=%s", session_id, failure)
     return {}
@@ -267,7 +244,9 @@ async def _extract(
     said = [_text(one) for one in new if isinstance(one, HumanMessage)]
     found = await store.asearch(namespace(user_id), query=memory_query(said), limit=KNOWN)
     known = memories(found)
-    model = chat_model(_entry(options), temperature=0.0).with_config(tags=[TAG_NOSTREAM])
+    model = chat_model(find_model(options.model_id), temperature=0.0).with_config(
+        tags=[TAG_NOSTREAM]
+    )
     system = prompt("session_extraction", {"known": known_lines([one.text for one in known])})
     spoken = get_buffer_string(new, human_prefix="user", ai_prefix="assistant")
     answer = await ask(model, [SystemMessage(system), HumanMessage(spoken)])
@@ -310,24 +289,16 @@ class _Lesson:
         await self._store.aput(self._where, memory.id, learnt_here.value())
 
 
-def build() -> StateGraph[SessionState, SessionContext, SessionInput, SessionState]:
-    """Return the graph, not yet compiled."""
-    graph = StateGraph(SessionState, context_schema=SessionContext, input_schema=SessionInput)
-    graph.add_node(recall_memory)
-    graph.add_node(process)
-    graph.add_node(tools)
-    graph.add_node(extract_memory)
-    graph.add_edge(START, "recall_memory")
-    graph.add_edge("recall_memory", "process")
-    graph.add_conditional_edges("process", should_continue)
-    graph.add_edge("tools", "process")
-    graph.add_edge("extract_memory", END)
-    return graph
+builder = StateGraph(SessionState, context_schema=Context, input_schema=SessionInput)
+builder.add_sequence([recall_memory, process])
+builder.add_node(tools)
+builder.add_node(extract_memory)
+builder.add_edge(START, "recall_memory")
+builder.add_conditional_edges("process", should_continue)
+builder.add_edge("tools", "process")
+builder.add_edge("extract_memory", END)
 
-
-GRAPH: CompiledStateGraph[SessionState, SessionContext, SessionInput, SessionState] = (
-    build().compile(store=CurrentStore())
-)
+GRAPH = builder.compile(store=CurrentStore())
 
 
 _taped = wrap_graph(GRAPH, saver=lambda: current().threads)
@@ -337,24 +308,24 @@ async def stack(
     request: Request[wire.SessionRequest, wire.SessionOptions],
 ) -> AsyncIterator[wire.SessionEvent]:
     """Run the graph for a request, and return the flow's events of what it streams."""
-    stream = _taped.astream(
-        msgspec.to_builtins(request.body),
-        await _thread(request),
-        context=SessionContext(msgspec.to_builtins(request.options)),
-        stream_mode=["messages", "custom"],
-    )
-    async with aclosing(stream) as parts:
-        async for mode, part in parts:
-            if mode == "messages":
-                chunk = part[0]
-                if isinstance(chunk, AIMessageChunk) and chunk.content:
-                    yield wire.SessionText(wire.TextPiece(str(chunk.content)))
-                continue
-            match part["type"]:
-                case "session_created":
-                    yield wire.SessionCreated(wire.OpenedSession(part["session_id"]))
-                case "thinking":
-                    yield wire.SessionThinking()
-                case _:
-                    final = wire.FinalMessage(**part["final_message"])
-                    yield wire.SessionDone(wire.SessionAnswer(final, wire.Usage(**part["usage"])))
+    thread = await _thread(request)
+    stream = streamed(_taped, request, ("messages", "custom"), _events, config=thread)
+    async with aclosing(stream) as events:
+        async for event in events:
+            yield event
+
+
+def _events(part: Any) -> Iterator[wire.SessionEvent]:
+    match part:
+        case AIMessageChunk():
+            if part.content:
+                yield wire.SessionText(wire.TextPiece(str(part.content)))
+        case {"type": "session_created"}:
+            yield wire.SessionCreated(wire.OpenedSession(part["session_id"]))
+        case {"type": "thinking"}:
+            yield wire.SessionThinking()
+        case {"type": _}:
+            final = wire.FinalMessage(**part["final_message"])
+            yield wire.SessionDone(wire.SessionAnswer(final, wire.Usage(**part["usage"])))
+        case _:
+            return  # a message that is no piece of the model's

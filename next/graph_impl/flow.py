@@ -1,0 +1,73 @@
+"""What the graphs of all flows share: their context, and the stream of one request."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+from langchain_core.runnables import RunnableConfig
+from langgraph.runtime import Runtime
+from langgraph.store.base import BaseStore
+from langgraph.types import StreamMode
+
+from cutover import Request
+from cutover.graph import TapedGraph
+
+Event = TypeVar("Event")
+Options = TypeVar("Options", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a run is configured with: the flow's options, as JSON."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def options_of(runtime: Runtime[Context], kind: type[Options]) -> Options:
+    """Return the options of a run, the defaults where it is run without a context."""
+    context: Context | None = runtime.context
+    return msgspec.convert(context.options if context is not None else {}, kind)
+
+
+def store_of(runtime: Runtime[Context]) -> BaseStore:
+    """Return the store that a graph was compiled with."""
+    assert runtime.store is not None  # noqa: S101 - the caller's was
+    return runtime.store
+
+
+async def streamed(
+    graph: TapedGraph,
+    request: Request[Any, Any],
+    modes: Sequence[StreamMode],
+    events: Callable[[Any], Iterable[Event]],
+    *,
+    given: dict[str, Any] | None = None,
+    config: RunnableConfig | None = None,
+) -> AsyncGenerator[Event, None]:
+    """Run a graph for a request, and yield the events of what it streams.
+
+    `events` takes a message, what a node writes, or the value of an interrupt. `given` is the
+    graph's input where it is not the body.
+    """
+    stream = graph.astream(
+        given or msgspec.to_builtins(request.body),
+        config,
+        context=Context(msgspec.to_builtins(request.options)),
+        stream_mode=modes,
+    )
+    async with aclosing(stream) as parts:
+        async for mode, part in parts:
+            match mode:
+                case "messages":
+                    found = part[:1]
+                case "updates":
+                    found = [asked.value for asked in part.get("__interrupt__", ())]
+                case _:
+                    found = [part]
+            for one in found:
+                for event in events(one):
+                    yield event
