@@ -24,6 +24,8 @@ CLOSING_SECONDS = 30.0
 """What a stack may take to close before it is left behind."""
 STREAM_BYTES = 64 << 20
 """Bytes of one run's frames: a stack in a loop is stopped. Cumulative text counts each time."""
+FRAME_BYTES = 256
+"""What a frame counts for beside its bytes: events without content are a loop, too."""
 _STRIKES = 4
 _WORLD = frozenset({429, *range(500, 600)})
 """Statuses of a provider that is to blame itself."""
@@ -137,7 +139,7 @@ class Driver:
     def _keep(self, frame: bytes) -> None:
         self.frames.append((self.run.now, frame))
         self.size += len(frame)
-        if self.size > STREAM_BYTES:
+        if self.size + len(self.frames) * FRAME_BYTES > STREAM_BYTES:
             raise Runaway
 
     def reported(self, frame: Frame) -> Failed | None:

@@ -51,6 +51,10 @@ LAST_SECONDS = 5.0
 """What a stream may take to end once it has been stopped; a client that reads nothing is cut."""
 BODY_BYTES = 1 << 20
 """Bytes of a request's body, where its path sets no other limit."""
+BODY_SECONDS = 60.0
+"""What a client may take to send its body; it takes no stream's place meanwhile."""
+CLOSING = frozenset({408, 413})
+"""Statuses behind which the rest of a request is not read."""
 
 
 Pin = Callable[[str, str, str], Awaitable[str]]
@@ -136,8 +140,8 @@ class FlowEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         try:
+            asked = await client_request(scope, receive, self.flow.body_limits)
             with self.streams.place():
-                asked = await client_request(scope, receive, self.flow.body_limits)
                 if self.flow.pausing is not None and asked.path == self.flow.pausing.resume:
                     await self._resume(asked, receive, send)
                 else:
@@ -321,22 +325,18 @@ def _forced(asked: ClientRequest, qa_key: str) -> StackName | None:
 async def client_request(
     scope: Scope, receive: Receive, limits: Mapping[str, int]
 ) -> ClientRequest:
-    """Return what a client sent; raises `Refused` 400 for a body cut short, 413 too large."""
+    """Return what a client sent.
+
+    Raises `Refused`: 400 for a body cut short, 408 one that takes too long, 413 one too large.
+    """
     route = scope.get("route")
     path = route.path if isinstance(route, Route) else scope["path"]
-    limit = limits.get(path, BODY_BYTES)
-    pieces: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refused(400, "incomplete_body", "the body ended early")
-        pieces.append(message.get("body", b""))
-        size += len(pieces[-1])
-        if size > limit:
-            raise Refused(413, "body_too_large", f"the body has more than {limit} bytes")
-        if not message.get("more_body"):
-            break
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            content = await _body(receive, limits.get(path, BODY_BYTES))
+    except TimeoutError as error:
+        detail = f"the body has not come within {BODY_SECONDS:g} s"
+        raise Refused(408, "body_too_slow", detail) from error
     query = scope["query_string"]
     target = scope.get("raw_path", scope["path"].encode()) + (b"?" + query if query else b"")
     return ClientRequest(
@@ -344,9 +344,24 @@ async def client_request(
         path,
         target.decode("latin-1"),
         [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]],
-        b"".join(pieces),
+        content,
         scope.get("path_params", {}),
     )
+
+
+async def _body(receive: Receive, limit: int) -> bytes:
+    pieces: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(400, "incomplete_body", "the body ended early")
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        if size > limit:
+            raise Refused(413, "body_too_large", f"the body has more than {limit} bytes")
+        more = message.get("more_body", False)
+    return b"".join(pieces)
 
 
 async def respond(send: Send, answer: Problem) -> None:
@@ -358,5 +373,7 @@ async def respond(send: Send, answer: Problem) -> None:
     ]
     if answer.status == OVERLOADED:
         headers.append((b"retry-after", b"1"))
+    if answer.status in CLOSING:
+        headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

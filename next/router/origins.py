@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 from starlette.datastructures import Headers
@@ -55,4 +54,4 @@ class _OwnOrigin:
         origin = headers.get("origin")
         if origin is None or {origin, "*"} & self._origins:
             return False
-        return urlsplit(origin).netloc != headers.get("host")
+        return origin.partition("://")[2] != headers.get("host")

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from cutover.errors import Refused
 from cutover.flow import ClientRequest, Event, Frame, Framing, Operation, Pausing, Request
 from cutover.records import Binary
 from cutover.wire import MOST_BLOCK_BYTES, Dialect, Piece, ServiceFraming
@@ -17,6 +18,8 @@ from cutover.wire import MOST_BLOCK_BYTES, Dialect, Piece, ServiceFraming
 PLACES = ("body", "query", "header", "path")
 """Where a key may stand in a request: `body.user.id`, `query.user`, `header.x-user`, `path.id`."""
 BODY_BYTES = 8 << 20
+MOST_FIELDS = 1_000
+"""Fields of a form in which keys are looked for."""
 
 
 class ServiceRequest(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
@@ -41,11 +44,13 @@ class ServiceRequest(msgspec.Struct, frozen=True, omit_defaults=True, dict=True)
     @cached_property
     def decoded(self) -> Any:
         """The body's JSON, or the fields of a form; None where it is neither."""
-        if self.media.startswith("application/x-www-form-urlencoded"):
-            return {name: values[-1] for name, values in parse_qs(self.data.decode()).items()}
         try:
+            if self.media.startswith("application/x-www-form-urlencoded"):
+                text = self.data.decode("utf-8", "replace")
+                fields = parse_qs(text, max_num_fields=MOST_FIELDS)
+                return {name: values[-1] for name, values in fields.items()}
             return msgspec.json.decode(self.data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             return None
 
 
@@ -68,7 +73,13 @@ class ServiceFlow:
         return dict.fromkeys(self.routes, BODY_BYTES)
 
     def body(self, asked: ClientRequest) -> ServiceRequest:
-        """Return what of a request the service is sent, besides headers; any body passes."""
+        """Return what of a request the service is sent, besides headers; any body passes.
+
+        Raises `Refused` 400 for a path that may lead elsewhere than the one that is declared.
+        """
+        parts = "/".join(asked.params.values()).replace("\\", "/").split("/")
+        if not {".", ".."}.isdisjoint(parts):
+            raise Refused(400, "bad_path", "an argument in the path has a . or .. for a part")
         try:
             content: str | Binary = asked.content.decode()
         except UnicodeDecodeError:

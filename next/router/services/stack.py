@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import aiohttp
+from yarl import URL
 
 from cutover.errors import StackFailed
 from cutover.flow import Event, Request
@@ -18,6 +19,8 @@ from router.runs import OpenRuns, headers
 from router.services.flow import ServiceRequest
 
 CONNECT_SECONDS = 5.0
+PIECE_BYTES = 4096
+"""Bytes that are read at once: whoever sends thousands of tiny events holds up nobody else."""
 _NOT_FORWARDED: Final = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
     | {"te", "trailer", "transfer-encoding", "upgrade", "host", "content-length", "expect"}
@@ -29,7 +32,12 @@ _CODES: Final[Mapping[type[Exception], str]] = {
     aiohttp.ClientPayloadError: "service_cut",
     Exception: "service_unavailable",
 }
-_ENCODINGS: Final = frozenset({"", "identity", "gzip", "deflate"})
+_KNOWN: Final = {
+    "content-encoding": frozenset({"", "identity", "gzip", "deflate"}),
+    "transfer-encoding": frozenset({"", "chunked"}),
+}
+_STATUSES: Final = range(200, 600)
+_WITHOUT_BODY: Final = frozenset({204, 304})
 _FRAMINGS: Final[Mapping[str, frozenset[str]]] = {
     "sse": frozenset({"text/event-stream"}),
     "ndjson": frozenset(
@@ -60,7 +68,14 @@ class _UnknownEncoding(StackFailed):
     """A service answers in an encoding that was not asked for."""
 
     def __init__(self, encoding: str) -> None:
-        super().__init__("service_encoding", detail=f"content-encoding {encoding!r}")
+        super().__init__("service_encoding", detail=f"encoding {encoding!r}")
+
+
+class _UnknownStatus(StackFailed):
+    """A service answers with a status that is none, or changes the protocol."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__("service_unavailable", detail=f"status {status}")
 
 
 class _Reused:
@@ -127,12 +142,13 @@ class Service:
         run = current_run()
         back = self.gateway, self.gateway_key
         own = headers(self.runs.open(run), *back) if run is not None else {}
-        passed = [(name, value) for name, value in given if _forwarded(name)]
+        fixed = {name.lower() for name in self.address.headers}
+        passed = [(name, _text(value)) for name, value in given if _forwarded(name, fixed)]
         none = current.set(None)  # the connection is the router's own: no escape of the run's
         try:
             return await self.session.request(
                 body.method,
-                self.address.url.rstrip("/") + body.target,
+                URL(self.address.url.rstrip("/") + body.target, encoded=True),
                 data=body.data or None,
                 headers=[
                     *passed,
@@ -153,28 +169,47 @@ class Service:
             current.reset(none)
 
     async def _events(self, response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
-        encoding = response.headers.get("content-encoding", "").strip().lower()
-        if encoding not in _ENCODINGS:
-            raise _UnknownEncoding(encoding)
+        if response.status not in _STATUSES:
+            raise _UnknownStatus(response.status)
+        for name, known in _KNOWN.items():
+            if (encoding := response.headers.get(name, "").strip().lower()) not in known:
+                raise _UnknownEncoding(encoding)
+        headers = [
+            (name.decode("latin-1").lower(), value.decode("latin-1"))
+            for name, value in response.raw_headers
+        ]
         head = AnswerHead(
             response.status,
             tuple(
-                (name.lower(), value)
-                for name, value in response.headers.items()
-                if name.lower() not in _NOT_RETURNED and not name.lower().startswith("x-cutover-")
+                (name, value)
+                for name, value in headers
+                if name not in _NOT_RETURNED and not name.startswith("x-cutover-")
             ),
         )
         yield head
-        if not response.ok or head.media not in _FRAMINGS[self.dialect.framing]:
+        empty = response.method == "HEAD" or response.status in _WITHOUT_BODY
+        if empty or not response.ok or head.media not in _FRAMINGS[self.dialect.framing]:
             yield Body(await _whole(response))
             return
         async for piece in response.content.iter_any():
-            yield Piece(piece)
+            for at in range(0, len(piece), PIECE_BYTES):
+                yield Piece(piece[at : at + PIECE_BYTES])
         yield End()
 
 
-def _forwarded(name: str) -> bool:
-    return name not in _NOT_FORWARDED and not name.startswith("x-cutover-")
+def _forwarded(name: str, fixed: Collection[str]) -> bool:
+    """Whether a client's header goes on; CGI and WSGI take `_` for `-`."""
+    spelt = name.replace("_", "-")
+    ours = spelt in _NOT_FORWARDED or spelt.startswith("x-cutover-")
+    return not ours and spelt not in fixed
+
+
+def _text(value: str) -> str:
+    """Return a header's value as text, which aiohttp sends as UTF-8; latin-1 is no UTF-8."""
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value
 
 
 async def _whole(response: aiohttp.ClientResponse) -> bytes:

@@ -69,6 +69,20 @@ async def test_a_client_that_reads_nothing_is_left(stage: Stage) -> None:
     assert len(client.pieces) == 4
 
 
+async def test_a_client_that_sends_no_body_takes_no_place(stage: Stage) -> None:
+    """For others are served meanwhile; after a minute it is told, and left."""
+    settings = parse({"flows": {"chat": {}}, "limits": {"streams": 1}})
+    app = root.application(Live(settings), stage.world)
+    stage.sim.script([Answer(text="a")])
+    slow, quick = Client(app, sends_body=False), Client(app)
+    waiting = asyncio.create_task(slow.post("/chat/sse", CHAT))
+    await asyncio.sleep(1)
+    await quick.post("/chat/sse", CHAT)
+    assert json.loads(await waiting)["code"] == "body_too_slow"
+    assert (slow.status, quick.status) == (408, 200)
+    assert slow.headers["connection"] == "close"
+
+
 @pytest.mark.parametrize(
     ("origins", "origin", "status", "shown"),
     [
@@ -76,6 +90,7 @@ async def test_a_client_that_reads_nothing_is_left(stage: Stage) -> None:
         ((), "http://test", 200, None),
         ((), "https://evil.example", 403, None),
         ((), "null", 403, None),
+        ((), "http://[", 403, None),
         (("https://app.example",), "https://app.example", 200, "https://app.example"),
         (("https://app.example",), "https://app.example.evil.example", 403, None),
         (("*",), "https://any.example", 200, "*"),

@@ -24,6 +24,7 @@ class Client:
     how: str = "leaves"
     sends: dict[str, str] = field(default_factory=dict)
     """Headers."""
+    sends_body: bool = True
     peer: str = "127.0.0.1"
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -56,7 +57,7 @@ class Client:
 
         async def receive() -> dict[str, Any]:
             nonlocal sent
-            if not sent:
+            if not sent and self.sends_body:
                 sent = True
                 return {"type": "http.request", "body": raw, "more_body": False}
             await self._left.wait()

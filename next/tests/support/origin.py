@@ -127,7 +127,8 @@ class Origin:
                 if leaving.done():
                     asked.left_at = asyncio.get_running_loop().time()
                     return
-            writer.write(b"0\r\n\r\n")
+            if asked.method != "HEAD" and reply.status not in {204, 304}:
+                writer.write(b"0\r\n\r\n")
             await writer.drain()
         finally:
             leaving.cancel()

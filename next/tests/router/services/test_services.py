@@ -19,6 +19,7 @@ from harness import root
 from harness.config import parse
 from harness.live import Live
 from harness.services import open_services
+from router import driver
 from router.services import ServiceFlow
 from tests.support.client import Client
 from tests.support.origin import Origin, Piece, Reply
@@ -67,7 +68,10 @@ async def pair(
         declared = {"paths": ["/ask"], "dialect": dialect, "keys": {"user": "body.user.id"}}
         settings = parse(
             {
-                "stacks": {"legacy": {"url": legacy.url}, "graph": {"url": graph.url}},
+                "stacks": {
+                    "legacy": {"url": legacy.url, "headers": {"X-Own": "router's"}},
+                    "graph": {"url": graph.url},
+                },
                 "limits": limits or {},
                 "flows": {"mine": {**declared, **table}},
             }
@@ -183,6 +187,9 @@ async def test_a_stream_that_breaks_off_ends_in_the_words_of_its_dialect(name: s
         (404, "application/json", b'{"error":"no such thread"}', "legacy"),
         (429, "text/plain", b"slow down", "legacy"),
         (302, "text/plain", b"", "legacy"),
+        (204, "text/event-stream", b"", "legacy"),
+        (101, "text/plain", b"", "graph"),
+        (600, "text/plain", b"", "graph"),
         (500, "text/plain", b"boom", "graph"),
         (503, "application/json", b"{}", "graph"),
     ],
@@ -255,7 +262,7 @@ async def test_a_service_is_sent_what_the_client_sent() -> None:
         both.legacy.script(Reply([b"{}"]), Reply([b"{}"]))
         sends = {"authorization": "Bearer k", "x_mine": "1", "x_cutover_run": "f" * 32}
         await both.ask("/threads/t%2F1/runs", b'{"a": 1}', **sends)
-        await both.ask("/threads/2/runs", b"", method="GET")
+        await both.ask("/threads/2/runs?x=%7e", b"", method="GET")
         first, second = both.legacy.asked
         assert (first.method, first.target, first.body) == (
             "POST",
@@ -265,7 +272,60 @@ async def test_a_service_is_sent_what_the_client_sent() -> None:
         assert (first.headers["authorization"], first.headers["x-mine"]) == ("Bearer k", "1")
         assert first.headers["x-cutover-run"] != "f" * 32
         assert first.headers["traceparent"].split("-")[1] == first.headers["x-cutover-run"]
-        assert (second.method, second.body) == ("GET", b"")
+        assert (second.method, second.target, second.body) == ("GET", "/threads/2/runs?x=%7e", b"")
+
+
+async def test_headers_pass_as_bytes_and_those_of_the_router_count() -> None:
+    """Also in UTF-8; a header that CGI takes for one of the router's, or its own key, is none."""
+    async with pair() as both:
+        title = (("x-title", "中".encode().decode("latin-1")),)
+        both.legacy.script(Reply([b"{}"], headers=title))
+        sends = {"x-mine": "中", "x_cutover_run": "f", "X-Own": "client's", "x_own": "client's"}
+        client = Client(both.app, sends={name.lower(): value for name, value in sends.items()})
+        await client.post("/ask", ASKED)
+        (asked,) = both.legacy.asked
+        assert asked.headers["x-mine"].encode("latin-1").decode() == client.headers["x-title"]
+        assert asked.headers["x-own"] == "router's"
+        assert not {"x_cutover_run", "x_own"} & asked.headers.keys()
+
+
+@pytest.mark.parametrize("thread", ["..", ".", "..\\x"])
+async def test_no_argument_leads_to_another_path(thread: str) -> None:
+    """Which the flow does not declare, at a service that resolves it."""
+    async with pair(paths=["/threads/{thread}/runs"], keys={}) as both:
+        client, got = await both.ask(f"/threads/{thread}/runs")
+        assert (client.status, json.loads(got)["code"]) == (400, "bad_path")
+        assert not both.legacy.asked
+
+
+async def test_events_without_content_are_no_stream_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However few bytes they are, the other service answers."""
+    monkeypatch.setattr(driver, "STREAM_BYTES", 1 << 18)
+    async with pair() as both:
+        both.legacy.script(Reply([b"\n" * 2_000, "hang"], "text/event-stream"))
+        both.graph.script(Reply([b"{}"]))
+        client, _ = await both.ask()
+        assert client.headers["x-cutover-served"] == "graph"
+
+
+async def test_head_is_answered_by_a_head() -> None:
+    """It is no stream that lacks its end."""
+    async with pair(methods=["GET"]) as both:
+        both.legacy.script(Reply([], "text/event-stream"))
+        client, _ = await both.ask(method="HEAD", body=b"")
+        assert (client.status, client.headers["x-cutover-served"]) == (200, "legacy")
+
+
+@pytest.mark.parametrize(
+    ("form", "key"), [(b"user=u&x=\xff", "u"), (b"user=u" + b"&x=1" * 5_000, "")]
+)
+def test_any_form_passes(form: bytes, key: str) -> None:
+    """Keys are found in those whose other fields are no UTF-8, and not in thousands of fields."""
+    flow = ServiceFlow("mine", {}, find_dialect("text"), {"user": "body.user"})
+    headers = [("content-type", "application/x-www-form-urlencoded")]
+    assert flow.key(flow.body(ClientRequest("POST", "/ask", "/ask", headers, form, {}))) == key
 
 
 @pytest.mark.parametrize(
