@@ -1,0 +1,109 @@
+"""What mirroring costs the clients: two routers in turns, one of which mirrors every request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import uvloop
+
+from benchmarks.cost import percentile
+from benchmarks.passing import listening, running
+from benchmarks.provider import provider
+
+PORTS = {"alone": 18_607, "mirrored": 18_608}
+ROUNDS, SECONDS = 6, 8.0
+_SETTINGS = """
+[server]
+port = {port}
+[stores]
+database = "sqlite+aiosqlite:///{folder}/world.db"
+[flows.chat]
+shadow_percent = {percent}
+"""
+
+
+@asynccontextmanager
+async def router(port: int, percent: float) -> AsyncIterator[None]:
+    """Start a router of the chat flow, whose model is at `OPENAI_BASE_URL`."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cutover.toml"
+        path.write_text(_SETTINGS.format(port=port, folder=folder, percent=percent))
+        async with running(sys.executable, "-m", "harness", "serve", "--config", str(path)):
+            await listening(port)
+            yield
+
+
+async def chat(session: aiohttp.ClientSession, port: int, number: str) -> float:
+    """Ask once, read to the end, and return the seconds to the first text."""
+    body = {"message_id": number, "content": "Tell me of the sea."}
+    began, first = time.perf_counter(), 0.0
+    async with session.post(f"http://127.0.0.1:{port}/chat/sse", json=body) as answer:
+        async for line in answer.content:
+            if not first and b'"SEND"' in line:
+                first = time.perf_counter() - began
+    return first
+
+
+async def capacity(session: aiohttp.ClientSession, port: int) -> float:
+    """Return chats a second with sixteen clients that ask without a pause."""
+    done, until = 0, time.perf_counter() + SECONDS / 2
+
+    async def client(number: int) -> None:
+        nonlocal done
+        while time.perf_counter() < until:
+            await chat(session, port, f"c{port}-{number}-{done}-{time.perf_counter_ns()}")
+            done += 1
+
+    await asyncio.gather(*(client(number) for number in range(16)))
+    return done / (SECONDS / 2)
+
+
+async def paced(session: aiohttp.ClientSession, port: int, rate: float) -> list[float]:
+    """Ask at a rate, whatever comes back; return the seconds to each first text."""
+    loop, asked = asyncio.get_running_loop(), []
+    began = loop.time()
+    for number in range(int(SECONDS * rate)):
+        await asyncio.sleep(max(0.0, began + number / rate - loop.time()))
+        name = f"p{port}-{time.perf_counter_ns()}"
+        asked.append(asyncio.create_task(chat(session, port, name)))
+    return await asyncio.gather(*asked)
+
+
+async def measure(say: Callable[[str], None]) -> None:
+    """Measure both in turns, at a third of what one router can do, and read the ledger."""
+    firsts: dict[str, list[float]] = {name: [] for name in PORTS}
+    async with AsyncExitStack() as opened:
+        await opened.enter_async_context(provider(5))
+        for name, port in PORTS.items():
+            await opened.enter_async_context(router(port, 100.0 if name == "mirrored" else 0.0))
+        session = await opened.enter_async_context(aiohttp.ClientSession())
+        most = await capacity(session, PORTS["alone"])
+        for number in range(ROUNDS + 1):
+            for name in sorted(PORTS, reverse=bool(number % 2)):
+                found = await paced(session, PORTS[name], most / 3)
+                firsts[name] += found if number else []
+        await asyncio.sleep(2)
+        url = f"http://127.0.0.1:{PORTS['mirrored']}/cutover/status"
+        async with session.get(url) as answer:
+            ledger = json.loads(await answer.read())["shadows"]
+    for percent in (50, 95):
+        later = percentile(firsts["mirrored"], percent) - percentile(firsts["alone"], percent)
+        say(f"first text, mirrored - alone, P{percent}: {later * 1000:+.1f} ms (goal P95 1 ms)")
+    say(f"at {most / 3:.1f} chats a second, a third of capacity; shadows: {json.dumps(ledger)}")
+
+
+def figures(say: Callable[[str], None] = print) -> None:
+    """Measure and print."""
+    uvloop.run(measure(say))
+
+
+if __name__ == "__main__":
+    figures()
