@@ -81,6 +81,7 @@ def create_app(
     `streams` may be open at once; pages of `origins` may use the flows.
     """
     places = Streams(streams)
+    shadows.gate.hurried = places.hurried
     breakers = {flow.spec.name: {name: Breaker(breaker) for name in flow.stacks} for flow in flows}
     process = Process(
         {flow.spec.name: flow.settings for flow in flows},

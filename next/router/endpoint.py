@@ -87,6 +87,8 @@ class Streams:
     open: int = 0
     draining: bool = False
     served: set[Served] = field(default_factory=set)
+    opening: set[Served] = field(default_factory=set)
+    """Those whose client has no text yet."""
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Requests refused before an exchange began, by flow and code."""
     _free: asyncio.Event = field(default_factory=asyncio.Event)
@@ -102,6 +104,10 @@ class Streams:
             for one in self.served:
                 one.stop()
 
+    def hurried(self) -> bool:
+        """Whether a client waits for its first text, and not for its model or its service."""
+        return any(not _elsewhere(one) for one in self.opening)
+
     @contextmanager
     def place(self) -> Iterator[None]:
         """Take a place; raises `Refused` 503 where none is free."""
@@ -116,6 +122,13 @@ class Streams:
             self.open -= 1
             if not self.open:
                 self._free.set()
+
+
+def _elsewhere(served: Served) -> bool:
+    """Whether what an exchange waits for is not done on this loop."""
+    entries = served.tape.entries
+    asked = bool(entries) and entries[-1].call.model and not entries[-1].items
+    return asked or bool(served.runs and served.runs[-1].candidate.remote)
 
 
 @dataclass(slots=True)
@@ -218,6 +231,7 @@ class FlowEndpoint:
         assert task is not None  # noqa: S101 - a request runs in one
         watching = asyncio.create_task(_watch(receive, task))
         self.streams.served.add(served)
+        self.streams.opening.add(served)
         try:
             await self._send_frames(served, frames, send)
         except asyncio.CancelledError:
@@ -231,6 +245,7 @@ class FlowEndpoint:
             pass  # the connection is gone, or its client reads nothing
         finally:
             self.streams.served.discard(served)
+            self.streams.opening.discard(served)
             watching.cancel()
             await frames.aclose()
 
@@ -262,6 +277,7 @@ class FlowEndpoint:
                     await body.send(frame)
                     if served.first_text is None and served.sent.texts:
                         served.first_text = asyncio.get_running_loop().time()
+                        self.streams.opening.discard(served)
                     frame = await anext(frames, None)
         except CutOff:
             return  # without an end: the server closes the connection

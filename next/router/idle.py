@@ -15,6 +15,9 @@ FRESH_SECONDS = 0.1
 """How long a measurement counts."""
 PATIENCE_SECONDS = 10.0
 """How long to wait for an idle loop."""
+POLL_SECONDS = 0.001
+TURN_SECONDS = 0.5
+"""How long work lets clients go first, at most, each time it has a turn."""
 BURDEN_SECONDS = 0.5
 """How late all timers together may come because of one piece of work; then it is stopped."""
 
@@ -37,6 +40,8 @@ class IdleGate:
                 await work()
     """
 
+    hurried: Callable[[], bool] = lambda: False
+    """Whether a client waits for its first text, and not for its model."""
     starved: Callable[[], float] = _starved
     """How long this thread has waited for a processor, in seconds: that is not the work's fault."""
     late: float = 0.0
@@ -61,6 +66,14 @@ class IdleGate:
             await asyncio.sleep(TICK_SECONDS)
             self._measure(due)
         return True
+
+    async def turn(self) -> None:
+        """Let all that is ready go first, and clients that wait for their first text."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + TURN_SECONDS
+        await asyncio.sleep(0)
+        while self.hurried() and loop.time() < until:  # noqa: ASYNC110 - hurry is no event
+            await asyncio.sleep(POLL_SECONDS)
 
     @contextmanager
     def watch(self, limit: asyncio.Timeout) -> Iterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -64,10 +64,15 @@ class Played:
 
 
 async def play(
-    tape: Exchange, flow: Flow, request: Request[object, object], candidate: Candidate
+    tape: Exchange,
+    flow: Flow,
+    request: Request[object, object],
+    candidate: Candidate,
+    turn: Callable[[], Awaitable[object]] | None = None,
 ) -> Played:
-    """Run a stack on a tape with policy play, to its end."""
+    """Run a stack on a tape with policy play, to its end; others go first at each `turn`."""
     run = Run(tape, candidate.name, "shadow", "play")
+    run.turn = turn
     driver, sent = Driver(candidate, run, request, flow.framer()), Sent()
     reported: Failed | None = None
     try:
@@ -263,7 +268,8 @@ class Shadows:
         try:
             async with asyncio.timeout(SHADOW_SECONDS) as limit:
                 with gate.watch(limit) if gate else nullcontext():
-                    played = await play(served.tape, served.flow, served.request, candidate)
+                    turn = gate.turn if gate else None
+                    played = await play(served.tape, served.flow, served.request, candidate, turn)
             if one.keep is not None:
                 one.keep(served, played)
             self.escaped.update(played.run.escaped)

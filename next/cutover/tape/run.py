@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any, Literal, TypeVar
 from weakref import WeakSet
@@ -88,6 +88,8 @@ class Run:
         """Called in the context of each call; set by what counts `escaped`."""
         self.on_refusing: Callable[[], object] = lambda: None
         """Called when `refusing` becomes true; set by what answers for runs that are forgotten."""
+        self.turn: Callable[[], Awaitable[object]] | None = None
+        """Awaited before each call of a play and now and then in a long one: others go first."""
         self.refusing = False
         """Whether every further call is refused: it is fenced, was stopped, or has played."""
         self._keeps_reads = False
@@ -166,6 +168,8 @@ class Run:
         return items if here else across(items, self.exchange.loop)
 
     async def _call(self, call: Call, perform: Perform) -> AsyncGenerator[Item, None]:
+        if self.turn is not None:
+            await self.turn()
         entry = await self.find(call)
         if entry is None:
             entry = self.exchange.perform(call, perform)
@@ -288,7 +292,7 @@ class Run:
                         entry.spent = True
                         entry.items[position - 1] = (self.now, b"")
                     if position % TURN_EVERY == 0:
-                        await asyncio.sleep(0)
+                        await (self.turn() if self.turn else asyncio.sleep(0))
                 self.check()
                 if entry.end != "open":
                     break

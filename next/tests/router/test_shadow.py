@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutover import Event, Request, Stack
+from cutover import Event, Request, Stack, effect
 from cutover.errors import Failed, Left
 from router.driver import Candidate
 from router.exchange import Served
-from router.idle import IdleGate
+from router.idle import TURN_SECONDS, IdleGate
 from router.shadow import OVERHEAD_BYTES, QUEUE, Shadows
 from tests.support.ask import ASK, Ask, Done, Options, Said
 from tests.support.served import Heard, ask
@@ -287,6 +287,34 @@ async def test_shadows_wait_until_the_loop_is_idle() -> None:
             await busy
             await shadows.settled()
             assert shadows.ledger[state] == 1  # type: ignore[index] # a state's name
+
+
+async def test_a_shadow_lets_clients_go_first() -> None:
+    """Before each call, as long as one waits for its first text; but not for ever."""
+
+    @effect("step")
+    async def step(number: int) -> int:
+        return number
+
+    async def asks(_: Turn) -> AsyncIterator[Event]:
+        for number in range(3):
+            await step(number)
+        yield Said("word")
+        yield Done()
+
+    shadows, hurried = mirror(), True
+    shadows.gate.hurried = lambda: hurried
+    loop = asyncio.get_running_loop()
+    async with running(shadows):
+        began = loop.time()
+        shadows.offer((await ask(ASK, Ask("word"), asks)).served, here(asks))
+        await shadows.settled()
+        assert 3 * TURN_SECONDS <= loop.time() - began < 4 * TURN_SECONDS
+        hurried, began = False, loop.time()
+        shadows.offer((await ask(ASK, Ask("word"), asks)).served, here(asks))
+        await shadows.settled()
+        assert loop.time() - began < TURN_SECONDS
+    assert shadows.ledger == {"equal": 2}
 
 
 async def test_services_are_played_side_by_side_and_not_behind_stacks_of_this_process() -> None:
