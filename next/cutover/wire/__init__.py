@@ -8,7 +8,6 @@ from cutover.wire.recognise import recognise
 from cutover.wire.sse import (
     MOST_BLOCK_BYTES,
     BlockTooLong,
-    SseDecoder,
     SseEvent,
     SseSplitter,
     comment,
@@ -31,7 +30,6 @@ __all__ = [
     "Reader",
     "Reading",
     "ServiceFraming",
-    "SseDecoder",
     "SseEvent",
     "SseSplitter",
     "TextSplitter",

@@ -1,4 +1,4 @@
-"""Server-sent events, sans I/O: a splitter into raw blocks, a decoder, and comments.
+"""Server-sent events, sans I/O: a splitter into raw blocks, their events, and comments.
 
 Rules: WHATWG HTML, "Interpreting an event stream". Working on bytes is safe because no byte of a
 multi-byte UTF-8 sequence equals CR or LF.
@@ -17,8 +17,6 @@ MOST_BLOCK_BYTES = 8 * 1_048_576
 """Bytes of one block, unless a splitter is made with another limit: a picture fits into a delta."""
 
 _BOM = b"\xef\xbb\xbf"
-# Thirty thousand years in milliseconds; int() refuses thousands of digits with an exception.
-_MOST_RETRY_DIGITS = 15
 
 # A blank line: two line ends in a row. A CR behind an LF waits for the byte after it, which may be
 # its LF; a CR behind a CR does not, so that streams which end lines with CR are not held back.
@@ -97,90 +95,29 @@ class SseEvent(msgspec.Struct, frozen=True):
 
     data: bytes
     event: str = ""
-    id: str = ""
-    retry: int | None = None
-
-    @property
-    def text(self) -> str:
-        """`data` as text, invalid UTF-8 replaced."""
-        return self.data.decode("utf-8", "replace")
 
 
-@dataclass(slots=True, eq=False)
-class SseDecoder:
-    """Turns bytes, cut anywhere, into events; an unterminated last event is dropped."""
+def events(stream: bytes) -> list[SseEvent]:
+    """Return the events of a block, or of a whole stream; one that is not ended is none.
 
-    keepalives: int = 0
-    # Pieces, joined once: a line of megabytes would otherwise be copied with every piece.
-    _tail: list[bytes] = field(default_factory=list)
-    _start: bool = True
-    _after_cr: bool = False
-    _data: list[bytes] = field(default_factory=list)
-    _event: str = ""
-    _id: str = ""
-    _retry: int | None = None
-
-    def feed(self, piece: bytes) -> list[SseEvent]:
-        """Take the next bytes; return the events they complete."""
-        if self._start:
-            piece = b"".join((*self._tail, piece))
-            self._tail.clear()
-            if len(piece) < len(_BOM) and _BOM.startswith(piece):
-                self._tail.append(piece)
-                return []
-            self._start = False
-            piece = piece.removeprefix(_BOM)
-        if self._after_cr and piece:
-            piece = piece.removeprefix(b"\n")
-            self._after_cr = False
-        if b"\r" in piece:
-            self._after_cr = piece.endswith(b"\r")
-            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        if b"\n" not in piece:
-            self._tail.append(piece)
-            return []
-        lines = b"".join((*self._tail, piece)).split(b"\n")
-        self._tail = [lines.pop()]
-        events: list[SseEvent] = []
-        data = self._data
-        for line in lines:
-            if line.startswith(b"data: "):
-                data.append(line[6:])
-            elif line:
-                self._field(line)
-            else:
-                if data:
-                    joined = data[0] if len(data) == 1 else b"\n".join(data)
-                    events.append(SseEvent(joined, self._event, self._id, self._retry))
-                    self._retry = None
-                    data.clear()
-                self._event = ""
-        return events
-
-    def flush(self) -> list[SseEvent]:
-        """End the stream: what was not ended by a blank line is not an event."""
-        self._data.clear()
-        self._tail.clear()
-        return []
-
-    def _field(self, line: bytes) -> None:
-        name, _, value = line.partition(b":")
+    Ids and retries are what clients reconnect with: nothing here does.
+    """
+    text = stream.removeprefix(_BOM).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    found: list[SseEvent] = []
+    data: list[bytes] = []
+    name = ""
+    for line in text.split(b"\n")[:-1]:
+        field_name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
-        if not name:
-            self.keepalives += 1
-        elif name == b"data":
-            self._data.append(value)
-        elif name == b"event":
-            self._event = value.decode("utf-8", "replace")
-        elif name == b"id" and b"\0" not in value:
-            self._id = value.decode("utf-8", "replace")
-        elif name == b"retry" and value.isdigit() and len(value) <= _MOST_RETRY_DIGITS:
-            self._retry = int(value)
-
-
-def events(block: bytes) -> list[SseEvent]:
-    """Return the event of one block, or none; ids of earlier blocks are not known to it."""
-    return SseDecoder().feed(block)
+        if not line:
+            if data:
+                found.append(SseEvent(b"\n".join(data), name))
+            data, name = [], ""
+        elif field_name == b"data":
+            data.append(value)
+        elif field_name == b"event":
+            name = value.decode("utf-8", "replace")
+    return found
 
 
 def comment(text: str) -> bytes:

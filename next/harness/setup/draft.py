@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from cutover.errors import CutoverError
-from cutover.wire import LineSplitter, SseDecoder, payload
+from cutover.wire import LineSplitter, events, payload
 
 SHOWN_EVENTS = 8
 SHOWN_CHARACTERS = 140
@@ -63,8 +63,7 @@ def draft(stream: bytes, media: str) -> str:
 
 def _split(stream: bytes, framing: str) -> Iterator[Any]:
     if framing == "sse":
-        decoder = SseDecoder()
-        yield from decoder.feed(stream) + decoder.flush()
+        yield from events(stream)
         return
     cut = LineSplitter()
     for line in cut.feed(stream) + cut.flush():

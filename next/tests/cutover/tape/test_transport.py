@@ -15,7 +15,7 @@ import pytest
 from cutover import Exchange, Run, TapeTransport
 from cutover.errors import Completed, PlayedOutside
 from cutover.tape import outside, tape_record
-from cutover.wire import MOST_BLOCK_BYTES, SseDecoder
+from cutover.wire import MOST_BLOCK_BYTES, events
 from tests.support.origin import Origin, Piece, Reply
 from tests.support.tapes import ended, ends, play, start, turn, until, values
 
@@ -112,7 +112,7 @@ async def test_an_event_is_an_item_however_the_wire_cut_it(
     assert live.body == played.body == EVENTS
     [entry] = exchange.entries
     assert entry.call.name == "model.chat"
-    assert [SseDecoder().feed(item)[0].text for item in values(entry)[1:] if b"data" in item] == [
+    assert [events(item)[0].data.decode() for item in values(entry)[1:] if b"data" in item] == [
         '{"n":1}',
         '{"n":2}',
         '{"n":3}',
