@@ -200,7 +200,12 @@ def _function(holder: Any, kind: str, schema: str) -> None:
 @lru_cache(maxsize=1_024)
 def _normal(schema: bytes) -> bytes:
     """Return a schema in normal form, both as JSON: the same tools are offered again and again."""
-    return msgspec.json.encode(_Schema(msgspec.json.decode(schema)).read())
+    return msgspec.json.encode(plain_schema(msgspec.json.decode(schema)))
+
+
+def plain_schema(schema: JSON) -> JSON:
+    """Return a schema in normal form; where it has `$defs`, a type contains itself."""
+    return _Schema(schema).read()
 
 
 class _Schema:

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, get_type_hints
 import msgspec
 
 from cutover import effect
+from cutover.chat_form import plain_schema
 from cutover.errors import Control, CutoverError, EffectFailed
 from cutover.tape import OUTCOME_UNKNOWN
 
@@ -195,32 +196,11 @@ def schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
 
     Raises `BadTool` for types that contain themselves.
     """
-    (root,), definitions = msgspec.json.schema_components([struct], ref_template="{name}")
-    inlined: dict[str, Any] = _inlined(root, definitions, ())
-    inlined.setdefault("required", [])
-    return inlined
-
-
-def _inlined(node: Any, definitions: Mapping[str, Any], within: tuple[str, ...]) -> Any:
-    if isinstance(node, list):
-        return [_inlined(one, definitions, within) for one in node]
-    if not isinstance(node, dict):
-        return node
-    if "$ref" in node:
-        name = node["$ref"]
-        if name in within:
-            raise BadTool(name, "it contains itself, which takes a schema with references")
-        return _inlined(definitions[name], definitions, (*within, name))
-    plain = {}
-    for key, value in node.items():
-        if key == "properties":  # its keys are names of parameters, "title" may be one
-            plain[key] = {name: _inlined(one, definitions, within) for name, one in value.items()}
-        elif key not in {"title", "additionalProperties"} or isinstance(value, dict):
-            plain[key] = _inlined(value, definitions, within) if key not in _VALUES else value
-    return plain
-
-
-_VALUES: Final = frozenset({"default", "enum", "const", "examples"})
+    (_, definitions) = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
+    plain = plain_schema(definitions.pop(struct.__name__) | {"$defs": definitions})
+    if "$defs" in plain:
+        raise BadTool(struct.__name__, "a type contains itself, which takes references")
+    return {"properties": {}, "required": [], **plain}
 
 
 def _load(name: str) -> list[Tool]:

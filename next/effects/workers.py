@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
@@ -14,7 +13,7 @@ import msgspec
 
 from cutover import effect
 from cutover.errors import Control, EffectFailed
-from effects.tools import arguments_of, schema
+from effects.tools import arguments_of
 
 log = logging.getLogger(__name__)
 
@@ -61,21 +60,13 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     deploy_seconds: float = 600.0
 
 
-class ActionSpec(msgspec.Struct, frozen=True):
-    """An action as prompts name it; `parameters` is the JSON schema of its arguments."""
-
-    worker: str
-    action: str
-    description: str
-    parameters: dict[str, Any]
-    writes: bool
-
-
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action: its spec, the struct of its arguments, and the effect that performs it."""
+    """An action of a worker: the struct of its arguments, and the effect that performs it."""
 
-    spec: ActionSpec
+    worker: str
+    name: str
+    writes: bool
     arguments: type[msgspec.Struct]
     perform: Callable[..., AsyncIterator[Report]]
 
@@ -85,7 +76,7 @@ def action(
 ) -> Callable[[Callable[..., AsyncIterator[Report]]], Action]:
     """Make the effect `worker.WORKER.NAME` of an async generator with typed parameters.
 
-    Its docstring describes the action. An exception it raises becomes a failed result.
+    An exception it raises becomes a failed result.
     """
 
     def decorate(function: Callable[..., AsyncIterator[Report]]) -> Action:
@@ -100,11 +91,7 @@ def action(
                 log.exception("action failed worker=%s action=%s", worker, name)
                 yield Result(ok=False, message=f"{worker}.{name} failed")
 
-        arguments = arguments_of(function)
-        description = inspect.getdoc(function) or ""
-        return Action(
-            ActionSpec(worker, name, description, schema(arguments), writes), arguments, perform
-        )
+        return Action(worker, name, writes, arguments_of(function), perform)
 
     return decorate
 
@@ -113,12 +100,8 @@ class Workers:
     """The actions of a deployment, and what they may touch."""
 
     def __init__(self, actions: Iterable[Action], settings: WorkerSettings) -> None:
-        self._actions = {(one.spec.worker, one.spec.action): one for one in actions}
+        self._actions = {(one.worker, one.name): one for one in actions}
         self.settings = settings
-
-    def describe(self) -> list[ActionSpec]:
-        """Return every action, for prompts."""
-        return [one.spec for one in self._actions.values()]
 
     async def run(
         self, worker: str, name: str, arguments: Mapping[str, Any]
@@ -149,4 +132,4 @@ class Workers:
             log.error("action cut off worker=%s action=%s error=%s", worker, name, failure)
         if not ended:
             message = f"{worker}.{name} was cut off; its outcome is unknown"
-            yield Result(ok=False, message=message, unknown=found.spec.writes)
+            yield Result(ok=False, message=message, unknown=found.writes)
