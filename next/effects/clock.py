@@ -17,13 +17,3 @@ async def now() -> str:
 def local_time(seconds: float) -> str:
     """Return seconds since the epoch as `now` would; for what is stored outside a run."""
     return datetime.fromtimestamp(seconds, current().zone).isoformat(timespec="milliseconds")
-
-
-def date_of(at: str) -> str:
-    """Return the date of an ISO time: `2026-01-31`."""
-    return datetime.fromisoformat(at).strftime("%Y-%m-%d")
-
-
-def time_of(at: str) -> str:
-    """Return the time of day of an ISO time: `23:59:59`."""
-    return datetime.fromisoformat(at).strftime("%H:%M:%S")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import operator
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -174,20 +175,19 @@ def matches(value: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
     )
 
 
-def _holds(value: Any, operator: str, wanted: Any) -> bool:
-    match operator:
+_ORDERS: Final = {"$gt": operator.gt, "$gte": operator.ge, "$lt": operator.lt, "$lte": operator.le}
+
+
+def _holds(value: Any, comparison: str, wanted: Any) -> bool:
+    match comparison:
         case "$eq":
             return bool(value == wanted)
         case "$ne":
             return bool(value != wanted)
-        case "$gt" | "$gte" | "$lt" | "$lte":
-            if value is None:
-                return False
-            left, right = float(value), float(wanted)
-            equal = operator.endswith("e") and left == right
-            return equal or (left > right if operator.startswith("$g") else left < right)
+        case _ if comparison in _ORDERS:
+            return value is not None and _ORDERS[comparison](float(value), float(wanted))
         case _:
-            raise BadOperation(operator=operator)
+            raise BadOperation(operator=comparison)
 
 
 def _listed(names: list[tuple[str, ...]], op: ListNamespacesOp) -> list[tuple[str, ...]]:

@@ -46,7 +46,6 @@ from router.pauses import PausedExchanges
 from router.shadow import Shadows
 from router.telemetry.operators import Operating
 
-BUILT_IN = (builtin_tools.calculate, builtin_tools.current_time, builtin_tools.search_memory)
 log = logging.getLogger(__name__)
 
 READY_SECONDS = 2.0
@@ -152,7 +151,7 @@ async def opened(settings: Settings) -> AsyncIterator[World]:
             models=models,
             memory=memory,
             threads=threads,
-            tools=Tools.load(settings.tools, besides=BUILT_IN),
+            tools=Tools.load(settings.tools, besides=builtin_tools.BUILT_IN),
             workers=Workers(actions.ACTIONS, msgspec.convert(settings.workers, WorkerSettings)),
         )
         watch_escapes()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
@@ -352,8 +351,8 @@ def read_dialect(text: str, where: str, name: str = "") -> Dialect:
         dialect = msgspec.convert(table, Dialect)
     except msgspec.ValidationError as error:
         raise _refused(where, str(error)) from error
-    for fault in _faults(dialect):
-        raise DialectRefused(where, fault.key, fault.reason)
+    for key, reason in _faults(dialect):
+        raise DialectRefused(where, key, reason)
     return msgspec.structs.replace(dialect, name=dialect.name or name)
 
 
@@ -391,29 +390,23 @@ def _nearest(name: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:
     return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Fault:
-    key: str
-    reason: str
-
-
-def _faults(dialect: Dialect) -> Iterator[_Fault]:
+def _faults(dialect: Dialect) -> Iterator[tuple[str, str]]:
     """Yield keys whose values cannot be meant, and why."""
     for key, path in _paths(dialect):
         try:
             steps(path)
         except ValueError as error:
-            yield _Fault(key, str(error))
+            yield key, str(error)
     if not rules_of(dialect, dialect.names.default) and not dialect.names.path:
         declared = tuple(name for rule in dialect.events for name in listed(rule.name))
         reason = f"no event is called {dialect.names.default!r}"
-        yield _Fault("names.default", f"{reason}; {_nearest(dialect.names.default, declared)}")
+        yield "names.default", f"{reason}; {_nearest(dialect.names.default, declared)}"
     for mark in dialect.names.marks:
         if not rules_of(dialect, mark):
-            yield _Fault("names.marks", f"no event is called {mark!r}")
+            yield "names.marks", f"no event is called {mark!r}"
     ends = any(rule.says in {"end", "finish"} for rule in dialect.events)
     if not (ends or dialect.end.body or (dialect.end.finish and dialect.end.unmarked)):
-        yield _Fault("end", 'no event says "end", and neither a finish nor the body is one')
+        yield "end", 'no event says "end", and neither a finish nor the body is one'
 
 
 def _paths(dialect: Dialect) -> Iterator[tuple[str, str]]:
