@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -20,7 +19,7 @@ from cutover.errors import CutoverError
 from cutover.graph_store import TapedStore
 from cutover.graph_thread import Thread, open_thread
 from cutover.graph_tools import ToolWatch
-from cutover.tape.run import current_run
+from cutover.tape.run import current_run, timed
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
@@ -267,24 +266,15 @@ class _Node(Runnable[Any, Any]):
         self.name, self._bound = name, bound
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:  # noqa: A002 - Runnable's name
-        began = time.perf_counter()
         try:
-            return self._bound.invoke(input, config, **kwargs)
+            with timed(str(self.name)):
+                return self._bound.invoke(input, config, **kwargs)
         except SystemExit as error:
             raise NodeExited(str(self.name)) from error
-        finally:
-            self._note(began)
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:  # noqa: A002 - Runnable's name
-        began = time.perf_counter()
         try:
-            return await self._bound.ainvoke(input, config, **kwargs)
+            with timed(str(self.name)):
+                return await self._bound.ainvoke(input, config, **kwargs)
         except SystemExit as error:
             raise NodeExited(str(self.name)) from error
-        finally:
-            self._note(began)
-
-    def _note(self, began: float) -> None:
-        run = current_run()
-        if run is not None:
-            run.spend(str(self.name), time.perf_counter() - began)

@@ -246,11 +246,10 @@ class Database:
 
     def insert_new(self, table: type[Row], **values: Any) -> ReturningInsert[Any]:
         """Return an `INSERT` whose result is one row, or none where the row's keys are taken."""
-        keys = table.__table__.primary_key
-        if self.engine.dialect.name == "sqlite":
-            added = sqlite.insert(table).values(**values).on_conflict_do_nothing()
-            return added.returning(*keys)
-        return postgresql.insert(table).values(**values).on_conflict_do_nothing().returning(*keys)
+        dialect = sqlite if self.engine.dialect.name == "sqlite" else postgresql
+        new = dialect.insert(table).values(**values).on_conflict_do_nothing()
+        returning: ReturningInsert[Any] = new.returning(*table.__table__.primary_key)
+        return returning
 
 
 def _engine(url: URL) -> AsyncEngine:

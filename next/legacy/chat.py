@@ -12,7 +12,7 @@ from cutover.tape import moment, timed
 from effects import clock, conversations, ids, locks
 from effects.conversations import Turn, TurnDiffers
 from effects.models import ModelEntry
-from legacy.model import Answer, Message, Usage, models, offered, run_tools, stream, tools
+from legacy.model import Answer, Message, models, offered, run_tools, stream, tools
 from legacy.templates import render
 from rules.flows.chat import (
     LOCK_SECONDS,
@@ -83,24 +83,23 @@ async def chat(request: Request[ChatRequest, ChatOptions]) -> AsyncIterator[Chat
     yield ChatStartReply()
     with timed("prompt_generation"):
         messages = await _messages(turn, body, options, now)
-    output, usage, answer = Output(options), Usage(), Answer()
+    output, answer = Output(options), Answer()
     names = tools().names if options.enable_tools and entry.tools else ()
     specs = offered(names) or None
     for left in range(options.max_tool_iterations, -1, -1):
         answer = Answer()
         with timed("model_call"):
-            async for chunk in stream(
+            async for piece in stream(
                 entry,
                 messages,
-                usage,
+                answer,
                 temperature=options.temperature,
                 max_tokens=options.max_tokens,
                 tools=specs,
                 tool_choice=("auto" if left else "none") if specs else None,
             ):
-                for event in output.take(*answer.add(chunk)):
+                for event in output.take(*piece):
                     yield event
-            answer.check()
         if not left or after_answer(answer.finish, len(answer.calls)) != "tools":
             break
         messages.append(answer.message())

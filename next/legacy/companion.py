@@ -21,7 +21,7 @@ from legacy.model import (
     Message,
     ToolCall,
     ToolResult,
-    Usage,
+    ask,
     models,
     offered,
     run_tools,
@@ -153,13 +153,14 @@ async def _message(
     for left in range(MOST_ITERATIONS, -1, -1):
         answer = Answer()
         with timed("reasoning"):
-            async for piece in _spoken(
-                *(dialogue, entry, messages, answer),
+            async for piece, _ in stream(
+                *(entry, messages, answer),
                 temperature=options.temperature,
                 tools=specs,
                 tool_choice=("auto" if left else "none") if specs else None,
             ):
-                yield piece
+                if piece:
+                    yield dialogue.say(piece)
         calls = answer.calls
         if not left or after_answer(answer.finish, len(calls)) != "tools":
             return
@@ -223,21 +224,6 @@ def _messages(
     ]
 
 
-async def _spoken(
-    dialogue: Dialogue,
-    entry: ModelEntry,
-    messages: Sequence[Message],
-    answer: Answer,
-    **parameters: Any,
-) -> AsyncIterator[CompanionText]:
-    """Ask the model, add up its answer, and yield the text as it comes."""
-    async for chunk in stream(entry, messages, Usage(), **parameters):
-        content, _ = answer.add(chunk)
-        if content:
-            yield dialogue.say(content)
-    answer.check()
-
-
 async def _results(
     dialogue: Dialogue, calls: Sequence[ToolCall], asked: AskedCalls, names: Sequence[str]
 ) -> AsyncIterator[tuple[int, ToolResult]]:
@@ -263,8 +249,9 @@ async def _picture(
     await dialogue.keep(dialogue.turn, "user", text("companion", texts, "picture"))
     with timed("vision"):
         asked = _looking(body.image, texts)
-        async for piece in _spoken(dialogue, entry, asked, answer, temperature=READING_TEMPERATURE):
-            yield piece
+        async for piece, _ in stream(entry, asked, answer, temperature=READING_TEMPERATURE):
+            if piece:
+                yield dialogue.say(piece)
         if not answer.text:
             yield dialogue.notice("no_text")
     if body.action == "analyze_only" or not has_text(answer.text, texts):
@@ -278,8 +265,8 @@ async def _picture(
         form, question = memory_form(facts, texts), await ids.new("hitl")
         yield CompanionHitl(question, dialogue.session, MEMORY, form)
         approved = approved_facts(facts, form, await pauses.answer(question))
-        async for piece in _remember(dialogue, question, approved):
-            yield piece
+        async for said in _remember(dialogue, question, approved):
+            yield said
 
 
 def _looking(image: str, texts: dict[str, str]) -> list[Message]:
@@ -296,15 +283,13 @@ def _looking(image: str, texts: dict[str, str]) -> list[Message]:
 
 async def _facts(dialogue: Dialogue, read: str) -> tuple[Fact, ...]:
     """Ask the model for facts that are worth remembering."""
-    options, answer = dialogue.options, Answer()
+    options = dialogue.options
     asked: list[Message] = [
         {"role": "system", "content": render("companion_extraction", {})},
         {"role": "user", "content": read},
     ]
     entry = models().find(options.model_id)
-    async for chunk in stream(entry, asked, Usage(), temperature=READING_TEMPERATURE):
-        answer.add(chunk)
-    answer.check()
+    answer = await ask(entry, asked, temperature=READING_TEMPERATURE)
     return read_facts(answer.text, options.least_confidence)
 
 

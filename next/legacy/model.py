@@ -65,6 +65,7 @@ class Answer:
     finish: str = ""
     calls: list[ToolCall] = field(default_factory=list)
     opaque: dict[str, Any] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
     _by_index: dict[int, ToolCall] = field(default_factory=dict)
 
     def add(self, chunk: ChatCompletionChunk) -> tuple[str, str]:
@@ -170,14 +171,15 @@ def offered(names: Sequence[str]) -> list[Message]:
 
 
 async def stream(
-    entry: ModelEntry, messages: Sequence[Message], usage: Usage, **parameters: Any
-) -> AsyncIterator[ChatCompletionChunk]:
-    """Ask the model and yield its chunks to the very end: the usage may come after the finish.
+    entry: ModelEntry, messages: Sequence[Message], answer: Answer, **parameters: Any
+) -> AsyncIterator[tuple[str, str]]:
+    """Ask the model, add up its `answer`, and yield the text and the reasoning of each chunk.
 
-    Raises the SDK's errors, and `StackFailed` for a chunk that cannot be read.
+    It reads to the very end: the usage may come after the finish. Raises the SDK's errors, and
+    `StackFailed` for a chunk that cannot be read, and as `Answer.check` does.
     """
     given = {name: value for name, value in parameters.items() if value is not None}
-    stream = (
+    chunks = (
         await models()
         .openai(entry)
         .chat.completions.create(  # type: ignore[call-overload]
@@ -190,15 +192,24 @@ async def stream(
     )
     counted: Any = None
     try:
-        async with stream:
-            async for chunk in stream:
+        async with chunks:
+            async for chunk in chunks:
                 check_chunk(chunk)
                 counted = chunk.usage or counted
-                yield chunk
+                yield answer.add(chunk)
     except ValueError as error:
         raise StackFailed(code="model_error", blame="world", detail=str(error)) from error
     if counted is not None:
-        usage.add(counted)
+        answer.usage.add(counted)
+    answer.check()
+
+
+async def ask(entry: ModelEntry, messages: Sequence[Message], **parameters: Any) -> Answer:
+    """Return the model's whole answer; raises as `stream` does."""
+    answer = Answer()
+    async for _ in stream(entry, messages, answer, **parameters):
+        pass
+    return answer
 
 
 @dataclass(frozen=True, slots=True)

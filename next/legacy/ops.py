@@ -13,7 +13,7 @@ from effects.audit import AuditEntry
 from effects.conversations import Turn
 from effects.workers import Progress, Result, Workers
 from effects.world import current
-from legacy.model import Answer, Message, Usage, models, stream
+from legacy.model import Message, ask, models
 from legacy.templates import render
 from rules.flows.ops import (
     OpsApproval,
@@ -166,12 +166,9 @@ def _messages(history: Sequence[Turn], wish: str, options: OpsOptions) -> list[M
 
 async def _decide(session: Session) -> Instruction | Finish:
     """Ask the model what to do next."""
-    options, answer = session.options, Answer()
+    options = session.options
     entry = models().find(options.model_id)
-    chunks = stream(entry, session.messages, Usage(), temperature=options.temperature)
-    async for chunk in chunks:
-        answer.add(chunk)
-    answer.check()
+    answer = await ask(entry, session.messages, temperature=options.temperature)
     decision = read_decision(answer.text)
     if decision is None:
         raise StackFailed(code="bad_instruction", blame="world", detail=answer.text[:200])

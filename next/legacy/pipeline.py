@@ -16,7 +16,7 @@ from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace
 from effects.models import tokens
 from effects.world import current
-from legacy.model import Answer, Message, Usage, models, stream
+from legacy.model import Answer, Message, ask, models, stream
 from legacy.templates import render
 from rules.extraction import RECALLED, memory_query
 from rules.flows import pipeline as wire
@@ -77,17 +77,10 @@ async def token_monitor(state: State) -> None:
 
 async def memory_check(state: State) -> None:
     """Ask the model whether the message needs memories; unclear is no."""
-    options, answer = state.request.options, Answer()
+    entry = models().find(state.request.options.model_id)
     question = render("pipeline_memory_check", {"message": state.message})
-    async for chunk in stream(
-        models().find(options.model_id),
-        [{"role": "user", "content": question}],
-        Usage(),
-        temperature=0.1,
-        max_tokens=10,
-    ):
-        answer.add(chunk)
-    answer.check()
+    asked: list[Message] = [{"role": "user", "content": question}]
+    answer = await ask(entry, asked, temperature=0.1, max_tokens=10)
     state.involves_memory = needs_memory(answer.text)
 
 
@@ -125,12 +118,10 @@ async def response_generator(state: State) -> Events:
     options, answer = state.request.options, Answer()
     entry = models().find(options.model_id)
     try:
-        async for chunk in stream(entry, state.context, Usage(), temperature=options.temperature):
-            piece, _ = answer.add(chunk)
+        async for piece, _ in stream(entry, state.context, answer, temperature=options.temperature):
             if piece:
                 state.response = answer.text
                 yield wire.PipelineToken(piece)
-        answer.check()
     except FAILURES as error:
         if state.response is not None:
             raise _Broken from error

@@ -14,7 +14,7 @@ from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace, readings
 from effects.models import ModelEntry
 from effects.world import current
-from legacy.model import Answer, Message, Usage, models, offered, run_tools, stream, tools
+from legacy.model import Answer, Message, Usage, ask, models, offered, run_tools, stream, tools
 from legacy.templates import render
 from rules import extraction
 from rules.flows import session as wire
@@ -44,21 +44,19 @@ async def session(request: Asked) -> AsyncIterator[wire.SessionEvent]:
     names = tools().names if options.enable_tools and entry.tools else ()
     specs = offered(names) or None
     for left in range(MOST_ITERATIONS, -1, -1):
-        answer = Answer()
+        answer = Answer(usage=usage)
         choice = ("auto" if left else "none") if specs else None
         with timed("process"):
-            async for chunk in stream(
+            async for piece, _reasoning in stream(
                 entry,
                 messages,
-                usage,
+                answer,
                 temperature=options.temperature,
                 tools=specs,
                 tool_choice=choice,
             ):
-                piece, _reasoning = answer.add(chunk)
                 if piece:
                     yield wire.SessionText(wire.TextPiece(piece))
-            answer.check()
         said += answer.text
         if not left or after_answer(answer.finish, len(answer.calls)) != "tools":
             break
@@ -169,10 +167,7 @@ async def _read(entry: ModelEntry, turns: Sequence[Turn], user_id: str, session_
         {"role": "system", "content": render("session_extraction", {"known": lines})},
         {"role": "user", "content": spoken},
     ]
-    answer = Answer()
-    async for chunk in stream(entry, asked, Usage(), temperature=0.0):
-        answer.add(chunk)
-    answer.check()
+    answer = await ask(entry, asked, temperature=0.0)
     seen = {one.text for one in known}
     for change in extraction.read_changes(answer.text, len(known), extraction.LEAST_CONFIDENCE):
         text = (change.text or "").strip()

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from cutover.errors import Completed, Failed, Pause, Refused
-from effects import conversations
+from effects import builtin_tools, conversations
 from effects.memory import Memory, memories, namespace
 from effects.tools import Tools, tool
 from effects.world import use
@@ -283,7 +283,7 @@ async def test_a_tool_with_an_unknown_outcome_ends_the_reply(
 ) -> None:
     """The user is told; the model, which would call it once more, is not asked again."""
     booked.clear()
-    tools = Tools([*root.BUILT_IN, book])
+    tools = Tools([*builtin_tools.BUILT_IN, book])
     with use(replace(stage.world, tools=tools)):
         question = question_of(await ask(stage, first))
         await respond(question, day="Friday")
