@@ -262,7 +262,7 @@ async def test_a_service_is_sent_what_the_client_sent() -> None:
         both.legacy.script(Reply([b"{}"]), Reply([b"{}"]))
         sends = {"authorization": "Bearer k", "x_mine": "1", "x_cutover_run": "f" * 32}
         await both.ask("/threads/t%2F1/runs", b'{"a": 1}', **sends)
-        await both.ask("/threads/2/runs?x=%7e", b"", method="GET")
+        await both.ask("/threads/%7e2/runs", b"", method="GET")
         first, second = both.legacy.asked
         assert (first.method, first.target, first.body) == (
             "POST",
@@ -272,7 +272,7 @@ async def test_a_service_is_sent_what_the_client_sent() -> None:
         assert (first.headers["authorization"], first.headers["x-mine"]) == ("Bearer k", "1")
         assert first.headers["x-cutover-run"] != "f" * 32
         assert first.headers["traceparent"].split("-")[1] == first.headers["x-cutover-run"]
-        assert (second.method, second.target, second.body) == ("GET", "/threads/2/runs?x=%7e", b"")
+        assert (second.method, second.target, second.body) == ("GET", "/threads/%7e2/runs", b"")
 
 
 async def test_headers_pass_as_bytes_and_those_of_the_router_count() -> None:
