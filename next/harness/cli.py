@@ -24,6 +24,7 @@ from cutover.errors import CutoverError
 from harness import forget, root
 from harness.config import ConfigRefused, ServerTable, load
 from harness.gateway import serving_gateway
+from harness.heads import BoundedHeads
 from harness.live import Live
 from harness.logs import start_logging
 from harness.replay import replay
@@ -163,6 +164,8 @@ def server(app: FastAPI, table: ServerTable) -> uvicorn.Server:
             app,
             host=table.host,
             port=table.port,
+            http=BoundedHeads,
+            ws="none",
             log_config=None,
             log_level="warning",
             timeout_graceful_shutdown=5,

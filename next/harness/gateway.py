@@ -12,6 +12,7 @@ from dataclasses import replace
 import uvicorn
 
 from harness.config import ConfigRefused, GatewayTable, Settings
+from harness.heads import BoundedHeads
 from router.gateway import Gateway, GatewaySettings, Provider, open_connections
 from router.runs import OpenRuns
 
@@ -37,6 +38,7 @@ async def serving_gateway(
         gateway = Gateway(chosen, runs, session)
         config = uvicorn.Config(
             gateway,
+            http=BoundedHeads,
             ws="none",
             lifespan="off",
             log_config=None,

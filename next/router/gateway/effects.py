@@ -53,7 +53,7 @@ class Effects:
                 return await self._reported(run, number, msgspec.json.decode(body, type=Report))
             question = msgspec.json.decode(body, type=Question)
             call = question.call()
-        except ValueError as error:  # msgspec's and the Unicode's, too
+        except (ValueError, RecursionError) as error:  # msgspec's and the Unicode's, too
             return Reply(422, msgspec.json.encode({"detail": str(error)}))
         if run is None:
             known = self._runs.performs(name)

@@ -25,6 +25,8 @@ _NOT_SENT: Final = frozenset(
 )
 _DECODED: Final = frozenset({"", "identity", "gzip", "deflate", "br", "zstd"})
 """What aiohttp decodes, or says that it cannot."""
+_FRAMED: Final = frozenset({"", "chunked"})
+_STATUSES: Final = range(200, 600)
 _LARGE = 1 << 20
 """Bytes from which aiohttp wants a body as a file, so that it is sent in pieces."""
 _BLANK = ("User-Agent", "Accept", "Content-Type")
@@ -69,7 +71,7 @@ def target_of(
     `/NAME/…` is the provider of that name, `/v1/…` the first; a `/v1` that is in the base URL as
     well is there once. With `origin`, the path is the one of a declared provider at that origin.
     """
-    if any(unquote(part) in {".", ".."} for part in path.split("/")):
+    if not {".", ".."}.isdisjoint(unquote(path).replace("\\", "/").split("/")):
         return None
     suffix = f"?{query}" if query else ""
     if origin:
@@ -118,7 +120,7 @@ def outgoing_headers(
     """Return the headers that a provider gets: its key where the caller sent the gateway's."""
     sent = [("accept-encoding", "identity")]
     for name, value in headers:
-        if name in _NOT_SENT or name.startswith("x-cutover-"):
+        if name in _NOT_SENT or name.replace("_", "-").startswith("x-cutover-"):
             continue
         if gateway_key and name in CREDENTIALS and equal(credential(name, value), gateway_key):
             if provider.key:
@@ -159,8 +161,12 @@ async def fetch(
             allow_redirects=False,
             timeout=timeout,
         ) as response:
-            if response.headers.get("content-encoding", "identity").lower() not in _DECODED:
+            coded = response.headers.get("content-encoding", "").lower() not in _DECODED
+            if coded or response.headers.get("transfer-encoding", "").lower() not in _FRAMED:
                 message = f"provider {provider.name!r} encodes its answer, which was not asked for"
+                raise httpx.RemoteProtocolError(message)
+            if response.status not in _STATUSES:
+                message = f"provider {provider.name!r} answers with status {response.status}"
                 raise httpx.RemoteProtocolError(message)
             yield head_item(response.status, response.raw_headers)
             splitter = BodySplitter("" if pieces else response.headers.get("content-type", ""))

@@ -60,6 +60,8 @@ PROVIDERS = [
         ("/elsewhere/v1/models", "", None),
         ("/openai/../admin", "", None),
         ("/openai/%2e%2e/admin", "", None),
+        ("/openai/..%2f..%2fadmin", "", None),
+        ("/openai/..%5cadmin", "", None),
         ("/", "", None),
     ],
 )
@@ -91,6 +93,7 @@ def test_a_query_goes_on() -> None:
         ),
         ({"x-cutover-run": RUN, "host": "here", "connection": "close", "te": "gzip"}, "", "", {}),
         ({"accept-encoding": "gzip", "openai-beta": "x"}, "", "", {"openai-beta": "x"}),
+        ({"x_cutover_key": "gate"}, "gate", "real", {}),
     ],
 )
 def test_a_provider_gets_its_own_key_and_never_the_gateways(

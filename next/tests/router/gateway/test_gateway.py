@@ -195,6 +195,16 @@ async def test_a_provider_that_breaks_off_breaks_the_answer_off() -> None:
         assert (await post(base)).status_code == 502
 
 
+@pytest.mark.parametrize("status", [101, 600])
+async def test_a_status_that_is_none_is_502(status: int) -> None:
+    """No server can pass it on."""
+    async with (
+        Origin().script(Reply(status=status)) as origin,
+        gateway_stage([Provider("own", origin.url)]) as stage,
+    ):
+        assert (await post(stage.run()[1])).status_code == 502
+
+
 @pytest.mark.parametrize(
     ("encoding", "body", "status"),
     [

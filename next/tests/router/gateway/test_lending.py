@@ -225,6 +225,8 @@ async def test_an_id_that_nobody_gave_is_refused(desk: Desk) -> None:
         ("", b"[]", 422),
         ("", b'{"name":"x"}', 422),
         ("", b'{"name":"x","arguments":[1]}', 422),
+        ("", b'{"name":"x","arguments":{"a":' + b"[" * 100_000, 422),
+        ("9" * 5_000, b"{}", 422),
         ("", b'{"name":"","arguments":{}}', 422),
         ("", b'{"name":"x","arguments":{},"seconds":601}', 422),
         ("", b'{"name":"x","arguments":{},"seconds":0}', 422),

@@ -1,0 +1,68 @@
+"""The HTTP server's protocol, with bounds on a request's head: its bytes, and its time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+log = logging.getLogger("cutover.heads")
+
+HEAD_BYTES = 64 << 10
+HEAD_SECONDS = 30.0
+
+
+class BoundedHeads(HttpToolsProtocol):
+    """uvicorn's protocol, which by itself reads a head without end, and waits for it for ever.
+
+    A connection whose head is too long is answered 400 and closed; one on which no head is complete
+    in time is closed. What arrives together with the end of a request before is not counted.
+    """
+
+    _size = 0
+    _in_head = True
+    _due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a head."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._end_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on, within the bounds."""
+        if self._in_head:
+            self._size += len(data)
+        super().data_received(data)
+        if self._in_head and self._size > HEAD_BYTES and not self.transport.is_closing():
+            log.warning("head refused bytes=%d limit=%d", self._size, HEAD_BYTES)
+            self.send_400_response("The head of the request is too long.")
+
+    def on_message_begin(self) -> None:
+        """Begin with a head; that of a kept connection has its own time."""
+        super().on_message_begin()
+        if not self._in_head:
+            self._await_head()
+
+    def on_headers_complete(self) -> None:
+        """End the head."""
+        self._in_head, self._size = False, 0
+        self._end_waiting()
+        super().on_headers_complete()
+
+    def _await_head(self) -> None:
+        self._in_head = True
+        self._due = self.loop.call_later(HEAD_SECONDS, self._close_idle)
+
+    def _close_idle(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:  # one may be answered meanwhile
+            self.transport.close()
+
+    def _end_waiting(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
