@@ -60,8 +60,9 @@ class BoundedHeads(HttpToolsProtocol):
         self._due = self.loop.call_later(HEAD_SECONDS, self._close_idle)
 
     def _close_idle(self) -> None:
-        if self.cycle is None or self.cycle.response_complete:  # one may be answered meanwhile
-            self.transport.close()
+        if self.cycle and not self.cycle.response_complete:
+            return  # the request before is being answered
+        self.transport.close()
 
     def _end_waiting(self) -> None:
         if self._due is not None:
