@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 log = logging.getLogger("cutover.heads")
 
@@ -60,9 +61,9 @@ class BoundedHeads(HttpToolsProtocol):
         self._due = self.loop.call_later(HEAD_SECONDS, self._close_idle)
 
     def _close_idle(self) -> None:
-        if self.cycle and not self.cycle.response_complete:
-            return  # the request before is being answered
-        self.transport.close()
+        before = cast("RequestResponseCycle | None", self.cycle)
+        if before is None or before.response_complete:  # else it is being answered
+            self.transport.close()
 
     def _end_waiting(self) -> None:
         if self._due is not None:
