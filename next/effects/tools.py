@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
-from typing import Any, Final, Literal, get_type_hints
+from typing import Any, Final, get_type_hints
 
 import msgspec
 
@@ -17,21 +17,20 @@ from cutover import effect
 from cutover.chat_form import plain_schema
 from cutover.errors import Control, CutoverError, EffectFailed
 from cutover.tape import OUTCOME_UNKNOWN
+from rules.texts import ToolFault
 
 log = logging.getLogger(__name__)
 
 SECONDS: Final = 30.0
 """How long a tool may take."""
 
-Code = Literal["unknown_tool", "bad_arguments", "tool_failed", "tool_timeout", "outcome_unknown"]
-
 
 class ToolError(CutoverError):
     """A tool call has no result; `code` is what models and clients are told, nothing else."""
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: ToolFault) -> None:
         super().__init__(code)
-        self.code: Code = code
+        self.code: ToolFault = code
 
 
 class ToolNotLoaded(CutoverError):

@@ -348,11 +348,8 @@ def parse(tables: Mapping[str, Any], path: Path | None = None) -> Settings:
         settings = Settings.model_validate(tables)
     except ValidationError as error:
         raise ConfigRefused(path, [sentence(one) for one in error.errors()]) from error
-    if wrong := [one for name, table in settings.flows.items() for one in _wrong(name, table)]:
-        raise ConfigRefused(path, wrong)
-    if settings.gateway and (wrong := list(_wrong_gateway(settings, settings.gateway))):
-        raise ConfigRefused(path, wrong)
-    if wrong := list(_wrong_stacks(settings)):
+    wrong = [one for name, table in settings.flows.items() for one in _wrong(name, table)]
+    if wrong := [*wrong, *_wrong_gateway(settings), *_wrong_stacks(settings)]:
         raise ConfigRefused(path, wrong)
     return settings
 
@@ -370,8 +367,10 @@ def _wrong_stacks(settings: Settings) -> Iterator[str]:
             yield f"stacks.{name}: has either a url or an app"
 
 
-def _wrong_gateway(settings: Settings, table: GatewayTable) -> Iterator[str]:
+def _wrong_gateway(settings: Settings) -> Iterator[str]:
     """Yield what of the gateway's tables cannot be meant, or would give keys away."""
+    if (table := settings.gateway) is None:
+        return
     if not table.key and table.host not in _LOOPBACK:
         yield f"gateway.key: needed where it listens on {table.host!r}, for all who reach it"
     if not settings.providers:

@@ -11,12 +11,11 @@ from dataclasses import replace
 
 import uvicorn
 
+from effects.models import OPENAI
 from harness.config import ConfigRefused, GatewayTable, Settings
 from harness.heads import BoundedHeads
 from router.gateway import Gateway, GatewaySettings, Provider, open_connections
 from router.runs import OpenRuns
-
-OPENAI = "https://api.openai.com/v1"
 
 
 def gateway_url(settings: Settings) -> str:

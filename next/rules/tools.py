@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from rules.forms import ASK_HUMAN
 from rules.texts import text
 
 MOST_ITERATIONS: Final = 10
@@ -13,15 +12,6 @@ MOST_ITERATIONS: Final = 10
 
 BUILT_IN: Final = ("calculate", "current_time", "search_memory")
 """Names of the built-in tools, in the order they are offered in; one's own follow."""
-
-TOOLS: Final[Mapping[str, tuple[str, ...]]] = {
-    "chat": BUILT_IN,
-    "companion": (*BUILT_IN, ASK_HUMAN),
-    "session": BUILT_IN,
-    "pipeline": (),
-    "ops": (),
-}
-"""Tools of each flow, in the order they are offered in; `ask_human` goes last, after one's own."""
 
 ASK_HUMAN_DESCRIPTION: Final = (
     "Ask the user to fill in a form when something only they can tell or decide is missing. "

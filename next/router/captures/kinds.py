@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,38 +145,35 @@ _LAST_GROUP = re.compile(r"\D*\d*\Z")
 _LEAST_DIGITS, _MOST_DIGITS, _MOST_GROUPS = 7, 13, 6
 
 
-def _phones(name: str, regions: Sequence[str]) -> Callable[[str], Iterator[Span]]:
-    def find(text: str) -> Iterator[Span]:
-        if not _DIGITS(text):
-            return
-        for found in _INTERNATIONAL.finditer(text):
-            value = found[0]
-            while value and not _possible(value):
-                value = _LAST_GROUP.sub("", value)
-            if value:
-                yield found.start(), found.start() + len(value)
-        until, at = time.thread_time() + PATIENCE_SECONDS, 0
-        while (window := _NATIONAL.search(text, at)) is not None:
-            part = window[0]
-            while part and (length := _national(part, regions)) == 0:
-                part = _LAST_GROUP.sub("", part)
-            if part:
-                yield window.start(), window.start() + length
-                at = window.start() + length
-            else:
-                at = window.start() + len(_GROUP.match(window[0])[0])  # type: ignore[index]
-            if time.thread_time() > until:
-                raise PatternTooSlow(name)
-
-    return find
+def _phones(text: str) -> Iterator[Span]:
+    if not _DIGITS(text):
+        return
+    for found in _INTERNATIONAL.finditer(text):
+        value = found[0]
+        while value and not _possible(value):
+            value = _LAST_GROUP.sub("", value)
+        if value:
+            yield found.start(), found.start() + len(value)
+    until, at = time.thread_time() + PATIENCE_SECONDS, 0
+    while (window := _NATIONAL.search(text, at)) is not None:
+        part = window[0]
+        while part and (length := _national(part)) == 0:
+            part = _LAST_GROUP.sub("", part)
+        if part:
+            yield window.start(), window.start() + length
+            at = window.start() + length
+        else:
+            at = window.start() + len(_GROUP.match(window[0])[0])  # type: ignore[index]
+        if time.thread_time() > until:
+            raise PatternTooSlow(name="phone")
 
 
-def _national(text: str, regions: Sequence[str]) -> int:
+def _national(text: str) -> int:
     """Return the length of a number that a text begins with, read as one whole; 0: it is none."""
     digits = sum(map(str.isdigit, text))
     if not _LEAST_DIGITS <= digits <= _MOST_DIGITS or len(_GROUP.findall(text)) > _MOST_GROUPS:
         return 0
-    for region in regions:
+    for region in REGIONS:
         if text.isdigit() and not _valid(text, region):
             continue  # it cannot be found in parts, and the search below takes long
         for match in phonenumbers.PhoneNumberMatcher(text, region):
@@ -209,71 +206,69 @@ def _any_of(*modules: Any) -> Callable[[str], bool]:
     return lambda value: any(module.is_valid(value) for module in modules)
 
 
-def built_in(regions: Sequence[str] = REGIONS) -> tuple[Kind, ...]:
-    """Return the kinds that are looked for unless a configuration says otherwise."""
-    return (
-        Kind("secret", "keys and tokens of a known shape, below", _spans(_SECRET, _SECRET_MARKS)),
-        Kind(
-            "password",
-            "what follows `password`, `secret`, `api_key`, `access_token`, 密码 … and `:` or `=`",
-            _spans(_NAMED, _NAMES, group=1),
+BUILT_IN = (
+    Kind("secret", "keys and tokens of a known shape, below", _spans(_SECRET, _SECRET_MARKS)),
+    Kind(
+        "password",
+        "what follows `password`, `secret`, `api_key`, `access_token`, 密码 … and `:` or `=`",
+        _spans(_NAMED, _NAMES, group=1),
+    ),
+    Kind(
+        "login",
+        "user, password and host in a URL",
+        _spans(
+            r"(?<=://)[^\s/:@]{0,64}:[^\s/@]{1,256}@[^\s/?#\"'\\,;，。]{1,256}",
+            lambda text: "://" in text,
         ),
-        Kind(
-            "login",
-            "user, password and host in a URL",
-            _spans(
-                r"(?<=://)[^\s/:@]{0,64}:[^\s/@]{1,256}@[^\s/?#\"'\\,;，。]{1,256}",
-                lambda text: "://" in text,
+    ),
+    Kind(
+        "email",
+        "e-mail addresses, also of internationalised domains",
+        _spans(_EMAIL, lambda text: "@" in text),
+    ),
+    Kind(
+        "phone",
+        "telephone numbers of every country with `+` or `00`; without, of "
+        + ", ".join(REGIONS)
+        + " as `phonenumbers` knows them",
+        _phones,
+        digits=True,
+    ),
+    Kind(
+        "card",
+        "payment cards: 13 to 19 digits of an issuer's range with a right check digit",
+        _spans(r"(?<![A-Za-z0-9])[2-6](?:[ -]?\d){12,18}(?![A-Za-z0-9])", _DIGITS, _card),
+        digits=True,
+    ),
+    Kind(
+        "iban",
+        "bank accounts (IBAN) with right check digits",
+        _spans(
+            r"(?<![A-Za-z0-9])[A-Za-z]{2}\d{2}(?: ?[A-Za-z0-9]){11,30}(?![A-Za-z0-9])",
+            re.compile(r"[A-Za-z]{2}\d{2}").search,
+            iban.is_valid,
+        ),
+        digits=True,
+    ),
+    Kind(
+        "id_number",
+        "numbers of persons: China (18 digits, also mistyped), USA (SSN), Brazil (CPF), Spain "
+        "(DNI, NIE), France (NIR), India (Aadhaar), Italy (codice fiscale)",
+        _spans(
+            r"(?<![A-Za-z0-9])(?:[1-9]\d{5}(?:18|19|20)\d{2}(?:0[1-9]|1[0-2])[0-3]\d{4}[\dXx]"
+            r"|\d{3}[ -]\d{2}[ -]\d{4}|\d{3}\.?\d{3}\.?\d{3}-\d{2}|[XYZxyz]?\d{7,8}[A-Za-z]"
+            r"|[12] ?\d{2} ?\d{2} ?\d[\dAB] ?\d{3} ?\d{3} ?\d{2}|[2-9]\d{3} \d{4} \d{4}"
+            r"|[A-Za-z]{6}\d{2}[A-Za-z]\d{2}[A-Za-z]\d{3}[A-Za-z])(?![A-Za-z0-9])",
+            re.compile(r"\d").search,
+            lambda value: (
+                len(value) == 18  # noqa: PLR2004 - China's, which people mistype
+                or _any_of(ssn, cpf, dni, nie, nir, aadhaar, codicefiscale)(value)
             ),
         ),
-        Kind(
-            "email",
-            "e-mail addresses, also of internationalised domains",
-            _spans(_EMAIL, lambda text: "@" in text),
-        ),
-        Kind(
-            "phone",
-            "telephone numbers of every country with `+` or `00`; without, of "
-            + ", ".join(regions)
-            + " as `phonenumbers` knows them",
-            _phones("phone", regions),
-            digits=True,
-        ),
-        Kind(
-            "card",
-            "payment cards: 13 to 19 digits of an issuer's range with a right check digit",
-            _spans(r"(?<![A-Za-z0-9])[2-6](?:[ -]?\d){12,18}(?![A-Za-z0-9])", _DIGITS, _card),
-            digits=True,
-        ),
-        Kind(
-            "iban",
-            "bank accounts (IBAN) with right check digits",
-            _spans(
-                r"(?<![A-Za-z0-9])[A-Za-z]{2}\d{2}(?: ?[A-Za-z0-9]){11,30}(?![A-Za-z0-9])",
-                re.compile(r"[A-Za-z]{2}\d{2}").search,
-                iban.is_valid,
-            ),
-            digits=True,
-        ),
-        Kind(
-            "id_number",
-            "numbers of persons: China (18 digits, also mistyped), USA (SSN), Brazil (CPF), Spain "
-            "(DNI, NIE), France (NIR), India (Aadhaar), Italy (codice fiscale)",
-            _spans(
-                r"(?<![A-Za-z0-9])(?:[1-9]\d{5}(?:18|19|20)\d{2}(?:0[1-9]|1[0-2])[0-3]\d{4}[\dXx]"
-                r"|\d{3}[ -]\d{2}[ -]\d{4}|\d{3}\.?\d{3}\.?\d{3}-\d{2}|[XYZxyz]?\d{7,8}[A-Za-z]"
-                r"|[12] ?\d{2} ?\d{2} ?\d[\dAB] ?\d{3} ?\d{3} ?\d{2}|[2-9]\d{3} \d{4} \d{4}"
-                r"|[A-Za-z]{6}\d{2}[A-Za-z]\d{2}[A-Za-z]\d{3}[A-Za-z])(?![A-Za-z0-9])",
-                re.compile(r"\d").search,
-                lambda value: (
-                    len(value) == 18  # noqa: PLR2004 - China's, which people mistype
-                    or _any_of(ssn, cpf, dni, nie, nir, aadhaar, codicefiscale)(value)
-                ),
-            ),
-            digits=True,
-        ),
-    )
-
+        digits=True,
+    ),
+)
+"""The kinds that are looked for unless a configuration says otherwise."""
 
 _SHORTEST = 6
 """Characters of what the built-in kinds find, at least."""
@@ -294,9 +289,9 @@ class Kinds:
     `PatternRefused`.
     """
 
-    def __init__(self, own: Mapping[str, str] | None, regions: Sequence[str]) -> None:
+    def __init__(self, own: Mapping[str, str] | None = None) -> None:
         own = own or {}
-        self._built_in = [kind for kind in built_in(regions) if kind.name not in own]
+        self._built_in = [kind for kind in BUILT_IN if kind.name not in own]
         self._own = [_own(name, text) for name, text in own.items() if text]
 
     def find(self, text: str) -> list[tuple[int, int, Kind]]:

@@ -23,7 +23,7 @@ from cutover.records import (
     TapeRecord,
     encode,
 )
-from router.captures.kinds import REGIONS, Kind, Kinds
+from router.captures.kinds import Kind, Kinds
 from router.captures.texts import Edit, Part, Spot, Track, View, spread, tracks
 
 T = TypeVar("T", bound=ItemRecord)
@@ -65,10 +65,9 @@ class Redactor:
         *,
         paths: Iterable[str] = (),
         patterns: Mapping[str, str] | None = None,
-        regions: Sequence[str] = REGIONS,
     ) -> None:
         self._key = key
-        self.kinds = Kinds(patterns, regions)
+        self.kinds = Kinds(patterns)
         self._paths = [tuple(path.split(".")) for path in paths]
         for path in self._paths:
             if path[0] not in ROOTS or len(path) == 1:

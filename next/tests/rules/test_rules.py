@@ -383,12 +383,6 @@ def test_finish_reason_decides_what_follows(
     assert tools.finish_notice(finish, {}) == notice
 
 
-def test_ask_human_is_offered_last() -> None:
-    """The order of tools is fixed, because models see it."""
-    assert tools.TOOLS["companion"] == (*tools.BUILT_IN, forms.ASK_HUMAN)
-    assert tools.TOOLS["ops"] == ()
-
-
 def test_the_report_is_the_documents_sample() -> None:
     """Each node's milliseconds and share, and the total."""
     took = {"input_processor": 45, "token_monitor": 12, "memory_check": 1234, "rag_retriever": 89}

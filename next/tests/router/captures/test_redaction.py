@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from cutover import normal_form
 from cutover.records import FrameRecord, RunRecord, TapeRecord, decode, encode
 from router.captures import PathRefused, PatternRefused, Redactor, privacy
-from router.captures.kinds import NOT_FOUND, SECRETS, Kinds, PatternTooSlow, built_in
+from router.captures.kinds import BUILT_IN, NOT_FOUND, SECRETS, PatternTooSlow
 from tests.router.captures.records import (
     FILL,
     PLACES,
@@ -150,7 +150,7 @@ def test_secrets_are_found(name: str, value: str) -> None:
 
 def test_every_kind_and_secret_has_examples() -> None:
     """A row of the documents is a row here."""
-    assert {kind.name for kind in built_in()} == set(EXAMPLES)
+    assert {kind.name for kind in BUILT_IN} == set(EXAMPLES)
     for one in SECRETS:
         assert any(one.startswith(name) for name in SECRET_EXAMPLES), one
 
@@ -295,7 +295,7 @@ def test_paths_lead_to_what_no_pattern_knows() -> None:
         tape=TapeRecord((entry(items=[b'[{"owner":"Bob Ray","n":1}]'], canonical='["Bob Ray"]'),)),
     )
     found = redactor.line(record)
-    name = redactor.pseudonym(built_in()[0], "").replace("secret", "name")
+    name = redactor.pseudonym(BUILT_IN[0], "").replace("secret", "name")
     request = json.loads(found.request)
     assert request["user"]["name"].startswith("<name:")
     assert len(request["user"]["name"]) == len(name)
@@ -401,13 +401,6 @@ def test_hostile_texts_take_no_longer_than_others() -> None:
         with suppress(PatternTooSlow):  # such a line is not stored
             REDACTOR.line(record)
         assert time.thread_time() - began < 3
-
-
-def test_kinds_of_regions_are_those_asked_for() -> None:
-    """National numbers of countries that are not named stay."""
-    number = "06-12345678"
-    assert not Kinds(None, ("US",)).find(number)
-    assert Kinds(None, ("NL",)).find(number)
 
 
 def test_the_documents_say_what_is_found() -> None:
