@@ -76,8 +76,8 @@ async def serve(
                 final = candidate is candidates[-1] or exchange.tape.overflowed
                 if failed and not final and not (failed.blame == "world" and same_provider):
                     raise StackFailed(failed.code, failed.blame)  # noqa: TRY301 - as a stack would
-                told = told or failed is not None
                 new = due.feed(frame)
+                told = told or failed is not None
                 if frame.verdict == "preamble" and not sent:
                     held += [] if new is None else [new]
                     continue

@@ -178,6 +178,19 @@ async def test_a_stream_that_breaks_off_ends_in_the_words_of_its_dialect(name: s
         assert b"service_cut" in got
 
 
+async def test_a_successor_that_fails_behind_the_client_ends_the_stream() -> None:
+    """Its report comes before what the client has: the router's own failure goes out instead."""
+    _, whole, media = recording("chat-text.sse")
+    _, failing, _ = recording("chat-error.sse")
+    broken = [one for one in failing if b'"error"' in one]
+    async with pair() as both:
+        both.legacy.script(Reply([*whole[:4], "reset"], media))
+        both.graph.script(Reply([*whole[:2], *broken], media))
+        _, got = await both.ask()
+        reader = Reader(find_dialect("chat-completions"))
+        assert [one.failure for one in reader.feed(got) if one.failure]
+
+
 @pytest.mark.parametrize(
     ("status", "media", "body", "served"),
     [
