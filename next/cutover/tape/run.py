@@ -35,7 +35,9 @@ HUMAN_ANSWER = "human.answer"
 """The effect that reads a human's answer, and raises `Paused` while there is none."""
 NEAREST_SHOWN = 3
 ABANDONED_SECONDS = 0.05
-"""How long an open read stays without a reader: a crashed run is fenced within that time."""
+ABANDONED_TURNS = 40
+"""How long an open read stays without a reader: a crashed run is fenced within that time, and where
+the event loop is busy within so many of its turns; a graph that is closed takes a dozen."""
 TURN_EVERY = 16
 """Items that a reader takes from a finished entry before it lets the event loop turn."""
 
@@ -323,7 +325,14 @@ class Run:
     def leave(self, entry: Entry) -> None:
         """Be no reader of an entry any longer, of an open read in a moment."""
         if entry.end == "open" and not entry.call.writes:
-            self.exchange.loop.call_later(ABANDONED_SECONDS, self.release, entry)
+            turns = ABANDONED_TURNS
+            self.exchange.loop.call_later(ABANDONED_SECONDS, self._abandon, entry, turns)
+        else:
+            self.release(entry)
+
+    def _abandon(self, entry: Entry, turns: int) -> None:
+        if turns:
+            self.exchange.loop.call_soon(self._abandon, entry, turns - 1)
         else:
             self.release(entry)
 
