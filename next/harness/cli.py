@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
@@ -33,6 +34,9 @@ from harness.setup.apps import apps
 from harness.setup.doctor import diagnose, page
 from harness.setup.init import NONE, WITHOUT, Asking, look, refuse_existing, write
 from loadtests.simulator import Simulator
+
+LEAVING_SECONDS = 5.0
+"""What tasks and threads may take to end once the server has closed."""
 
 cli = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -85,6 +89,10 @@ async def _serve(live: Live, *, simulate: bool, crash: int) -> None:
         for following in _following(live):
             opened.callback(asyncio.create_task(following).cancel)
         await server(app, live.settings.server).serve()
+    # A stack may swallow its cancellation, or block a thread: the process ends all the same.
+    leaving = threading.Timer(LEAVING_SECONDS, os._exit, (0,))
+    leaving.daemon = True
+    leaving.start()
 
 
 def _following(live: Live) -> list[Coroutine[Any, Any, None]]:
