@@ -272,7 +272,8 @@ class Reader:
     def _edited(self, raw: bytes, edits: Iterable[tuple[Place, str]]) -> bytes:
         """Encode an event anew with other values at some places."""
         ndjson = self.dialect.framing == "ndjson"
-        data = json.loads(payload(raw) if ndjson else events(raw)[0].data)
+        given = payload(raw) if ndjson else events(raw)[0].data
+        data = json.loads(given.decode("utf-8", "replace"))
         for place, value in edits:
             holder = data
             for step in place[:-1]:

@@ -89,6 +89,7 @@ async def test_a_client_that_sends_no_body_takes_no_place(stage: Stage) -> None:
         ((), None, 200, None),
         ((), "http://test", 200, None),
         ((), "https://evil.example", 403, None),
+        ((), "http://[", 403, None),
         ((), "null", 403, None),
         ((), "http://[", 403, None),
         (("https://app.example",), "https://app.example", 200, "https://app.example"),
