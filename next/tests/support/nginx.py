@@ -1,0 +1,134 @@
+"""nginx before several servers, and a TCP connection that a test can cut."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from tests.conftest import reachable
+from tests.support.router_process import free_port
+
+CONFIGURATION = """
+daemon off; worker_processes 1; pid nginx.pid; error_log error.log;
+events {{ worker_connections 2048; }}
+http {{
+  access_log off;
+  client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+  uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+  upstream routers {{ {servers} }}
+  server {{
+    listen 127.0.0.1:{port};
+    location / {{
+      proxy_pass http://routers; proxy_http_version 1.1; proxy_buffering off;
+      proxy_read_timeout 120s; proxy_next_upstream error timeout http_503 non_idempotent;
+      add_header x-upstream $upstream_addr always;
+    }}
+  }}
+}}
+"""
+
+
+@asynccontextmanager
+async def balanced(folder: Path, ports: list[int]) -> AsyncIterator[str]:
+    """Run nginx before servers of this machine; yield its URL.
+
+    What a server that drains refuses is asked of another one.
+    """
+    program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    reachable("nginx", ok=program is not None)
+    port = free_port()
+    servers = " ".join(f"server 127.0.0.1:{one} max_fails=1 fail_timeout=1s;" for one in ports)
+    config = folder / "nginx.conf"
+    config.write_text(CONFIGURATION.format(servers=servers, port=port))
+    process = await asyncio.create_subprocess_exec(
+        str(program), "-e", "error.log", "-p", str(folder), "-c", str(config)
+    )
+    try:
+        async with asyncio.timeout(10):
+            while True:
+                with suppress(OSError):
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    writer.close()
+                    break
+                await asyncio.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+@dataclass
+class Relay:
+    """Passes connections on to a server of this machine, until it is `cut`.
+
+    Cut, it refuses connections; or it takes them and says nothing (`silent`).
+    """
+
+    to: int
+    port: int = field(default_factory=free_port)
+    silent: bool = False
+    _server: asyncio.Server | None = None
+    _open: set[asyncio.StreamWriter] = field(default_factory=set)
+    _passing: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def __aenter__(self) -> Self:
+        await self.restore()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.cut()
+
+    async def restore(self) -> None:
+        """Pass connections on again."""
+        await self.cut()
+        self.silent = False
+        await self._listen()
+
+    async def cut(self, *, silent: bool = False) -> None:
+        """Break all connections, and refuse new ones or leave them without an answer."""
+        if self._server is not None:
+            self._server.close()
+        self._server = None
+        for writer in tuple(self._open):
+            writer.transport.abort()
+        if self._passing:
+            await asyncio.wait(set(self._passing))
+        if silent:
+            self.silent = True
+            await self._listen()
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._relay, "127.0.0.1", self.port)
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._passing.add(task)
+        self._open.add(writer)
+        writers = [writer]
+        try:
+            if self.silent:
+                await reader.read()
+                return
+            there, onward = await asyncio.open_connection("127.0.0.1", self.to)
+            self._open.add(onward)
+            writers.append(onward)
+            await asyncio.gather(_pass(reader, onward), _pass(there, writer))
+        finally:
+            for one in writers:
+                one.transport.abort()
+                self._open.discard(one)
+            self._passing.discard(task)
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while piece := await reader.read(1 << 16):
+            writer.write(piece)
+            await writer.drain()
+    writer.transport.abort()
