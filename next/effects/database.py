@@ -253,11 +253,11 @@ class Database:
 
 
 def _engine(url: URL) -> AsyncEngine:
+    quiet: dict[str, Any] = {"hide_parameters": True}  # what users said is in no error, and no log
     if url.get_backend_name() != "sqlite":
-        return create_async_engine(
-            url, pool_pre_ping=True, connect_args={"connect_timeout": int(BUSY_SECONDS)}
-        )
-    options: dict[str, Any] = {"connect_args": {"timeout": BUSY_SECONDS}}
+        timeout = {"connect_timeout": int(BUSY_SECONDS)}
+        return create_async_engine(url, pool_pre_ping=True, connect_args=timeout, **quiet)
+    options = quiet | {"connect_args": {"timeout": BUSY_SECONDS}}
     if url.database in {None, "", ":memory:"}:
         # One connection that transactions take in turn: on a shared one they would mix.
         options |= {"poolclass": AsyncAdaptedQueuePool, "pool_size": 1, "max_overflow": 0}

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
+from typing import Final
+
 from sqlalchemy import select
 
 from effects.database import PinRow
 from effects.world import current
+
+MOST_CHARACTERS: Final = 512
+"""Characters of a conversation's id that are stored as they are."""
 
 
 async def pin(flow: str, conversation: str, stack: str) -> str:
@@ -13,7 +19,7 @@ async def pin(flow: str, conversation: str, stack: str) -> str:
 
     Of two first turns at once both get the same. Raises SQLAlchemy's errors.
     """
-    world = current()
+    world, conversation = current(), _stored(conversation)
     insert = world.database.insert_new(
         PinRow, flow=flow, conversation=conversation, stack=stack, at=world.clock()
     )
@@ -28,5 +34,12 @@ async def pin(flow: str, conversation: str, stack: str) -> str:
 
 async def forget(flow: str, conversation: str, *, dry_run: bool = False) -> int:
     """Remove a conversation's pin and return 1, or 0 where it has none."""
-    of_one = (PinRow.flow == flow, PinRow.conversation == conversation)
+    of_one = (PinRow.flow == flow, PinRow.conversation == _stored(conversation))
     return await current().database.remove(PinRow, *of_one, dry_run=dry_run)
+
+
+def _stored(conversation: str) -> str:
+    """Return what a conversation is stored as: an id that no index takes, as its digest."""
+    if len(conversation) <= MOST_CHARACTERS and "\0" not in conversation:
+        return conversation
+    return f"blake2b:{blake2b(conversation.encode()).hexdigest()}"

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import FastAPI
@@ -53,7 +53,7 @@ class ServedFlow:
 class FeedbackRequest(msgspec.Struct, frozen=True):
     """Body of `POST /feedback`."""
 
-    exchange_id: str
+    exchange_id: Annotated[str, msgspec.Meta(max_length=64)]
     score: int
     comment: str = ""
 

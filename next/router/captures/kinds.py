@@ -214,6 +214,16 @@ BUILT_IN = (
         _spans(_NAMED, _NAMES, group=1),
     ),
     Kind(
+        "url_key",
+        "what follows `token`, `key`, `auth`, `sig` or `signature` in the query of a URL",
+        _spans(
+            r"(?i)(?<=[?&])(?:token|key|auth|sig|signature)="
+            r"([^\s\"'\\&#,;<>{}()\[\]，。；！？、]{6,256})",
+            lambda text: "=" in text,
+            group=1,
+        ),
+    ),
+    Kind(
         "login",
         "user, password and host in a URL",
         _spans(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from effects.pins import pin
+import pytest
+
+from effects.pins import forget, pin
 from effects.world import World
 
 
@@ -15,6 +17,16 @@ async def test_a_conversation_stays_with_the_stack_of_its_first_turn(world: Worl
     assert await pin("chat", "c", "legacy") == "graph"
     assert await pin("chat", "d", "legacy") == "legacy"
     assert await pin("ops", "c", "legacy") == "legacy"
+
+
+@pytest.mark.parametrize("conversation", ["c" * 100_000, "c\0d"])
+async def test_any_conversation_is_pinned_and_forgotten(world: World, conversation: str) -> None:
+    """Also one whose id no index takes."""
+    del world
+    assert await pin("chat", conversation, "graph") == "graph"
+    assert await pin("chat", conversation, "legacy") == "graph"
+    assert await pin("chat", conversation + "e", "legacy") == "legacy"
+    assert await forget("chat", conversation) == 1
 
 
 async def test_of_two_first_turns_at_once_both_get_the_same(world: World) -> None:

@@ -85,6 +85,13 @@ async def test_operations_refuse_the_same_bodies(
     assert (client.status, refusal["code"]) == (status, code)
 
 
+async def test_feedback_is_on_an_exchange(stage: Stage) -> None:
+    """What cannot be the id of one fills no database."""
+    client = Client(application(stage))
+    await client.post("/feedback", {"exchange_id": "e" * 65, "score": 1})
+    assert client.status == 422
+
+
 async def test_a_stream_names_its_exchange_and_its_stacks(stage: Stage) -> None:
     """The exchange id is what feedback refers to."""
     client = Client(application(stage, chat={"enable_langgraph": True, "langgraph_percent": 100.0}))

@@ -86,6 +86,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCY" + "EXAMPLEKEY",
     ),
     "secret": (),
+    "url_key": ("/ask?token=tok-abc-123456", "https://x.example/v1?alt=sse&key=q7Hf92LmXc41Zt8R"),
 }
 SECRET_EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "OpenAI": (f"sk-{FILL[:32]}", f"sk-proj-{FILL}", f"sk-ant-api03-{FILL}"),
