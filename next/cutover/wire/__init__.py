@@ -3,7 +3,7 @@
 from cutover.wire.dialect import Dialect, DialectRefused, built_in, find_dialect, read_dialect
 from cutover.wire.framing import AnswerHead, Body, End, Piece, ServiceFraming
 from cutover.wire.ndjson import LineSplitter, payload
-from cutover.wire.reader import Reader, Reading, splitter
+from cutover.wire.reader import Reader, splitter
 from cutover.wire.recognise import recognise
 from cutover.wire.sse import (
     MOST_BLOCK_BYTES,
@@ -28,7 +28,6 @@ __all__ = [
     "LineSplitter",
     "Piece",
     "Reader",
-    "Reading",
     "ServiceFraming",
     "SseEvent",
     "SseSplitter",

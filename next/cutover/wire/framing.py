@@ -77,11 +77,11 @@ class ServiceFraming:
                 return [Frame(b"", "head", (), rest, "preamble")]
             case Piece():
                 try:
-                    return [one.frame for one in self.reader.feed(event.raw)]
+                    return self.reader.feed(event.raw)
                 except BlockTooLong as error:
                     raise _TooLong(error) from error
             case End():
-                return [one.frame for one in self.reader.close()]
+                return self.reader.close()
             case Body():
                 self._whole = self._judged(event.raw)
                 failed = self._whole if isinstance(self._whole, Failed) else None

@@ -69,34 +69,6 @@ class Edits:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """One event, read. `raw` is as it came, `frame.raw` as it goes to the client.
-
-    They differ in a stream that goes on with another one, whose ids the client knows, and where the
-    last event lacks its end.
-    """
-
-    raw: bytes
-    frame: Frame
-
-    @property
-    def verdict(self) -> Verdict:
-        """What it says."""
-        return self.frame.verdict
-
-    @property
-    def failure(self) -> Failed | None:
-        """The failure that it reports."""
-        return self.frame.failed
-
-    @property
-    def edits(self) -> Edits:
-        """Where its texts and ids are."""
-        found: Edits = self.frame.source or Edits()
-        return found
-
-
-@dataclass(frozen=True, slots=True)
 class _Piece:
     """An event whose only text is all that may differ in the next one: most of a stream.
 
@@ -109,17 +81,18 @@ class _Piece:
     tail: bytes
 
     @classmethod
-    def of(cls, reading: Reading) -> _Piece | None:
+    def of(cls, frame: Frame) -> _Piece | None:
         """Return what the next event is held against; None where it is to be read as a whole."""
-        if reading.verdict != "content" or reading.frame.rest or len(reading.edits.cuts) != 1:
+        edits: Edits = frame.source or Edits()
+        if frame.verdict != "content" or frame.rest or len(edits.cuts) != 1:
             return None
-        (cut,) = reading.edits.cuts
+        (cut,) = edits.cuts
         said = b'"' + cut.text.encode("utf-8", "replace") + b'"'
         called = cut.channel.startswith("call ")  # where a call ends, its arguments say
-        if cut.tail or not cut.text or called or reading.raw.count(said) != 1:
+        if cut.tail or not cut.text or called or frame.raw.count(said) != 1:
             return None
-        head, _, tail = reading.raw.partition(said)
-        return cls(reading.frame.name, cut, head + b'"', b'"' + tail)
+        head, _, tail = frame.raw.partition(said)
+        return cls(frame.name, cut, head + b'"', b'"' + tail)
 
     def text_of(self, block: bytes) -> str | None:
         """Return the text of an event that is the same in all else."""
@@ -217,12 +190,12 @@ class Reader:
             whole = whole and end.unmarked and self._whole(self._finished)
         return Completed() if self._ended or whole else Failed("truncated")
 
-    def feed(self, piece: bytes) -> list[Reading]:
+    def feed(self, piece: bytes) -> list[Frame]:
         """Take the next bytes; return the events they complete. Raises `BlockTooLong`."""
         blocks = self._splitter.feed(piece)
         if not self._joins:
             return [self.read(block) for block in blocks]
-        readings: list[Reading] = []
+        frames: list[Frame] = []
         same: list[bytes] = []
         texts: list[str] = []
         for block in blocks:
@@ -232,14 +205,14 @@ class Reader:
                 texts.append(text)
                 continue
             if self._before is not None and same:
-                readings.append(self._go_on(self._before, same, texts))
+                frames.append(self._go_on(self._before, same, texts))
                 same, texts = [], []
-            readings.append(self.read(block))
+            frames.append(self.read(block))
         if self._before is not None and same:
-            readings.append(self._go_on(self._before, same, texts))
-        return readings
+            frames.append(self._go_on(self._before, same, texts))
+        return frames
 
-    def close(self, *, torn: bool = False) -> list[Reading]:
+    def close(self, *, torn: bool = False) -> list[Frame]:
         """End the stream; return its last event, where that lacks its end.
 
         With `torn` the connection broke: what came of an event is dropped.
@@ -287,7 +260,7 @@ class Reader:
         kept = [line for line in lines if line.partition(b":")[0] != b"data"]
         return b"\n".join([*kept, b"data: " + encoded, b"", b""])
 
-    def read(self, block: bytes, *, last: bool = False) -> Reading:
+    def read(self, block: bytes, *, last: bool = False) -> Frame:
         """Read one event's bytes; the `last` lacks its end, which the client is given."""
         if self._before is not None and not last:
             if (text := self._before.text_of(block)) is not None:
@@ -300,7 +273,7 @@ class Reader:
                 self._said = True
                 self.texts.add("content", said)
                 edits = Edits((Cut((), "content", said),))
-                return Reading(raw, Frame(raw, "text", (("content", said),), source=edits))
+                return Frame(raw, "text", (("content", said),), source=edits)
             case "ndjson":
                 data = payload(block)
             case "sse":
@@ -311,21 +284,21 @@ class Reader:
                 if line and not (data or last):
                     data = b"null"
         if not data:
-            return Reading(block, Frame(block, "", verdict="preamble"))
+            return Frame(block, "", verdict="preamble")
         self.events += 1
         try:
-            return self._event(block, raw, data, line)
+            return self._event(raw, data, line)
         except (Unreadable, RecursionError):
             if last and self._ended:
-                return Reading(block, Frame(block, "", verdict="preamble"))
+                return Frame(block, "", verdict="preamble")
             failed = Failed("truncated") if last else Failed(UNREADABLE, detail=_shown(data))
         except _Shape as error:
             failed = Failed(error.code, detail=error.detail)
         self._failure = self._failure or failed
         rest = encode(data.decode("utf-8", "replace"))
-        return Reading(block, Frame(raw, line, (), rest, "failure", failed))
+        return Frame(raw, line, (), rest, "failure", failed)
 
-    def _event(self, block: bytes, raw: bytes, data: bytes, line: str) -> Reading:
+    def _event(self, raw: bytes, data: bytes, line: str) -> Frame:
         """Read one event; raises `Unreadable` and `_Shape`."""
         text = data.decode("utf-8", "replace")
         if text in self.dialect.names.marks:
@@ -376,11 +349,10 @@ class Reader:
             raw = self._edited(raw, ids)
         edits = Edits(tuple(found.cuts), ids) if found.cuts or ids else None
         frame = Frame(raw, self._folded(name), texts, rest, verdict, failed, edits)
-        reading = Reading(block, frame)
-        self._before = None if ids else _Piece.of(reading)
-        return reading
+        self._before = None if ids else _Piece.of(frame)
+        return frame
 
-    def _go_on(self, before: _Piece, blocks: Sequence[bytes], texts: Sequence[str]) -> Reading:
+    def _go_on(self, before: _Piece, blocks: Sequence[bytes], texts: Sequence[str]) -> Frame:
         """Read events that are the one before them but for their text."""
         channel = before.cut.channel
         self.events += len(blocks)
@@ -388,7 +360,7 @@ class Reader:
         block, text = b"".join(blocks), "".join(texts)
         self.texts.add(channel, text)
         edits = Edits((Cut(before.cut.place, channel, text),))
-        return Reading(block, Frame(block, before.name, ((channel, text),), source=edits))
+        return Frame(block, before.name, ((channel, text),), source=edits)
 
     def _rest(self, rule: EventRule, value: Any, found: _Found, failed: Failed | None) -> bytes:
         """Return what counts of an event besides its texts; annotations are put aside."""

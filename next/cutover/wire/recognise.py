@@ -34,10 +34,10 @@ def recognise(stream: bytes, media_type: str = "") -> list[Dialect]:
             continue
         reader = Reader(dialect)
         try:
-            readings = reader.feed(stream) + reader.close()
+            frames = reader.feed(stream) + reader.close()
         except BlockTooLong:
             continue
-        if any(one.failure and one.failure.code in _MISREAD for one in readings):
+        if any(one.failed and one.failed.code in _MISREAD for one in frames):
             continue
         share = reader.recognised / max(reader.events, 1)
         if share > _LEAST_SHARE:

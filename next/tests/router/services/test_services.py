@@ -172,7 +172,7 @@ async def test_a_stream_that_breaks_off_ends_in_the_words_of_its_dialect(name: s
         both.legacy.script(Reply([*blocks[:middle], "reset"], media))
         _, got = await both.ask()
         reader = Reader(find_dialect(dialect))
-        failures = [one.failure for one in reader.feed(got) if one.failure]
+        failures = [one.failed for one in reader.feed(got) if one.failed]
         assert got.startswith(b"".join(blocks[:middle]))
         assert failures
         assert b"service_cut" in got
