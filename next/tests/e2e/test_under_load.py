@@ -227,7 +227,7 @@ def service_ending(heard: Heard, number: int) -> str:
         assert heard.status >= 500, heard
         return "refused"
     reader = Reader(find_dialect("chat-completions"))
-    failures = [one.failure for one in reader.feed(heard.raw) if one.failure]
+    failures = [one.failed for one in reader.feed(heard.raw) if one.failed]
     said = reader.texts.get("content", "")
     assert text_of(number).startswith(said), (said, heard)
     if heard.left:

@@ -188,7 +188,7 @@ async def test_a_successor_that_fails_behind_the_client_ends_the_stream() -> Non
         both.graph.script(Reply([*whole[:2], *broken], media))
         _, got = await both.ask()
         reader = Reader(find_dialect("chat-completions"))
-        assert [one.failure for one in reader.feed(got) if one.failure]
+        assert [one.failed for one in reader.feed(got) if one.failed]
 
 
 @pytest.mark.parametrize(
