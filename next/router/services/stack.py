@@ -125,7 +125,7 @@ class Service:
         try:
             try:
                 response = await self._send(body, request.headers, reused)
-            except aiohttp.ServerDisconnectedError:
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
                 if not reused.reused:
                     raise
                 response = await self._send(body, request.headers, _Reused())

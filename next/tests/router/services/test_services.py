@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
+import struct
 import tomllib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,14 +16,15 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from cutover.flow import ClientRequest
-from cutover.wire import Reader, find_dialect, splitter
+from cutover.flow import ClientRequest, Request
+from cutover.wire import Body, Reader, find_dialect, splitter
 from harness import root
 from harness.config import parse
 from harness.live import Live
 from harness.services import open_services
 from router import driver
-from router.services import ServiceFlow
+from router.runs import OpenRuns
+from router.services import Address, Service, ServiceFlow, ServiceRequest, open_session
 from tests.support.client import Client
 from tests.support.origin import Origin, Piece, Reply
 from tests.support.stage import staged
@@ -262,6 +266,29 @@ async def test_a_kept_connection_that_was_closed_is_opened_anew() -> None:
             both.legacy.script(Reply([b"{}"]))
             client, got = await both.ask()
             assert (client.status, got) == (200, b"{}")
+
+
+async def test_a_kept_connection_that_is_reset_is_opened_anew() -> None:
+    """A service that closes it as a request comes in resets it."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 X\r\ncontent-length: 2\r\n\r\n{}")
+        if await reader.read(1):
+            connection = writer.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+        else:
+            writer.close()
+
+    serving = await asyncio.start_server(serve, "127.0.0.1", 0)
+    host, port = serving.sockets[0].getsockname()
+    async with serving, open_session() as session:
+        address = Address(f"http://{host}:{port}")
+        service = Service(address, find_dialect("text"), session, OpenRuns())
+        for _ in range(3):
+            request = Request(ServiceRequest("GET", "/a"), None, "/a", ())
+            assert [one async for one in service(request)][-1] == Body(b"{}")
 
 
 async def test_a_service_is_sent_what_the_client_sent() -> None:
