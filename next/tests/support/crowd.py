@@ -60,6 +60,7 @@ class Heard:
     raw: bytes = b""
     left: bool = False
     broken: str = ""
+    began: float = field(default_factory=lambda: asyncio.get_running_loop().time())
     ended: float = 0.0
     """When, in the loop's time."""
 
