@@ -105,8 +105,8 @@ async def serve(
             if exchange.ended_by is None:  # behind the terminal event, leaving is no cancellation
                 exchange.outcome = Left()
                 run.end(exchange.outcome)
-                if exchange.tape.journal is not None:
-                    run.fence()  # off the tape its writes would be in no journal, and made again
+                if exchange.tape.journal is not None or len(exchange.runs) > 1:
+                    run.fence()  # off the tape it would make writes again that are on it
                 exchange.close_soon(driver)
             raise
         except PrefixMismatch as error:

@@ -121,6 +121,31 @@ async def test_a_client_that_leaves_at_a_takeover_blames_no_successor(stage: Sta
     assert served.outcome == Left()
 
 
+async def test_a_successor_whose_client_leaves_makes_no_write_again(stage: Stage) -> None:
+    """Off the tape it would make once more what its predecessor had made."""
+    written: list[str] = []
+
+    @effect("notes.add", writes=True)
+    async def note(text: str) -> None:
+        written.append(text)
+
+    def noting(stack: Stack) -> Stack:
+        async def changed(request: Request[Any, Any]) -> AsyncIterator[Event]:
+            await note("order")
+            async with aclosing(stack(request)) as events:  # type: ignore[type-var]
+                async for event in events:
+                    yield event
+
+        return raising(ZeroDivisionError)(changed)
+
+    first = stage.candidate("chat", "legacy", noting)
+    second = stage.candidate("chat", "graph", closing_with(lambda: note("order")))
+    served = Served("e", FLOWS["chat"], stage.request("chat", SUM), Exchange(), "legacy")
+    await leave(stage, served, [first, second], b'data: {"step":"SEND"')
+    assert served.outcome == Left()
+    assert written == ["order"]
+
+
 @pytest.mark.parametrize(
     ("seconds", "lasts", "lines"),
     [
