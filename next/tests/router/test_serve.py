@@ -204,7 +204,7 @@ async def test_a_stream_without_end_is_stopped_wherever_it_is_read(
     caplog.clear()
     assert (await ask(ASK, Ask("q"), _goes_on)).outcome == Completed()
     assert [one.message for one in caplog.records if one.levelname == "WARNING"] == [
-        "stack=stack 0 events=75 behind its terminal event"
+        "stack=stack 0 events=24 behind its terminal event"
     ]
 
 
