@@ -1,4 +1,4 @@
-"""A response's body: comments while there is nothing to send, an end to slow clients."""
+"""Bodies: a request's within its limits; a response's with comments in silence, and an end."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from cutover.errors import Refused
 from cutover.wire import comment
 
 log = logging.getLogger(__name__)
@@ -16,6 +17,36 @@ SILENCE_SECONDS = 15.0
 """Proxies take a stream that is silent for a minute, some for less, as dead."""
 SLOW_SECONDS = 30.0
 """How long a client may take nothing of what is sent to it."""
+
+
+BODY_SECONDS = 60.0
+"""What a client may take to send its body; it takes no stream's place meanwhile."""
+
+
+async def read_body(
+    receive: Callable[[], Awaitable[MutableMapping[str, Any]]], limit: int
+) -> bytes:
+    """Return a request's body of at most `limit` bytes.
+
+    Raises `Refused`: 400 for one cut short, 408 one that takes too long, 413 one too large.
+    """
+    pieces: list[bytes] = []
+    size, more = 0, True
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Refused(400, "incomplete_body", "the body ended early")
+                pieces.append(message.get("body", b""))
+                size += len(pieces[-1])
+                if size > limit:
+                    raise Refused(413, "body_too_large", f"the body has more than {limit} bytes")
+                more = message.get("more_body", False)
+    except TimeoutError as error:
+        detail = f"the body has not come within {BODY_SECONDS:g} s"
+        raise Refused(408, "body_too_slow", detail) from error
+    return b"".join(pieces)
 
 
 class Body:

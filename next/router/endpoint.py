@@ -29,7 +29,7 @@ from cutover.flow import ClientRequest, Flow, Request
 from cutover.flow_spec import decoded
 from cutover.tape import Exchange
 from router.assign import Assignment, Shares, StackName, assign, drawn
-from router.body import Body
+from router.body import Body, read_body
 from router.breaker import Breaker
 from router.captures import Captures
 from router.driver import Candidate, Stopping
@@ -51,8 +51,6 @@ LAST_SECONDS = 5.0
 """What a stream may take to end once it has been stopped; a client that reads nothing is cut."""
 BODY_BYTES = 1 << 20
 """Bytes of a request's body, where its path sets no other limit."""
-BODY_SECONDS = 60.0
-"""What a client may take to send its body; it takes no stream's place meanwhile."""
 CLOSING = frozenset({408, 413})
 """Statuses behind which the rest of a request is not read."""
 
@@ -347,12 +345,7 @@ async def client_request(
     """
     route = scope.get("route")
     path = route.path if isinstance(route, Route) else scope["path"]
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            content = await _body(receive, limits.get(path, BODY_BYTES))
-    except TimeoutError as error:
-        detail = f"the body has not come within {BODY_SECONDS:g} s"
-        raise Refused(408, "body_too_slow", detail) from error
+    content = await read_body(receive, limits.get(path, BODY_BYTES))
     query = scope["query_string"]
     target = scope.get("raw_path", scope["path"].encode()) + (b"?" + query if query else b"")
     return ClientRequest(
@@ -363,21 +356,6 @@ async def client_request(
         content,
         scope.get("path_params", {}),
     )
-
-
-async def _body(receive: Receive, limit: int) -> bytes:
-    pieces: list[bytes] = []
-    size, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refused(400, "incomplete_body", "the body ended early")
-        pieces.append(message.get("body", b""))
-        size += len(pieces[-1])
-        if size > limit:
-            raise Refused(413, "body_too_large", f"the body has more than {limit} bytes")
-        more = message.get("more_body", False)
-    return b"".join(pieces)
 
 
 async def respond(send: Send, answer: Problem) -> None:

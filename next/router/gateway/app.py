@@ -15,12 +15,13 @@ import httpx
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from cutover.errors import Control
+from cutover.errors import Control, Refused
 from cutover.tape import Call, Entry, Run
 from cutover.tape.entry import Item
 from cutover.tape.http_entry import Head, http_call, read_head
 from cutover.tape.remote import KEY_HEADER, TARGET_HEADER
 from cutover.tape.run import CallFailed
+from router.body import read_body
 from router.gateway.correlation import Named, named, split_path
 from router.gateway.effects import Effects
 from router.gateway.providers import (
@@ -142,19 +143,10 @@ class Gateway:
 
     async def _body(self, receive: Receive) -> bytes:
         """Return the body; raises `Refusal`."""
-        pieces: list[bytes] = []
-        size, more = 0, True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise Refusal(400, "incomplete_body", "the body ended early")
-            pieces.append(message.get("body", b""))
-            size += len(pieces[-1])
-            more = message.get("more_body", False)
-            if size > self.settings.body_bytes:
-                detail = f"the body has more than {self.settings.body_bytes} bytes"
-                raise Refusal(413, "body_too_large", f"{detail} ([gateway] body_bytes)")
-        return b"".join(pieces)
+        try:
+            return await read_body(receive, self.settings.body_bytes)
+        except Refused as refused:
+            raise Refusal(refused.status, refused.code, refused.detail) from refused
 
     # The answer.
 
