@@ -2,9 +2,11 @@
 
 import logging
 
-from benchmarks import cost, engine, gateway
+from benchmarks import cost, engine, gateway, passing, shadowed
 
 logging.disable(logging.WARNING)
 engine.figures()
 cost.figures()
 gateway.figures()
+passing.figures()
+shadowed.figures()
