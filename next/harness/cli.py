@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import os
 import signal
@@ -88,6 +89,8 @@ async def _serve(live: Live, *, simulate: bool, crash: int) -> None:
         )
         for following in _following(live):
             opened.callback(asyncio.create_task(following).cancel)
+        gc.collect()
+        gc.freeze()  # what stays is not looked through again: that stops streams for 0.2 s
         await server(app, live.settings.server).serve()
     # A stack may swallow its cancellation, or block a thread: the process ends all the same.
     leaving = threading.Timer(LEAVING_SECONDS, os._exit, (0,))

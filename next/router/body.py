@@ -52,48 +52,71 @@ async def read_body(
 class Body:
     """Sends pieces one after the other.
 
-    async with body.kept_alive():           # where comments may stand between pieces
-        await body.send(piece)              # raises TimeoutError for a client that reads nothing
+    async with body.open(comments=True):    # where comments may stand between pieces
+        await body.send(piece)              # and `end` behind the last
+
+    The block raises TimeoutError for a client that takes nothing for `SLOW_SECONDS`.
     """
 
     def __init__(self, send: Callable[[MutableMapping[str, Any]], Awaitable[None]]) -> None:
         self._send = send
-        self._sending = asyncio.Lock()
-        self._sent = asyncio.get_running_loop().time()
+        self._loop = asyncio.get_running_loop()
+        self._one = asyncio.Lock()
+        self._sent = self._loop.time()
+        self._waiting = False
+        self._limit = asyncio.timeout(None)
+        self._watch: asyncio.TimerHandle | None = None
 
     async def send(self, piece: bytes) -> None:
         """Send a piece, and wait until the client has taken enough of those before."""
-        async with self._sending, asyncio.timeout(SLOW_SECONDS):
-            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-        self._sent = asyncio.get_running_loop().time()
+        await self._next({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def end(self) -> None:
         """End the body."""
-        async with self._sending, asyncio.timeout(SLOW_SECONDS):
-            await self._send({"type": "http.response.body", "body": b""})
+        await self._next({"type": "http.response.body", "body": b""})
+
+    async def _next(self, message: MutableMapping[str, Any]) -> None:
+        async with self._one:
+            self._sent, self._waiting = self._loop.time(), True
+            await self._send(message)
+            self._waiting = False
 
     @asynccontextmanager
-    async def kept_alive(self, *, comments: bool) -> AsyncIterator[None]:
+    async def open(self, *, comments: bool) -> AsyncIterator[None]:
         """Send a comment whenever the block has sent nothing for `SILENCE_SECONDS`.
 
         The pieces are awaited by the caller's own task all the while: only sending is shared.
         """
-        if not comments:
-            yield
-            return
-        beating = asyncio.create_task(self._beat())
+        beating = asyncio.create_task(self._beat()) if comments else None
+        self._watch_until(self._sent + SLOW_SECONDS)
         try:
-            yield
+            async with self._limit:
+                yield
         finally:
-            beating.cancel()
+            if self._watch is not None:
+                self._watch.cancel()
+            if beating is not None:
+                beating.cancel()
+
+    def _watch_until(self, due: float) -> None:
+        """Look again when it is due: a time limit for each piece costs as much as its sending."""
+        self._watch = self._loop.call_at(due, self._check)
+
+    def _check(self) -> None:
+        now = self._loop.time()
+        due = (self._sent if self._waiting else now) + SLOW_SECONDS
+        if due > now:
+            self._watch_until(due)
+        else:
+            self._limit.reschedule(now)
 
     async def _beat(self) -> None:
         due = self._sent + SILENCE_SECONDS
         try:
             while True:
-                await asyncio.sleep(due - asyncio.get_running_loop().time())
+                await asyncio.sleep(due - self._loop.time())
                 if self._sent + SILENCE_SECONDS <= due:
                     await self.send(comment("keep-alive"))
                 due = self._sent + SILENCE_SECONDS
         except OSError:
-            return  # the client has gone, or reads nothing: who sends the next piece finds out
+            return  # the client has gone: who sends the next piece finds out

@@ -101,8 +101,10 @@ class Driver:
     _read: deque[Frame] = field(default_factory=deque)
     """Frames of the newest event that are still to be taken."""
     _task: asyncio.Task[None] | None = None
-    _asked: asyncio.Event = field(default_factory=asyncio.Event)
     _next: asyncio.Future[Event | None] | None = None
+    """The event that is waited for."""
+    _asked: asyncio.Future[None] | None = None
+    """What the stack waits for until one is."""
     _watch: asyncio.TimerHandle | None = None
     _strikes: int = 0
     _stopping: bool = False
@@ -127,9 +129,10 @@ class Driver:
         return frame
 
     async def _pull_event(self) -> Event | None:
-        loop = asyncio.get_running_loop()
+        loop = self.run.exchange.loop
         self._next, self._strikes = loop.create_future(), 0
-        self._asked.set()
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_result(None)
         if self._task is None:
             with self.run.current():
                 self._task = loop.create_task(self._drive())
@@ -203,8 +206,9 @@ class Driver:
                     await close()
 
     async def _wanted(self) -> None:
-        await self._asked.wait()
-        self._asked.clear()
+        if self._next is None or self._next.done():
+            self._asked = self.run.exchange.loop.create_future()
+            await self._asked
 
     def _deliver(self, event: Event | None) -> None:
         if self._next is not None and not self._next.done():

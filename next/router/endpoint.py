@@ -103,8 +103,8 @@ class Streams:
                 one.stop()
 
     def hurried(self) -> bool:
-        """Whether a client waits for its first text, and not for its model or its service."""
-        return any(not _elsewhere(one) for one in self.opening)
+        """Whether a client waits for its first text."""
+        return bool(self.opening)
 
     @contextmanager
     def place(self) -> Iterator[None]:
@@ -120,13 +120,6 @@ class Streams:
             self.open -= 1
             if not self.open:
                 self._free.set()
-
-
-def _elsewhere(served: Served) -> bool:
-    """Whether what an exchange waits for is not done on this loop."""
-    entries = served.tape.entries
-    asked = bool(entries) and entries[-1].call.model and not entries[-1].items
-    return asked or bool(served.runs and served.runs[-1].candidate.remote)
 
 
 @dataclass(slots=True)
@@ -270,16 +263,16 @@ class FlowEndpoint:
         await send({"type": "http.response.start", "status": head.status, "headers": headers})
         frame, body = first, Body(send)
         try:
-            async with body.kept_alive(comments=framer.comments):
+            async with body.open(comments=framer.comments):
                 while frame is not None:
                     await body.send(frame)
                     if served.first_text is None and served.sent.texts:
                         served.first_text = asyncio.get_running_loop().time()
                         self.streams.opening.discard(served)
                     frame = await anext(frames, None)
+                await body.end()
         except CutOff:
             return  # without an end: the server closes the connection
-        await body.end()
 
     async def _expire_question(self, served: Served) -> None:
         """Expire what the session waits for, once a new turn is served: it goes on without it."""

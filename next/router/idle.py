@@ -41,7 +41,7 @@ class IdleGate:
     """
 
     hurried: Callable[[], bool] = lambda: False
-    """Whether a client waits for its first text, and not for its model."""
+    """Whether a client waits for its first text, also where its model is what it waits for."""
     starved: Callable[[], float] = _starved
     """How long this thread has waited for a processor, in seconds: that is not the work's fault."""
     late: float = 0.0

@@ -64,10 +64,17 @@ class Due:
     _position: int = 0
     _lengths: dict[str, int] = field(default_factory=dict)
     """How long what the stack has said is; as far as the client's text reaches, it is the same."""
+    _alone: bool = field(init=False)
+    """Whether the client has nothing of an earlier stack: then all is new."""
+
+    def __post_init__(self) -> None:
+        self._alone = not (self.sent.marks or self.sent.texts)
 
     @property
     def behind(self) -> bool:
         """Whether the client still has more than this stack has said."""
+        if self._alone:
+            return False
         return self._position < len(self.sent.marks) or any(
             self._lengths.get(channel, 0) < length
             for channel, length in self.sent.texts.lengths.items()
@@ -78,6 +85,8 @@ class Due:
 
         Raises `PrefixMismatch` where it contradicts what the client has.
         """
+        if self._alone:
+            return frame if frame.rest or frame.texts or self.framer.verbatim else None
         within = self._position < len(self.sent.marks)
         mark = self.sent.marks[self._position] if within else None
         due = self.sent.texts.lengths if mark is None else mark.lengths

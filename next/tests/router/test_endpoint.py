@@ -12,14 +12,12 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import text as sql
 
-from cutover import Event, Exchange, Request
-from cutover.tape import Call, Entry
+from cutover import Event, Request
 from harness import root
 from harness.config import parse
 from harness.live import Live
 from loadtests.simulator import Answer, Silence, SlowFirst
 from router.driver import Candidate
-from router.endpoint import Streams
 from router.exchange import Served, finish
 from router.pauses import PausedExchanges
 from router.shadow import Shadows
@@ -402,16 +400,15 @@ async def test_a_server_is_ready_while_its_database_answers(stage: Stage) -> Non
             assert (away.status, found) == (503, {"status": "the database takes no write"})
 
 
-async def test_a_client_is_in_a_hurry_until_its_model_is_asked() -> None:
-    """And again when the model answers; not once it has a text."""
-    streams, tape = Streams(1), Exchange()
-    served = Served("e", FLOWS["chat"], Request(None, None), tape, "legacy")
-    assert not streams.hurried()
-    streams.opening.add(served)
-    assert streams.hurried()
-    tape.add(asked := Entry(Call("model", b"", b"", model=True), 0))
-    assert not streams.hurried()
-    asked.append(1, b"{}")
-    assert streams.hurried()
-    streams.opening.clear()
-    assert not streams.hurried()
+async def test_a_client_is_in_a_hurry_until_its_first_text(stage: Stage) -> None:
+    """Also while its model is silent: a shadow that begins then is in the way when it answers."""
+    stage.sim.script([Answer(text="a b", fault=Silence(1))])
+    app = application(stage)
+    hurried = app.state.drain.__self__.hurried
+    chat = asyncio.create_task(Client(app).post("/chat/sse", CHAT))
+    assert not hurried()
+    await stage.sim.until(lambda sim: bool(sim.requests))
+    assert hurried()
+    await asyncio.sleep(1.0)
+    assert not hurried()
+    await chat
