@@ -105,7 +105,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     `request` is the body as JSON text, `options` the flow's. The serving run's line holds the tape;
     `plays` of every run point into it. `escaped` counts tools that ran without a call on the tape,
     `nodes_us` is the time spent in each node, `versions` what code and settings were in force.
-    `redacted` is whether personal data was replaced.
+    `redacted` is whether personal data was replaced. `why` is why it was assigned so. The line of
+    the run that served last says when the client had the first text, and the last frame: in
+    microseconds since the request was read, also where an earlier run sent it.
     """
 
     exchange: str
@@ -127,6 +129,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     escaped: dict[str, int] = {}
     versions: dict[str, str] = {}
     redacted: bool = False
+    why: str = ""
+    first_text_us: int | None = None
+    ended_us: int | None = None
     v: int = VERSION
 
 

@@ -162,6 +162,7 @@ class FlowEndpoint:
         forced = _forced(asked, settings.qa_key)
         assignment = await self._assigned(settings, key, forced, request.body)
         served = Served(exchange_id, flow, request, Exchange(), assignment.stack, settings.versions)
+        served.why = assignment.why
         try:
             await self._stream(served, settings, receive, send)
         finally:
@@ -199,7 +200,7 @@ class FlowEndpoint:
                 await continued.end()
 
         try:
-            served.assigned = assign(settings.shares, key).stack
+            served.assigned, served.why = assign(settings.shares, key).stack, "resumed"
             await self._stream(served, settings, receive, send)
         finally:
             await asyncio.shield(self._keep(settle()))

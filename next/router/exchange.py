@@ -45,6 +45,8 @@ class Served:
     assigned: str
     versions: Mapping[str, str] = field(default_factory=dict)
     """The settings and the code in force."""
+    why: str = ""
+    """Why it was assigned so."""
     sent: Sent = field(default_factory=Sent)
     runs: list[Driver] = field(default_factory=list)
     outcome: Outcome = field(default_factory=lambda: Failed("not_served"))

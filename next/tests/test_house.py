@@ -15,7 +15,17 @@ import cutover
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
-    *("cutover", "rules", "effects", "legacy", "graph_impl", "router", "loadtests", "harness"),
+    *(
+        "cutover",
+        "rules",
+        "effects",
+        "legacy",
+        "graph_impl",
+        "router",
+        "compare",
+        "loadtests",
+        "harness",
+    ),
     "benchmarks",
 )
 MOST_LINES = 30_000

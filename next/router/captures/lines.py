@@ -24,7 +24,14 @@ def served_lines(served: Served, at: int) -> list[RunRecord]:
     *failed, last = served.runs
     lines = [_line(served, one.run, one.run.ended, one.frames, at) for one in failed]
     frames = [*last.frames, *((last.run.now, frame) for frame in served.ending)]
-    lines.append(_line(served, last.run, served.outcome, frames, at))
+    line = _line(served, last.run, served.outcome, frames, at)
+    lines.append(
+        msgspec.structs.replace(
+            line,
+            first_text_us=_since(served, served.first_text),
+            ended_us=_since(served, served.ended),
+        )
+    )
     return [msgspec.structs.replace(lines[0], tape=tape_record(served.tape)), *lines[1:]]
 
 
@@ -52,6 +59,7 @@ def _line(
         policy=run.policy,
         stack=run.stack,
         assigned=served.assigned,
+        why=served.why,
         served=served.served,
         at=at,
         outcome=outcome or Failed("stack_failed"),
@@ -63,6 +71,10 @@ def _line(
         escaped=dict(run.escaped),
         versions=dict(served.versions),
     )
+
+
+def _since(served: Served, moment: float | None) -> int | None:
+    return None if moment is None else round((moment - served.began) * 1e6)
 
 
 def _plays(served: Served, run: Run) -> tuple[PlayRecord, ...]:

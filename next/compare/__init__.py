@@ -1,0 +1,1 @@
+"""How runs of the same exchange differ, what that means, and whether a rollout may go on."""

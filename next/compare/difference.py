@@ -1,0 +1,61 @@
+"""What differs between two runs of one exchange, and how a cause is named."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final, Literal
+
+import msgspec
+
+Kind = Literal[
+    "outcome",
+    "refusal",
+    "grammar",
+    "event_missing",
+    "event_added",
+    "event_changed",
+    "event_moved",
+    "text",
+    "reasoning",
+    "held_back",
+    "annotation",
+    "call_missing",
+    "call_added",
+    "call_changed",
+    "writes_moved",
+]
+"""Read legacy → graph: what is `missing` graph lacks, what is `added` it has alone.
+
+`held_back` is text that one stack sends much later than it could; `annotation` is what stands
+beside texts, and slight; `refusal` another refusal than legacy's.
+"""
+
+Because = Literal["", "earlier_end", "changed_request", "missing_call"]
+"""Which sentence explains a difference by an earlier one; "" for a cause."""
+
+SLIGHT: Final[frozenset[Kind]] = frozenset({"annotation"})
+"""Kinds that are shown, and make no pair different."""
+
+
+class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One place where graph is not as legacy.
+
+    `name` is that of the event, the effect or the text's channel, `path` the place in it, without
+    indices (`messages[].content`), "" for all of it. `legacy` and `graph` are what stands there, as
+    JSON text, None for nothing. `at` is when, in microseconds of tape time. `shape` is that of what
+    was added or is missing: its keys and types, so that another event is another cause.
+    """
+
+    kind: Kind
+    name: str
+    path: str = ""
+    legacy: str | None = None
+    graph: str | None = None
+    at: int = 0
+    shape: str = ""
+    because: Because = ""
+
+    def cause(self, flow: str) -> str:
+        """Return the id of the cause that this is an instance of: eight hexadecimal digits."""
+        parts = (flow, self.kind, self.name, self.path, self.shape)
+        return blake2b("\x1f".join(parts).encode(), digest_size=4).hexdigest()

@@ -1,0 +1,65 @@
+"""The rows that everything is counted from: one a pair, one an exchange."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from compare.difference import Difference
+
+State = Literal["equal", "different", "not_compared"]
+
+
+class PairRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A pair, or an exchange that has none: `why_not` says why it was not compared.
+
+    `at` is when the exchange began, in microseconds since 1970. `left_out` names what of a pair was
+    not compared, such as calls where there is no tape: equal is said of the rest alone. `pieces`
+    are the numbers of frames of text, legacy's and graph's. `baseline` marks legacy against itself.
+    """
+
+    exchange: str
+    flow: str
+    at: int
+    state: State
+    why_not: str = ""
+    differences: tuple[Difference, ...] = ()
+    left_out: tuple[str, ...] = ()
+    folded: int = 0
+    """Values that were equal but for a date or a generated id."""
+    pieces: tuple[int, int] = (0, 0)
+    baseline: bool = False
+    config: str = ""
+    code_version: str = ""
+
+
+End = Literal["completed", "failed", "refused", "left", "paused"]
+
+
+class ExchangeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an exchange was for its client.
+
+    `assigned` is the stack that it was drawn to, `why` says how (only "percent" is a draw).
+    `failed_behind` names the stack that failed where another one took over, `code` why, or why the
+    exchange failed. Times are in milliseconds since the request was read. `unit` is the user or the
+    conversation, `unit_kind` which, "" where neither is known: evidence is clustered by it.
+    `score` is the client's feedback: -1, 0, 1.
+    """
+
+    exchange: str
+    flow: str
+    at: int
+    assigned: str
+    served: str
+    why: str
+    end: End
+    code: str = ""
+    failed_behind: str = ""
+    first_text_ms: float | None = None
+    ended_ms: float | None = None
+    unit: str = ""
+    unit_kind: str = ""
+    score: int | None = None
+    config: str = ""
+    code_version: str = ""
