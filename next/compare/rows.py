@@ -29,6 +29,8 @@ class PairRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     folded: int = 0
     """Values that were equal but for a date or a generated id."""
     pieces: tuple[int, int] = (0, 0)
+    silent: bool = False
+    """One service made no call that is on the tape, the other did: its set-up lacks something."""
     baseline: bool = False
     config: str = ""
     code_version: str = ""

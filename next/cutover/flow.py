@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -196,6 +204,10 @@ class Flow(Protocol):
     @property
     def body_limits(self) -> Mapping[str, int]:
         """Bytes by path, where a body may be larger than others."""
+
+    @property
+    def key_names(self) -> Collection[str]:
+        """Names of the route keys."""
 
     def body(self, asked: ClientRequest) -> Any:
         """Return the body that stacks are given; raises `Refused`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -116,6 +116,11 @@ class FlowSpec:
     def path(self) -> str:
         """The flow's own path."""
         return next(iter(self.requests))
+
+    @property
+    def key_names(self) -> Collection[str]:
+        """Names of the route keys."""
+        return self.route_keys
 
     def key(self, body: Any, name: str = "") -> str:
         """Return the value of a route key in a decoded body, "" where it has none usable."""

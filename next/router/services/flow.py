@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -71,6 +71,11 @@ class ServiceFlow:
     def body_limits(self) -> Mapping[str, int]:
         """Bytes by path."""
         return dict.fromkeys(self.routes, BODY_BYTES)
+
+    @property
+    def key_names(self) -> Collection[str]:
+        """Names of the route keys."""
+        return self.keys
 
     def body(self, asked: ClientRequest) -> ServiceRequest:
         """Return what of a request the service is sent, besides headers; any body passes.

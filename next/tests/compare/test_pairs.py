@@ -1,0 +1,206 @@
+"""Which runs are paired, why others are not, and what clients were served."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from compare.difference import Difference
+from compare.pair import Pair
+from compare.pairs import exchange_rows, gathered, pair_row, paired
+from cutover.errors import Completed, Failed, Left, Outcome, Pause, Refusal
+from cutover.flow import Flow
+from cutover.records import PlayRecord, RecordDamaged, RunRecord, TapeRecord
+from cutover.wire import find_dialect
+from router.services import ServiceFlow
+from rules.flows import FLOWS
+from tests.router.captures.records import line
+
+DIALECT = find_dialect("chat-completions")
+BOT = ServiceFlow("bot", {"/bot": ("POST",)}, DIALECT, {"conversation": "body.id"})
+KNOWN: Mapping[str, Flow] = {**FLOWS, "bot": BOT}
+
+GRAMMAR = Failed("grammar")
+SERVED = line(tape=TapeRecord(question="mine"))
+GRAPH: dict[str, Any] = {"role": "shadow", "policy": "play", "stack": "graph"}
+SHADOW = line(**GRAPH)
+REPLAY = line(**GRAPH | {"role": "replay", "versions": {"config": "c2", "code": "new"}})
+AGAIN = line(role="replay", policy="play")
+
+
+def taken_over(outcome: Outcome = GRAMMAR) -> list[RunRecord]:
+    """Return the lines of an exchange that graph took over from legacy."""
+    first = line(tape=TapeRecord(question="mine"), served="graph", outcome=outcome)
+    return [first, line(role="fallback", stack="graph", served="graph")]
+
+
+PAIRS: dict[str, tuple[Sequence[RunRecord], bool, Any]] = {
+    "a shadow of the other stack": ([SERVED, SHADOW], False, (SERVED, SHADOW)),
+    "a replay counts before it": ([SERVED, SHADOW, REPLAY], False, (SERVED, REPLAY)),
+    "in any order": ([REPLAY, SHADOW, SERVED], False, (SERVED, REPLAY)),
+    "one of the same stack does not": ([SERVED, AGAIN], False, "not_played"),
+    "unless it is the baseline": ([SERVED, AGAIN, SHADOW], True, (SERVED, AGAIN)),
+    "a baseline is legacy's": (
+        [line(stack="graph", served="graph"), line(**GRAPH)],
+        True,
+        "not_played",
+    ),
+    "the last run after a takeover": (
+        [*taken_over(), line(role="shadow", stack="legacy")],
+        False,
+        (taken_over()[1], line(role="shadow", stack="legacy")),
+    ),
+    "without the fallback's line": ([taken_over()[0], SHADOW], False, "lines_missing"),
+    "without the serving line": ([SHADOW], False, "lines_missing"),
+    "a fallback alone": ([taken_over()[1]], False, "lines_missing"),
+    "no shadow": ([SERVED], False, "not_played"),
+    "the client left": ([line(outcome=Left()), SHADOW], False, "client_left"),
+    "the server stopped": (
+        [line(outcome=Failed("server_stopped")), SHADOW],
+        False,
+        "server_stopped",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs(name: str) -> None:
+    """The run that served last, with the newest of the other stack, on the serving run's tape."""
+    runs, baseline, expected = PAIRS[name]
+    found = paired(runs, baseline=baseline)
+    assert (found if isinstance(found, str) else (found.served, found.played)) == expected
+    if isinstance(found, Pair):
+        assert found.tape.question == "mine"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a comparison came to."""
+
+    differences: tuple[Difference, ...] = ()
+    left_out: tuple[str, ...] = ("calls",)
+    folded: int = 3
+    pieces: tuple[int, int] = (5, 1)
+
+
+def _damaged(*_: Any) -> Found:
+    raise RecordDamaged("a frame is no event")
+
+
+@pytest.mark.parametrize(
+    ("differences", "state"),
+    [
+        ((), "equal"),
+        ((Difference("annotation", "usage"),), "equal"),
+        ((Difference("annotation", "usage"), Difference("text", "text")), "different"),
+    ],
+)
+def test_the_row_of_a_pair(differences: tuple[Difference, ...], state: str) -> None:
+    """It has the versions of what was played, and the moment of what served."""
+    runs = [SERVED, msgspec.structs.replace(REPLAY, at=7)]
+    row = pair_row(runs, KNOWN, lambda *_: Found(differences))
+    assert (row.state, row.at, row.config, row.code_version) == (state, SERVED.at, "c2", "new")
+    assert (row.differences, row.left_out, row.folded, row.pieces) == (
+        differences,
+        ("calls",),
+        3,
+        (5, 1),
+    )
+
+
+def test_what_is_not_compared_says_why() -> None:
+    """A comparison that meets damage, and a flow that is not known here."""
+    assert pair_row([SERVED, SHADOW], KNOWN, _damaged).why_not == "damaged"
+    assert pair_row([SERVED, SHADOW], {}, lambda *_: Found()).why_not == "unknown_flow"
+    row = pair_row([SERVED], KNOWN, _damaged)
+    assert (row.state, row.why_not) == ("not_compared", "not_played")
+
+
+@pytest.mark.parametrize(
+    ("flow", "served", "played", "silent"),
+    [("bot", 2, 0, True), ("bot", 0, 1, True), ("bot", 1, 1, False), ("chat", 2, 0, False)],
+)
+def test_a_service_whose_calls_do_not_come_back_is_marked(
+    flow: str, served: int, played: int, silent: bool
+) -> None:
+    """Stacks in this process cannot lack their set-up."""
+    call = (PlayRecord("model", "tape", 0),)
+    runs = [line(flow=flow, plays=call * served), line(flow=flow, **GRAPH, plays=call * played)]
+    assert pair_row(runs, KNOWN, lambda *_: Found()).silent is silent
+
+
+def test_runs_are_gathered_over_lines_that_stand_apart() -> None:
+    """An exchange is passed on with its last line; what waits in vain is last."""
+    names = ["a", "b", "c", "a", "d", "c", "b"]
+    counts = Counter(names) + Counter({"d": 1})
+    lines = (line(exchange=one, stack=str(at)) for at, one in enumerate(names))
+    found = [[one.exchange + one.stack for one in runs] for runs in gathered(lines, counts)]
+    assert found == [["a0", "a3"], ["c2", "c5"], ["b1", "b6"], ["d4"]]
+
+
+ENDS: list[tuple[Outcome, str, str]] = [
+    (Completed(), "completed", ""),
+    (Failed("truncated"), "failed", "truncated"),
+    (Refusal(429, "busy"), "refused", "busy"),
+    (Pause("q"), "paused", ""),
+    (Left(), "left", ""),
+]
+
+
+@pytest.mark.parametrize(("outcome", "end", "code"), ENDS)
+def test_what_a_client_was_served(outcome: Outcome, end: str, code: str) -> None:
+    """Times are in milliseconds; shadows and foreign flows are no exchanges."""
+    served = line(
+        outcome=outcome,
+        first_text_us=1500,
+        ended_us=20_000,
+        why="percent",
+        versions={"config": "c", "code": "v"},
+    )
+    foreign = line(exchange="e2", flow="sung")
+    (row,) = exchange_rows([served, SHADOW, foreign], KNOWN)
+    assert (row.end, row.code, row.failed_behind) == (end, code, "")
+    assert (row.first_text_ms, row.ended_ms, row.why) == (1.5, 20.0, "percent")
+    assert (row.config, row.code_version) == ("c", "v")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"),
+    [(Failed("grammar"), "grammar"), (Refusal(400, "late"), "refused_late")],
+)
+def test_a_takeover_names_the_stack_that_failed(outcome: Outcome, code: str) -> None:
+    """And why; what its client had is the whole stream."""
+    (row,) = exchange_rows(taken_over(outcome), KNOWN)
+    assert (row.assigned, row.failed_behind, row.served) == ("legacy", "legacy", "graph")
+    assert (row.end, row.code) == ("completed", code)
+
+
+@pytest.mark.parametrize(
+    ("flow", "path", "request_", "unit"),
+    [
+        ("session", "/session/chat", {"session_id": "s", "user_id": "u"}, ("u", "user_id")),
+        ("session", "/session/chat", {"session_id": "s"}, ("s", "session_id")),
+        ("bot", "/bot", {"content": '{"id": "c7"}'}, ("c7", "conversation")),
+        ("bot", "/bot", {"content": "{}"}, ("", "")),
+        ("session", "/gone", {"session_id": "s"}, ("", "")),
+    ],
+)
+def test_evidence_is_clustered_by_user_or_conversation(
+    flow: str, path: str, request_: dict[str, str], unit: tuple[str, str]
+) -> None:
+    """The user where one is known; a request that cannot be read has neither."""
+    if flow == "session":
+        path, request_ = (
+            path.replace("/session/chat", FLOWS[flow].path),
+            {"message": "hi"} | request_,
+        )
+    else:
+        request_ = {"method": "POST", "target": "/bot"} | request_
+    text = msgspec.json.encode(request_).decode()
+    (row,) = exchange_rows([line(flow=flow, path=path, request=text)], KNOWN)
+    assert (row.unit, row.unit_kind) == unit
