@@ -1,0 +1,1 @@
+"""Pages and files that say what a comparison found."""

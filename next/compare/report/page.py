@@ -1,0 +1,87 @@
+"""Renders the templates of this folder: one look for every page, hostile text stays text."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+
+FOLDER: Final = Path(__file__).parent
+
+
+def percent(share: float | None) -> str:
+    """Return a share such as 0.0123 as `1.23 %`, — for none."""
+    return "—" if share is None else f"{share * 100:.3g} %"
+
+
+def milliseconds(value: float | None) -> str:
+    """Return milliseconds with three digits, as seconds from ten on, — for none."""
+    if value is None:
+        return "—"
+    return f"{value:,.3g} ms" if value < 1_000 else f"{value / 1_000:,.3g} s"  # noqa: PLR2004
+
+
+def moment(microseconds: int) -> str:
+    """Return a moment since 1970 as UTC, to the second."""
+    try:
+        return datetime.fromtimestamp(microseconds / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return f"{microseconds} µs"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count of things, the noun in its number."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+_MARKS = {" ": "·", "\n": "⏎\n", "\t": "⇥\t", "\r": "␍"}
+
+
+def visible(text: str) -> str:
+    """Return a text whose white space and invisible characters can be seen."""
+    return "".join(
+        _MARKS[one]
+        if one in _MARKS
+        else f"⟨U+{ord(one):04X}⟩"
+        if unicodedata.category(one) in {"Cf", "Cc", "Zs", "Zl", "Zp", "Mn", "Co", "Cn"}
+        else one
+        for one in text
+    )
+
+
+def code(text: object, most: int = 120) -> str:
+    """Return a text as code in a table of Markdown: one line, whatever stands in it."""
+    line = re.sub(r"\s+", " ", str(text)).replace("|", "\\|")
+    line = line if len(line) <= most else f"{line[: most - 1]}…"
+    fence = "`" * (max((len(run) for run in re.findall(r"`+", line)), default=0) + 1)
+    pad = " " if line.startswith("`") or line.endswith("`") or not line.strip() else ""
+    return f"{fence}{pad}{line}{pad}{fence}"
+
+
+_FILTERS: Final[dict[str, Callable[..., str]]] = {
+    "percent": percent,
+    "milliseconds": milliseconds,
+    "moment": moment,
+    "visible": visible,
+    "code": code,
+}
+_environment = Environment(
+    loader=FileSystemLoader(FOLDER),
+    autoescape=select_autoescape(("html.j2",)),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+_environment.filters |= _FILTERS
+_environment.globals["counted"] = counted
+
+
+def render(template: str, /, **values: Any) -> str:
+    """Return a template of this folder, filled in."""
+    return _environment.get_template(template).render(values)
