@@ -18,8 +18,8 @@ import tiktoken
 
 from cutover import TapeTransport
 from cutover.errors import StackFailed
+from effects.world import OPENAI
 
-OPENAI: Final = "https://api.openai.com/v1"
 CONNECT_SECONDS: Final = 5.0
 SILENCE_SECONDS: Final = 60.0
 """How long a provider may send nothing within a response."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import httpx
@@ -21,6 +21,8 @@ from redis.asyncio import Redis
 from cutover.errors import CutoverError
 from effects.database import Database
 
+OPENAI: Final = "https://api.openai.com/v1"
+"""Where models are asked if nothing names another provider."""
 REDIS_SECONDS = 1.0
 """How long a call of Redis may take, and connecting to it."""
 SERVICE_SECONDS = 5.0

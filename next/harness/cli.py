@@ -1,43 +1,15 @@
-"""The command line."""
+"""The command line: each command imports what it runs, so that `--help` waits for none of it."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import importlib
-import os
-import signal
-import socket
-import sys
-import threading
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
-import uvicorn
-import uvloop
-from fastapi import FastAPI
 
 from cutover.errors import CutoverError
-from harness import forget, root
-from harness.config import ConfigRefused, ServerTable, load
-from harness.gateway import serving_gateway
-from harness.heads import BoundedHeads
-from harness.live import Live
-from harness.logs import start_logging
-from harness.replay import replay
-from harness.services import open_services
-from harness.setup.apps import apps
-from harness.setup.doctor import diagnose, page
-from harness.setup.init import NONE, WITHOUT, Asking, look, refuse_existing, write
-from loadtests.simulator import Simulator
-
-LEAVING_SECONDS = 5.0
-"""What tasks and threads may take to end once the server has closed."""
 
 cli = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -47,8 +19,8 @@ def commands() -> None:
     """Replace the pipeline behind a streaming chat without its users noticing."""
 
 
-@cli.command()
-def serve(
+@cli.command("serve")
+def serve_command(
     config: Annotated[
         Path | None, typer.Option(help="cutover.toml; without it, the five flows")
     ] = None,
@@ -57,58 +29,38 @@ def serve(
     crash: Annotated[int, typer.Option(help="let graph crash behind its n-th event")] = 0,
 ) -> None:
     """Serve the flows."""
+    from harness.serve import serve
+
+    serve(config, simulate=simulate, crash=crash)
+
+
+@cli.command("replay")
+def replay_command(
+    captures: Annotated[str, typer.Argument(help="a folder, or a bucket such as s3://b/captures")],
+    *,
+    stack: Annotated[str, typer.Option(help="what replays: legacy or graph")],
+    flow: Annotated[str | None, typer.Option(help="this flow alone")] = None,
+    config: Annotated[Path | None, typer.Option(help="cutover.toml, as it is served with")] = None,
+    follow: Annotated[
+        bool, typer.Option(help="go on with what is captured, until stopped")
+    ] = False,
+    part: Annotated[str, typer.Option(help="a share of the exchanges, such as 2/8")] = "1/1",
+    scheduler: Annotated[str, typer.Option(help="address of Dask's scheduler: its workers")] = "",
+    out: Annotated[str, typer.Option(help="where the lines go, if not to the captures")] = "",
+) -> None:
+    """Run a stack on the tapes of captures; nothing is performed.
+
+    Exit status: 0 equal, 1 different, 2 refused or not stored, 3 nothing was replayed, 4 mostly
+    unreadable.
+    """
+    from harness.config import load
+    from harness.logs import start_logging
+    from harness.replay import job_of, replay
+
     settings = load(config)
     start_logging(settings)
-    for one in (signal.SIGINT, signal.SIGTERM):
-        # The server drains when it gets one, and raises it once more: the command ends by itself.
-        signal.signal(one, lambda *_: None)
-    # What stacks in this process do past the tape is seen on Python's own sockets alone.
-    within = any(not flow.paths for flow in settings.flows.values())
-    run = asyncio.run if within else uvloop.run
-    run(_serve(Live(settings, config), simulate=simulate, crash=crash))
-
-
-cli.command()(replay)
-
-
-async def _serve(live: Live, *, simulate: bool, crash: int) -> None:
-    async with AsyncExitStack() as opened:
-        if simulate:
-            model = await opened.enter_async_context(Simulator(chunk_ms=20))
-            os.environ["OPENAI_BASE_URL"] = model.base_url
-            os.environ.setdefault("OPENAI_API_KEY", "none")
-        captures = await opened.enter_async_context(root.capturing(live.settings))
-        world = await opened.enter_async_context(root.opened(live.settings))
-        services = await opened.enter_async_context(
-            open_services(live.settings, await opened.enter_async_context(apps(live.settings)))
-        )
-        await opened.enter_async_context(serving_gateway(live.settings, services.runs))
-        told = await opened.enter_async_context(root.tracing(live.settings))
-        app = root.application(
-            live, world, services, captures=captures, observers=told, crash_after=crash
-        )
-        for following in _following(live):
-            opened.callback(asyncio.create_task(following).cancel)
-        gc.collect()
-        gc.freeze()  # what stays is not looked through again: that stops streams for 0.2 s
-        await server(app, live.settings.server).serve()
-    # A stack may swallow its cancellation, or block a thread: the process ends all the same.
-    leaving = threading.Timer(LEAVING_SECONDS, os._exit, (0,))
-    leaving.daemon = True
-    leaving.start()
-
-
-def _following(live: Live) -> list[Coroutine[Any, Any, None]]:
-    """Return what keeps the settings in force up to date; raises `ConfigRefused`."""
-    table = live.settings.flags
-    if table is None:
-        return [live.watch()]
-    try:
-        flags = importlib.import_module("harness.flags").Flags(table.provider)
-    except ImportError as error:
-        problem = f"flags.provider: install the packages of cutover[flags] ({error})"
-        raise ConfigRefused(None, [problem]) from error
-    return [live.watch(), flags.follow(live)]
+    job = job_of(captures, stack, flow, part, settings, out)
+    raise typer.Exit(replay(job, scheduler, follow=follow).status)
 
 
 @cli.command("init")
@@ -126,9 +78,11 @@ def init_command(
     out: Annotated[Path, typer.Option(help="the file to write")] = Path("cutover.toml"),
 ) -> None:
     """Ask two services once each, and write a configuration that puts a router before them."""
+    from harness.setup.init import Asking, choose_at_terminal, look, refuse_existing, write
+
     asking = Asking(path, method.upper(), body, header or [], conversation, user)
     refuse_existing(out)
-    found = asyncio.run(look(old, new, asking, typer.echo, _choose))
+    found = asyncio.run(look(old, new, asking, typer.echo, choose_at_terminal))
     typer.echo("\n".join(["", *write(found, out, typer.echo)]))
 
 
@@ -140,52 +94,38 @@ def doctor_command(
     json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Check a set-up and say what works in it; each service is asked once."""
+    from harness.setup.doctor import diagnose, page
+
     parted = (line.partition(":") for line in header or ())
     found = asyncio.run(diagnose(config, {name: value.strip() for name, _, value in parted}))
     typer.echo(msgspec.json.encode(found).decode() if json else page(found))
     raise typer.Exit(0 if found.healthy else 1)
 
 
-def _choose(found: str) -> str:
-    """Return where the conversation's id stands: asked at a terminal, elsewhere what was found."""
-    if not sys.stdin.isatty():
-        return found
-    typer.echo(f"Where in the request is the conversation's id? {WITHOUT[0].upper()}{WITHOUT[1:]}.")
-    given: str = typer.prompt("body., query., header. or path., - for nowhere", found or NONE)
-    return "" if given == NONE else given
+@cli.command(
+    "forget",
+    epilog="Exit status: 0 done, 1 nothing found, 2 not begun or broken off, 3 not all of it.",
+)
+def forget_command(
+    user: Annotated[list[str] | None, typer.Option(help="a user's id")] = None,
+    conversation: Annotated[list[str] | None, typer.Option(help="a conversation's id")] = None,
+    config: Annotated[Path | None, typer.Option(help="cutover.toml")] = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="count, and remove nothing")] = False,
+) -> None:
+    """Forget users with their conversations, or conversations; options may be repeated."""
+    from harness.forget import STORES, forget_configured
 
-
-class Server(uvicorn.Server):
-    """uvicorn, which waits for streams while it still answers `/readyz`, so that none is cut."""
-
-    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]]) -> None:
-        super().__init__(config)
-        self._drain = drain
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Drain, and then close what is left."""
-        await self._drain()
-        await super().shutdown(sockets)
-
-
-def server(app: FastAPI, table: ServerTable) -> uvicorn.Server:
-    """Return the HTTP server of an application."""
-    return Server(
-        uvicorn.Config(
-            app,
-            host=table.host,
-            port=table.port,
-            http=BoundedHeads,
-            ws="none",
-            log_config=None,
-            log_level="warning",
-            timeout_graceful_shutdown=5,
-        ),
-        partial(app.state.drain, table.drain_seconds),
-    )
-
-
-cli.command("forget", epilog=forget.STATUS)(forget.command)
+    users, ids = set(filter(None, user or ())), set(filter(None, conversation or ()))
+    if not users | ids:
+        message = "name a --user or a --conversation"
+        raise typer.BadParameter(message)
+    done = asyncio.run(forget_configured(config, users, ids, dry_run=dry_run))
+    for store in STORES:
+        typer.echo(f"{store:<10}{done.removed[store]:>8}")
+    for one in done.left:
+        typer.echo(f"not removed: {one}", err=True)
+    raise typer.Exit(3 if done.left else 0 if done.removed.total() else 1)
 
 
 def main() -> None:

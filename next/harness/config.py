@@ -296,6 +296,11 @@ class Settings(_Table):
     """The zone of the dates in prompts."""
     flows: dict[str, FlowTable] = Field(default_factory=lambda: {one: FlowTable() for one in FLOWS})
 
+    @property
+    def built_in(self) -> bool:
+        """Whether stacks in this process serve one of the flows."""
+        return any(not table.paths for table in self.flows.values())
+
 
 TABLES: Final[Mapping[str, type[BaseModel]]] = {
     "server": ServerTable,

@@ -9,11 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import httpx
 import psycopg
-import typer
 from sqlalchemy.exc import SQLAlchemyError
 
 from cutover.errors import CutoverError
@@ -23,7 +21,8 @@ from effects.memory import items, namespace, readings
 from effects.pauses import Pauses
 from effects.world import World
 from harness import root
-from harness.config import Settings, load
+from harness.builtin import completed
+from harness.config import load
 from router import captures
 from router.captures import Captures
 from rules.flows import FLOWS
@@ -39,9 +38,6 @@ WITH_THREADS = "session"
 
 Place = tuple[tuple[str, str], str]
 """Namespace and key in the memory store; the namespace begins with one of `STORES`."""
-
-
-STATUS = "Exit status: 0 done, 1 nothing found, 2 not begun or broken off, 3 not all of it."
 
 
 class NotReached(CutoverError):
@@ -137,31 +133,13 @@ async def _from_captures(
         done.removed["feedback"] += await feedback.forget(exchange, dry_run=dry_run)
 
 
-def command(
-    user: Annotated[list[str] | None, typer.Option(help="a user's id")] = None,
-    conversation: Annotated[list[str] | None, typer.Option(help="a conversation's id")] = None,
-    config: Annotated[Path | None, typer.Option(help="cutover.toml")] = None,
-    *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="count, and remove nothing")] = False,
-) -> None:
-    """Forget users with their conversations, or conversations; options may be repeated."""
-    users, ids = set(filter(None, user or ())), set(filter(None, conversation or ()))
-    if not users | ids:
-        message = "name a --user or a --conversation"
-        raise typer.BadParameter(message)
-    done = asyncio.run(_forget(load(config), users, ids, dry_run=dry_run))
-    for store in STORES:
-        typer.echo(f"{store:<10}{done.removed[store]:>8}")
-    for one in done.left:
-        typer.echo(f"not removed: {one}", err=True)
-    raise typer.Exit(3 if done.left else 0 if done.removed.total() else 1)
-
-
-async def _forget(
-    settings: Settings, users: set[str], ids: set[str], *, dry_run: bool
+async def forget_configured(
+    config: Path | None, users: Collection[str], ids: Collection[str], *, dry_run: bool
 ) -> Forgotten:
+    """Forget in the stores and flows of a file; raises `ConfigRefused` and `NotReached`."""
+    settings = load(config)
     try:
-        async with root.opened(settings) as world:
+        async with root.stores(settings) as stores, completed(stores, settings) as world:
             flows, captured = {*FLOWS, *settings.flows}, root.captures_of(settings)
             return await forget(world, users, ids, captured, flows=flows, dry_run=dry_run)
     except (SQLAlchemyError, psycopg.Error, httpx.HTTPError, OSError) as error:

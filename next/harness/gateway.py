@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import uvicorn
 
-from effects.models import OPENAI
+from effects.world import OPENAI
 from harness.config import ConfigRefused, GatewayTable, Settings
 from harness.heads import BoundedHeads
 from router.gateway import Gateway, GatewaySettings, Provider, open_connections

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from importlib import import_module
 from itertools import takewhile
-from pathlib import Path
 from threading import Event, Lock
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -21,9 +20,8 @@ from cutover.errors import CutoverError, Failed
 from cutover.records import RunRecord
 from cutover.tape import Exchange, Run, outside
 from harness import root
-from harness.config import ModelTable, Settings, StoresTable, load
+from harness.config import ModelTable, Settings, StoresTable
 from harness.gateway import serving_gateway
-from harness.logs import start_logging
 from harness.services import Services, candidates, flow_of, open_services
 from harness.versions import versions
 from router.captures import Captures, Reader, Store
@@ -115,35 +113,16 @@ def _rows(kind: str, counts: Counter[str]) -> Iterator[tuple[str, str]]:
     return ((f"  {kind}{name.replace('_', ' ')}", f"{count}") for name, count in counts.items())
 
 
-def replay(
-    captures: Annotated[str, typer.Argument(help="a folder, or a bucket such as s3://b/captures")],
-    *,
-    stack: Annotated[str, typer.Option(help="what replays: legacy or graph")],
-    flow: Annotated[str | None, typer.Option(help="this flow alone")] = None,
-    config: Annotated[Path | None, typer.Option(help="cutover.toml, as it is served with")] = None,
-    follow: Annotated[
-        bool, typer.Option(help="go on with what is captured, until stopped")
-    ] = False,
-    part: Annotated[str, typer.Option(help="a share of the exchanges, such as 2/8")] = "1/1",
-    scheduler: Annotated[str, typer.Option(help="address of Dask's scheduler: its workers")] = "",
-    out: Annotated[str, typer.Option(help="where the lines go, if not to the captures")] = "",
-) -> None:
-    """Run a stack on the tapes of captures; nothing is performed.
-
-    Exit status: 0 equal, 1 different, 2 refused or not stored, 3 nothing was replayed, 4 mostly
-    unreadable.
-    """
-    settings = load(config)
-    start_logging(settings)
+def replay(job: Job, scheduler: str = "", *, follow: bool = False) -> Summary:
+    """Replay until it is done or a signal comes, and print the summary."""
     stop = Event()
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, lambda *_: stop.set())
-    job = job_of(captures, stack, flow, part, settings, out)
     began = time.monotonic()
     work = partial(on_workers, scheduler) if scheduler else here
     summary = work(job, stop, follow=follow)
     typer.echo(summary.table(time.monotonic() - began))
-    raise typer.Exit(summary.status)
+    return summary
 
 
 def job_of(

@@ -1,42 +1,29 @@
-"""The composition root: opens the world and puts both stacks behind the router."""
+"""The composition root: opens what is configured; without a built-in flow, imports no stack."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-import msgspec
 from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
 
-import graph_impl
-import legacy
 from cutover import Stack
 from cutover.errors import CutoverError
 from cutover.records import PauseRecord
-from effects import actions, builtin_tools, feedback, pins
-from effects.memory import Embedder, open_memory
-from effects.models import DEFAULTS, ModelEntry, Models
+from effects import feedback, pins
 from effects.pauses import Pauses
-from effects.threads import open_threads
-from effects.tools import Tools
-from effects.workers import Workers, WorkerSettings
-from effects.world import EffectSettings, World, open_world, use
+from effects.world import EffectSettings, World, open_world
 from harness.config import ConfigRefused, Settings
-from harness.escapes import watch_escapes
 from harness.faults import with_crash
 from harness.live import Live
-from harness.operations import OPERATIONS
 from harness.services import Services, candidates, flow_of
-from harness.threads import contexts_in_threads
 from router import app as router_app
 from router.breaker import BreakerSettings
 from router.captures import Captures, Redactor, Store
@@ -119,19 +106,19 @@ async def tracing(settings: Settings) -> AsyncIterator[Sequence[Observer]]:
         yield ()
         return
     try:
-        traces = importlib.import_module("router.telemetry.traces").Traces(url, version("cutover"))
+        from router.telemetry.traces import Traces
     except ImportError as error:
         problem = f"telemetry.otlp: install the packages of cutover[otlp] ({error})"
         raise ConfigRefused(None, [problem]) from error
+    traces = Traces(url, version("cutover"))
     try:
         yield (traces.observe,)
     finally:
         await traces.aclose()
 
 
-@asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[World]:
-    """Open the whole world that effects act on, and make it the current one."""
+def stores(settings: Settings) -> AbstractAsyncContextManager[World]:
+    """Open the stores of the world, and make it the current one: what every router needs of it."""
     where = EffectSettings(
         database=settings.stores.database,
         redis=settings.stores.redis or None,
@@ -140,47 +127,27 @@ async def opened(settings: Settings) -> AsyncIterator[World]:
         memory_service_token=settings.stores.memory_service_token,
         pause_key=settings.stores.pause_key,
     )
-    async with (
-        open_world(where) as world,
-        Models(_entries(settings)) as models,
-        open_memory(world.database, _embedder(settings, models), world.clock) as memory,
-        open_threads(world.database) as threads,
-    ):
-        full = replace(
-            world,
-            models=models,
-            memory=memory,
-            threads=threads,
-            tools=Tools.load(settings.tools, besides=builtin_tools.BUILT_IN),
-            workers=Workers(actions.ACTIONS, msgspec.convert(settings.workers, WorkerSettings)),
-        )
-        watch_escapes()
-        with use(full), contexts_in_threads():
-            yield full
+    return open_world(where)
 
 
-def _embedder(settings: Settings, models: Models) -> Embedder | None:
-    """Return what embeds memories; without one the newest are found."""
-    table = settings.embeddings
-    return None if table is None else Embedder(models, table.model, table.dims)
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[World]:
+    """Open the world of the flows: all of it where one of them is built in, or else its stores."""
+    async with stores(settings) as world:
+        if not settings.built_in:
+            yield world
+            return
+        from harness.builtin import completed
 
-
-def _entries(settings: Settings) -> Sequence[ModelEntry]:
-    named = [
-        ModelEntry(
-            id=name,
-            base_url=one.base_url,
-            key=one.key,
-            name=one.name,
-            max_tokens=one.max_tokens,
-        )
-        for name, one in settings.models.items()
-    ]
-    return named or DEFAULTS
+        async with completed(world, settings) as whole:
+            yield whole
 
 
 def stacks(flow: str) -> Mapping[str, Stack]:
-    """Return the stacks of a flow; without `legacy/`, this line is all that changes."""
+    """Return the stacks of a built-in flow; without `legacy/`, this is all that changes."""
+    import graph_impl
+    import legacy
+
     return {"legacy": legacy.STACKS[flow], "graph": graph_impl.STACKS[flow]}
 
 
@@ -209,16 +176,16 @@ def application(
     settings, table = live.settings, live.settings.shadow
 
     def flow(name: str) -> router_app.ServedFlow:
-        table = settings.flows[name]
+        table, served = settings.flows[name], flow_of(name, settings)
         if table.paths:
             assert services is not None  # noqa: S101 - who serves a configuration opens them
             found = candidates(settings, table, services)
-        else:
-            built = with_crash(stacks(name), "graph", crash_after)
-            found = {one: Candidate(one, stack) for one, stack in built.items()}
-        return router_app.ServedFlow(
-            flow_of(name, settings), found, lambda: live.flows[name], OPERATIONS
-        )
+            return router_app.ServedFlow(served, found, lambda: live.flows[name])
+        from harness.builtin import OPERATIONS
+
+        built = with_crash(stacks(name), "graph", crash_after)
+        found = {one: Candidate(one, stack) for one, stack in built.items()}
+        return router_app.ServedFlow(served, found, lambda: live.flows[name], OPERATIONS)
 
     flows = [flow(name) for name in settings.flows]
     pauses = PausedExchanges(PauseTable(world.database, world.clock))

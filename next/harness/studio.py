@@ -18,6 +18,7 @@ from starlette.applications import Starlette
 
 from graph_impl import GRAPHS
 from harness import root
+from harness.builtin import completed
 from harness.config import ConfigRefused, Settings, load
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
@@ -43,7 +44,8 @@ def settings() -> Settings:
 @asynccontextmanager
 async def lifespan(_: Starlette) -> AsyncIterator[None]:
     """Keep the world open while the server runs."""
-    async with root.opened(await asyncio.to_thread(settings)):
+    found = await asyncio.to_thread(settings)
+    async with root.stores(found) as stores, completed(stores, found):
         _opened.set()
         try:
             yield

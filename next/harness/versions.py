@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from hashlib import blake2b
+from importlib.util import find_spec
 from pathlib import Path
 
-import cutover
-import effects
-import graph_impl
-import legacy
-import rules
 from harness.config import Settings
 
-_CODE = (cutover, rules, effects, legacy, graph_impl)
+_CODE = ("cutover", "rules", "effects", "legacy", "graph_impl")
+"""Packages, found without importing them."""
 _COUNTS = ("flows", "models", "tools", "workers", "embeddings", "timezone")
 """What shows in the answers of flows, beside the salt."""
 
@@ -36,8 +33,8 @@ def versions(settings: Settings, flow: str) -> Mapping[str, str]:
 def code_version() -> str:
     """Return a digest of the stacks' code and prompts as this process found them."""
     parts: list[bytes] = []
-    for package in _CODE:
-        folder = Path(package.__path__[0])
+    for spec in filter(None, map(find_spec, _CODE)):
+        folder = Path(spec.origin or "").parent
         for one in sorted(folder.rglob("*")):
             if one.suffix != ".pyc" and one.is_file():
                 parts += [str(one.relative_to(folder)).encode(), one.read_bytes()]

@@ -7,6 +7,7 @@ import json
 import re
 import secrets
 import shlex
+import sys
 import tomllib
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx
+import typer
 
 from cutover.errors import Completed, CutoverError
 from cutover.flow import ClientRequest
@@ -66,6 +68,15 @@ class Asking:
 Choose = Callable[[str], str]
 """Returns where the conversation's id stands, given what was found; "" for nowhere."""
 Tell = Callable[[str], object]
+
+
+def choose_at_terminal(found: str) -> str:
+    """Return where the conversation's id stands: asked at a terminal, elsewhere what was found."""
+    if not sys.stdin.isatty():
+        return found
+    typer.echo(f"Where in the request is the conversation's id? {WITHOUT[0].upper()}{WITHOUT[1:]}.")
+    given: str = typer.prompt("body., query., header. or path., - for nowhere", found or NONE)
+    return "" if given == NONE else given
 
 
 @asynccontextmanager

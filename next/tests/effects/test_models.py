@@ -18,6 +18,7 @@ from cutover import Exchange
 from cutover.errors import StackFailed
 from effects import models as module
 from effects.models import ModelEntry, Models, tokens
+from effects.world import OPENAI
 from rules.tokens import estimate
 from tests.effects.conftest import taped
 
@@ -36,11 +37,11 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 @pytest.mark.parametrize(
     ("entry", "model_id", "wanted"),
     [
-        (ModelEntry("*"), "gpt-4.1", ("gpt-4.1", module.OPENAI, "sk-default")),
-        (ModelEntry("a", name="b"), "a", ("b", module.OPENAI, "sk-default")),
+        (ModelEntry("*"), "gpt-4.1", ("gpt-4.1", OPENAI, "sk-default")),
+        (ModelEntry("a", name="b"), "a", ("b", OPENAI, "sk-default")),
         (ModelEntry("a", base_url="http://h/v1/", key="k"), "a", ("a", "http://h/v1", "k")),
-        (ModelEntry("a", key="env:OTHER_KEY"), "a", ("a", module.OPENAI, "sk-other")),
-        (ModelEntry("a", key=""), "a", ("a", module.OPENAI, "unused")),
+        (ModelEntry("a", key="env:OTHER_KEY"), "a", ("a", OPENAI, "sk-other")),
+        (ModelEntry("a", key=""), "a", ("a", OPENAI, "unused")),
     ],
 )
 def test_an_entry_resolves_to_name_address_and_key(

@@ -19,9 +19,9 @@ from effects.memory import Memory, memories, namespace
 from effects.tools import Tools, tool
 from effects.world import use
 from harness import root
+from harness.builtin import OPERATIONS
 from harness.config import Settings
 from harness.live import Live
-from harness.operations import OPERATIONS
 from loadtests.simulator import Answer, Call
 from router.driver import Candidate
 from router.pauses import PausedExchanges

@@ -13,7 +13,7 @@ import pytest
 from cutover.errors import Failed, Pause, Refused
 from effects import audit
 from graph_impl import ops as graph
-from harness.operations import OPERATIONS
+from harness.builtin import OPERATIONS
 from loadtests.simulator import Answer
 from router.shadow import same
 from rules.flows.ops import OpsSession

@@ -11,7 +11,7 @@ import pytest
 from cutover.errors import Refused
 from effects import conversations
 from effects.world import current
-from harness.operations import OPERATIONS
+from harness.builtin import OPERATIONS
 from loadtests.simulator import Answer, Call, Cut, ErrorEvent
 from router.shadow import same
 from tests.support.stage import Stage, Told

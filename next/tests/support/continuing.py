@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+import harness.builtin  # noqa: F401 - imported once for all children, as the stacks in `main`
 from harness import root
 from harness.config import Settings
 from loadtests.simulator import Simulator
@@ -84,6 +85,7 @@ def _carry_out(order: Order) -> Ended:
 
 def main() -> None:
     """Carry out the orders that come in."""
+    root.stacks("ops")
     for line in sys.stdin.buffer:
         ended = _carry_out(msgspec.json.decode(line, type=Order))
         sys.stdout.buffer.write(msgspec.json.encode(ended) + b"\n")

@@ -1,25 +1,69 @@
-"""What performs the flows' further operations, over the stores alone."""
+"""The built-in flows: the world that their stacks act on, and what performs their operations.
+
+Importing this loads LangGraph, the SDKs of models and what tools and workers need.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
 from cutover.errors import Refused
-from effects import conversations
+from effects import actions, builtin_tools, conversations
 from effects.conversations import Turn
-from effects.memory import readings
+from effects.memory import Embedder, open_memory, readings
+from effects.models import DEFAULTS, ModelEntry, Models
 from effects.pauses import Pauses
-from effects.world import current
+from effects.threads import open_threads
+from effects.tools import Tools
+from effects.workers import Workers, WorkerSettings
+from effects.world import World, current, use
+from harness.config import Settings
+from harness.escapes import watch_escapes
+from harness.threads import contexts_in_threads
 from router.app import Perform
 from router.pauses import refusal
 from rules.flows.companion import CompanionHitl, RespondRequest, human_answer
 from rules.flows.ops import OpsApproval, OpsSession
 from rules.flows.session import SessionMessages, StoredMessage
 from rules.forms import answer_problems
+
+
+@asynccontextmanager
+async def completed(world: World, settings: Settings) -> AsyncIterator[World]:
+    """Open the rest of a world whose stores are open, and make the whole the current one."""
+    async with (
+        Models(_entries(settings)) as models,
+        open_memory(world.database, _embedder(settings, models), world.clock) as memory,
+        open_threads(world.database) as threads,
+    ):
+        full = replace(
+            world,
+            models=models,
+            memory=memory,
+            threads=threads,
+            tools=Tools.load(settings.tools, besides=builtin_tools.BUILT_IN),
+            workers=Workers(actions.ACTIONS, msgspec.convert(settings.workers, WorkerSettings)),
+        )
+        watch_escapes()
+        with use(full), contexts_in_threads():
+            yield full
+
+
+def _embedder(settings: Settings, models: Models) -> Embedder | None:
+    """Return what embeds memories; without one the newest are found."""
+    table = settings.embeddings
+    return None if table is None else Embedder(models, table.model, table.dims)
+
+
+def _entries(settings: Settings) -> Sequence[ModelEntry]:
+    named = [ModelEntry(model, **one.model_dump()) for model, one in settings.models.items()]
+    return named or DEFAULTS
 
 
 def pauses() -> Pauses:

@@ -1,0 +1,114 @@
+"""`cutover serve`: the router as a process, from its configuration to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+import uvloop
+from fastapi import FastAPI
+
+from harness import root
+from harness.config import ConfigRefused, ServerTable, load
+from harness.gateway import serving_gateway
+from harness.heads import BoundedHeads
+from harness.live import Live
+from harness.logs import start_logging
+from harness.services import open_services
+from harness.setup.apps import apps
+from loadtests.simulator import Simulator
+
+LEAVING_SECONDS = 5.0
+"""What tasks and threads may take to end once the server has closed."""
+
+
+def serve(config: Path | None, *, simulate: bool, crash: int) -> None:
+    """Serve the flows of a configuration file until a signal comes; raises `ConfigRefused`."""
+    settings = load(config)
+    start_logging(settings)
+    for one in (signal.SIGINT, signal.SIGTERM):
+        # The server drains when it gets one, and raises it once more: the command ends by itself.
+        signal.signal(one, lambda *_: None)
+    # What stacks in this process do past the tape is seen on Python's own sockets alone.
+    run = asyncio.run if settings.built_in else uvloop.run
+    run(_serve(Live(settings, config), simulate=simulate, crash=crash))
+
+
+async def _serve(live: Live, *, simulate: bool, crash: int) -> None:
+    async with AsyncExitStack() as opened:
+        if simulate:
+            model = await opened.enter_async_context(Simulator(chunk_ms=20))
+            os.environ["OPENAI_BASE_URL"] = model.base_url
+            os.environ.setdefault("OPENAI_API_KEY", "none")
+        captures = await opened.enter_async_context(root.capturing(live.settings))
+        world = await opened.enter_async_context(root.opened(live.settings))
+        services = await opened.enter_async_context(
+            open_services(live.settings, await opened.enter_async_context(apps(live.settings)))
+        )
+        await opened.enter_async_context(serving_gateway(live.settings, services.runs))
+        told = await opened.enter_async_context(root.tracing(live.settings))
+        app = root.application(
+            live, world, services, captures=captures, observers=told, crash_after=crash
+        )
+        for following in _following(live):
+            opened.callback(asyncio.create_task(following).cancel)
+        gc.collect()
+        gc.freeze()  # what stays is not looked through again: that stops streams for 0.2 s
+        await server(app, live.settings.server).serve()
+    # A stack may swallow its cancellation, or block a thread: the process ends all the same.
+    leaving = threading.Timer(LEAVING_SECONDS, os._exit, (0,))
+    leaving.daemon = True
+    leaving.start()
+
+
+def _following(live: Live) -> list[Coroutine[Any, Any, None]]:
+    """Return what keeps the settings in force up to date; raises `ConfigRefused`."""
+    table = live.settings.flags
+    if table is None:
+        return [live.watch()]
+    try:
+        from harness.flags import Flags
+    except ImportError as error:
+        problem = f"flags.provider: install the packages of cutover[flags] ({error})"
+        raise ConfigRefused(None, [problem]) from error
+    return [live.watch(), Flags(table.provider).follow(live)]
+
+
+class Server(uvicorn.Server):
+    """uvicorn, which waits for streams while it still answers `/readyz`, so that none is cut."""
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(config)
+        self._drain = drain
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Drain, and then close what is left."""
+        await self._drain()
+        await super().shutdown(sockets)
+
+
+def server(app: FastAPI, table: ServerTable) -> uvicorn.Server:
+    """Return the HTTP server of an application."""
+    return Server(
+        uvicorn.Config(
+            app,
+            host=table.host,
+            port=table.port,
+            http=BoundedHeads,
+            ws="none",
+            log_config=None,
+            log_level="warning",
+            timeout_graceful_shutdown=5,
+        ),
+        partial(app.state.drain, table.drain_seconds),
+    )

@@ -1,0 +1,75 @@
+"""What a process imports: a router before services no stack, a command's help next to nothing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.origin import Origin, Reply
+from tests.support.router_process import ROOT, RouterProcess, free_port
+
+STACKS = {"legacy", "graph_impl"}
+LIBRARIES = {"langgraph", "langchain_core", "openai", "tiktoken", "docker", "numpy"}
+ANSWER = Reply(
+    [b'data: {"choices":[{"delta":{"content":"tea"}}]}\n\n', b"data: [DONE]\n\n"],
+    "text/event-stream",
+)
+LISTED = {"PYTHONPROFILEIMPORTTIME": "1"}
+"""Has Python write a line for each module that it imports."""
+
+
+def packages(log: str) -> set[str]:
+    """Return the packages whose modules a log lists."""
+    return set(re.findall(r"^import time: +\d+ \| +\d+ \| +(\w+)", log, re.MULTILINE))
+
+
+@pytest.mark.sockets
+@pytest.mark.slow
+async def test_a_router_before_services_imports_no_stack(tmp_path: Path) -> None:
+    """Neither when it starts nor for a request that is pinned and captured, nor for feedback."""
+    flow = {"paths": ["/ask"], "keys": {"chat": "body.chat"}, "sticky": "chat"}
+    async with Origin() as service:
+        tables: dict[str, Any] = {
+            "stacks": {"legacy": {"url": service.script(ANSWER).url}},
+            "flows": {"mine": flow},
+            "gateway": {"port": free_port()},
+            "captures": {"url": str(tmp_path / "captures"), "key": "k" * 16},
+        }
+        async with (
+            RouterProcess(tmp_path, tables, environment=LISTED) as router,
+            httpx.AsyncClient() as client,
+        ):
+            answer = await client.post(f"{router.url}/ask", json={"chat": "c"})
+            assert answer.content.endswith(b"data: [DONE]\n\n")
+            feedback = {"exchange_id": answer.headers["x-cutover-exchange"], "score": 1}
+            assert (await client.post(f"{router.url}/feedback", json=feedback)).is_success
+    imported = packages(router.log)
+    assert imported >= {"harness", "router", "effects"}
+    assert imported & (STACKS | LIBRARIES) == set()
+    assert not (tmp_path / "cutover.threads.db").exists()
+
+
+@pytest.mark.sockets
+@pytest.mark.slow
+async def test_a_router_with_a_built_in_flow_imports_both(tmp_path: Path) -> None:
+    """So what the other tests do not find would be found."""
+    async with RouterProcess(tmp_path, {"flows": {"chat": {}}}, environment=LISTED) as router:
+        assert packages(router.log) >= STACKS | LIBRARIES
+
+
+@pytest.mark.parametrize("command", ["", "serve", "replay", "init", "doctor", "forget"])
+@pytest.mark.slow
+def test_help_imports_the_command_line_alone(command: str) -> None:
+    """A command imports what it runs when it runs."""
+    asked = [sys.executable, "-X", "importtime", "-m", "harness", *command.split(), "--help"]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "Usage" in done.stdout
+    imported = packages(done.stderr)
+    assert imported >= {"harness", "typer"}
+    assert imported & (STACKS | LIBRARIES | {"effects", "router", "sqlalchemy", "fastapi"}) == set()
