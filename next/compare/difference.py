@@ -43,7 +43,8 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
     `name` is that of the event, the effect or the text's channel, `path` the place in it, without
     indices (`messages[].content`), "" for all of it. `legacy` and `graph` are what stands there, as
     JSON text, None for nothing. `at` is when, in microseconds of tape time. `shape` is that of what
-    was added or is missing: its keys and types, so that another event is another cause.
+    was added or is missing: its keys and types, so that another event is another cause; else what
+    cannot be seen of the values, such as "NFC/NFD".
     """
 
     kind: Kind

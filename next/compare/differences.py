@@ -1,0 +1,504 @@
+"""How two runs of one exchange differ: one function decides, and explains."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+from unicodedata import normalize
+
+import msgspec
+
+from compare.causes import Found, explain
+from compare.difference import SLIGHT, Difference, Kind
+from compare.generated import Folding, generated, skeleton
+from compare.pair import Pair
+from compare.reading import Call, Event, Reading, read_run
+from compare.rules import NONE, Rules
+from compare.values import MISSING, MOST_BYTES, changes, common, readable, shape, shown
+from cutover.chat_form import encode
+from cutover.errors import Failed, GrammarViolated, Outcome, Refusal
+from cutover.flow import Flow
+from cutover.grammar import Grammar, GrammarCheck
+from cutover.records import TapeRecord
+
+HELD_US: Final = 1_000_000
+"""How much later, in microseconds, a text is that is held back; and `HELD_TIMES` as late."""
+HELD_TIMES: Final = 2
+MOST_ALIGNED: Final = 2_000
+"""Events of a run up to which they are aligned; of more, those at the same place are compared."""
+_CACHE: Final = re.compile(r"cached?_.*|.*_cached?_.*|.*_cached?")
+_BROKEN: Final = re.compile("event '(.+?)' where")
+_ORDER: Final = {"refusal": 0, "outcome": 1, "grammar": 2}
+"""What counts first of differences at the same moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How two runs of one exchange differ, in order of tape time.
+
+    `left_out` says what was not compared, `folded` how many values were equal but for a generated
+    id, a date or a time. `pieces` are the numbers of frames of text, legacy's and graph's; of all
+    frames, where both streams are the same to the byte. With a `damage`, which says what of a run
+    could not be read, nothing is compared.
+    """
+
+    differences: tuple[Difference, ...] = ()
+    left_out: tuple[str, ...] = ()
+    folded: int = 0
+    pieces: tuple[int, int] = (0, 0)
+    damage: str = ""
+
+    @property
+    def equal(self) -> bool:
+        """Whether both runs could be read, and no difference counts."""
+        return not self.damage and all(one.kind in SLIGHT for one in self.differences)
+
+
+def differences(
+    pair: Pair, flow: Flow, rules: Rules = NONE, graph_flow: Flow | None = None
+) -> Comparison:
+    """Return how the runs of a pair differ, read from legacy to graph; never raises for a line.
+
+    `graph_flow` reads graph's stream where that has another wire format: then only texts, tool
+    calls and ends are compared, which both can say.
+    """
+    if graph_flow is None and (comparison := _same_bytes(pair)) is not None:
+        return comparison
+    legacy = read_run(pair.legacy, pair.tape, flow)
+    graph = read_run(pair.graph, pair.tape, graph_flow or flow)
+    if damage := legacy.damage or graph.damage:
+        return Comparison(damage=damage)
+    comparing = _Comparing(legacy, graph, pair.tape, rules.of(flow.name))
+    comparing.all(flow, two_formats=graph_flow is not None)
+    found = sorted(
+        comparing.found,
+        key=lambda one: (one.difference.at, _ORDER.get(one.difference.kind, len(_ORDER))),
+    )
+    return Comparison(
+        explain(found),
+        tuple(comparing.left_out),
+        comparing.folding.count,
+        (legacy.pieces, graph.pieces),
+    )
+
+
+def _same_bytes(pair: Pair) -> Comparison | None:
+    """Return the comparison of runs whose lines are the same, which most are; None for others."""
+    legacy, graph = pair.legacy, pair.graph
+    if legacy.outcome != graph.outcome or len(legacy.frames) != len(graph.frames):
+        return None
+    for one, other in zip(legacy.frames, graph.frames, strict=True):
+        if one.content != other.content or abs(one.at - other.at) > HELD_US:
+            return None
+    if len(legacy.plays) != len(graph.plays):
+        return None
+    for play, its in zip(legacy.plays, graph.plays, strict=True):
+        same = play.entry == its.entry and play.canonical == its.canonical
+        if not same or play.entry is None or not 0 <= play.entry < len(pair.tape.entries):
+            return None
+    count = len(legacy.frames)
+    return Comparison((), _not_on_tape(pair.tape, calls=bool(legacy.plays)), 0, (count, count))
+
+
+def _not_on_tape(tape: TapeRecord, *, calls: bool, unstored: int = 0) -> tuple[str, ...]:
+    left_out = []
+    if not (calls or tape.entries):
+        left_out.append("calls: neither run has any on the tape")
+    left_out += [f"calls of {name}: not stored whole" for name in tape.incomplete]
+    if unstored:
+        left_out.append(f"calls: {unstored} are not on the tape")
+    return tuple(left_out)
+
+
+@dataclass(slots=True)
+class _Comparing:
+    """Two runs that are being compared."""
+
+    legacy: Reading
+    graph: Reading
+    tape: TapeRecord
+    rules: Rules
+    found: list[Found] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    folding: Folding = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.folding = Folding(lambda: (_ids(self.legacy), _ids(self.graph)))
+
+    def all(self, flow: Flow, *, two_formats: bool) -> None:
+        """Compare everything."""
+        self.outcomes()
+        if two_formats:
+            self.left_out.append("events: the runs have two wire formats")
+        else:
+            self.grammar(flow)
+            self.events(self.legacy.events, self.graph.events)
+            self.annotations()
+        self.events(self.legacy.streamed, self.graph.streamed)
+        for channel in dict.fromkeys((*self.legacy.texts, *self.graph.texts)):
+            self.text(channel)
+        self.calls()
+
+    def add(
+        self,
+        kind: Kind,
+        name: str,
+        both: tuple[Any, Any],
+        at: int,
+        *,
+        path: str = "",
+        note: str = "",
+        tail: bool = False,
+        call: Call | None = None,
+        answered: bool = False,
+    ) -> None:
+        """Add a difference of two values; `note` stands in the place of the shape."""
+        if not note and MISSING in both and kind not in {"text", "reasoning"}:
+            note = shape(both[1] if both[0] is MISSING else both[0])
+        difference = Difference(kind, name, path, *shown(*both), at, note)
+        self.found.append(Found(difference, tail, call, answered))
+
+    # How they ended.
+
+    def outcomes(self) -> None:
+        """Compare how the runs ended."""
+        legacy, graph = self.legacy.outcome, self.graph.outcome
+        both = _fields(legacy), _fields(graph)
+        if isinstance(legacy, Refusal) and isinstance(graph, Refusal):
+            self.values("refusal", legacy.code, both, self.ended)
+        elif type(legacy) is not type(graph) or _code(legacy) != _code(graph):
+            details = (getattr(one, "detail", "") for one in (legacy, graph))
+            broken = next(filter(None, map(_BROKEN.match, details)), None)
+            kind: Kind = "grammar" if broken else "outcome"
+            note = f"{_end(legacy)} → {_end(graph)}"
+            self.add(kind, broken[1] if broken else "", both, self.ended, note=note)
+
+    def grammar(self, flow: Flow) -> None:
+        """Compare whether the streams are in order, where the flow has an order."""
+        grammar = getattr(flow, "grammar", None)
+        if grammar is None or self.found:
+            return
+        ours, theirs = (_out_of_order(grammar, run.names) for run in (self.legacy, self.graph))
+        if ours[0] != theirs[0]:
+            both = ours[1] or MISSING, theirs[1] or MISSING
+            self.add("grammar", ours[0] or theirs[0], both, self.ended, note="order")
+
+    # What the client was told.
+
+    def events(self, legacy: Sequence[Event], graph: Sequence[Event]) -> None:
+        """Align events and compare those that belong together."""
+        if [(one.name, one.rest) for one in legacy] == [(one.name, one.rest) for one in graph]:
+            for event, its in zip(legacy, graph, strict=True):
+                self.place(event, its)
+            return
+        ours, theirs = [*self.normal(legacy)], [*self.normal(graph)]
+        missing, added = dict(enumerate(ours)), dict(enumerate(theirs))
+        last = -1, -1
+        for same, i, j in _paired(ours, theirs):
+            one, other, last = missing.pop(i), added.pop(j), (i, j)
+            tail = not same and (i + 1, j + 1) == (len(ours), len(theirs))
+            both = one.value, other.value
+            if not self.values("event_changed", one.event.name, both, one.event.at, tail=tail):
+                self.place(one.event, other.event)
+        for i, one in missing.items():
+            same_key = next((j for j, other in added.items() if other.key == one.key), None)
+            if same_key is not None:
+                del added[same_key]
+                self.add("event_moved", one.event.name, (one.value, one.value), one.event.at)
+            else:
+                both, at = (one.value, MISSING), one.event.at
+                self.add("event_missing", one.event.name, both, at, tail=i > last[0])
+        for j, one in added.items():
+            both, at = (MISSING, one.value), one.event.at
+            self.add("event_added", one.event.name, both, at, tail=j > last[1])
+
+    def normal(self, events: Sequence[Event]) -> Iterator[_Normal]:
+        """Yield what of events is compared."""
+        for event in events:
+            value = readable(event.rest)
+            if b"cache" in event.rest:
+                value = _uncached(value)
+            value = self.ruled(event.name, value)
+            if value is not MISSING:
+                yield _Normal(event, f"{event.name} {skeleton(encode(value).decode())}", value)
+
+    def ruled(self, name: str, value: Any) -> Any:
+        """Return what the rules leave of a value, `MISSING` for nothing."""
+        if value is None or not self.rules:
+            return value
+        left = self.rules.value(name, value)
+        return MISSING if left is None else left
+
+    def place(self, legacy: Event, graph: Event) -> None:
+        """Compare where two events stand among the texts that are equal."""
+        for channel, text in self.legacy.texts.items():
+            ours, theirs = (one.lengths.get(channel, 0) for one in (legacy, graph))
+            if ours != theirs and self.graph.texts.get(channel) == text:
+                both, at = (text[:ours], text[:theirs]), min(legacy.at, graph.at)
+                self.add("event_moved", legacy.name, both, at, note=f"among {channel}")
+                return
+
+    def values(
+        self,
+        kind: Kind,
+        name: str,
+        both: tuple[Any, Any],
+        at: int,
+        *,
+        tail: bool = False,
+        call: Call | None = None,
+        answered: bool = False,
+    ) -> bool:
+        """Compare two values, and return whether they differ."""
+        legacy, graph = both
+        whole = encode(legacy)
+        if whole == encode(graph):
+            return False
+        graph = self.folding.fold(legacy, graph)
+        theirs = encode(graph)
+        if whole == theirs:
+            return False
+        if max(len(whole), len(theirs)) > MOST_BYTES:
+            self.left_out.append(f"places in values of more than {MOST_BYTES} bytes")
+        differ = False
+        for path, before, after in changes(legacy, graph):
+            if self.rules and self.rules.tolerates(name, path, before, after):
+                continue
+            differ, note = True, _spelling(before, after)
+            self.add(
+                kind,
+                name,
+                (before, after),
+                at,
+                path=path,
+                note=note,
+                tail=tail,
+                call=call,
+                answered=answered,
+            )
+        return differ
+
+    def text(self, channel: str) -> None:
+        """Compare a channel's text, joined, and when it came."""
+        ours, theirs = (run.texts.get(channel, "") for run in (self.legacy, self.graph))
+        if ours != theirs and self.rules:
+            ours, theirs = self.rules.text(channel, ours), self.rules.text(channel, theirs)
+        if ours != theirs:
+            theirs = self.folding.fold(ours, theirs)
+        place = common(ours, theirs)
+        stamps = [run.stamps.get(channel, []) for run in (self.legacy, self.graph)]
+        if ours != theirs:
+            kind: Kind = "reasoning" if channel.startswith("reasoning") else "text"
+            at = min(_when(one, place, self.ended) for one in stamps)
+            both, note = (ours or MISSING, theirs or MISSING), _spelling(ours, theirs)
+            tail = place in {len(ours), len(theirs)}
+            self.add(kind, channel, both, at, note=note, tail=tail)
+        if (held := _held_back(stamps[0], stamps[1], place)) is not None:
+            both = round(held[0] / 1e6, 3), round(held[1] / 1e6, 3)
+            began = min(one[0][1] for one in stamps)
+            self.add("held_back", channel, both, began + min(held))
+
+    @property
+    def ended(self) -> int:
+        """When the first of both had ended."""
+        return min(self.legacy.ended, self.graph.ended)
+
+    def annotations(self) -> None:
+        """Compare what stood beside the texts, once."""
+        ours, theirs = self.legacy.annotations, self.graph.annotations
+        for name in dict.fromkeys((*ours, *theirs)):
+            one, other = (self.ruled(name, _uncached(run.get(name))) for run in (ours, theirs))
+            both = (None if value is MISSING else value for value in (one, other))
+            self.values("annotation", name, (next(both), next(both)), self.ended)
+
+    # What was asked.
+
+    def calls(self) -> None:
+        """Compare calls by their effects, and the order of writes."""
+        ours, theirs = (
+            [one for one in run.calls if one.name not in self.tape.incomplete]
+            for run in (self.legacy, self.graph)
+        )
+        unstored = self.legacy.unstored + self.graph.unstored
+        self.left_out += _not_on_tape(self.tape, calls=bool(ours or theirs), unstored=unstored)
+        matched: list[tuple[int, int]] = []
+        for name in dict.fromkeys(one.name for one in (*ours, *theirs)):
+            matched += self.effect(name, ours, theirs)
+        writes = [i for _, i in sorted((j, i) for i, j in matched if ours[i].writes)]
+        for before, i in pairwise(writes):
+            if i < before:  # the one before comes too early
+                orders = ([ours[i].name for i in order] for order in (sorted(writes), writes))
+                both = next(orders), next(orders)
+                self.add("writes_moved", ours[before].name, both, ours[i].at)
+                break
+
+    def effect(
+        self, name: str, legacy: Sequence[Call], graph: Sequence[Call]
+    ) -> list[tuple[int, int]]:
+        """Compare the calls of one effect; return the places of those that are equal."""
+        ours = {i: one.canonical for i, one in enumerate(legacy) if one.name == name}
+        theirs = {j: one.canonical for j, one in enumerate(graph) if one.name == name}
+        matched = _take_equal(ours, theirs)
+        left, right = (
+            {place: self.ruled(name, readable(text)) for place, text in calls.items()}
+            for calls in (ours, theirs)
+        )
+        ours, theirs = (
+            {i: skeleton(encode(one).decode()) for i, one in values.items() if one is not MISSING}
+            for values in (left, right)
+        )
+        pairs = [*_take_equal(ours, theirs), *zip([*ours], [*theirs], strict=False)]
+        for i, j in pairs:
+            one, other = legacy[i], graph[j]
+            differ = self.values(
+                "call_changed",
+                name,
+                (left[i], right[j]),
+                one.at,
+                call=other,
+                answered=one.entry != other.entry,
+            )
+            if not differ:
+                matched.append((i, j))
+        for i in [*ours][len(theirs) :]:
+            one, tail = legacy[i], legacy[i].at >= self.graph.ended
+            both = left[i], MISSING
+            self.add("call_missing", name, both, one.at, tail=tail, call=one, answered=True)
+        for j in [*theirs][len(ours) :]:
+            other, tail = graph[j], graph[j].at >= self.legacy.ended
+            both = MISSING, right[j]
+            self.add("call_added", name, both, other.at, tail=tail, call=other, answered=True)
+        return matched
+
+
+class _Normal(NamedTuple):
+    """What of an event is compared, and the `key` by which it is aligned."""
+
+    event: Event
+    key: str
+    value: Any
+
+
+def _take_equal(ours: dict[int, str], theirs: dict[int, str]) -> list[tuple[int, int]]:
+    """Take what is equal out of texts by place, the first with the first; return the pairs."""
+    waiting: dict[str, list[int]] = {}
+    for j, text in theirs.items():
+        waiting.setdefault(text, []).append(j)
+    pairs = [(i, same.pop(0)) for i, text in ours.items() if (same := waiting.get(text))]
+    for i, j in pairs:
+        del ours[i], theirs[j]
+    return pairs
+
+
+def _paired(ours: Sequence[_Normal], theirs: Sequence[_Normal]) -> Iterator[tuple[bool, int, int]]:
+    """Yield the places of events that belong together, and whether they have the same key.
+
+    What has none is paired by its name where it stands in the other's place.
+    """
+    begin, least = 0, min(len(ours), len(theirs))
+    while begin < least and ours[begin].key == theirs[begin].key:
+        yield True, begin, begin
+        begin += 1
+    keys, its = ([one.key for one in run[begin:]] for run in (ours, theirs))
+    script: Sequence[tuple[str, int, int, int, int]] = [("replace", 0, len(keys), 0, len(its))]
+    if max(len(keys), len(its)) <= MOST_ALIGNED:
+        script = SequenceMatcher(None, keys, its, autojunk=False).get_opcodes()
+    for tag, start, end, other_start, other_end in script:
+        i, j, stop, other_stop = (begin + at for at in (start, other_start, end, other_end))
+        while i < stop and j < other_stop:
+            name = ours[i].event.name
+            if tag == "equal" or name == theirs[j].event.name:
+                yield tag == "equal", i, j
+                i, j = i + 1, j + 1
+            elif any(name == one.event.name for one in theirs[j:other_stop]):
+                j += 1
+            else:
+                i += 1
+
+
+def _held_back(
+    ours: Sequence[tuple[int, int]], theirs: Sequence[tuple[int, int]], length: int
+) -> tuple[int, int] | None:
+    """Return how late a text that both have came, where one was held back for much longer.
+
+    In microseconds since the first text of either; of several places the worst.
+    """
+    if not (ours and theirs):
+        return None
+    began = min(ours[0][1], theirs[0][1])
+    starts = {0, *(end for end, _ in ours), *(end for end, _ in theirs)}
+    moments = [
+        (_when(ours, start, 0) - began, _when(theirs, start, 0) - began)
+        for start in starts
+        if start < length
+    ]
+    held = [
+        both
+        for both in moments
+        if max(both) - min(both) > HELD_US and max(both) > HELD_TIMES * min(both)
+    ]
+    return max(held, key=lambda both: abs(both[0] - both[1]), default=None)
+
+
+def _out_of_order(grammar: Grammar, names: Sequence[str]) -> tuple[str, str]:
+    """Return the first event that may not stand where it does, and a sentence; "" for none."""
+    check = GrammarCheck(grammar)
+    try:
+        for name in names:
+            check.event(name)
+    except GrammarViolated as error:
+        return error.got, str(error)
+    return "", ""
+
+
+def _when(stamps: Sequence[tuple[int, int]], place: int, otherwise: int) -> int:
+    """Return when a channel's text reached beyond a place."""
+    index = bisect_right(stamps, place, key=lambda one: one[0])
+    return stamps[index][1] if index < len(stamps) else otherwise
+
+
+def _fields(outcome: Outcome) -> dict[str, Any]:
+    """Return what of an outcome is compared."""
+    fields: dict[str, Any] = msgspec.to_builtins(outcome)
+    return {key: one for key, one in fields.items() if key not in {"blame", "question"}}
+
+
+def _code(outcome: Outcome) -> str:
+    return outcome.code if isinstance(outcome, Failed) else ""
+
+
+def _end(outcome: Outcome) -> str:
+    return f"{type(outcome).__name__.lower()} {getattr(outcome, 'code', '')}".rstrip()
+
+
+def _uncached(value: Any) -> Any:
+    """Return a value without what usage says of caches: it depends on who asked before."""
+    match value:
+        case dict():
+            return {
+                key: _uncached(one)
+                for key, one in value.items()
+                if not (_CACHE.fullmatch(key) and isinstance(one, int | float | None))
+            }
+        case list():
+            return [_uncached(one) for one in value]
+        case _:
+            return value
+
+
+def _spelling(legacy: Any, graph: Any) -> str:
+    """Return what cannot be seen of the difference of two texts."""
+    texts = isinstance(legacy, str) and isinstance(graph, str)
+    return "NFC/NFD" if texts and normalize("NFC", legacy) == normalize("NFC", graph) else ""
+
+
+def _ids(run: Reading) -> frozenset[str]:
+    """Return the generated ids in all that a run said and asked."""
+    texts = (*run.texts.values(), *(one.canonical for one in run.calls))
+    events = (one.rest.decode("utf-8", "replace") for one in (*run.events, *run.streamed))
+    return frozenset().union(*map(generated, (*texts, *events)))

@@ -1,0 +1,88 @@
+"""Generated ids, dates and times: equal by their order of appearance in a pair of runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+_DAY: Final = r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
+_CLOCK: Final = r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?"
+_ZONE: Final = r"(?:Z|[+-]\d\d:?\d\d)?"
+_UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_HEX: Final = r"(?=[a-fA-F]*\d)[0-9a-fA-F]{8,}"
+_FOLDED: Final = re.compile(
+    rf"(?<![0-9A-Za-z])(?:(?P<moment>{_DAY}[T ]{_CLOCK}{_ZONE})|(?P<day>{_DAY})"
+    rf"|(?P<clock>{_CLOCK}{_ZONE})|(?P<uuid>{_UUID})|(?P<hex>{_HEX}))(?![0-9A-Za-z])"
+)
+
+
+def _mark(found: re.Match[str]) -> str:
+    return f"\x01{found.lastgroup}\x01"
+
+
+def skeleton(text: str) -> str:
+    """Return a text with a mark of its kind in the place of each id, date and time."""
+    return _FOLDED.sub(_mark, text)
+
+
+def generated(text: str) -> frozenset[str]:
+    """Return the ids in a text, in lower case; dates and times are none."""
+    found = (one for one in _FOLDED.finditer(text) if one.lastgroup in {"uuid", "hex"})
+    return frozenset(one[0].lower() for one in found)
+
+
+class Folding:
+    """Which of graph's ids and moments stand for which of legacy's.
+
+    It grows pair by pair, in the order in which values are compared; the first pairing counts, so
+    that one id in the place of two is a difference. An id that the other run has, too, is no new
+    one: `known` returns the ids of legacy's run and of graph's, and is asked once where needed.
+    """
+
+    def __init__(self, known: Callable[[], tuple[frozenset[str], frozenset[str]]]) -> None:
+        self._known = known
+        self._ids: tuple[frozenset[str], frozenset[str]] | None = None
+        self._legacy: dict[str, str] = {}
+        self._graph: dict[str, str] = {}
+        self.count = 0
+        """Values that were equal but for an id, a date or a time."""
+
+    def fold(self, legacy: Any, graph: Any) -> Any:
+        """Return graph's value with legacy's ids and moments where these stand for its own."""
+        match legacy, graph:
+            case str(), str():
+                return graph if legacy == graph else self._text(legacy, graph)
+            case dict(), dict():
+                return {
+                    key: self.fold(legacy[key], value) if key in legacy else value
+                    for key, value in graph.items()
+                }
+            case list(), list() if len(legacy) == len(graph):
+                return [self.fold(one, other) for one, other in zip(legacy, graph, strict=True)]
+            case _:
+                return graph
+
+    def _text(self, legacy: str, graph: str) -> str:
+        ours, theirs = list(_FOLDED.finditer(legacy)), list(_FOLDED.finditer(graph))
+        if not ours or skeleton(legacy) != skeleton(graph):
+            return graph
+        pieces: list[str] = []
+        end = 0
+        for one, other in zip(ours, theirs, strict=True):
+            stands = self._stands(str(one.lastgroup), one[0].lower(), other[0].lower())
+            self.count += stands and one[0] != other[0]
+            pieces += (graph[end : other.start()], one[0] if stands else other[0])
+            end = other.end()
+        return "".join((*pieces, graph[end:]))
+
+    def _stands(self, kind: str, legacy: str, graph: str) -> bool:
+        """Whether graph's value may stand for legacy's, also from now on."""
+        if legacy != graph and kind in {"uuid", "hex"}:
+            if legacy.isdigit() and graph.isdigit():
+                return False  # numbers
+            self._ids = self._ids or self._known()
+            if legacy in self._ids[1] or graph in self._ids[0]:
+                return False
+        there = self._legacy.setdefault(legacy, graph), self._graph.setdefault(graph, legacy)
+        return there == (graph, legacy)

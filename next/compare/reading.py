@@ -1,0 +1,170 @@
+"""One run in the form in which runs are compared: events, texts by channel, calls, moments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from cutover.chat_form import encode
+from cutover.errors import CutoverError, Outcome, Pause
+from cutover.flow import Flow, Frame
+from cutover.records import RunRecord, TapeRecord
+from cutover.tape import HUMAN_ANSWER
+from cutover.wire import End, Piece, ServiceFraming
+
+_STREAMED_CALL: Final = re.compile(r"call (\d+) (name|arguments)( of answer \d+)?")
+STREAMED_CALL: Final = "call"
+"""The name under which a tool call that a stream tells of is compared."""
+_DAMAGED: Final = (msgspec.MsgspecError, CutoverError, LookupError, ValueError, RecursionError)
+"""What a line's frames raise that are no events of its flow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event that is not pure text, and how long each channel was when it came, `at` a moment."""
+
+    name: str
+    rest: bytes
+    lengths: dict[str, int]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a run: `entry` is its place on the tape, None where no entry answered it.
+
+    `result` is what the entry that answered it came back with.
+    """
+
+    name: str
+    canonical: str
+    at: int
+    writes: bool = False
+    entry: int | None = None
+    result: bytes = b""
+
+    @property
+    def model(self) -> bool:
+        """Whether a model was asked."""
+        return self.name.startswith("model.")
+
+
+@dataclass(slots=True)
+class Reading:
+    """A run as it is compared. Moments are in microseconds of its exchange.
+
+    `stamps` has for each channel how long its text was from which moment on. `streamed` are the
+    tool calls that the stream tells of, whole. `names` are those of all frames. `unstored` counts
+    calls that are not on the tape. `damage` says in a sentence what could not be read, "" for
+    nothing: then the rest is not to be trusted.
+    """
+
+    outcome: Outcome
+    events: list[Event] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
+    stamps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    streamed: list[Event] = field(default_factory=list)
+    annotations: dict[str, Any] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    pieces: int = 0
+    calls: list[Call] = field(default_factory=list)
+    unstored: int = 0
+    ended: int = 0
+    damage: str = ""
+
+
+def read_run(line: RunRecord, tape: TapeRecord, flow: Flow) -> Reading:
+    """Return a run of an exchange with this tape; never raises for what stands in the line."""
+    reading = Reading(line.outcome, ended=max((frame.at for frame in line.frames), default=0))
+    lengths: dict[str, int] = {}
+    pieces: dict[str, list[str]] = {}
+    try:
+        for at, frame in _frames(line, flow, reading):
+            reading.names.append(frame.name)
+            reading.pieces += bool(frame.texts)
+            for channel, text in frame.texts:
+                pieces.setdefault(channel, []).append(text)
+                lengths[channel] = lengths.get(channel, 0) + len(text)
+                reading.stamps.setdefault(channel, []).append((lengths[channel], at))
+            if frame.rest:
+                reading.events.append(Event(frame.name, frame.rest, dict(lengths), at))
+    except _DAMAGED as error:
+        reading.damage = f"the stream of {line.stack} cannot be read: {error}"
+    reading.texts = {channel: "".join(texts) for channel, texts in pieces.items()}
+    _take_streamed_calls(reading)
+    _read_calls(line, tape, reading)
+    return reading
+
+
+def _frames(line: RunRecord, flow: Flow, reading: Reading) -> Iterator[tuple[int, Frame]]:
+    """Yield a line's frames with their stamps."""
+    framer = flow.framer()
+    if not isinstance(framer, ServiceFraming):
+        at = 0
+
+        def raws() -> Iterator[bytes]:
+            nonlocal at
+            for one in line.frames:
+                at = one.at
+                yield one.data
+
+        for frame in flow.stored_frames(raws()):
+            yield at, frame
+        return
+    body, said = b"", False
+    for one in line.frames:
+        body += one.data
+        for frame in framer.read(Piece(one.data)) if one.data else ():
+            said = said or bool(frame.rest or frame.texts)
+            yield one.at, frame
+    for frame in framer.read(End()):
+        said = said or bool(frame.rest or frame.texts)
+        yield reading.ended, frame
+    if body.strip() and not said:  # an answer that is no stream
+        yield reading.ended, Frame(body, "body", (), _canonical(body))
+    reading.annotations = framer.reader.annotations
+
+
+def _canonical(body: bytes) -> bytes:
+    try:
+        return msgspec.json.encode(msgspec.json.decode(body), order="sorted")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return encode(body.decode("utf-8", "replace"))
+
+
+def _take_streamed_calls(reading: Reading) -> None:
+    """Make events of the tool calls among the texts: their arguments are JSON, not prose."""
+    calls: dict[str, dict[str, str]] = {}
+    began: dict[str, int] = {}
+    for channel in list(reading.texts):
+        if found := _STREAMED_CALL.fullmatch(channel):
+            number = found[1] + (found[3] or "")
+            calls.setdefault(number, {})[found[2]] = reading.texts.pop(channel)
+            began.setdefault(number, reading.stamps.pop(channel)[0][1])
+    for number, call in calls.items():
+        name, arguments = encode(call.get("name", "")), call.get("arguments", "")
+        rest = b'{"arguments":%b,"name":%b}' % (_canonical(arguments.encode()), name)
+        reading.streamed.append(Event(STREAMED_CALL, rest, {}, began[number]))
+
+
+def _read_calls(line: RunRecord, tape: TapeRecord, reading: Reading) -> None:
+    newest = 0
+    for play in line.plays:
+        if play.entry is None:
+            if play.how == "nearest" and play.canonical is not None:  # the tape has none like it
+                reading.calls.append(Call(play.name, play.canonical, newest))
+            elif not (play.name == HUMAN_ANSWER and isinstance(line.outcome, Pause)):
+                reading.unstored += 1
+            continue
+        if not 0 <= play.entry < len(tape.entries):
+            reading.damage = f"a call of {line.stack} points behind the end of the tape"
+            continue
+        entry = tape.entries[play.entry]
+        newest = max(newest, entry.at)
+        asked = entry.canonical if play.canonical is None else play.canonical
+        result = b"".join(item.data for item in entry.items)
+        reading.calls.append(Call(play.name, asked, entry.at, entry.writes, play.entry, result))

@@ -1,0 +1,207 @@
+r"""`diff.toml`: what of two runs is not compared, or not so closely.
+
+[[ignore]]                        # leaves no trace: a holder that it empties is absent, too
+flow = "chat"                     # without it: every flow
+name = "model.chat"               # an event, an effect, a channel; * stands for anything
+path = "metadata.*"               # as a report shows it; without it: all of it
+
+[[replace]]                       # in texts, and in every string
+pattern = "order \\d+"
+by = "order N"
+
+[[unordered]]
+path = "documents[]"              # what the list holds, in any order
+
+[[tolerance]]
+path = "usage.cost"
+by = 0.01                         # numbers that are no further apart are equal
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from cutover.chat_form import encode
+from cutover.errors import CutoverError
+
+
+class RulesRefused(CutoverError):
+    """A file of rules cannot be used; `key` is the place in it."""
+
+    def __init__(self, reason: str, key: str = "") -> None:
+        super().__init__(f"{key}: {reason}" if key else reason)
+        self.key = key
+
+
+class _Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What all rules have: where they hold."""
+
+    flow: str = "*"
+    name: str = "*"
+    path: str = ""
+
+    def holds(self, name: str, path: str) -> bool:
+        """Whether a rule holds at a place."""
+        return bool(_pattern(self.name).fullmatch(name) and _pattern(self.path).fullmatch(path))
+
+
+class Ignore(_Rule, frozen=True, kw_only=True):
+    """What is there is not compared."""
+
+
+class Replace(_Rule, frozen=True, kw_only=True):
+    """What a pattern finds in a string is taken for `by`, which may refer to groups."""
+
+    pattern: str
+    by: str
+    path: str = "*"
+
+
+class Unordered(_Rule, frozen=True, kw_only=True):
+    """A list's order does not count."""
+
+    path: str
+
+
+class Tolerance(_Rule, frozen=True, kw_only=True):
+    """Numbers that are at most `by` apart are equal."""
+
+    path: str
+    by: float
+
+
+_R = TypeVar("_R", bound=_Rule)
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    ignore: tuple[Ignore, ...] = ()
+    replace: tuple[Replace, ...] = ()
+    unordered: tuple[Unordered, ...] = ()
+    tolerance: tuple[Tolerance, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules of a file; `hits` counts by rule, such as `ignore 1`, how often each was of use."""
+
+    file: _File = field(default_factory=_File)
+    hits: Counter[str] = field(default_factory=Counter)
+
+    def __bool__(self) -> bool:
+        return self.file != _File()
+
+    def of(self, flow: str) -> Rules:
+        """Return the rules of a flow, which are counted here."""
+
+        def mine(rules: tuple[_R, ...]) -> tuple[_R, ...]:
+            return tuple(one for one in rules if _pattern(one.flow).fullmatch(flow))
+
+        every = (getattr(self.file, kind) for kind in _File.__struct_fields__)
+        return Rules(_File(*map(mine, every)), self.hits) if self else self
+
+    def value(self, name: str, value: Any, path: str = "") -> Any:
+        """Return what of a value is compared; None where a rule leaves nothing of it."""
+        if any(self._use(rule) for rule in self.file.ignore if rule.holds(name, path)):
+            return None
+        match value:
+            case str():
+                return self._replaced(name, value, path)
+            case dict():
+                kept = {}
+                for key, one in value.items():
+                    left = self.value(name, one, f"{path}.{key}" if path else key)
+                    if left is not None or one is None:
+                        kept[key] = left
+                return kept if kept or not value else None
+            case list():
+                below = f"{path}[]"
+                items = [(one, self.value(name, one, below)) for one in value]
+                left = [item for one, item in items if item is not None or one is None]
+                rules = [rule for rule in self.file.unordered if rule.holds(name, below)]
+                ordered = sorted(left, key=encode) if rules else left
+                if ordered != left:
+                    self._use(rules[0])
+                return ordered if ordered or not value else None
+            case _:
+                return value
+
+    def text(self, channel: str, text: str) -> str:
+        """Return what of a channel's text is compared; "" where a rule ignores it."""
+        return self.value(channel, text) or ""
+
+    def tolerates(self, name: str, path: str, legacy: Any, graph: Any) -> bool:
+        """Whether two values are numbers that a rule takes for equal."""
+        numbers = all(isinstance(one, int | float) for one in (legacy, graph))
+        return numbers and any(
+            self._use(rule)
+            for rule in self.file.tolerance
+            if abs(legacy - graph) <= rule.by and rule.holds(name, path)
+        )
+
+    def _replaced(self, name: str, text: str, path: str) -> str:
+        for rule in self.file.replace:
+            if rule.holds(name, path):
+                text, count = re.subn(rule.pattern, rule.by, text)
+                if count:
+                    self._use(rule)
+        return text
+
+    def _use(self, rule: _Rule) -> bool:
+        kind = type(rule).__name__.lower()
+        self.hits[f"{kind} {getattr(self.file, kind).index(rule) + 1}"] += 1
+        return True
+
+
+NONE: Final = Rules()
+"""No rules."""
+
+
+@lru_cache(maxsize=1024)
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, text.split("*"))), re.DOTALL)
+
+
+def read_rules(text: str) -> Rules:
+    """Read the text of a `diff.toml`; raises `RulesRefused` with the key and the nearest name."""
+    try:
+        file = msgspec.convert(tomllib.loads(text), _File)
+    except tomllib.TOMLDecodeError as error:
+        raise RulesRefused(str(error)) from error
+    except msgspec.ValidationError as error:
+        raise _refused(str(error)) from error
+    for place, rule in enumerate(file.replace):
+        try:
+            re.compile(rule.pattern).sub(rule.by, "")
+        except (re.error, IndexError) as error:
+            raise RulesRefused(str(error), key=f"replace[{place}].pattern") from error
+    return Rules(file)
+
+
+_KINDS: Final[dict[str, Callable[..., _Rule]]] = {
+    "ignore": Ignore,
+    "replace": Replace,
+    "unordered": Unordered,
+    "tolerance": Tolerance,
+}
+
+
+def _refused(message: str) -> RulesRefused:
+    """Translate msgspec's sentence, and name the nearest key."""
+    reason, _, at = message.partition(" - at `$")
+    place = at.rstrip("`").removeprefix(".").replace("[...]", "[]")
+    if unknown := re.search(r"unknown field `(.+)`", reason):
+        kind = _KINDS.get(place.partition("[")[0])
+        known = list(getattr(kind, "__struct_fields__", _KINDS))
+        near = get_close_matches(unknown[1], known, n=1) or sorted(known)
+        key = f"{place}.{unknown[1]}".removeprefix(".")
+        return RulesRefused(f"no such key; did you mean {' or '.join(map(repr, near))}?", key)
+    return RulesRefused(reason, place)
