@@ -1,0 +1,70 @@
+"""Commands whose exit status is a verdict, and how times are given to them."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from cutover.records import RecordDamaged
+from harness.deciding import Deciding, chosen, moment
+
+app = typer.Typer()
+
+
+@app.callback()
+def commands() -> None:
+    """Have more than one command."""
+
+
+@app.command(cls=Deciding)
+def judge(what: str, since: str = "") -> None:
+    """Return a verdict."""
+    if what == "damage":
+        raise RecordDamaged("torn")
+    if since:
+        moment(since)
+    chosen([what], ["equal", "different"])
+    raise typer.Exit(what == "different")
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "said"),
+    [
+        ("equal", 0, ""),
+        ("different", 1, ""),
+        ("", 64, "Missing argument"),
+        ("equal --sinse 2h", 64, "No such option"),
+        ("equal --since soon", 64, "is no time"),
+        ("sung", 64, "there are equal, different"),
+        ("damage", 64, "cutover: the record cannot be read: torn"),
+    ],
+)
+def test_what_cannot_be_meant_is_no_verdict(line: str, status: int, said: str) -> None:
+    """It ends with 64, and says why."""
+    done = CliRunner().invoke(app, ["judge", *line.split()])
+    assert (done.exit_code, said in done.output) == (status, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "iso"),
+    [
+        ("2026-11-28", "2026-11-28T00:00:00+00:00"),
+        ("2026-11-28T10:30", "2026-11-28T10:30:00+00:00"),
+        ("2026-11-28T10:30+08:00", "2026-11-28T02:30:00+00:00"),
+    ],
+)
+def test_moments(text: str, iso: str) -> None:
+    """Without an offset they are UTC."""
+    assert datetime.fromtimestamp(moment(text) / 1e6, UTC).isoformat() == iso
+
+
+def test_moments_ago() -> None:
+    """Minutes, hours, days before now."""
+    for text, seconds in (("30m", 1_800), ("2h", 7_200), ("3d", 259_200)):
+        before = time.time()
+        ago = moment(text) / 1e6 + seconds
+        assert before - 1e-3 <= ago <= time.time() + 1e-3
