@@ -176,6 +176,22 @@ class PinRow(Row):
     at: Mapped[float] = mapped_column(index=True)
 
 
+class MemoryRow(Row):
+    """An item of the memory: its namespace with a period behind each label, its unit vector."""
+
+    __tablename__ = "memory_items"
+
+    # Prefixes are found by comparing bytes: locales of PostgreSQL would do it otherwise.
+    namespace: Mapped[str] = mapped_column(
+        Words().with_variant(Words(collation="C"), "postgresql"), primary_key=True
+    )
+    key: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[str]
+    vector: Mapped[bytes | None] = mapped_column(LargeBinary)
+    created_at: Mapped[float]
+    updated_at: Mapped[float]
+
+
 class ProbeRow(Row):
     """What `Database.probe` writes; it is empty in between."""
 
@@ -244,10 +260,15 @@ class Database:
         async with self.engine.begin() as connection:
             return (await connection.execute(delete(table).where(*where))).rowcount
 
+    def insert(self, table: type[Row]) -> sqlite.Insert | postgresql.Insert:
+        """Return an `INSERT` of the database's own dialect, which knows `ON CONFLICT`."""
+        dialect = sqlite if self.engine.dialect.name == "sqlite" else postgresql
+        new: sqlite.Insert | postgresql.Insert = dialect.insert(table)
+        return new
+
     def insert_new(self, table: type[Row], **values: Any) -> ReturningInsert[Any]:
         """Return an `INSERT` whose result is one row, or none where the row's keys are taken."""
-        dialect = sqlite if self.engine.dialect.name == "sqlite" else postgresql
-        new = dialect.insert(table).values(**values).on_conflict_do_nothing()
+        new = self.insert(table).values(**values).on_conflict_do_nothing()
         returning: ReturningInsert[Any] = new.returning(*table.__table__.primary_key)
         return returning
 

@@ -26,12 +26,10 @@ from sqlalchemy import text as sql
 from cutover import TapedStore
 from effects.database import Database
 from effects.models import Models
-from effects.vector_store import VectorStore
+from effects.vector_store import TEXT, VectorStore
 
 log = logging.getLogger(__name__)
 
-EMBEDDED: tuple[str, ...] = ("text",)
-"""Fields of a value that are embedded."""
 _PAGE = 1_000
 _POOL: PoolConfig = {"min_size": 1, "max_size": 10}
 
@@ -146,9 +144,7 @@ async def open_memory(
         async with open_postgres(plain, embedder) as store:
             yield store
         return
-    own = VectorStore(database, embedder, fields=EMBEDDED, clock=clock)
-    await own.setup()
-    yield TapedStore(own)
+    yield TapedStore(VectorStore(database, embedder, clock))
 
 
 async def _has_pgvector(database: Database) -> bool:
@@ -169,7 +165,7 @@ async def open_postgres(url: str, embedder: Embedder | None) -> AsyncIterator[Ba
     """
     index: IndexConfig | None = None
     if embedder is not None:
-        index = {"dims": embedder.dims, "embed": embedder, "fields": list(EMBEDDED)}
+        index = {"dims": embedder.dims, "embed": embedder, "fields": [TEXT]}
     opened = AsyncPostgresStore.from_conn_string(url, pool_config=_POOL, index=index)  # type: ignore[arg-type] # its TypedDict adds optional keys
     async with opened as store:
         try:

@@ -1,14 +1,16 @@
-"""LangGraph's store in one table of any SQL database, searched by cosine with NumPy."""
+"""LangGraph's store in one table of any SQL database, searched by cosine with NumPy.
+
+Limits: filters are of plain values and `$ne`, and namespaces are not listed.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
-import operator
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import openai
@@ -17,52 +19,30 @@ from langgraph.store.base import (
     GetOp,
     Item,
     ListNamespacesOp,
-    MatchCondition,
     Op,
     PutOp,
     Result,
     SearchItem,
     SearchOp,
 )
-from langgraph.store.base.embed import get_text_at_path
-from sqlalchemy import ColumnElement, LargeBinary, Table, delete, select
+from sqlalchemy import ColumnElement, delete, select
 from sqlalchemy import Row as Found
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
-from sqlalchemy.orm import Mapped, mapped_column
-from sqlalchemy.schema import CreateTable
 
-from effects.database import Database, Row, Words
+from effects.database import Database, MemoryRow
 
 log = logging.getLogger(__name__)
 
 Embed = Callable[[Sequence[str]], Awaitable[list[list[float]]]]
 
-# Prefixes are found by comparing bytes: `LIKE` ignores case on SQLite, locales do on PostgreSQL.
-_bytewise = Words().with_variant(Words(collation="C"), "postgresql")
-
-
-class MemoryRow(Row):
-    """An item: its namespace with a period behind each label, and its vector of length 1."""
-
-    __tablename__ = "memory_items"
-
-    namespace: Mapped[str] = mapped_column(_bytewise, primary_key=True)
-    key: Mapped[str] = mapped_column(primary_key=True)
-    value: Mapped[str]
-    vector: Mapped[bytes | None] = mapped_column(LargeBinary)
-    created_at: Mapped[float]
-    updated_at: Mapped[float]
-
-
-_table = cast("Table", MemoryRow.__table__)
+TEXT: Final = "text"
+"""The field of a value that is embedded, unless its `index` is False."""
 
 
 class BadOperation(ValueError):
-    """An operation has an unknown filter operator, or a label with a period."""
+    """The store does not support an operation; `what` names it."""
 
-    def __init__(self, *, operator: str = "", labels: tuple[str, ...] = ()) -> None:
-        what = f"the operator {operator!r}" if operator else f"a period in {labels!r}"
+    def __init__(self, *, what: str) -> None:
         super().__init__(f"the memory store does not support {what}")
 
 
@@ -70,88 +50,68 @@ class VectorStore(BaseStore):
     """A store in the table `memory_items`; without `embed`, searches return the newest items.
 
     Operations are performed in their order, by the caller's task, and a batch is one transaction.
-    `fields` are the paths of a value that are embedded. A failing `embed` loses no item: it is
-    stored without a vector, and such items come last in searches. Searches raise its error.
+    A failing `embed` loses no item: it is stored without a vector, and such items come last in
+    searches. Searches raise its error.
     """
 
     def __init__(
         self,
         database: Database,
         embed: Embed | None = None,
-        *,
-        fields: Sequence[str] = ("$",),
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._engine, self._embed, self._fields = database.engine, embed, list(fields)
-        self._clock = clock
-
-    async def setup(self) -> None:
-        """Create the table, where the database was opened before this module was imported."""
-        async with self._engine.begin() as connection:
-            await connection.execute(CreateTable(_table, if_not_exists=True))
+        self._database, self._embed, self._clock = database, embed, clock
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Raise `NotImplementedError`: stores are asynchronous here."""
         raise NotImplementedError
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Perform operations; one result each, in their order."""
+        """Perform operations; one result each, in their order. Raises `BadOperation`."""
         ops = list(ops)
         vectors = [await self._vector(op) for op in ops]  # before a transaction is open
-        async with self._engine.begin() as connection:
+        async with self._database.engine.begin() as connection:
             return [
-                await _perform(connection, op, vector, self._clock())
+                await self._perform(connection, op, vector)
                 for op, vector in zip(ops, vectors, strict=True)
             ]
 
     async def _vector(self, op: Op) -> bytes | None:
-        if self._embed is None:
-            return None
+        """Return the unit vector of what an operation looks for or stores."""
         match op:
-            case SearchOp(query=str(query)) if query:
+            case SearchOp(query=str(query)) if self._embed and query:
                 return _unit(await self._embed([query]))
-            case PutOp(value=dict(value), index=index) if index is not False:
-                paths = index or self._fields
-                found = [text for path in paths for text in get_text_at_path(value, path)]
+            case PutOp(value={"text": str(text)}, index=index) if (
+                self._embed and index is not False
+            ):
                 try:
-                    return _unit(await self._embed(["\n".join(found)])) if found else None
+                    return _unit(await self._embed([text]))
                 except openai.OpenAIError as failure:
                     log.warning("memory stored without a vector error=%r", failure)
         return None
 
+    async def _perform(self, connection: AsyncConnection, op: Op, vector: bytes | None) -> Result:
+        match op:
+            case GetOp():
+                found = await connection.execute(select(MemoryRow).where(*_is(op)))
+                row = found.first()
+                return None if row is None else Item(**_fields(row))
+            case PutOp(value=None):
+                await connection.execute(delete(MemoryRow).where(*_is(op)))
+            case PutOp():
+                await connection.execute(self._put(op, vector))
+            case SearchOp():
+                return await _search(connection, op, vector)
+            case ListNamespacesOp():
+                raise BadOperation(what="a listing of namespaces")
+        return None
 
-async def _perform(connection: AsyncConnection, op: Op, vector: bytes | None, now: float) -> Result:
-    match op:
-        case GetOp():
-            found = await connection.execute(select(MemoryRow).where(*_is(op.namespace, op.key)))
-            row = found.first()
-            return None if row is None else Item(**_fields(row))
-        case PutOp(value=None):
-            await connection.execute(delete(MemoryRow).where(*_is(op.namespace, op.key)))
-            return None
-        case PutOp():
-            await _put(connection, op, vector, now)
-            return None
-        case SearchOp():
-            return await _search(connection, op, vector)
-        case ListNamespacesOp():
-            names = await connection.execute(select(MemoryRow.namespace).distinct())
-            return _listed([_labels(name) for (name,) in names], op)
-
-
-async def _put(connection: AsyncConnection, op: PutOp, vector: bytes | None, now: float) -> None:
-    changed = {
-        "value": json.dumps(op.value, ensure_ascii=False),
-        "vector": vector,
-        "updated_at": now,
-    }
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    new = dialect.insert(MemoryRow).values(
-        namespace=_joined(op.namespace), key=op.key, created_at=now, **changed
-    )
-    await connection.execute(
-        new.on_conflict_do_update(index_elements=["namespace", "key"], set_=changed)
-    )
+    def _put(self, op: PutOp, vector: bytes | None) -> Any:
+        now, value = self._clock(), json.dumps(op.value, ensure_ascii=False)
+        changed = {"value": value, "vector": vector, "updated_at": now}
+        keys = {"namespace": _joined(op.namespace), "key": op.key}
+        new = self._database.insert(MemoryRow).values(created_at=now, **keys, **changed)
+        return new.on_conflict_do_update(index_elements=[*keys], set_=changed)
 
 
 async def _search(
@@ -166,71 +126,41 @@ async def _search(
 
 
 def matches(value: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
-    """Whether a value meets a filter of `SearchOp`: plain values, or operators such as `$ne`."""
-    return all(
-        all(_holds(value.get(field), *one) for one in wanted.items())
-        if isinstance(wanted, dict) and any(key.startswith("$") for key in wanted)
-        else value.get(field) == wanted
-        for field, wanted in conditions.items()
-    )
+    """Whether a value meets a filter of `SearchOp`; raises `BadOperation`."""
+    return all(_holds(value.get(field), wanted) for field, wanted in conditions.items())
 
 
-_ORDERS: Final = {"$gt": operator.gt, "$gte": operator.ge, "$lt": operator.lt, "$lte": operator.le}
-
-
-def _holds(value: Any, comparison: str, wanted: Any) -> bool:
-    match comparison:
-        case "$eq":
-            return bool(value == wanted)
-        case "$ne":
-            return bool(value != wanted)
-        case _ if comparison in _ORDERS:
-            return value is not None and _ORDERS[comparison](float(value), float(wanted))
+def _holds(value: Any, wanted: Any) -> bool:
+    match wanted:
+        case {"$ne": other, **more} if not more:
+            return bool(value != other)
+        case dict() if any(key.startswith("$") for key in wanted):
+            raise BadOperation(what=f"the filter {wanted!r}")
         case _:
-            raise BadOperation(operator=comparison)
-
-
-def _listed(names: list[tuple[str, ...]], op: ListNamespacesOp) -> list[tuple[str, ...]]:
-    conditions = op.match_conditions or ()
-    found = {name[: op.max_depth] for name in names if all(_lies(name, one) for one in conditions)}
-    return sorted(found)[op.offset : op.offset + op.limit]
-
-
-def _lies(name: tuple[str, ...], condition: MatchCondition) -> bool:
-    path = condition.path
-    part = name[: len(path)] if condition.match_type == "prefix" else name[-len(path) :]
-    return len(part) == len(path) and all(
-        wanted in {"*", label} for label, wanted in zip(part, path, strict=True)
-    )
+            return bool(value == wanted)
 
 
 def _joined(labels: tuple[str, ...]) -> str:
+    """Return a namespace with a period behind each label."""
     if any("." in label for label in labels):
-        raise BadOperation(labels=labels)
+        raise BadOperation(what=f"a period in {labels!r}")
     return "".join(f"{label}." for label in labels)
 
 
-def _labels(name: str) -> tuple[str, ...]:
-    return tuple(name.split(".")[:-1])
-
-
-def _is(labels: tuple[str, ...], key: str) -> list[ColumnElement[bool]]:
-    return [MemoryRow.namespace == _joined(labels), MemoryRow.key == key]
+def _is(op: GetOp | PutOp) -> list[ColumnElement[bool]]:
+    return [MemoryRow.namespace == _joined(op.namespace), MemoryRow.key == op.key]
 
 
 def _beneath(labels: tuple[str, ...]) -> list[ColumnElement[bool]]:
     if not labels:
         return []
-    prefix = _joined(labels)
-    return [MemoryRow.namespace >= prefix, MemoryRow.namespace < prefix[:-1] + _BEHIND]
-
-
-_BEHIND: Final = chr(ord(".") + 1)
+    prefix = _joined(labels)  # and what follows a period is a slash
+    return [MemoryRow.namespace >= prefix, MemoryRow.namespace < f"{prefix[:-1]}/"]
 
 
 def _fields(row: Found[Any]) -> dict[str, Any]:
     return {
-        "namespace": _labels(row.namespace),
+        "namespace": tuple(row.namespace.split(".")[:-1]),
         "key": row.key,
         "value": json.loads(row.value),
         "created_at": datetime.fromtimestamp(row.created_at, UTC),

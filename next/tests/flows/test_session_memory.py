@@ -70,7 +70,7 @@ class Embedder:
 def embedding() -> Iterator[Embedder]:
     """Have memory searched by letters within the block."""
     embedder, world = Embedder(), current()
-    store = TapedStore(VectorStore(world.database, embedder, fields=("text",)))
+    store = TapedStore(VectorStore(world.database, embedder))
     with use(replace(world, memory=store)):
         yield embedder
 
