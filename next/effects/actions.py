@@ -44,8 +44,7 @@ Name = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$")]
 
 def settings() -> WorkerSettings:
     """Return what the workers of the open world may touch."""
-    found: WorkerSettings = world.current().workers.settings
-    return found
+    return world.current().workers.settings
 
 
 # system

@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Annotated, Final
 from zoneinfo import ZoneInfo
 
-from langgraph.store.base import BaseStore
 from msgspec import Meta
 
 from effects import world
@@ -26,7 +25,6 @@ FOUND_AT_MOST: Final = 5
 """Memories that `search_memory` finds."""
 _MAX_DEPTH: Final = 100
 _DIGITS: Final = 12
-_EXACT_BELOW: Final = 1e15
 
 Number = int | float
 
@@ -52,11 +50,12 @@ async def search_memory(
     *,
     user_id: str,
 ) -> str:
-    """Return one memory a line, the nearest first; "" without a user or a memory."""
-    store: BaseStore | None = world.current().memory
-    if not user_id or store is None:
+    """Return one memory a line, the nearest first; "" without a user, or a memory."""
+    if not user_id:
         return ""
-    found = await store.asearch(namespace(user_id), query=query, limit=FOUND_AT_MOST)
+    found = await world.current().memory.asearch(
+        namespace(user_id), query=query, limit=FOUND_AT_MOST
+    )
     return "\n".join(f"- {one.text}" for one in memories(found))
 
 
@@ -110,9 +109,10 @@ def evaluate(expression: str) -> str:
     if len(text) > MAX_EXPRESSION or not _WRITTEN.fullmatch(text):
         raise NotArithmetic(expression)
     try:
-        return _format(_value(ast.parse(text, mode="eval").body, _MAX_DEPTH))
+        value = _value(ast.parse(text, mode="eval").body, _MAX_DEPTH)
     except (SyntaxError, TypeError, RecursionError, MemoryError) as failure:
         raise NotArithmetic(expression) from failure
+    return str(value) if isinstance(value, int) else f"{value + 0.0:.{_DIGITS}g}"  # no -0
 
 
 def _value(node: ast.expr, deep: int) -> Number:
@@ -123,10 +123,8 @@ def _value(node: ast.expr, deep: int) -> Number:
             return _bounded(value)
         case ast.Name(id=name) if name in _NAMES:
             return _NAMES[name]
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand, deep - 1)
-        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-            return _value(operand, deep - 1)
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
+            return _bounded(_OPERATORS[type(op)](_value(operand, deep - 1)))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             act = _OPERATORS[type(op)]
             return _bounded(act(_value(left, deep - 1), _value(right, deep - 1)))
@@ -144,13 +142,6 @@ def _bounded(value: object) -> Number:
     raise OverflowError  # too large, no number, or complex: the root of a negative number
 
 
-def _divided(left: Number, right: Number) -> Number:
-    """Divide; whole numbers that divide evenly stay whole and exact."""
-    if isinstance(left, int) and isinstance(right, int) and left % right == 0:
-        return left // right
-    return left / right
-
-
 def _power(base: Number, exponent: Number) -> object:
     """Raise to a power whose size is checked before it is computed."""
     whole = isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1
@@ -159,40 +150,21 @@ def _power(base: Number, exponent: Number) -> object:
     return base**exponent
 
 
-def _root(value: Number) -> float:
-    if value < 0:
-        raise ArithmeticError
-    return math.sqrt(value)
-
-
-def _rounded(value: Number, digits: Number = 0) -> Number:
-    if not isinstance(digits, int) or abs(digits) > MAX_EXPRESSION:
-        raise NotArithmetic
-    return round(value, digits)
-
-
-_OPERATORS: Final[Mapping[type[ast.operator], Callable[[Number, Number], object]]] = {
+_OPERATORS: Final[Mapping[type[ast.operator | ast.unaryop], Callable[..., object]]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: _divided,
+    ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
     ast.Pow: _power,
 }
 _FUNCTIONS: Final[Mapping[str, Callable[..., object]]] = {
-    "sqrt": _root,
+    "sqrt": lambda value: value**0.5,
     "abs": abs,
-    "round": _rounded,
+    "round": lambda value, digits=0: round(float(value), digits),
     "min": min,
     "max": max,
 }
-
-
-def _format(number: Number) -> str:
-    if isinstance(number, int):
-        return str(number)
-    rounded = float(f"{number:.{_DIGITS}g}")
-    if rounded.is_integer() and abs(rounded) < _EXACT_BELOW:
-        return str(int(rounded))
-    return f"{rounded:.{_DIGITS}g}"

@@ -16,10 +16,15 @@ from zoneinfo import ZoneInfo
 
 import httpx
 import msgspec
+from langgraph.store.base import BaseStore
 from redis.asyncio import Redis
 
 from cutover.errors import CutoverError
 from effects.database import Database
+from effects.models import Models
+from effects.threads import ThreadSaver
+from effects.tools import Tools
+from effects.workers import Workers
 
 OPENAI: Final = "https://api.openai.com/v1"
 """Where models are asked if nothing names another provider."""
@@ -45,14 +50,17 @@ class EffectSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     pause_key: str = ""
 
 
+_LATER: Any = None
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """What effects act on.
 
     `clock` returns seconds since the Unix epoch; tests move it. `http` is the client of the Memory
     service, with its base URL. `held` are the locks of this process: owner token and the loop time
-    at which each lapses, by name. `models`, `memory`, `tools`, `workers` and `threads` belong to
-    the modules of these names; they are put in with `dataclasses.replace` and `use`.
+    at which each lapses, by name. `models`, `memory`, `tools`, `workers` and `threads` are put in
+    with `dataclasses.replace` and `use`, where they are needed.
     """
 
     settings: EffectSettings
@@ -62,11 +70,11 @@ class World:
     redis: Redis | None = None
     http: httpx.AsyncClient | None = None
     held: dict[str, tuple[str, float]] = field(default_factory=dict)
-    models: Any = None
-    memory: Any = None
-    tools: Any = None
-    workers: Any = None
-    threads: Any = None
+    models: Models = _LATER
+    memory: BaseStore = _LATER
+    tools: Tools = _LATER
+    workers: Workers = _LATER
+    threads: ThreadSaver = _LATER
 
 
 class WorldClosed(CutoverError):

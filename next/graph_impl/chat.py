@@ -31,10 +31,11 @@ from cutover.tape import moment
 from effects import clock, conversations, ids, locks
 from effects.conversations import Turn, TurnDiffers
 from effects.models import ModelEntry
+from effects.world import current
 from graph_impl.flow import Context, options_of, streamed
 from graph_impl.model import CALLS, REASONING_TEXT, ask, chat_model, find_model
 from graph_impl.prompts import prompt
-from graph_impl.tools import langchain_tools, registry, run_round
+from graph_impl.tools import langchain_tools, run_round
 from rules.flows import chat as wire
 from rules.prompts import moment_parameters
 from rules.tokens import CHAT_HISTORY, window
@@ -186,7 +187,7 @@ async def model_call(state: ChatState, runtime: Runtime[Context]) -> dict[str, A
 
 
 def _names(options: wire.ChatOptions, entry: ModelEntry) -> tuple[str, ...]:
-    return registry().names if options.enable_tools and entry.tools else ()
+    return current().tools.names if options.enable_tools and entry.tools else ()
 
 
 async def tool_execution(state: ChatState, runtime: Runtime[Context]) -> dict[str, Any]:

@@ -36,11 +36,11 @@ from cutover import EffectFailed, Request, wrap_graph
 from effects import clock, conversations, ids, pauses
 from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace
-from graph_impl.flow import Context, options_of, store_of, streamed
+from effects.world import current
+from graph_impl.flow import Context, CurrentStore, options_of, store_of, streamed
 from graph_impl.model import CALLS, ask, chat_model, find_model
 from graph_impl.prompts import prompt
-from graph_impl.store import CurrentStore
-from graph_impl.tools import langchain_tools, registry, run_round
+from graph_impl.tools import langchain_tools, run_round
 from rules import emotion as moods
 from rules import extraction, forms, intents, prompts, texts, tokens
 from rules.flows import companion as wire
@@ -256,7 +256,7 @@ def _tools(state: CompanionState, options: wire.CompanionOptions) -> list[BaseTo
     if not (options.enable_tools and find_model(options.model_id).tools):
         return []
     named = {"user_id": _owner(state), "session_id": state["session_id"]}
-    return [*langchain_tools(registry().names, **named), ASK_HUMAN]
+    return [*langchain_tools(current().tools.names, **named), ASK_HUMAN]
 
 
 def _asked(answer: AIMessage) -> forms.AskedCalls:

@@ -1,4 +1,4 @@
-"""What the graphs of all flows share: their context, and the stream of one request."""
+"""What the graphs of all flows share: their context and store, and the stream of one request."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 import msgspec
 from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import Runtime
-from langgraph.store.base import BaseStore
+from langgraph.store.base import BaseStore, Op, Result
 from langgraph.types import StreamMode
 
 from cutover import Request
 from cutover.graph import TapedGraph
+from effects.world import current
 
 Event = TypeVar("Event")
 Options = TypeVar("Options", bound=msgspec.Struct)
@@ -37,6 +38,21 @@ def store_of(runtime: Runtime[Context]) -> BaseStore:
     """Return the store that a graph was compiled with."""
     assert runtime.store is not None  # noqa: S101 - the caller's was
     return runtime.store
+
+
+class CurrentStore(BaseStore):
+    """Hands each operation on to the current world's memory: graphs are compiled on import.
+
+    `wrap_graph` puts it on the tape, as it does with any graph's store.
+    """
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """Perform operations in order."""
+        return await current().memory.abatch(ops)
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Perform operations in order, from a thread."""
+        return current().memory.batch(ops)
 
 
 async def streamed(

@@ -19,8 +19,13 @@ from langchain_openai import ChatOpenAI
 from cutover import StackFailed, TapeTransport
 from effects.models import RETRIES, ModelEntry, Models
 from effects.world import current
-from rules.chunks import WORDLESS_REASONS, check_chunk
-from rules.opaque import CALL_FIELDS, MESSAGE_FIELDS, REASONING
+from rules.chunks import (
+    CALL_FIELDS,
+    MESSAGE_FIELDS,
+    REASONING,
+    WORDLESS_REASONS,
+    check_chunk,
+)
 
 log = logging.getLogger(__name__)
 
@@ -158,13 +163,12 @@ _models: WeakKeyDictionary[Models, dict[Any, ReasoningChat]] = WeakKeyDictionary
 
 def find_model(model_id: str) -> ModelEntry:
     """Return the registry's entry of a model; raises `StackFailed`."""
-    models: Models = current().models
-    return models.find(model_id)
+    return current().models.find(model_id)
 
 
 def chat_model(entry: ModelEntry, **parameters: Any) -> ReasoningChat:
     """Return the model of a registry entry, on the HTTP client of its provider."""
-    models: Models = current().models
+    models = current().models
     known = _models.setdefault(models, {})
     key = (entry, tuple(sorted(parameters.items())))
     if key not in known:  # making one takes a millisecond

@@ -23,7 +23,7 @@ from cutover import Request, StackFailed, wrap_graph
 from effects import audit, clock, conversations, ids, pauses
 from effects.audit import AuditEntry
 from effects.conversations import Turn
-from effects.workers import Progress, Result, Workers
+from effects.workers import Progress, Result
 from effects.world import current
 from graph_impl.flow import Context, options_of, streamed
 from graph_impl.model import ask, chat_model, find_model
@@ -215,9 +215,8 @@ async def execute(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
 
 
 async def _carried_out(state: OpsState, write: Any) -> Result:
-    workers: Workers = current().workers
     instruction, result = _instruction(state), Result(ok=False, message="")
-    reports = workers.run(instruction.worker, instruction.action, instruction.args)
+    reports = current().workers.run(instruction.worker, instruction.action, instruction.args)
     async for report in reports:
         match report:
             case Progress(message):

@@ -30,11 +30,10 @@ from effects import clock, conversations, ids
 from effects.conversations import Turn
 from effects.memory import memories, namespace
 from effects.models import tokens
-from graph_impl.flow import Context, options_of, store_of, streamed
+from graph_impl.flow import Context, CurrentStore, options_of, store_of, streamed
 from graph_impl.model import ask, chat_model, find_model
 from graph_impl.prompts import prompt
-from graph_impl.store import CurrentStore
-from rules import extraction, intents, prompts, report, texts
+from rules import extraction, intents, prompts, texts
 from rules import tokens as limits
 from rules.flows import pipeline as wire
 
@@ -259,7 +258,7 @@ async def stack(
         async for event in events:
             yield event
     if (run := current_run()) is not None:
-        log.info("%s", report.performance(run.nodes))
+        log.info("%s", wire.performance(run.nodes))
 
 
 def _events(part: Any) -> Iterator[wire.PipelineEvent]:

@@ -36,11 +36,10 @@ from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace, readings
 from effects.models import ModelEntry
 from effects.world import current
-from graph_impl.flow import Context, options_of, store_of, streamed
+from graph_impl.flow import Context, CurrentStore, options_of, store_of, streamed
 from graph_impl.model import CALLS, ask, chat_model, find_model, usage
 from graph_impl.prompts import prompt
-from graph_impl.store import CurrentStore
-from graph_impl.tools import langchain_tools, registry, run_round
+from graph_impl.tools import langchain_tools, run_round
 from rules.extraction import (
     KNOWN,
     LEAST_CONFIDENCE,
@@ -189,7 +188,7 @@ async def process(state: SessionState, runtime: Runtime[Context]) -> dict[str, A
 
 
 def _names(options: wire.SessionOptions, entry: ModelEntry) -> tuple[str, ...]:
-    return registry().names if options.enable_tools and entry.tools else ()
+    return current().tools.names if options.enable_tools and entry.tools else ()
 
 
 def _system(state: SessionState, options: wire.SessionOptions) -> str:

@@ -10,16 +10,10 @@ from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langgraph.prebuilt import ToolNode
 
-from effects.tools import ToolError, Tools, ToolSpec
+from effects.tools import ToolError, ToolSpec
 from effects.world import current
 from graph_impl.model import CALLS, tool_call
 from rules.texts import tool_error
-
-
-def registry() -> Tools:
-    """Return the tools of this deployment."""
-    found: Tools = current().tools
-    return found
 
 
 def langchain_tools(
@@ -30,7 +24,7 @@ def langchain_tools(
     def made(spec: ToolSpec) -> BaseTool:
         async def call(**arguments: Any) -> str:
             try:
-                return await registry().call(
+                return await current().tools.call(
                     spec.name, arguments, user_id=user_id, session_id=session_id
                 )
             except ToolError as error:
@@ -44,7 +38,7 @@ def langchain_tools(
             handle_tool_error=True,
         )
 
-    return [made(registry().spec(name)) for name in names]
+    return [made(current().tools.spec(name)) for name in names]
 
 
 Report = Callable[[ToolMessage], None]

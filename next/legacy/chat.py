@@ -12,7 +12,8 @@ from cutover.tape import moment, timed
 from effects import clock, conversations, ids, locks
 from effects.conversations import Turn, TurnDiffers
 from effects.models import ModelEntry
-from legacy.model import Answer, Message, models, offered, run_tools, stream, tools
+from effects.world import current
+from legacy.model import Answer, Message, offered, run_tools, stream
 from legacy.templates import render
 from rules.flows.chat import (
     LOCK_SECONDS,
@@ -84,7 +85,7 @@ async def chat(request: Request[ChatRequest, ChatOptions]) -> AsyncIterator[Chat
     with timed("prompt_generation"):
         messages = await _messages(turn, body, options, now)
     output, answer = Output(options), Answer()
-    names = tools().names if options.enable_tools and entry.tools else ()
+    names = current().tools.names if options.enable_tools and entry.tools else ()
     specs = offered(names) or None
     for left in range(options.max_tool_iterations, -1, -1):
         answer = Answer()
@@ -124,7 +125,7 @@ async def chat(request: Request[ChatRequest, ChatOptions]) -> AsyncIterator[Chat
 
 def _model(body: ChatRequest, options: ChatOptions) -> ModelEntry:
     try:
-        return models().find(options.model_id)
+        return current().models.find(options.model_id)
     except StackFailed as error:
         if body.model_config is not None and body.model_config.model_id is not None:
             raise Refused(422, "unknown_model", "no such model is configured") from error

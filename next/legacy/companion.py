@@ -22,11 +22,9 @@ from legacy.model import (
     ToolCall,
     ToolResult,
     ask,
-    models,
     offered,
     run_tools,
     stream,
-    tools,
 )
 from legacy.templates import render
 from rules.emotion import emotion_of
@@ -116,7 +114,7 @@ async def companion(
     body, options = request.body, request.options
     pictured = isinstance(body, ImageRequest)
     with timed("initialize"):
-        entry = models().find(options.vision_model_id if pictured else options.model_id)
+        entry = current().models.find(options.vision_model_id if pictured else options.model_id)
         times_and_ids = await clock.now(), await ids.new("message"), await ids.new("message")
         whose = memory_owner(body.user_id, body.session_id)
         dialogue = Dialogue(body.session_id, body.user_id, whose, options, *times_and_ids)
@@ -148,7 +146,7 @@ async def _message(
     with timed("memory"):
         recalled = await _recalled(dialogue, body.message)
     messages = _messages(dialogue, body.message, history, emotion, recalled)
-    names = tools().names if options.enable_tools and entry.tools else None
+    names = current().tools.names if options.enable_tools and entry.tools else None
     specs = None if names is None else [*offered(names), _ASKING]
     for left in range(MOST_ITERATIONS, -1, -1):
         answer = Answer()
@@ -288,7 +286,7 @@ async def _facts(dialogue: Dialogue, read: str) -> tuple[Fact, ...]:
         {"role": "system", "content": render("companion_extraction", {})},
         {"role": "user", "content": read},
     ]
-    entry = models().find(options.model_id)
+    entry = current().models.find(options.model_id)
     answer = await ask(entry, asked, temperature=READING_TEMPERATURE)
     return read_facts(answer.text, options.least_confidence)
 

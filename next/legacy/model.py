@@ -12,11 +12,16 @@ from typing import Any
 from openai.types.chat import ChatCompletionChunk
 
 from cutover import StackFailed
-from effects.models import ModelEntry, Models
-from effects.tools import ToolError, Tools
+from effects.models import ModelEntry
+from effects.tools import ToolError
 from effects.world import current
-from rules.chunks import WORDLESS_REASONS, check_chunk
-from rules.opaque import CALL_FIELDS, MESSAGE_FIELDS, REASONING
+from rules.chunks import (
+    CALL_FIELDS,
+    MESSAGE_FIELDS,
+    REASONING,
+    WORDLESS_REASONS,
+    check_chunk,
+)
 from rules.texts import tool_error
 
 log = logging.getLogger(__name__)
@@ -143,18 +148,6 @@ def _joined(before: Any, value: Any) -> Any:
     return value
 
 
-def models() -> Models:
-    """Return the registry of models."""
-    found: Models = current().models
-    return found
-
-
-def tools() -> Tools:
-    """Return the tools of this deployment."""
-    found: Tools = current().tools
-    return found
-
-
 def offered(names: Sequence[str]) -> list[Message]:
     """Return tools as the API takes them."""
     return [
@@ -166,7 +159,7 @@ def offered(names: Sequence[str]) -> list[Message]:
                 "parameters": spec.parameters,
             },
         }
-        for spec in map(tools().spec, names)
+        for spec in map(current().tools.spec, names)
     ]
 
 
@@ -180,8 +173,8 @@ async def stream(
     """
     given = {name: value for name, value in parameters.items() if value is not None}
     chunks = (
-        await models()
-        .openai(entry)
+        await current()
+        .models.openai(entry)
         .chat.completions.create(  # type: ignore[call-overload]
             model=entry.name,
             messages=list(messages),
@@ -254,7 +247,9 @@ async def _run(call: ToolCall, allowed: Sequence[str], user_id: str, session_id:
     if not isinstance(arguments, dict):
         return ToolResult(call, tool_error("bad_arguments"), ok=False)
     try:
-        content = await tools().call(call.name, arguments, user_id=user_id, session_id=session_id)
+        content = await current().tools.call(
+            call.name, arguments, user_id=user_id, session_id=session_id
+        )
     except ToolError as error:
         return ToolResult(call, tool_error(error.code), ok=False)
     return ToolResult(call, content, ok=True)

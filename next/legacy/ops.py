@@ -11,9 +11,9 @@ from cutover.tape import timed
 from effects import audit, clock, conversations, ids, pauses
 from effects.audit import AuditEntry
 from effects.conversations import Turn
-from effects.workers import Progress, Result, Workers
+from effects.workers import Progress, Result
 from effects.world import current
-from legacy.model import Message, ask, models
+from legacy.model import Message, ask
 from legacy.templates import render
 from rules.flows.ops import (
     OpsApproval,
@@ -167,7 +167,7 @@ def _messages(history: Sequence[Turn], wish: str, options: OpsOptions) -> list[M
 async def _decide(session: Session) -> Instruction | Finish:
     """Ask the model what to do next."""
     options = session.options
-    entry = models().find(options.model_id)
+    entry = current().models.find(options.model_id)
     answer = await ask(entry, session.messages, temperature=options.temperature)
     decision = read_decision(answer.text)
     if decision is None:
@@ -191,7 +191,7 @@ async def _execute(
     session: Session, instruction: Instruction, fault: str | None
 ) -> AsyncIterator[OpsEvent]:
     """Have an instruction carried out, log it, and tell the model."""
-    worker, action, workers = instruction.worker, instruction.action, _workers()
+    worker, action, workers = instruction.worker, instruction.action, current().workers
     result = Result(ok=False, message=session.say("failed", instruction, code=fault))
     if fault is None:
         async for report in workers.run(worker, action, instruction.args):
@@ -213,8 +213,3 @@ async def _execute(
         {"role": "assistant", "content": instruction_message(instruction)},
         {"role": "user", "content": report_text},
     ]
-
-
-def _workers() -> Workers:
-    found: Workers = current().workers
-    return found

@@ -16,13 +16,12 @@ from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace
 from effects.models import tokens
 from effects.world import current
-from legacy.model import Answer, Message, ask, models, stream
+from legacy.model import Answer, Message, ask, stream
 from legacy.templates import render
 from rules.extraction import RECALLED, memory_query
 from rules.flows import pipeline as wire
 from rules.intents import needs_memory, wishes_to_end
 from rules.prompts import speakers
-from rules.report import performance
 from rules.texts import memories_paragraph, text
 from rules.tokens import HISTORY, token_action, turns_to_drop
 
@@ -77,7 +76,7 @@ async def token_monitor(state: State) -> None:
 
 async def memory_check(state: State) -> None:
     """Ask the model whether the message needs memories; unclear is no."""
-    entry = models().find(state.request.options.model_id)
+    entry = current().models.find(state.request.options.model_id)
     question = render("pipeline_memory_check", {"message": state.message})
     asked: list[Message] = [{"role": "user", "content": question}]
     answer = await ask(entry, asked, temperature=0.1, max_tokens=10)
@@ -116,7 +115,7 @@ async def context_builder(state: State) -> None:
 async def response_generator(state: State) -> Events:
     """Stream the answer; what fails in the middle of it ends the run."""
     options, answer = state.request.options, Answer()
-    entry = models().find(options.model_id)
+    entry = current().models.find(options.model_id)
     try:
         async for piece, _ in stream(entry, state.context, answer, temperature=options.temperature):
             if piece:
@@ -212,7 +211,7 @@ async def pipeline(
         edge = EDGES[node]
         node = edge(state) if callable(edge) else edge
     if (run := current_run()) is not None:
-        log.info("%s", performance(run.nodes))
+        log.info("%s", wire.performance(run.nodes))
 
 
 def _failure(node: str, error: BaseException) -> wire.NodeFailure:

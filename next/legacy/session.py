@@ -14,7 +14,7 @@ from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace, readings
 from effects.models import ModelEntry
 from effects.world import current
-from legacy.model import Answer, Message, Usage, ask, models, offered, run_tools, stream, tools
+from legacy.model import Answer, Message, Usage, ask, offered, run_tools, stream
 from legacy.templates import render
 from rules import extraction
 from rules.flows import session as wire
@@ -31,7 +31,7 @@ async def session(request: Asked) -> AsyncIterator[wire.SessionEvent]:
     """Answer one message of a session."""
     body, options = request.body, request.options
     session_id = body.session_id or await ids.new("session")
-    entry = models().find(options.model_id)
+    entry = current().models.find(options.model_id)
     history = await _history(request)
     await _store(session_id, "user", body.message, body.user_id)
     if not history:
@@ -41,7 +41,7 @@ async def session(request: Asked) -> AsyncIterator[wire.SessionEvent]:
         recalled = await _recall(request, session_id, new=not history)
     messages = _messages(request, history, recalled)
     said, usage, answer = "", Usage(), Answer()
-    names = tools().names if options.enable_tools and entry.tools else ()
+    names = current().tools.names if options.enable_tools and entry.tools else ()
     specs = offered(names) or None
     for left in range(MOST_ITERATIONS, -1, -1):
         answer = Answer(usage=usage)

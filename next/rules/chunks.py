@@ -1,4 +1,7 @@
-"""The shape of a streamed answer's chunks: what cannot be read is a failure, never a gap."""
+"""The shape of a streamed answer's chunks, and the fields of theirs that go back to the provider.
+
+What cannot be read is a failure, never a gap.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,22 @@ BROKEN_REASONS: Final = frozenset(
 """Finish reasons of answers that the provider broke off (OpenRouter, Zhipu, DeepSeek, SGLang)."""
 WORDLESS_REASONS: Final = frozenset({"length", "content_filter"})
 """Finish reasons of answers that may hold nothing at all."""
+
+MESSAGE_FIELDS: Final = (
+    "reasoning_content",
+    "reasoning",
+    "reasoning_details",
+    "thinking_blocks",
+    "provider_specific_fields",
+)
+"""Fields of a message that stacks send back as they came, within the round of tools.
+
+Some providers answer 400 where their reasoning does not come back.
+"""
+CALL_FIELDS: Final = ("extra_content", "thought_signature")
+"""The same of a tool call, such as Gemini's signatures."""
+REASONING: Final = ("reasoning_content", "reasoning")
+"""Names under which a delta carries text of the model's reasoning, the first that is there."""
 
 
 def _check_whole(*texts: str | None) -> None:

@@ -277,8 +277,9 @@ async def test_shadows_write_nothing_to_the_thread(stage: Stage) -> None:
 async def test_no_answer_depends_on_the_saver(stage: Stage) -> None:
     """A saver that fails loses the thread, and a thread that differs does not count."""
     await say(stage, "graph", "Hi")
-    await current().threads._saver.conn.execute("DROP TABLE writes")  # noqa: SLF001 - as if damaged
-    await current().threads._saver.conn.execute("DROP TABLE checkpoints")  # noqa: SLF001 - the same
+    saver: Any = current().threads._saver  # noqa: SLF001 - as if its file were damaged
+    await saver.conn.execute("DROP TABLE writes")
+    await saver.conn.execute("DROP TABLE checkpoints")
     told = await say(stage, "graph", "Still there?")
     assert told.events[-1][1]["type"] == "done"
     assert len(sent(stage)[-1]) == 4

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules import extraction, forms, intents, prompts, report, risk, texts, tokens, tools
+from rules import extraction, forms, intents, prompts, risk, texts, tokens, tools
 from rules.emotion import emotion_of
+from rules.flows.pipeline import performance
 from rules.forms import Form, FormField, FormValue, HumanAnswer
 from rules.risk import Instruction
 
@@ -388,7 +389,7 @@ def test_the_report_is_the_documents_sample() -> None:
     took = {"input_processor": 45, "token_monitor": 12, "memory_check": 1234, "rag_retriever": 89}
     took |= {"context_builder": 34, "response_generator": 521, "token_response": 5}
     took |= {"output_formatter": 2}
-    assert report.performance({name: ms / 1000 for name, ms in took.items()}).splitlines() == [
+    assert performance({name: ms / 1000 for name, ms in took.items()}).splitlines() == [
         "performance report:",
         "  input_processor: 45ms (2.3%)",
         "  token_monitor: 12ms (0.6%)",
@@ -400,4 +401,4 @@ def test_the_report_is_the_documents_sample() -> None:
         "  output_formatter: 2ms (0.1%)",
         "total: 1942ms",
     ]
-    assert report.performance({}).endswith("total: 0ms")
+    assert performance({}).endswith("total: 0ms")
