@@ -11,20 +11,23 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 import httpx
 import msgspec
-from langgraph.store.base import BaseStore
 from redis.asyncio import Redis
 
 from cutover.errors import CutoverError
 from effects.database import Database
-from effects.models import Models
-from effects.threads import ThreadSaver
-from effects.tools import Tools
-from effects.workers import Workers
+
+if TYPE_CHECKING:
+    from langgraph.store.base import BaseStore
+
+    from effects.models import Models
+    from effects.threads import ThreadSaver
+    from effects.tools import Tools
+    from effects.workers import Workers
 
 OPENAI: Final = "https://api.openai.com/v1"
 """Where models are asked if nothing names another provider."""
