@@ -41,6 +41,10 @@ the event loop is busy within so many of its turns; a graph that is closed takes
 TURN_EVERY = 16
 """Items that a reader takes from a finished entry before it lets the event loop turn."""
 
+STEP_US, STEP_TURNS = 100_000, 16
+"""A play reads what came so many microseconds later only when the loop has turned so often: what a
+graph, which runs ahead of its events, made of the items before bears their stamp then."""
+
 Policy = Literal["live", "play"]
 How = Literal["live", "tape", "nearest"]
 
@@ -94,6 +98,7 @@ class Run:
         """Awaited before each call of a play and now and then in a long one: others go first."""
         self.refusing = False
         """Whether every further call is refused: it is fenced, was stopped, or has played."""
+        self._steps_at = STEP_US
         self._keeps_reads = False
         self._matched: set[Entry] = set()
         self._inherited = frozenset(exchange.entries)
@@ -286,6 +291,8 @@ class Run:
         try:
             while True:
                 while position < len(entry.items):
+                    if self.policy == "play" and entry.items[position][0] >= self._steps_at:
+                        await self._step(entry.items[position][0])
                     self.check()
                     self.now, item = entry.items[position]
                     position += 1
@@ -306,6 +313,12 @@ class Run:
         finally:
             self.leave(entry)
         self.check_end(entry)
+
+    async def _step(self, at: int) -> None:
+        """Let what was made of earlier items go out, before one of a later moment is read."""
+        self._steps_at = at + STEP_US
+        for _ in range(STEP_TURNS):
+            await asyncio.sleep(0)
 
     def check_end(self, entry: Entry) -> None:
         """Raise how an entry ended, unless it is done: `CallFailed`, or why it is off the tape."""

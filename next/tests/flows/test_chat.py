@@ -7,7 +7,7 @@ import pytest
 from loadtests.simulator import Answer
 from router.shadow import same
 from tests.flows.samples import SAMPLES
-from tests.support.stage import Stage
+from tests.support.stage import Stage, staged
 
 pytestmark = pytest.mark.virtual
 
@@ -36,3 +36,17 @@ async def test_notice_is_appended_to_a_reply_that_was_cut(stage: Stage, name: st
     stage.sim.script([Answer(text="Once upon", finish="length")])
     told = await stage.tell("chat", stage.request("chat", SUM), [name])
     assert told.events[-2][1] == {"step": "SUCCESS", "content": "Once upon(后续内容被截断)"}
+
+
+@pytest.mark.slow
+async def test_a_graph_that_plays_stamps_its_text_as_it_came() -> None:
+    """As the tape has it, although all of the answer is there at once."""
+    async with staged(chunk_ms=90) as slow:
+        slow.sim.script([Answer(text="One, two, three, four, five, six.")])
+        body = {"message_id": "m", "content": "Hello"}
+        told = await slow.tell("chat", slow.request("chat", body, yield_interval=0.0), ["legacy"])
+        played = await slow.play(told, "graph")
+    served = told.exchange.runs[-1].frames
+    late = [at - due for (at, _), (due, _) in zip(played.driver.frames, served, strict=True)]
+    assert max(late) <= 200_000
+    assert played.driver.frames[-1][0] >= 1_000_000
