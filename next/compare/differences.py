@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from itertools import pairwise
 from typing import Any, Final, NamedTuple
 from unicodedata import normalize
 
@@ -330,12 +329,12 @@ class _Comparing:
         for name in dict.fromkeys(one.name for one in (*ours, *theirs)):
             matched += self.effect(name, ours, theirs)
         writes = [i for _, i in sorted((j, i) for i, j in matched if ours[i].writes)]
-        for before, i in pairwise(writes):
-            if i < before:  # the one before comes too early
-                orders = ([ours[i].name for i in order] for order in (sorted(writes), writes))
-                both = next(orders), next(orders)
-                self.add("writes_moved", ours[before].name, both, ours[i].at)
-                break
+        order = sorted(writes)
+        blocks = SequenceMatcher(None, order, writes, autojunk=False).get_matching_blocks()
+        kept = {i for block in blocks for i in order[block.a : block.a + block.size]}
+        if moved := [i for i in order if i not in kept]:
+            both = ([ours[i].name for i in order], [ours[i].name for i in writes])
+            self.add("writes_moved", ours[moved[0]].name, both, ours[moved[0]].at)
 
     def effect(
         self, name: str, legacy: Sequence[Call], graph: Sequence[Call]

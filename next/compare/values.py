@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import SequenceMatcher
+from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 from deepdiff import DeepDiff
@@ -14,6 +16,8 @@ MISSING: Final = object()
 """Stands for a value that is not there."""
 MOST_BYTES: Final = 128 << 10
 """JSON of a value up to which places in it are looked for: a longer one differs as a whole."""
+MOST_ALIGNED: Final = 2_000
+"""Items of a list up to which they are aligned, so that one more moves no other."""
 MOST_SHOWN: Final = 2_000
 """Characters of a value that a difference shows."""
 _BEFORE: Final = 200
@@ -63,13 +67,14 @@ def _narrowed(legacy: Any, graph: Any, path: str) -> Iterator[Change]:
                 ours, theirs = legacy.get(key, MISSING), graph.get(key, MISSING)
                 if ours != theirs:
                     yield from _narrowed(ours, theirs, f"{path}.{key}")
-        case list(), list() if len(legacy) == len(graph):
-            pairs = zip(legacy, graph, strict=True)
-            unequal = [(one, other) for one, other in pairs if one != other]
-            if len(unequal) == 1:
-                yield from _narrowed(*unequal[0], f"{path}[]")
-            elif unequal:
-                yield Change(path, legacy, graph)
+        case list(), list() if max(len(legacy), len(graph)) <= MOST_ALIGNED:
+            ours, theirs = ([encode(one) for one in items] for items in (legacy, graph))
+            script = SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes()
+            for tag, i, i_end, j, j_end in script:
+                if tag != "equal":
+                    pairs = zip_longest(legacy[i:i_end], graph[j:j_end], fillvalue=MISSING)
+                    for one, other in pairs:
+                        yield Change(f"{path}[]", one, other)
         case _:
             yield Change(path, legacy, graph)
 
