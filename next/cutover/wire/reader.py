@@ -376,12 +376,12 @@ class Reader:
                 holder[step] = None
         left = _pruned(value)
         if failed is not None:
-            return encode([counted, left])
+            return encode([_by_place(counted), left])
         if rule.piece:
             if left is not None:
                 family = listed(rule.name)[0]
                 self.annotations[family] = _merged(self.annotations.get(family), left)
-            rest = encode(counted) if counted else b""
+            rest = encode(_by_place(counted)) if counted else b""
             if rest == self._counted and not found.texts:
                 return b""  # said again at the same place
         else:
@@ -650,6 +650,14 @@ def _one(value: Any, path: str) -> Any:
 def _alone(holder: Any, step: Any) -> bool:
     """Whether a role stands alone in a piece, as it does where an answer begins."""
     return bool(holder[step]) and not any(value for key, value in holder.items() if key != step)
+
+
+def _by_place(counted: Mapping[str, list[Any]]) -> Any:
+    """Return what counts by its place, as differences name it: `choices[].finish_reason`."""
+    return {
+        path.replace("[*]", "[]"): found[0] if len(found) == 1 else found
+        for path, found in counted.items()
+    }
 
 
 def _pruned(value: Any) -> Any:
