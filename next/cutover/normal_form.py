@@ -25,8 +25,6 @@ _DEEPEST: Final = 100
 """Levels of JSON; what is nested deeper is known by its bytes, whatever the depth of the stack."""
 _LONG_DATA: Final = 512
 """Characters of a field `data` from which a digest stands for it."""
-_SHORT_FIELD: Final = 1024
-"""Bytes of a form's text field up to which it stands for itself."""
 
 _MODEL_PATHS: Final = (
     ("/chat/completions", "model.chat"),
@@ -179,30 +177,13 @@ def _text(value: str, name: str) -> str:
 _BOUNDARY: Final = re.compile(r'boundary="?([^";]+)"?', re.IGNORECASE)
 
 
-def _multipart(content_type: str, body: bytes) -> list[JSON]:
-    """Return the parts of a form: short text as it is, files by digest, without the boundary."""
+def _multipart(content_type: str, body: bytes) -> JSON:
+    """Return the digest of a form without its boundary, which clients draw anew."""
     found = _BOUNDARY.search(content_type)
     if not found:
         raise Unreadable
-    mark = b"\r\n--" + found[1].strip().encode("utf-8", "replace")
-    parts = (b"\r\n" + body).split(mark)[1:]
-    if not parts or not parts[-1].startswith(b"--"):
-        raise Unreadable
-    return [_part(part) for part in parts[:-1]]
-
-
-def _part(part: bytes) -> JSON:
-    head, ended, content = part.partition(b"\r\n\r\n")
-    if not ended:
-        raise Unreadable
-    lines = [line.decode("utf-8", "replace") for line in head.split(b"\r\n") if line.strip()]
-    fields = {
-        key.strip().lower(): value.strip() for key, _, value in (_.partition(":") for _ in lines)
-    }
-    is_file = "filename" in fields.get("content-disposition", "")
-    if is_file or len(content) > _SHORT_FIELD:
-        return {"head": fields, **_digest(content, "")}
-    return {"head": fields, "text": content.decode("utf-8", "backslashreplace")}
+    boundary = b"--" + found[1].strip().encode("utf-8", "replace")
+    return _digest(body.replace(boundary, b"--"), content_type)
 
 
 # --- Dates, times and uuids

@@ -311,10 +311,9 @@ def form(boundary: str, *, text: str = "whisper-1", file: bytes = b"RIFF\x00\xff
     return read("POST", "/v1/audio", f'multipart/form-data; boundary="{boundary}"', body)
 
 
-def test_a_form_counts_by_its_parts_and_not_by_its_boundary() -> None:
+def test_a_form_counts_by_its_digest_without_its_boundary() -> None:
     """Clients draw a new boundary for each request."""
     assert form("abc") == form("f00d")
-    assert b"whisper-1" in form("abc").canonical
     keys = {form("abc").key, form("abc", text="other").key, form("abc", file=b"RIFF").key}
     assert len(keys) == 3
 
