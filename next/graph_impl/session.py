@@ -40,17 +40,7 @@ from graph_impl.flow import Context, CurrentStore, options_of, store_of, streame
 from graph_impl.model import CALLS, ask, chat_model, find_model, usage
 from graph_impl.prompts import prompt
 from graph_impl.tools import langchain_tools, run_round
-from rules.extraction import (
-    KNOWN,
-    LEAST_CONFIDENCE,
-    RECALLED,
-    Change,
-    is_known,
-    known_index,
-    known_lines,
-    memory_query,
-    read_changes,
-)
+from rules import extraction
 from rules.flows import session as wire
 from rules.texts import memories_paragraph
 from rules.tokens import HISTORY, window
@@ -150,9 +140,11 @@ async def _stored(state: SessionState, session_id: str, message: AnyMessage) -> 
 async def _recalled(store: BaseStore, user: str, session_id: str, message: str) -> list[Memory]:
     """Return memories that did not come from this session; none where the store fails."""
     others = {"session_id": {"$ne": session_id}}
-    query = memory_query([message])
+    query = extraction.memory_query([message])
     try:
-        items = await store.asearch(namespace(user), query=query, filter=others, limit=RECALLED)
+        items = await store.asearch(
+            namespace(user), query=query, filter=others, limit=extraction.RECALLED
+        )
     except EffectFailed as failure:
         log.warning("thread=%s has no memories error=%s", session_id, failure)
         items = []
@@ -241,16 +233,20 @@ async def _extract(
     if not new:
         return
     said = [_text(one) for one in new if isinstance(one, HumanMessage)]
-    found = await store.asearch(namespace(user_id), query=memory_query(said), limit=KNOWN)
+    found = await store.asearch(
+        namespace(user_id), query=extraction.memory_query(said), limit=extraction.KNOWN
+    )
     known = memories(found)
     model = chat_model(find_model(options.model_id), temperature=0.0).with_config(
         tags=[TAG_NOSTREAM]
     )
-    system = prompt("session_extraction", {"known": known_lines([one.text for one in known])})
+    system = prompt(
+        "session_extraction", {"known": extraction.known_lines([one.text for one in known])}
+    )
     spoken = get_buffer_string(new, human_prefix="user", ai_prefix="assistant")
     answer = await ask(model, [SystemMessage(system), HumanMessage(spoken)])
     lesson = _Lesson(store, user_id, session_id, known)
-    for change in read_changes(_text(answer), len(known), LEAST_CONFIDENCE):
+    for change in extraction.read_changes(_text(answer), len(known), extraction.LEAST_CONFIDENCE):
         await lesson.apply(change)
     await store.aput(readings(user_id), session_id, {"message": own[-1].id}, index=False)
 
@@ -264,14 +260,14 @@ class _Lesson:
         self._store, self._where, self._session_id = store, namespace(user_id), session_id
         self._known, self._texts = known, {one.text for one in known}
 
-    async def apply(self, change: Change) -> None:
+    async def apply(self, change: extraction.Change) -> None:
         """Add, update or delete one memory; one that is as good as known is not added."""
         text = (change.text or "").strip()
         if change.op == "add":
             if not await self._has(text):
                 await self._keep(Memory(await ids.new("memory"), text, change.type))
             return
-        old = self._known[known_index(change)]
+        old = self._known[extraction.known_index(change)]
         if change.op == "delete":
             await self._store.adelete(self._where, old.id)
         else:
@@ -280,7 +276,7 @@ class _Lesson:
 
     async def _has(self, text: str) -> bool:
         nearest = await self._store.asearch(self._where, query=text, limit=1)
-        return text in self._texts or any(is_known(one.score) for one in nearest)
+        return text in self._texts or any(extraction.is_known(one.score) for one in nearest)
 
     async def _keep(self, memory: Memory) -> None:
         self._texts.add(memory.text)

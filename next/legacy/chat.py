@@ -15,19 +15,7 @@ from effects.models import ModelEntry
 from effects.world import current
 from legacy.model import Answer, Message, offered, run_tools, stream
 from legacy.templates import render
-from rules.flows.chat import (
-    LOCK_SECONDS,
-    ChatAccept,
-    ChatEnd,
-    ChatEvent,
-    ChatOptions,
-    ChatRequest,
-    ChatSend,
-    ChatStartReply,
-    ChatSuccess,
-    ToolFeedback,
-    chosen,
-)
+from rules.flows import chat as wire
 from rules.prompts import moment_parameters
 from rules.tokens import CHAT_HISTORY, window
 from rules.tools import after_answer, finish_notice
@@ -36,7 +24,7 @@ from rules.tools import after_answer, finish_notice
 class Output:
     """The reply so far, and what of it the client has; `yield_interval` apart, in tape time."""
 
-    def __init__(self, options: ChatOptions) -> None:
+    def __init__(self, options: wire.ChatOptions) -> None:
         self.content = ""
         self.reasoning = ""
         self._extended = options.wire == "extended"
@@ -44,7 +32,7 @@ class Output:
         self._sent = ("", "")
         self._sent_at: float | None = None
 
-    def take(self, text: str, reasoning: str) -> Iterator[ChatSend]:
+    def take(self, text: str, reasoning: str) -> Iterator[wire.ChatSend]:
         """Add what a chunk brought; the first text goes out at once, more after the interval."""
         self.content += text
         self.reasoning += reasoning if self._extended else ""
@@ -53,35 +41,37 @@ class Output:
         if first or waited:
             yield from self.flush()
 
-    def flush(self) -> Iterator[ChatSend]:
+    def flush(self) -> Iterator[wire.ChatSend]:
         """Send what the client lacks."""
         if (self.content, self.reasoning) != self._sent:
             yield self._send()
 
-    def feedback(self, tool: str, status: str) -> Iterator[ChatSend]:
+    def feedback(self, tool: str, status: str) -> Iterator[wire.ChatSend]:
         """Send a tool's status at once, unsent text before it."""
         yield from self.flush()
-        yield self._send(ToolFeedback(tool, status))  # type: ignore[arg-type]
+        yield self._send(wire.ToolFeedback(tool, status))  # type: ignore[arg-type]
 
-    def _send(self, status: ToolFeedback | None = None) -> ChatSend:
+    def _send(self, status: wire.ToolFeedback | None = None) -> wire.ChatSend:
         self._sent, self._sent_at = (self.content, self.reasoning), moment()
         reasoning = self.reasoning if self._extended else UNSET
-        return ChatSend(self.content, reasoning, status or UNSET)
+        return wire.ChatSend(self.content, reasoning, status or UNSET)
 
 
-async def chat(request: Request[ChatRequest, ChatOptions]) -> AsyncIterator[ChatEvent]:
+async def chat(
+    request: Request[wire.ChatRequest, wire.ChatOptions],
+) -> AsyncIterator[wire.ChatEvent]:
     """Answer one message."""
-    body, options = request.body, chosen(request.body, request.options)
+    body, options = request.body, wire.chosen(request.body, request.options)
     lock = f"msg_lock:{body.message_id}"
     with timed("initialize"):
         entry = _model(body, options)
-        token = await locks.acquire(lock, LOCK_SECONDS)
+        token = await locks.acquire(lock, wire.LOCK_SECONDS)
         if token is None:
             raise Refused(409, "message_locked", "this message is being answered already")
         now = await clock.now()
         turn = await _message(body, now)
-    yield ChatAccept()
-    yield ChatStartReply()
+    yield wire.ChatAccept()
+    yield wire.ChatStartReply()
     with timed("prompt_generation"):
         messages = await _messages(turn, body, options, now)
     output, answer = Output(options), Answer()
@@ -117,13 +107,13 @@ async def chat(request: Request[ChatRequest, ChatOptions]) -> AsyncIterator[Chat
         for event in output.flush():
             yield event
         await conversations.add(await _reply(turn, output.content, now))
-        yield ChatSuccess(output.content)
+        yield wire.ChatSuccess(output.content)
     with timed("cleanup"):
         await locks.release(lock, token)
-    yield ChatEnd()
+    yield wire.ChatEnd()
 
 
-def _model(body: ChatRequest, options: ChatOptions) -> ModelEntry:
+def _model(body: wire.ChatRequest, options: wire.ChatOptions) -> ModelEntry:
     try:
         return current().models.find(options.model_id)
     except StackFailed as error:
@@ -132,7 +122,7 @@ def _model(body: ChatRequest, options: ChatOptions) -> ModelEntry:
         raise
 
 
-async def _message(body: ChatRequest, now: str) -> Turn:
+async def _message(body: wire.ChatRequest, now: str) -> Turn:
     """Store the message, or look it up where the request has only its id."""
     if body.content is None:
         found = await conversations.find("chat", body.message_id)
@@ -159,7 +149,9 @@ async def _message(body: ChatRequest, now: str) -> Turn:
     return turn
 
 
-async def _messages(turn: Turn, body: ChatRequest, options: ChatOptions, now: str) -> list[Message]:
+async def _messages(
+    turn: Turn, body: wire.ChatRequest, options: wire.ChatOptions, now: str
+) -> list[Message]:
     """Return the system prompt, what was said before in the chat, and the message."""
     parameters = moment_parameters(datetime.fromisoformat(now), options.timezone)
     system = render("chat_system", {**parameters, **(body.prompt_params or {})})

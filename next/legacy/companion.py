@@ -27,36 +27,10 @@ from legacy.model import (
     stream,
 )
 from legacy.templates import render
+from rules import extraction, forms, intents, prompts, tokens
 from rules.emotion import emotion_of
-from rules.extraction import (
-    RECALLED,
-    Fact,
-    approved_facts,
-    has_text,
-    memory_form,
-    memory_query,
-    read_facts,
-)
-from rules.flows.companion import (
-    MEMORY,
-    QUESTION,
-    READING_TEMPERATURE,
-    CompanionDone,
-    CompanionEmotion,
-    CompanionEvent,
-    CompanionHitl,
-    CompanionOptions,
-    CompanionRequest,
-    CompanionText,
-    CompanionToolResult,
-    ImageRequest,
-    memory_owner,
-)
-from rules.forms import ASK_HUMAN, AskedCalls, answer_text, divide_calls
-from rules.intents import intent_snippet
-from rules.prompts import moment_parameters, working_memory
+from rules.flows import companion as wire
 from rules.texts import text, tool_error
-from rules.tokens import HISTORY, window
 from rules.tools import ASK_HUMAN_DESCRIPTION, ASK_HUMAN_SCHEMA, MOST_ITERATIONS, after_answer
 
 log = logging.getLogger(__name__)
@@ -64,7 +38,7 @@ log = logging.getLogger(__name__)
 _ASKING: Final[Message] = {
     "type": "function",
     "function": {
-        "name": ASK_HUMAN,
+        "name": forms.ASK_HUMAN,
         "description": ASK_HUMAN_DESCRIPTION,
         "parameters": ASK_HUMAN_SCHEMA,
     },
@@ -78,18 +52,18 @@ class Dialogue:
     session: str
     user: str | None
     owner: str
-    options: CompanionOptions
+    options: wire.CompanionOptions
     now: str
     turn: str
     reply: str
     said: str = ""
 
-    def say(self, content: str) -> CompanionText:
+    def say(self, content: str) -> wire.CompanionText:
         """Add a piece to the reply and return its event."""
         self.said += content
-        return CompanionText(content)
+        return wire.CompanionText(content)
 
-    def notice(self, name: str, **values: object) -> CompanionText:
+    def notice(self, name: str, **values: object) -> wire.CompanionText:
         """Add a fixed text to the reply and return its event."""
         return self.say(text("companion", self.options.texts, name, **values))
 
@@ -108,17 +82,17 @@ class Dialogue:
 
 
 async def companion(
-    request: Request[CompanionRequest | ImageRequest, CompanionOptions],
-) -> AsyncIterator[CompanionEvent]:
+    request: Request[wire.CompanionRequest | wire.ImageRequest, wire.CompanionOptions],
+) -> AsyncIterator[wire.CompanionEvent]:
     """Answer a message, or read a picture; the reply is stored whole, before the last event."""
     body, options = request.body, request.options
-    pictured = isinstance(body, ImageRequest)
+    pictured = isinstance(body, wire.ImageRequest)
     with timed("initialize"):
         entry = current().models.find(options.vision_model_id if pictured else options.model_id)
         times_and_ids = await clock.now(), await ids.new("message"), await ids.new("message")
-        whose = memory_owner(body.user_id, body.session_id)
+        whose = wire.memory_owner(body.user_id, body.session_id)
         dialogue = Dialogue(body.session_id, body.user_id, whose, options, *times_and_ids)
-    if isinstance(body, ImageRequest):
+    if isinstance(body, wire.ImageRequest):
         steps = _picture(dialogue, body, entry)
     else:
         steps = _message(dialogue, body, entry)
@@ -126,19 +100,19 @@ async def companion(
         async for event in steps:
             yield event
     await dialogue.keep(dialogue.reply, "assistant", dialogue.said)
-    yield CompanionDone("completed")
+    yield wire.CompanionDone("completed")
 
 
 # Messages
 
 
 async def _message(
-    dialogue: Dialogue, body: CompanionRequest, entry: ModelEntry
-) -> AsyncGenerator[CompanionEvent, None]:
+    dialogue: Dialogue, body: wire.CompanionRequest, entry: ModelEntry
+) -> AsyncGenerator[wire.CompanionEvent, None]:
     """Answer in rounds: what the model says, the tools it calls, the question it asks."""
     options = dialogue.options
     with timed("initialize"):
-        history = await conversations.history("companion", dialogue.session, HISTORY)
+        history = await conversations.history("companion", dialogue.session, tokens.HISTORY)
         await dialogue.keep(dialogue.turn, "user", body.message)
     with timed("emotion"):
         emotion = emotion_of(body.message)
@@ -162,22 +136,22 @@ async def _message(
         calls = answer.calls
         if not left or after_answer(answer.finish, len(calls)) != "tools":
             return
-        asked = AskedCalls(tuple(range(len(calls))))
+        asked = forms.AskedCalls(tuple(range(len(calls))))
         if names is not None:
-            asked = divide_calls([(call.name, call.arguments) for call in calls])
+            asked = forms.divide_calls([(call.name, call.arguments) for call in calls])
         question = await ids.new("hitl") if asked.form is not None else ""
         results: dict[int, ToolResult] = {}
         with timed("tools"):
             async for place, result in _results(dialogue, calls, asked, names or ()):
                 results[place] = result
-                yield CompanionToolResult(result.call.name, result.ok, result.content)
+                yield wire.CompanionToolResult(result.call.name, result.ok, result.content)
         if any(one.content == tool_error("outcome_unknown") for one in results.values()):
             yield dialogue.notice("outcome_unknown")  # the model would only try again
             return
         if asked.question is not None and asked.form is not None:
             with timed("human"):
-                yield CompanionHitl(question, dialogue.session, QUESTION, asked.form)
-                told = answer_text(asked.form, await pauses.answer(question))
+                yield wire.CompanionHitl(question, dialogue.session, wire.QUESTION, asked.form)
+                told = forms.answer_text(asked.form, await pauses.answer(question))
                 results[asked.question] = ToolResult(calls[asked.question], told, ok=True)
         messages.append(answer.message())
         messages += [results[place].message() for place in range(len(calls))]
@@ -185,10 +159,10 @@ async def _message(
 
 async def _recalled(dialogue: Dialogue, message: str) -> list[str]:
     """Return what is remembered; nothing where the store fails, since a reply needs no memories."""
-    query = memory_query([message])
+    query = extraction.memory_query([message])
     try:
         found = await current().memory.asearch(
-            namespace(dialogue.owner), query=query, limit=RECALLED
+            namespace(dialogue.owner), query=query, limit=extraction.RECALLED
         )
     except EffectFailed as failure:
         log.warning("session=%s recalls nothing error=%s", dialogue.session, failure)
@@ -200,19 +174,19 @@ def _messages(
     dialogue: Dialogue,
     message: str,
     history: Sequence[Turn],
-    emotion: CompanionEmotion,
+    emotion: wire.CompanionEmotion,
     recalled: list[str],
 ) -> list[Message]:
     """Return the prompt, the newest of what was said before, and the message."""
     options = dialogue.options
-    shown = window(history, lambda one: one.content, options.history_tokens, HISTORY)
+    shown = tokens.window(history, lambda one: one.content, options.history_tokens, tokens.HISTORY)
     hidden = [one.content for one in history[: len(history) - len(shown)] if one.role == "user"]
     parameters = {
-        **moment_parameters(datetime.fromisoformat(dialogue.now), options.timezone),
+        **prompts.moment_parameters(datetime.fromisoformat(dialogue.now), options.timezone),
         "emotion": emotion.primary,
         "intensity": f"{emotion.intensity:.2f}",
-        "intent": intent_snippet(message),
-        "working_memory": working_memory(len(history), hidden, options.texts),
+        "intent": intents.intent_snippet(message),
+        "working_memory": prompts.working_memory(len(history), hidden, options.texts),
         "memories": recalled,
     }
     return [
@@ -223,7 +197,7 @@ def _messages(
 
 
 async def _results(
-    dialogue: Dialogue, calls: Sequence[ToolCall], asked: AskedCalls, names: Sequence[str]
+    dialogue: Dialogue, calls: Sequence[ToolCall], asked: forms.AskedCalls, names: Sequence[str]
 ) -> AsyncIterator[tuple[int, ToolResult]]:
     """Run a round's tools at the same time; yield all results but the user's, in index order."""
     wanted = [calls[place] for place in asked.runs]
@@ -240,19 +214,19 @@ async def _results(
 
 
 async def _picture(
-    dialogue: Dialogue, body: ImageRequest, entry: ModelEntry
-) -> AsyncGenerator[CompanionEvent, None]:
+    dialogue: Dialogue, body: wire.ImageRequest, entry: ModelEntry
+) -> AsyncGenerator[wire.CompanionEvent, None]:
     """Read the text in a picture, and remember of it what the user approves."""
     texts, answer = dialogue.options.texts, Answer()
     await dialogue.keep(dialogue.turn, "user", text("companion", texts, "picture"))
     with timed("vision"):
         asked = _looking(body.image, texts)
-        async for piece, _ in stream(entry, asked, answer, temperature=READING_TEMPERATURE):
+        async for piece, _ in stream(entry, asked, answer, temperature=wire.READING_TEMPERATURE):
             if piece:
                 yield dialogue.say(piece)
         if not answer.text:
             yield dialogue.notice("no_text")
-    if body.action == "analyze_only" or not has_text(answer.text, texts):
+    if body.action == "analyze_only" or not extraction.has_text(answer.text, texts):
         return
     with timed("memory_extraction"):
         facts = await _facts(dialogue, answer.text)
@@ -260,9 +234,9 @@ async def _picture(
         yield dialogue.notice("nothing_found")
         return
     with timed("human"):
-        form, question = memory_form(facts, texts), await ids.new("hitl")
-        yield CompanionHitl(question, dialogue.session, MEMORY, form)
-        approved = approved_facts(facts, form, await pauses.answer(question))
+        form, question = extraction.memory_form(facts, texts), await ids.new("hitl")
+        yield wire.CompanionHitl(question, dialogue.session, wire.MEMORY, form)
+        approved = extraction.approved_facts(facts, form, await pauses.answer(question))
         async for said in _remember(dialogue, question, approved):
             yield said
 
@@ -279,7 +253,7 @@ def _looking(image: str, texts: dict[str, str]) -> list[Message]:
     ]
 
 
-async def _facts(dialogue: Dialogue, read: str) -> tuple[Fact, ...]:
+async def _facts(dialogue: Dialogue, read: str) -> tuple[extraction.Fact, ...]:
     """Ask the model for facts that are worth remembering."""
     options = dialogue.options
     asked: list[Message] = [
@@ -287,13 +261,13 @@ async def _facts(dialogue: Dialogue, read: str) -> tuple[Fact, ...]:
         {"role": "user", "content": read},
     ]
     entry = current().models.find(options.model_id)
-    answer = await ask(entry, asked, temperature=READING_TEMPERATURE)
-    return read_facts(answer.text, options.least_confidence)
+    answer = await ask(entry, asked, temperature=wire.READING_TEMPERATURE)
+    return extraction.read_facts(answer.text, options.least_confidence)
 
 
 async def _remember(
-    dialogue: Dialogue, question: str, facts: Sequence[Fact]
-) -> AsyncIterator[CompanionText]:
+    dialogue: Dialogue, question: str, facts: Sequence[extraction.Fact]
+) -> AsyncIterator[wire.CompanionText]:
     """Write facts, and tell the user what became of them."""
     written = 0
     for number, fact in enumerate(facts, 1):

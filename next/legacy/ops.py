@@ -15,36 +15,8 @@ from effects.workers import Progress, Result
 from effects.world import current
 from legacy.model import Message, ask
 from legacy.templates import render
-from rules.flows.ops import (
-    OpsApproval,
-    OpsDone,
-    OpsError,
-    OpsEvent,
-    OpsFinal,
-    OpsOptions,
-    OpsProgress,
-    OpsRequest,
-    OpsResult,
-    OpsStep,
-    Risk,
-)
-from rules.instructions import (
-    Finish,
-    audit_id,
-    instruction_message,
-    read_decision,
-    result_message,
-)
-from rules.intents import items_of, preprocess
-from rules.risk import (
-    ASSISTANT,
-    NEEDS_APPROVAL,
-    Instruction,
-    after_step,
-    instruction_fault,
-    risk_of,
-    worker_lines,
-)
+from rules import instructions, intents, risk
+from rules.flows import ops as wire
 from rules.texts import text
 from rules.tokens import HISTORY, window
 
@@ -54,26 +26,26 @@ class Session:
     """A turn of a session, and where it stands; `items` are what "the first one" refers to."""
 
     id: str
-    options: OpsOptions
+    options: wire.OpsOptions
     now: str
     turn: str
     reply: str
     messages: list[Message]
     items: Sequence[str] = ()
     step: int = 0
-    who: str = ASSISTANT
+    who: str = risk.ASSISTANT
     rejected: bool = False
     result: Result = field(default_factory=lambda: Result(ok=False, message=""))
 
-    def say(self, name: str, instruction: Instruction, **values: object) -> str:
+    def say(self, name: str, instruction: risk.Instruction, **values: object) -> str:
         """Return a fixed text about an instruction."""
         place = {"worker": instruction.worker, "action": instruction.action}
         return text("ops", self.options.texts, name, **place, **values)
 
-    async def log(self, what: Any, instruction: Instruction, **outcome: Any) -> None:
+    async def log(self, what: Any, instruction: risk.Instruction, **outcome: Any) -> None:
         """Add a line to the audit log."""
         line = AuditEntry(
-            id=audit_id(self.turn, self.step, what),
+            id=instructions.audit_id(self.turn, self.step, what),
             session_id=self.id,
             who=self.who,
             what=what,
@@ -91,12 +63,12 @@ class Session:
         await pauses.idempotent(conversations.add, reply)
 
 
-async def ops(request: Request[OpsRequest, OpsOptions]) -> AsyncIterator[OpsEvent]:
+async def ops(request: Request[wire.OpsRequest, wire.OpsOptions]) -> AsyncIterator[wire.OpsEvent]:
     """Work on one request until it is done, refused by a person, or out of steps."""
     body, options = request.body, request.options
     with timed("preprocess"):
         session, history = await _open(body, options)
-        wish = preprocess(body.input, session.items)
+        wish = intents.preprocess(body.input, session.items)
         session.messages = _messages(history, wish.text, options)
     limit = body.max_iterations or options.max_iterations
     following, closing = "reason", ""
@@ -104,16 +76,16 @@ async def ops(request: Request[OpsRequest, OpsOptions]) -> AsyncIterator[OpsEven
         certain = wish.certain and session.step == 0
         with timed("reason"):
             decision = wish.instruction if certain else await _decide(session)
-        if not isinstance(decision, Instruction):
+        if not isinstance(decision, risk.Instruction):
             closing = decision.message if decision else ""
             break
         session.step += 1
         with timed("safety"):
-            risk, fault = risk_of(decision), instruction_fault(decision)
-            yield OpsStep(session.step, decision.worker, decision.action, decision.args, risk)
-        session.who = ASSISTANT
-        if risk in NEEDS_APPROVAL and not fault:
-            async for question in _approve(session, decision, risk):
+            level, fault = risk.risk_of(decision), risk.instruction_fault(decision)
+            yield wire.OpsStep(session.step, decision.worker, decision.action, decision.args, level)
+        session.who = risk.ASSISTANT
+        if level in risk.NEEDS_APPROVAL and not fault:
+            async for question in _approve(session, decision, level):
                 yield question
         if session.rejected:
             following, closing = "error", session.say("rejected", decision)
@@ -123,21 +95,23 @@ async def ops(request: Request[OpsRequest, OpsOptions]) -> AsyncIterator[OpsEven
                 yield event
         with timed("check"):
             result, closing = session.result, session.result.message
-            following = after_step(
+            following = risk.after_step(
                 *(session.step, limit), certain=certain, ok=result.ok, unknown=result.unknown
             )
     with timed("error" if following == "error" else "check"):
         closing = closing or text("ops", options.texts, "completed")
         await session.keep(closing)
         if following == "error" and not session.rejected:
-            yield OpsError("outcome_unknown" if session.result.unknown else "too_many_iterations")
-            yield OpsDone("failed")
+            yield wire.OpsError(
+                "outcome_unknown" if session.result.unknown else "too_many_iterations"
+            )
+            yield wire.OpsDone("failed")
         else:
-            yield OpsFinal(closing)
-            yield OpsDone("rejected" if session.rejected else "completed")
+            yield wire.OpsFinal(closing)
+            yield wire.OpsDone("rejected" if session.rejected else "completed")
 
 
-async def _open(body: OpsRequest, options: OpsOptions) -> tuple[Session, list[Turn]]:
+async def _open(body: wire.OpsRequest, options: wire.OpsOptions) -> tuple[Session, list[Turn]]:
     """Read the session and store the message; every id is drawn before the first question."""
     now, turn, reply = await clock.now(), await ids.new("message"), await ids.new("message")
     history = await conversations.history("ops", body.session_id, HISTORY)
@@ -155,32 +129,34 @@ def _turn(
     )
 
 
-def _messages(history: Sequence[Turn], wish: str, options: OpsOptions) -> list[Message]:
+def _messages(history: Sequence[Turn], wish: str, options: wire.OpsOptions) -> list[Message]:
     shown = window(history, lambda one: one.content, options.history_tokens, HISTORY)
     return [
-        {"role": "system", "content": render("ops_system", {"workers": worker_lines()})},
+        {"role": "system", "content": render("ops_system", {"workers": risk.worker_lines()})},
         *({"role": one.role, "content": one.content} for one in shown),
         {"role": "user", "content": wish},
     ]
 
 
-async def _decide(session: Session) -> Instruction | Finish:
+async def _decide(session: Session) -> risk.Instruction | instructions.Finish:
     """Ask the model what to do next."""
     options = session.options
     entry = current().models.find(options.model_id)
     answer = await ask(entry, session.messages, temperature=options.temperature)
-    decision = read_decision(answer.text)
+    decision = instructions.read_decision(answer.text)
     if decision is None:
         raise StackFailed(code="bad_instruction", blame="world", detail=answer.text[:200])
     return decision
 
 
 async def _approve(
-    session: Session, instruction: Instruction, risk: Risk
-) -> AsyncIterator[OpsApproval]:
+    session: Session, instruction: risk.Instruction, level: wire.Risk
+) -> AsyncIterator[wire.OpsApproval]:
     """Put an instruction to a person, who answers for it from then on."""
     approval = await ids.new("approval")
-    yield OpsApproval(approval, instruction.worker, instruction.action, instruction.args, risk)
+    yield wire.OpsApproval(
+        approval, instruction.worker, instruction.action, instruction.args, level
+    )
     with timed("approve"):
         answer = await pauses.answer(approval)
         session.who, session.rejected = answer.by, answer.action != "approve"
@@ -188,15 +164,15 @@ async def _approve(
 
 
 async def _execute(
-    session: Session, instruction: Instruction, fault: str | None
-) -> AsyncIterator[OpsEvent]:
+    session: Session, instruction: risk.Instruction, fault: str | None
+) -> AsyncIterator[wire.OpsEvent]:
     """Have an instruction carried out, log it, and tell the model."""
     worker, action, workers = instruction.worker, instruction.action, current().workers
     result = Result(ok=False, message=session.say("failed", instruction, code=fault))
     if fault is None:
         async for report in workers.run(worker, action, instruction.args):
             if isinstance(report, Progress):
-                yield OpsProgress(worker, report.message)
+                yield wire.OpsProgress(worker, report.message)
             else:
                 result = report
         message = result.message
@@ -206,10 +182,10 @@ async def _execute(
             await session.log("outcome_unknown", instruction, message=message)
         else:
             await session.log("executed", instruction, ok=result.ok, message=message)
-    session.result, session.items = result, items_of(result.data) or session.items
-    yield OpsResult(worker, action, result.ok, result.message)
-    report_text = result_message(result.message, result.data, ok=result.ok)
+    session.result, session.items = result, intents.items_of(result.data) or session.items
+    yield wire.OpsResult(worker, action, result.ok, result.message)
+    report_text = instructions.result_message(result.message, result.data, ok=result.ok)
     session.messages += [
-        {"role": "assistant", "content": instruction_message(instruction)},
+        {"role": "assistant", "content": instructions.instruction_message(instruction)},
         {"role": "user", "content": report_text},
     ]

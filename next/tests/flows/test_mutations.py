@@ -140,24 +140,24 @@ MUTATIONS: dict[str, tuple[str, str, Callable[[Any], None]]] = {
         *("chat", "legacy"),
         edited(
             "chat",
-            f"{KEEP}        yield ChatSuccess(output.content)\n",
-            f"        yield ChatSuccess(output.content)\n{KEEP}",
+            f"{KEEP}        yield wire.ChatSuccess(output.content)\n",
+            f"        yield wire.ChatSuccess(output.content)\n{KEEP}",
         ),
     ),
     "the reply stored after the last event": (
         *("companion", "legacy"),
         edited(
             "companion",
-            f'{SAY}    yield CompanionDone("completed")\n',
-            f'    yield CompanionDone("completed")\n{SAY}',
+            f'{SAY}    yield wire.CompanionDone("completed")\n',
+            f'    yield wire.CompanionDone("completed")\n{SAY}',
         ),
     ),
     "the lock released and the reply stored in another order": (
         *("chat", "legacy"),
         edited(
             "chat",
-            f"{KEEP}        yield ChatSuccess(output.content)\n{CLEANUP}",
-            f"{CLEANUP}{KEEP}        yield ChatSuccess(output.content)\n",
+            f"{KEEP}        yield wire.ChatSuccess(output.content)\n{CLEANUP}",
+            f"{CLEANUP}{KEEP}        yield wire.ChatSuccess(output.content)\n",
         ),
     ),
     "an event left out": ("session", "legacy", edited("session", THINKING, "")),
@@ -171,7 +171,7 @@ MUTATIONS: dict[str, tuple[str, str, Callable[[Any], None]]] = {
     ),
     "a risk that is judged otherwise": (
         *("ops", "legacy"),
-        returns(import_module("legacy.ops"), "risk_of", lambda _: "low"),
+        edited("ops", "risk.risk_of(decision)", '"low"'),
     ),
 }
 """By what is changed: the flow, the stack, and the change."""

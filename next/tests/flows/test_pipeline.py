@@ -10,7 +10,7 @@ from effects.memory import Memory, namespace
 from legacy.pipeline import NODES
 from loadtests.simulator import Answer, Cut
 from router.shadow import same
-from rules.prompts import DEFAULTS
+from rules.prompts import default_prompt
 from tests.support.stage import Stage, Told
 
 pytestmark = pytest.mark.virtual
@@ -44,8 +44,8 @@ async def test_memories_are_searched_where_the_check_says_so(
     body = PARK | {"interlocutor": {"name": "小红", "relation": "女儿"}, "user_name": "张三"}
     told = await tell(stage, name, body)
     check, answer = (one.body for one in stage.sim.requests)
-    assert check["messages"][-1]["content"] == DEFAULTS["pipeline_memory_check"].format(
-        message="还记得我们上次去公园吗？"
+    assert check["messages"][-1]["content"] == default_prompt(
+        "pipeline_memory_check", {"message": "还记得我们上次去公园吗？"}
     )
     limit = check.get("max_tokens") or check.get("max_completion_tokens")
     assert (check["temperature"], limit) == (0.1, 10)

@@ -1,6 +1,7 @@
 """Texts, lexicons, thresholds and tables that both stacks read."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from string import Formatter
 from typing import Any
 
@@ -27,13 +28,14 @@ def test_texts_are_filled_in_and_overridden() -> None:
     assert texts.tool_error("tool_timeout") == "Error: tool_timeout"
 
 
-@pytest.mark.parametrize("name", prompts.PROMPTS)
-def test_default_prompts_have_exactly_their_parameters(name: str) -> None:
-    """Every prompt has a default, and that uses the declared parameters and no others."""
-    used = {field for _, field, _, _ in Formatter().parse(prompts.DEFAULTS[name]) if field}
-    assert used == set(prompts.PROMPTS[name])
-    filled = prompts.default_prompt(name, dict.fromkeys(used, "{x}"))
-    assert filled.count("{x}") == len(used)
+@pytest.mark.parametrize("folder", ["legacy", "graph_impl"])
+def test_every_prompt_has_a_default_that_fills_in_all_its_parameters(folder: str) -> None:
+    """A parameter stands once in a text, and what is put there is never read as a template."""
+    for file in (Path(__file__).parents[2] / folder / "prompts").iterdir():
+        text = (prompts.DEFAULTS / f"{file.stem}.txt").read_text("utf-8")
+        used = {field for _, field, _, _ in Formatter().parse(text) if field}
+        filled = prompts.default_prompt(file.stem, dict.fromkeys(used, "{x}"))
+        assert filled.count("{x}") == len(used)
 
 
 def test_prompt_parameters_are_as_documented() -> None:
