@@ -49,6 +49,10 @@ class Compared(Protocol):
     def pieces(self) -> tuple[int, int]:
         """Frames of text, legacy's and graph's."""
 
+    @property
+    def damage(self) -> str:
+        """What could not be read: then nothing was compared."""
+
 
 Compare = Callable[[Pair, Flow], Compared]
 
@@ -115,6 +119,8 @@ def pair_row(
     try:
         found = compare(pair, flow)
     except DAMAGED:
+        found = None
+    if found is None or found.damage:
         return _row(first, "not_compared", why_not="damaged", baseline=baseline)
     serious = any(one.kind not in SLIGHT for one in found.differences)
     asked = bool(pair.legacy.plays), bool(pair.graph.plays)

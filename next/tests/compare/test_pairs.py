@@ -86,6 +86,7 @@ class Found:
     left_out: tuple[str, ...] = ("calls",)
     folded: int = 3
     pieces: tuple[int, int] = (5, 1)
+    damage: str = ""
 
 
 def _damaged(*_: Any) -> Found:
