@@ -295,34 +295,22 @@ CHECKS: Final = (
 def _uses(found: Survey, flow: str) -> Iterator[Use]:
     """Yield what a flow can do in this set-up."""
     settings, table = found.settings, found.settings.flows[flow]
-    declared = bool(table.paths)
-    alone = declared and len(settings.stacks) < len(("legacy", "graph"))
-    off = "" if table.langgraph_fallback else f"flows.{flow}.langgraph_fallback is off"
-    apart = "there is one stack only" if alone else off
-    yield Use(flow, "fallback", "no" if apart else "yes", apart)
-    unsafe = _unsafe(settings, flow)
-    against = "there is one stack only" if alone else ""
-    if not against and unsafe:
-        against = f"stacks.{unsafe[0]}.shadow_safe is false"
-    if not against and not table.shadow_percent:
-        against = f"flows.{flow}.shadow_percent is 0"
-    missing = _off_the_tape(found) if declared else ""
-    if missing and not against:
-        against = f"each service asks its own model, and two answers are compared: {missing}"
-        yield Use(flow, "mirror", "partly", against)
-    else:
-        yield Use(flow, "mirror", "no" if against else "yes", against)
-    if missing and not apart:
-        why = f"only where the other service's model says the same once more: {missing}"
-        yield Use(flow, "takeover", "partly", why)
-    else:
-        yield Use(flow, "takeover", "no" if apart else "yes", apart)
-    if settings.captures is None:
-        yield Use(flow, "replay", "no", "there is no [captures]")
-    elif missing:
-        yield Use(flow, "replay", "no", missing)
-    else:
-        yield Use(flow, "replay", "yes")
+    alone = "there is one stack only" if table.paths and len(settings.stacks) <= 1 else ""
+    apart = alone or ("" if table.langgraph_fallback else f"flows.{flow}.langgraph_fallback is off")
+    unsafe = [f"stacks.{stack}.shadow_safe is false" for stack in _unsafe(settings, flow)]
+    unasked = "" if table.shadow_percent else f"flows.{flow}.shadow_percent is 0"
+    missing = _off_the_tape(found) if table.paths else ""
+    twice = missing and f"each service asks its own model, and two answers are compared: {missing}"
+    anew = missing and f"only where the other service's model says the same once more: {missing}"
+    kept = missing if settings.captures else "there is no [captures]"
+    rows = {  # why not, and why only partly
+        "fallback": (apart, ""),
+        "mirror": (alone or next(iter(unsafe), unasked), twice),
+        "takeover": (apart, anew),
+        "replay": (kept, ""),
+    }
+    for name, (no, partly) in rows.items():
+        yield Use(flow, name, "no" if no else "partly" if partly else "yes", no or partly)
 
 
 def _off_the_tape(found: Survey) -> str:

@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 import typer
+from jinja2 import Environment
 
 from cutover.errors import Completed, CutoverError
 from cutover.flow import ClientRequest
@@ -31,6 +32,7 @@ from harness.setup.trial import CREDENTIALS, Example, Trial, ask, open_client
 from router.services import ServiceFlow
 
 FLOW = "main"
+TEMPLATE = Path(__file__).parent / "cutover.toml.j2"
 RAMP = (0.0, 1.0, 5.0, 25.0, 50.0, 100.0)
 """Shares at which a configuration must be valid."""
 SHOWN = 60
@@ -364,59 +366,22 @@ def _check(text: str, out: Path) -> None:
 
 def _configuration(found: Found, dialect: str) -> str:
     """Return the text of the configuration."""
-    sides, path, example, keys = found.sides, found.path, found.example, found.keys
-    taken = {urlsplit(named).port for _, named in sides.values()}
+    taken = {urlsplit(named).port for _, named in found.sides.values()}
     port, gateway = [one for one in range(8080, 8090) if one not in taken][:2]
-    split = ", ".join(f"{name} = {_toml(place)}" for name, place in keys.items())
-    stacks = [
-        f"""\
-[stacks.{name}]
-{key} = {_toml(named)}
-shadow_safe = false   # true: a request may be made twice; what it does that no gateway records,
-                      # a mirrored request does once more
-"""
-        for name, (key, named) in sides.items()
-    ]
-    if "conversation" in keys:
-        sticky = 'sticky = "conversation"        # a conversation stays where its first turn went'
-    else:
-        sticky = f"# sticky: {WITHOUT}"
-    return f"""\
-# Made by `cutover init` from one answer of each service. All keys: docs/configuration.md.
-# What is below [flows.{FLOW}] is in force within three seconds, all else after a restart.
-
-[server]
-port = {port}
-
-{"".join(f"{one}{chr(10)}" for one in stacks)}\
-[flows.{FLOW}]
-paths = [{_toml(path)}]
-methods = [{_toml(example.method)}]
-dialect = {_toml(dialect)}
-keys = {{ {split} }}   # the first one splits the requests; without any, each is drawn for itself
-{sticky}
-
-enable_langgraph = false       # the switch: off sends everything to OLD, at once
-langgraph_percent = 0.0        # the share that NEW serves: 1, 5, 25, 50, 100
-langgraph_fallback = true      # where one fails, the other answers, or goes on in mid-stream
-shadow_percent = 100.0         # the share that is mirrored to the other one, if it is shadow_safe
-
-example = {_multiline(example.text)}
-
-[captures]                     # what is stored of requests, redacted: docs/privacy.md
-url = "captures"
-key = "{secrets.token_hex(16)}"   # secret: "env:NAME" reads it from the environment
-
-# The gateway records what the services ask of models, so that a mirrored request, and one that the
-# other service takes over, asks nothing twice. In both services the base URL changes, and each call
-# carries the header that came with the request:
-#     OpenAI(base_url="http://127.0.0.1:{gateway}/v1")
-#     create(..., extra_headers={{"traceparent": request.headers["traceparent"]}})
-#[gateway]
-#port = {gateway}
-#[providers.openai]
-#base_url = "https://api.openai.com/v1"
-"""
+    environment = Environment(autoescape=False, keep_trailing_newline=True)  # noqa: S701 - no HTML
+    environment.filters |= {"toml": _toml, "lines": _multiline}
+    template = environment.from_string(TEMPLATE.read_text("utf-8"))
+    return template.render(
+        sides=found.sides,
+        path=found.path,
+        example=found.example,
+        dialect=dialect,
+        keys=found.keys,
+        port=port,
+        gateway=gateway,
+        without=WITHOUT,
+        secret=secrets.token_hex(16),
+    )
 
 
 def _toml(text: str) -> str:
