@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal, Protocol, assert_never
+from typing import Final, Literal, cast
 
 import msgspec
 
-from compare.difference import SLIGHT, Difference
+from compare.differences import Comparison
 from compare.pair import Pair
+from compare.report.streams import Exemplar, exemplar
 from compare.rows import End, ExchangeRow, PairRow
-from cutover.errors import Completed, CutoverError, Failed, Left, Outcome, Pause, Refusal
+from cutover.errors import CutoverError, Failed, Left
 from cutover.flow import Flow
 from cutover.records import RunRecord, TapeRecord
 from cutover.wire import ServiceFraming
@@ -23,54 +24,65 @@ WhyNot = Literal[
 `lines_missing`: those of the runs that served were not all found; `not_played`: no shadow and no
 replay of the other stack was.
 """
-LOST: Final[frozenset[str]] = frozenset({"lines_missing", "damaged"})
-"""Reasons for which something that should be there is not."""
-DAMAGED: Final = (msgspec.MsgspecError, CutoverError, LookupError, ValueError, RecursionError)
+EXEMPLARS: Final = 3
+"""Pairs that are kept of a cause."""
+_DAMAGED: Final = (msgspec.MsgspecError, CutoverError, LookupError, ValueError, RecursionError)
 """What the parts of a line raise that do not fit its flow, or each other."""
 _USER, _CONVERSATION = ("user",), ("conversation", "session", "thread", "chat")
 
 
-class Compared(Protocol):
-    """What came of comparing a pair."""
-
-    @property
-    def differences(self) -> tuple[Difference, ...]:
-        """In order of tape time."""
-
-    @property
-    def left_out(self) -> Iterable[str]:
-        """What was not compared."""
-
-    @property
-    def folded(self) -> int:
-        """Values equal but for a date or a generated id."""
-
-    @property
-    def pieces(self) -> tuple[int, int]:
-        """Frames of text, legacy's and graph's."""
-
-    @property
-    def damage(self) -> str:
-        """What could not be read: then nothing was compared."""
+Compare = Callable[[Pair, Flow], Comparison]
 
 
-Compare = Callable[[Pair, Flow], Compared]
+class Rows(msgspec.Struct):
+    """The rows of some exchanges, and by cause the first pairs that show it."""
+
+    pairs: list[PairRow] = []
+    exchanges: list[ExchangeRow] = []
+    exemplars: dict[str, list[Exemplar]] = {}
+
+    def show(self, row: PairRow, pair: Pair, flow: Flow) -> None:
+        """Keep a pair for the causes that have few yet."""
+        causes = {one.cause(row.flow) for one in row.differences if not one.because}
+        for cause in causes:
+            kept = self.exemplars.setdefault(cause, [])
+            if len(kept) < EXEMPLARS:
+                kept.append(exemplar(pair, row, flow))
+
+    def add(self, other: Rows) -> None:
+        """Add those of other exchanges."""
+        self.pairs += other.pairs
+        self.exchanges += other.exchanges
+        for cause, shown in other.exemplars.items():
+            kept = [*self.exemplars.get(cause, ()), *shown]
+            self.exemplars[cause] = sorted(kept, key=lambda one: one.at)[:EXEMPLARS]
 
 
-def gathered(
-    lines: Iterable[RunRecord], counts: Mapping[str, int]
-) -> Iterator[Sequence[RunRecord]]:
-    """Yield the runs of each exchange once all its lines have come, of which there are `counts`.
+def rows_of(
+    lines: Iterable[RunRecord], flows: Mapping[str, Flow], compare: Compare, *, aa: bool = False
+) -> Rows:
+    """Return the rows of the exchanges of lines, which may come in any order and are held.
 
-    What is held are the exchanges that wait for a line; those whose lines do not come are last.
+    `aa`: of legacy's pairs with itself, too.
     """
-    waiting: dict[str, list[RunRecord]] = {}
+    rows, exchanges = Rows(), dict[str, list[RunRecord]]()
     for line in lines:
-        runs = waiting.setdefault(line.exchange, [])
-        runs.append(line)
-        if len(runs) == counts.get(line.exchange):
-            yield waiting.pop(line.exchange)
-    yield from waiting.values()
+        exchanges.setdefault(line.exchange, []).append(line)
+    for runs in sorted(exchanges.values(), key=lambda runs: runs[0].at):
+        flow, served = flows.get(runs[0].flow), served_runs(runs)
+        if flow is None:
+            rows.pairs.append(_row(runs[0], "not_compared", why_not="unknown_flow"))
+            continue
+        if served:
+            rows.exchanges.append(exchange_row(served, flow))
+        row = pair_row(pair := paired(runs), runs[0], flow, compare)
+        rows.pairs.append(row)
+        if isinstance(pair, Pair):
+            rows.show(row, pair, flow)
+        if aa and isinstance(pair := paired(runs, baseline=True), Pair):
+            again = pair_row(pair, runs[0], flow, compare)
+            rows.pairs.append(msgspec.structs.replace(again, baseline=True))
+    return rows
 
 
 def served_runs(runs: Iterable[RunRecord]) -> Sequence[RunRecord]:
@@ -103,37 +115,22 @@ def paired(runs: Sequence[RunRecord], *, baseline: bool = False) -> Pair | WhyNo
     return Pair(last, best, served[0].tape or TapeRecord())
 
 
-def pair_row(
-    runs: Sequence[RunRecord],
-    flows: Mapping[str, Flow],
-    compare: Compare,
-    *,
-    baseline: bool = False,
-) -> PairRow:
-    """Return the row of an exchange: compared, or why not."""
-    first = runs[0]
-    flow = flows.get(first.flow)
-    pair = "unknown_flow" if flow is None else paired(runs, baseline=baseline)
-    if flow is None or isinstance(pair, str):
-        return _row(first, "not_compared", why_not=pair, baseline=baseline)
-    try:
-        found = compare(pair, flow)
-    except DAMAGED:
-        found = None
-    if found is None or found.damage:
-        return _row(first, "not_compared", why_not="damaged", baseline=baseline)
-    serious = any(one.kind not in SLIGHT for one in found.differences)
+def pair_row(pair: Pair | WhyNot, first: RunRecord, flow: Flow, compare: Compare) -> PairRow:
+    """Return the row of an exchange, of which `first` is a line: compared, or why not."""
+    if isinstance(pair, str):
+        return _row(first, "not_compared", why_not=pair)
+    if (found := compare(pair, flow)).damage:
+        return _row(first, "not_compared", why_not="damaged")
     asked = bool(pair.legacy.plays), bool(pair.graph.plays)
     silent = asked[0] != asked[1] and isinstance(flow.framer(), ServiceFraming)
     return _row(
-        msgspec.structs.replace(pair.played, at=first.at),
-        "different" if serious else "equal",
+        msgspec.structs.replace(pair.played, at=pair.served.at),
+        "equal" if found.equal else "different",
         differences=found.differences,
-        left_out=tuple(found.left_out),
+        left_out=found.left_out,
         folded=found.folded,
         pieces=found.pieces,
         silent=silent,
-        baseline=baseline,
     )
 
 
@@ -174,7 +171,7 @@ def exchange_row(served: Sequence[RunRecord], flow: Flow) -> ExchangeRow:
         assigned=last.assigned,
         served=last.served,
         why=last.why,
-        end=_end(last.outcome),
+        end=cast("End", last.outcome.__struct_config__.tag),
         code=failed.code if first is not last else getattr(last.outcome, "code", ""),
         failed_behind=first.stack if first is not last else "",
         first_text_ms=None if last.first_text_us is None else last.first_text_us / 1e3,
@@ -184,22 +181,6 @@ def exchange_row(served: Sequence[RunRecord], flow: Flow) -> ExchangeRow:
         config=first.versions.get("config", ""),
         code_version=first.versions.get("code", ""),
     )
-
-
-def _end(outcome: Outcome) -> End:
-    match outcome:
-        case Completed():
-            return "completed"
-        case Refusal():
-            return "refused"
-        case Pause():
-            return "paused"
-        case Left():
-            return "left"
-        case Failed():
-            return "failed"
-        case _:
-            assert_never(outcome)
 
 
 def _unit(line: RunRecord, flow: Flow) -> tuple[str, str]:
@@ -213,6 +194,6 @@ def _unit(line: RunRecord, flow: Flow) -> tuple[str, str]:
                 named = any(word in name.lower() for word in words)
                 if named and (value := flow.key(body, name)):
                     return value, name
-    except DAMAGED:
+    except _DAMAGED:
         pass  # a request that cannot be read has no known user
     return "", ""

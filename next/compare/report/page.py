@@ -39,19 +39,25 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-_MARKS = {" ": "·", "\n": "⏎\n", "\t": "⇥\t", "\r": "␍"}
+_MARKS: Final = {" ": "·", "\n": "⏎\n", "\t": "⇥\t", "\r": "␍"}
+_LIKELY: Final = re.compile(r" (?!\S)|(?<!\S) |[^ \w!-~]")
 
 
 def visible(text: str) -> str:
-    """Return a text whose white space and invisible characters can be seen."""
-    return "".join(
-        _MARKS[one]
-        if one in _MARKS
-        else f"⟨U+{ord(one):04X}⟩"
-        if unicodedata.category(one) in {"Cf", "Cc", "Zs", "Zl", "Zp", "Mn", "Co", "Cn"}
-        else one
-        for one in text
-    )
+    """Return a text whose invisible characters can be seen, and spaces that are not expected."""
+    return _LIKELY.sub(lambda found: _marked(found[0]), text)
+
+
+def _marked(one: str) -> str:
+    hidden = unicodedata.category(one) in {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"}
+    return _MARKS.get(one) or (f"⟨U+{ord(one):04X}⟩" if hidden else one)
+
+
+def plain(text: str) -> str:
+    """Return a sentence for Markdown, in which nothing is markup but what stands in backticks."""
+    parts = visible(re.sub(r"\s+", " ", text)).split("`")
+    parts[::2] = [re.sub(r"[\\<>*_\[\]|#&]", r"\\\g<0>", one) for one in parts[::2]]
+    return "`".join(parts)
 
 
 def code(text: object, most: int = 120) -> str:
@@ -69,10 +75,11 @@ _FILTERS: Final[dict[str, Callable[..., str]]] = {
     "moment": moment,
     "visible": visible,
     "code": code,
+    "plain": plain,
 }
 _environment = Environment(
     loader=FileSystemLoader(FOLDER),
-    autoescape=select_autoescape(("html.j2",)),
+    autoescape=select_autoescape(("html.j2", "xml.j2")),
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
 from compare.difference import Difference
+from compare.differences import Comparison
 from compare.pair import Pair
-from compare.pairs import exchange_rows, gathered, pair_row, paired
+from compare.pairs import Rows, exchange_rows, paired, rows_of
 from cutover.errors import Completed, Failed, Left, Outcome, Pause, Refusal
 from cutover.flow import Flow
-from cutover.records import PlayRecord, RecordDamaged, RunRecord, TapeRecord
+from cutover.records import PlayRecord, RunRecord, TapeRecord
 from cutover.wire import find_dialect
 from router.services import ServiceFlow
 from rules.flows import FLOWS
@@ -78,48 +78,45 @@ def test_pairs(name: str) -> None:
         assert found.tape.question == "mine"
 
 
-@dataclass(frozen=True)
-class Found:
-    """What a comparison came to."""
-
-    differences: tuple[Difference, ...] = ()
-    left_out: tuple[str, ...] = ("calls",)
-    folded: int = 3
-    pieces: tuple[int, int] = (5, 1)
-    damage: str = ""
+DIFFERENT = Comparison((Difference("text", "text", at=3), Difference("annotation", "usage")))
 
 
-def _damaged(*_: Any) -> Found:
-    raise RecordDamaged("a frame is no event")
+def rows(runs: Sequence[RunRecord], found: Comparison = DIFFERENT, **more: Any) -> Rows:
+    """Return the rows of lines whose comparison comes to this."""
+    return rows_of(runs, KNOWN, lambda *_: found, **more)
 
 
 @pytest.mark.parametrize(
-    ("differences", "state"),
+    ("found", "state"),
     [
-        ((), "equal"),
-        ((Difference("annotation", "usage"),), "equal"),
-        ((Difference("annotation", "usage"), Difference("text", "text")), "different"),
+        (Comparison(), "equal"),
+        (Comparison((Difference("annotation", "usage"),)), "equal"),
+        (DIFFERENT, "different"),
     ],
 )
-def test_the_row_of_a_pair(differences: tuple[Difference, ...], state: str) -> None:
+def test_the_row_of_a_pair(found: Comparison, state: str) -> None:
     """It has the versions of what was played, and the moment of what served."""
-    runs = [SERVED, msgspec.structs.replace(REPLAY, at=7)]
-    row = pair_row(runs, KNOWN, lambda *_: Found(differences))
+    found = replace(found, left_out=("calls",), folded=3, pieces=(5, 1))
+    row = rows([SERVED, msgspec.structs.replace(REPLAY, at=7)], found).pairs[0]
     assert (row.state, row.at, row.config, row.code_version) == (state, SERVED.at, "c2", "new")
     assert (row.differences, row.left_out, row.folded, row.pieces) == (
-        differences,
-        ("calls",),
-        3,
-        (5, 1),
+        *(found.differences, ("calls",)),
+        *(3, (5, 1)),
     )
 
 
-def test_what_is_not_compared_says_why() -> None:
-    """A comparison that meets damage, and a flow that is not known here."""
-    assert pair_row([SERVED, SHADOW], KNOWN, _damaged).why_not == "damaged"
-    assert pair_row([SERVED, SHADOW], {}, lambda *_: Found()).why_not == "unknown_flow"
-    row = pair_row([SERVED], KNOWN, _damaged)
-    assert (row.state, row.why_not) == ("not_compared", "not_played")
+@pytest.mark.parametrize(
+    ("runs", "why_not"),
+    [
+        ([SERVED, SHADOW], "damaged"),
+        ([SERVED], "not_played"),
+        ([line(flow="sung"), line(flow="sung", **GRAPH)], "unknown_flow"),
+    ],
+)
+def test_what_is_not_compared_says_why(runs: Sequence[RunRecord], why_not: str) -> None:
+    """A comparison that meets damage, no second run, and a flow that is not known here."""
+    row = rows(runs, Comparison(damage="torn")).pairs[0]
+    assert (row.state, row.why_not) == ("not_compared", why_not)
 
 
 @pytest.mark.parametrize(
@@ -132,16 +129,33 @@ def test_a_service_whose_calls_do_not_come_back_is_marked(
     """Stacks in this process cannot lack their set-up."""
     call = (PlayRecord("model", "tape", 0),)
     runs = [line(flow=flow, plays=call * served), line(flow=flow, **GRAPH, plays=call * played)]
-    assert pair_row(runs, KNOWN, lambda *_: Found()).silent is silent
+    assert rows(runs).pairs[0].silent is silent
 
 
-def test_runs_are_gathered_over_lines_that_stand_apart() -> None:
-    """An exchange is passed on with its last line; what waits in vain is last."""
-    names = ["a", "b", "c", "a", "d", "c", "b"]
-    counts = Counter(names) + Counter({"d": 1})
-    lines = (line(exchange=one, stack=str(at)) for at, one in enumerate(names))
-    found = [[one.exchange + one.stack for one in runs] for runs in gathered(lines, counts)]
-    assert found == [["a0", "a3"], ["c2", "c5"], ["b1", "b6"], ["d4"]]
+def test_a_baseline_stands_beside_its_pair() -> None:
+    """Only where it is asked for."""
+    runs = [SERVED, SHADOW, AGAIN]
+    assert [one.baseline for one in rows(runs).pairs] == [False]
+    assert [one.baseline for one in rows(runs, aa=True).pairs] == [False, True]
+    assert [one.baseline for one in rows(runs[:2], aa=True).pairs] == [False]
+
+
+def test_lines_may_come_in_any_order_and_three_pairs_show_a_cause() -> None:
+    """The first ones; of rows that are put together, too."""
+    lines = [
+        msgspec.structs.replace(one, exchange=f"e{at}", at=at)
+        for at in (5, 4, 3, 2, 1)
+        for one in (SHADOW, SERVED)
+    ]
+    found = rows([*lines[::2], *lines[1::2]])
+    assert [one.exchange for one in found.pairs] == ["e1", "e2", "e3", "e4", "e5"]
+    (shown,) = (found.exemplars[one.cause("chat")] for one in DIFFERENT.differences[:1])
+    assert [one.exchange for one in shown] == ["e1", "e2", "e3"]
+    earlier = rows([msgspec.structs.replace(one, exchange="e0", at=0) for one in (SERVED, SHADOW)])
+    found.add(earlier)
+    shown = found.exemplars[DIFFERENT.differences[0].cause("chat")]
+    assert [one.exchange for one in shown] == ["e0", "e1", "e2"]
+    assert (len(found.pairs), len(found.exchanges)) == (6, 6)
 
 
 ENDS: list[tuple[Outcome, str, str]] = [
