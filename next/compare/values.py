@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import SequenceMatcher
+from functools import cache
+from importlib import import_module
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
-
-from deepdiff import DeepDiff
-from deepdiff.helper import notpresent
 
 from cutover.chat_form import Unreadable, decode, encode
 
@@ -79,18 +78,29 @@ def _narrowed(legacy: Any, graph: Any, path: str) -> Iterator[Change]:
             yield Change(path, legacy, graph)
 
 
+@cache
+def _deepdiff() -> tuple[Any, Any]:
+    """Return DeepDiff and its mark of what is not there; it brings numpy, which routers do without.
+
+    They meet a value that differs late, or never.
+    """
+    module = import_module("deepdiff")
+    return module.DeepDiff, import_module("deepdiff.helper").notpresent
+
+
 def _deep(path: str, legacy: Any, graph: Any) -> Iterator[Change]:
     holders = isinstance(legacy, dict | list) and isinstance(graph, dict | list)
     if not holders or max(len(encode(legacy)), len(encode(graph))) > MOST_BYTES:
         yield Change(path, legacy, graph)
         return
-    tree = DeepDiff(
+    deepdiff, absent = _deepdiff()
+    tree = deepdiff(
         legacy, graph, view="tree", ignore_numeric_type_changes=True, threshold_to_diff_deeper=0
     )
     for level in (level for kind in tree.values() for level in kind):
         steps = level.path(output_format="list")
         below = "".join("[]" if isinstance(step, int) else f".{step}" for step in steps)
-        ours, theirs = (MISSING if one is notpresent else one for one in (level.t1, level.t2))
+        ours, theirs = (MISSING if one is absent else one for one in (level.t1, level.t2))
         yield Change(path + below, ours, theirs)
 
 

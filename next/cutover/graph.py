@@ -211,30 +211,33 @@ async def _pumped(stream: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
     """Yield from a graph's stream that runs in a task of its own.
 
     Closed from within a cancelled scope, LangGraph's own generator leaves its nodes running, and
-    the model's answer with them; a task that is cancelled ends them.
+    the model's answer with them; a task that is cancelled ends them. A part goes out at the moment
+    of what had been read for it, however long it has waited.
     """
-    queue: asyncio.Queue[tuple[str, Any]] = asyncio.Queue(AHEAD)
+    queue: asyncio.Queue[tuple[str, Any, int]] = asyncio.Queue(AHEAD)
     run = current_run()
 
     async def pump() -> None:
         try:
             async for part in stream:
-                await queue.put(("part", part))
+                await queue.put(("part", part, run.now if run else 0))
         except Exception as error:  # noqa: BLE001 - raised where the parts are read
             if run is not None:
                 run.keep_reads()
-            await queue.put(("error", error))
+            await queue.put(("error", error, 0))
         else:
-            await queue.put(("end", None))
+            await queue.put(("end", None, 0))
 
     task = asyncio.get_running_loop().create_task(pump(), context=contextvars.copy_context())
     try:
         while True:
-            kind, value = await queue.get()
+            kind, value, now = await queue.get()
             if kind == "end":
                 return
             if kind == "error":
                 raise value
+            if run is not None:
+                run.now = now
             yield value
     finally:
         if task.cancel():

@@ -199,7 +199,8 @@ async def _replay(job: Job, done: set[str], reader: Reader, lines: Iterable[RunR
         captures.start()
         try:
             targets = {name: _target(job, name, services) for name in settings.flows}
-            work = Replay(job.stack, targets, captures, root.redactor(settings), job.part, done)
+            redactor = root.redactor(settings)
+            work = Replay(job.stack, targets, root.equal, captures, redactor, job.part, done)
             await work.run(lines)
         finally:
             await captures.aclose()

@@ -14,9 +14,12 @@ from typing import Any
 from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
 
+from compare.differences import differences
+from compare.pair import Pair
 from cutover import Stack
 from cutover.errors import CutoverError
-from cutover.records import PauseRecord
+from cutover.flow import Flow
+from cutover.records import PauseRecord, RecordDamaged, RunRecord, TapeRecord
 from effects import feedback, pins
 from effects.pauses import Pauses
 from effects.world import EffectSettings, World, open_world
@@ -27,10 +30,11 @@ from harness.services import Services, candidates, flow_of
 from router import app as router_app
 from router.breaker import BreakerSettings
 from router.captures import Captures, Redactor, Store
+from router.captures.lines import played_line, served_lines
 from router.driver import Candidate
 from router.exchange import Served
 from router.pauses import PausedExchanges
-from router.shadow import Shadows
+from router.shadow import Played, Shadows
 from router.telemetry.operators import Operating
 
 log = logging.getLogger(__name__)
@@ -151,6 +155,21 @@ def stacks(flow: str) -> Mapping[str, Stack]:
     return {"legacy": legacy.STACKS[flow], "graph": graph_impl.STACKS[flow]}
 
 
+def equal(flow: Flow, tape: TapeRecord, served: RunRecord, played: RunRecord) -> bool:
+    """Return whether two runs are equal, as reports say it; raises `RecordDamaged`."""
+    comparison = differences(Pair(served, played, tape), flow)
+    if comparison.damage:
+        raise RecordDamaged(comparison.damage)
+    return comparison.equal
+
+
+def equal_shadow(served: Served, played: Played) -> bool:
+    """Return whether a shadow is equal to what was served, by the lines that captures have."""
+    lines = served_lines(served, 0)
+    tape = lines[0].tape or TapeRecord()
+    return equal(served.flow, tape, lines[-1], played_line(served, played, 0))
+
+
 async def _ready(world: World) -> str:
     """Return why requests cannot be served: they need a database that can be written to."""
     try:
@@ -207,6 +226,6 @@ def application(
         streams=settings.limits.streams,
         origins=settings.server.origins,
         breaker=BreakerSettings(**settings.breaker.model_dump()),
-        shadows=shadows or Shadows(table.requests_a_day, table.queue_mib << 20),
+        shadows=shadows or Shadows(equal_shadow, table.requests_a_day, table.queue_mib << 20),
         captures=captures,
     )

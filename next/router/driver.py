@@ -98,6 +98,8 @@ class Driver:
     """When it began, in microseconds of its exchange."""
     patient: bool = False
     """Whether the stack may take its time: behind its terminal event it owes nothing."""
+    _now: int = 0
+    """Stamp of the newest item that had been read for the newest event."""
     _read: deque[Frame] = field(default_factory=deque)
     """Frames of the newest event that are still to be taken."""
     _task: asyncio.Task[None] | None = None
@@ -140,7 +142,7 @@ class Driver:
         return await self._next
 
     def _keep(self, frame: bytes) -> None:
-        self.frames.append((self.run.now, frame))
+        self.frames.append((self._now, frame))
         self.size += len(frame)
         if self.size + len(self.frames) * FRAME_BYTES > STREAM_BYTES:
             raise Runaway
@@ -211,6 +213,7 @@ class Driver:
             await self._asked
 
     def _deliver(self, event: Event | None) -> None:
+        self._now = self.run.now
         if self._next is not None and not self._next.done():
             self._next.set_result(event)
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Literal, Self
 
 import msgspec
 
-from cutover.errors import CutoverError, Failed, Left, Outcome, Refusal
+from cutover.errors import CutoverError, Failed, Left
 from cutover.flow import Flow
 from cutover.records import EntryRecord, RecordDamaged, RunRecord, TapeRecord, decode
 from cutover.tape import Call, Entry, Exchange, load
@@ -26,7 +26,6 @@ from router.captures.reader import file_lines
 from router.driver import Candidate
 from router.exchange import Served
 from router.shadow import play
-from router.takeover import Sent
 
 log = logging.getLogger("cutover.replay")
 
@@ -49,6 +48,10 @@ Skip = Literal[
 STATES: tuple[State, ...] = ("equal", "different", "failed")
 _DAMAGED = (msgspec.MsgspecError, CutoverError, LookupError, ValueError, RecursionError)
 """What the parts of a line raise that do not fit its flow, or each other."""
+
+
+Compare = Callable[[Flow, TapeRecord, RunRecord, RunRecord], bool]
+"""Whether a run is equal to the one that served; raises `CutoverError` where one is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +129,15 @@ class RedactedTape(Exchange):
 class Replay:
     """Replays the exchanges whose lines it is given, and stores a line of each.
 
-    `stack` is the name of what replays, `targets` are by flow. `out` gets lines that are redacted
-    already, where there is a `redactor`: that of the captures, with the same key. `done` are
-    exchanges replayed before, and grows. `counts` has `read`, the states, and why exchanges were
-    skipped.
+    `stack` is the name of what replays, `targets` are by flow; `compare` says what is equal. `out`
+    gets lines that are redacted already, where there is a `redactor`: that of the captures, with
+    the same key. `done` are exchanges replayed before, and grows. `counts` has `read`, the states,
+    and why exchanges were skipped.
     """
 
     stack: str
     targets: Mapping[str, Target]
+    compare: Compare
     out: Captures
     redactor: Redactor | None = None
     part: Part = field(default_factory=Part)
@@ -191,7 +195,6 @@ class Replay:
             await asyncio.sleep(BEHIND_SECONDS)
         try:
             exchange = self._exchange(target, first)
-            served = _Ran.of(target.flow, first.tape, last)
         except _DAMAGED as error:
             log.warning("exchange=%s damaged=%s", first.exchange, type(error).__name__)
             return "damaged"
@@ -200,10 +203,13 @@ class Replay:
         line = await self._line(target, self.stack, exchange, runs)
         if line is None:
             return "redaction_failed"
+        try:
+            state = self._state(target, first.tape, last, line)
+        except CutoverError as error:
+            log.warning("exchange=%s damaged: %s", first.exchange, error)
+            return "damaged"
         self.out.line(line)
         self.done.add(line.exchange)
-        ran = _Ran.of(target.flow, first.tape, line)
-        state = _state(served, ran)
         others = target.candidates.keys() - {self.stack}
         if state == "different" and (first.redacted or last.redacted) and last.stack in others:
             # What a stack counts in texts, such as tokens, it counts otherwise in redacted ones:
@@ -211,7 +217,7 @@ class Replay:
             exchange = self._exchange(target, first)
             control = await self._line(target, last.stack, exchange, runs)
             if control is not None and control.outcome == last.outcome:
-                state = _state(_Ran.of(target.flow, first.tape, control), ran)
+                state = self._state(target, first.tape, control, line)
         if state != "equal" or line.escaped:
             log.info(
                 "exchange=%s replay=%s state=%s outcome=%s off_the_tape=%s",
@@ -222,6 +228,11 @@ class Replay:
                 line.escaped,
             )
         return state
+
+    def _state(self, target: Target, tape: TapeRecord, served: RunRecord, line: RunRecord) -> State:
+        if isinstance(line.outcome, Failed) and not isinstance(served.outcome, Failed):
+            return "failed"
+        return "equal" if self.compare(target.flow, tape, served, line) else "different"
 
     def _exchange(self, target: Target, line: RunRecord) -> Served:
         """Return the exchange of a serving run's line, its tape put together again."""
@@ -249,37 +260,3 @@ class Replay:
         except Exception as error:  # noqa: BLE001 - its text may hold what is to be redacted
             log.error("exchange=%s redaction failed with %s", line.exchange, type(error).__name__)
             return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Ran:
-    """What counts of a run: how it ended, what it asked, and what its stream tells a client.
-
-    A question that is not answered yet has no entry to be counted; it `guessed` where a call was
-    answered by the nearest.
-    """
-
-    outcome: Outcome
-    asked: Counter[tuple[str, str]]
-    told: Sent
-    guessed: bool
-
-    @classmethod
-    def of(cls, flow: Flow, tape: TapeRecord, line: RunRecord) -> Self:
-        """Return that of a line; raises for one that does not fit its flow or its tape."""
-        told = Sent()
-        for frame in flow.stored_frames(frame.data for frame in line.frames):
-            told.add(frame)
-        entries = [tape.entries[play.entry] for play in line.plays if play.entry is not None]
-        asked = Counter((entry.name, entry.key) for entry in entries)
-        return cls(line.outcome, asked, told, any(play.how == "nearest" for play in line.plays))
-
-
-def _state(served: _Ran, ran: _Ran) -> State:
-    if isinstance(ran.outcome, Failed) and not isinstance(served.outcome, Failed):
-        return "failed"
-    ended = type(ran.outcome) is type(served.outcome)
-    if isinstance(ran.outcome, Refusal):
-        ended = ran.outcome == served.outcome
-    equal = ended and ran.asked == served.asked and ran.told.same(served.told)
-    return "equal" if equal and not ran.guessed else "different"

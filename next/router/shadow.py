@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Literal
 
-from cutover.errors import Failed, Left, Outcome, Pause, Paused, outcome_of
+from cutover.errors import Failed, Left, Outcome, Pause, outcome_of
 from cutover.flow import Event, Flow, Request, Texts
 from cutover.tape import Exchange, Run, Signal
 from router.driver import Candidate, Driver
@@ -110,21 +110,8 @@ def _closing(
             return ()
 
 
-def same(served: Served, played: Played) -> bool:
-    """Whether a shadow told the client the same and asked the world the same, each call exactly."""
-    if not played.sent.same(served.sent) or type(served.outcome) is not type(played.outcome):
-        return False
-    if any(play.how == "nearest" for play in played.run.plays):
-        return False
-    return _asked(played.run) == _asked(served.runs[-1].run)
-
-
-def _asked(run: Run) -> Counter[bytes]:
-    """Return what a run asked for; a question that is not answered yet leaves no entry."""
-    made = (play for play in run.plays if not isinstance(play.entry.error, Paused))
-    return Counter(play.call.place for play in made)
-
-
+Compare = Callable[[Served, Played], bool]
+"""Whether a shadow is equal to what was served; called in a thread, raises where it cannot say."""
 Keep = Callable[[Served, Played], object]
 """Takes a shadow that has been played, such as into captures."""
 
@@ -155,6 +142,7 @@ class Shadows:
     `requests_a_day` are taken at most, None: any number; `queue_bytes` bound what they hold.
     """
 
+    compare: Compare
     requests_a_day: int | None = None
     queue_bytes: int = QUEUE_BYTES
     ledger: Counter[State] = field(default_factory=Counter)
@@ -273,7 +261,8 @@ class Shadows:
             if one.keep is not None:
                 one.keep(served, played)
             self.escaped.update(played.run.escaped)
-            state = "equal" if same(served, played) else "different"
+            equal = await asyncio.to_thread(self.compare, served, played)
+            state = "equal" if equal else "different"
         except Exception as error:
             if gate and gate.burdened and isinstance(error, TimeoutError):
                 state = "loop_busy"

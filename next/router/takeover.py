@@ -50,10 +50,6 @@ class Sent:
             self.marks.append(Mark(frame.name, frame.rest, dict(self.texts.lengths)))
         self.last = frame.name
 
-    def same(self, other: Sent) -> bool:
-        """Whether two whole streams tell a client the same."""
-        return self.marks == other.marks and self.texts == other.texts
-
 
 @dataclass(slots=True, eq=False)
 class Due:

@@ -249,6 +249,7 @@ class Run:
             raise self.stopped(Paused(self.exchange.question))
         entries = self.exchange.named(call.name)
         if not entries:
+            self.note(call, "nearest", Entry(call, self.now, end="cut"))
             names = dict.fromkeys(entry.call.name for entry in self.exchange.entries)
             raise self.stopped(TapeMiss(call.name, tuple(names)[-NEAREST_SHOWN:]))
         before = sum(play.call.name == call.name for play in self.plays)

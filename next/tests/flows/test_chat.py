@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from cutover import Exchange
+from harness.root import equal_shadow
 from loadtests.simulator import Answer
-from router.shadow import same
+from router.exchange import Served, finish
+from router.serve import serve
+from rules.flows import FLOWS
 from tests.flows.samples import SAMPLES
-from tests.support.stage import Stage, staged
+from tests.support.stage import Stage, Told, staged
 
 pytestmark = pytest.mark.virtual
 
@@ -27,7 +33,7 @@ async def test_a_sum_is_worked_out(stage: Stage, name: str) -> None:
     assert steps[-2:] == ["SUCCESS", "END"]
     assert told.events[-2][1]["content"] == "12 * 7 is 84."
     for other in STACKS:
-        assert same(told.exchange, await stage.play(told, other))
+        assert equal_shadow(told.exchange, await stage.play(told, other))
 
 
 @pytest.mark.parametrize("name", STACKS)
@@ -50,3 +56,17 @@ async def test_a_graph_that_plays_stamps_its_text_as_it_came() -> None:
     late = [at - due for (at, _), (due, _) in zip(played.driver.frames, served, strict=True)]
     assert max(late) <= 200_000
     assert played.driver.frames[-1][0] >= 1_000_000
+
+
+@pytest.mark.slow
+async def test_a_graph_that_waits_for_its_client_holds_nothing_back() -> None:
+    """It runs ahead meanwhile; what goes out bears the moment of what it was made of."""
+    async with staged(chunk_ms=90) as slow:
+        slow.sim.script([Answer(text="One, two, three, four, five, six.")])
+        request = slow.request("chat", {"message_id": "m", "content": "Hello"}, yield_interval=0.0)
+        served = Served("e", FLOWS["chat"], request, Exchange(), "graph")
+        frames = serve(served, [slow.candidate("chat", "graph")], slow.pauses.pause)
+        async for _ in frames:
+            await asyncio.sleep(0.5)
+        await finish(served)
+        assert equal_shadow(served, await slow.play(Told(served=served), "legacy"))

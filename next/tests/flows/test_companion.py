@@ -15,8 +15,8 @@ from graph_impl import companion as graph
 from harness import root
 from harness.config import Settings
 from harness.live import Live
+from harness.root import equal_shadow
 from loadtests.simulator import Answer, Call, Cut, ErrorEvent
-from router.shadow import same
 from rules.flows.companion import LARGEST_IMAGE, LARGEST_IMAGE_BODY
 from tests.flows.samples import PICTURE
 from tests.support.stage import Stage, Told
@@ -49,7 +49,7 @@ async def checked(stage: Stage, told: Told) -> Told:
     """Check that a shadow of either stack is equal to what was served."""
     for other in STACKS:
         played = await stage.play(told, other)
-        assert same(told.exchange, played), (other, played.outcome)
+        assert equal_shadow(told.exchange, played), (other, played.outcome)
     return told
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from cutover import Event, Request, Stack
 from cutover.errors import Completed, Failed
+from harness.root import equal_shadow
 from loadtests.simulator import Answer, Call, ModelRequest
-from router.shadow import same
 from rules.flows.pipeline import NodeFailure, PipelineMessage, TokenInfo
 from rules.texts import TEXTS
 from tests.flows.faults import (
@@ -54,7 +54,7 @@ async def tell(stage: Stage, flow: str, name: str) -> Told:
     for other in STACKS:
         played = await stage.play(told, other)
         how = [(one.call.name, one.how) for one in played.run.plays]
-        assert same(told.exchange, played), (other, played.outcome, played.sent.texts, how)
+        assert equal_shadow(told.exchange, played), (other, played.outcome, played.sent.texts, how)
         assert _facts(played.outcome) == _facts(told.outcome), other
     return told
 

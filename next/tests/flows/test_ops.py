@@ -14,8 +14,8 @@ from cutover.errors import Failed, Pause, Refused
 from effects import audit
 from graph_impl import ops as graph
 from harness.builtin import OPERATIONS
+from harness.root import equal_shadow
 from loadtests.simulator import Answer
-from router.shadow import same
 from rules.flows.ops import OpsSession
 from tests.support.stage import Stage, Told, staged
 
@@ -40,7 +40,7 @@ async def tell(stage: Stage, name: str, words: str, **body: Any) -> Told:
     told = await stage.tell("ops", request, [name])
     for other in STACKS:
         played = await stage.play(told, other)
-        assert same(told.exchange, played), (other, played.outcome)
+        assert equal_shadow(told.exchange, played), (other, played.outcome)
     return told
 
 

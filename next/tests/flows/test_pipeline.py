@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from effects.memory import Memory, namespace
+from harness.root import equal_shadow
 from legacy.pipeline import NODES
 from loadtests.simulator import Answer, Cut
-from router.shadow import same
 from rules.prompts import default_prompt
 from tests.support.stage import Stage, Told
 
@@ -24,7 +24,7 @@ async def tell(stage: Stage, name: str, body: dict[str, Any], **options: Any) ->
     told = await stage.tell("pipeline", stage.request("pipeline", body, **options), [name])
     for other in STACKS:
         played = await stage.play(told, other)
-        assert same(told.exchange, played), [one.how for one in played.run.plays]
+        assert equal_shadow(told.exchange, played), [one.how for one in played.run.plays]
     return told
 
 

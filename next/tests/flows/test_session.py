@@ -12,8 +12,8 @@ from cutover.errors import Refused
 from effects import conversations
 from effects.world import current
 from harness.builtin import OPERATIONS
+from harness.root import equal_shadow
 from loadtests.simulator import Answer, Call, Cut, ErrorEvent
-from router.shadow import same
 from tests.support.stage import Stage, Told
 
 pytestmark = pytest.mark.virtual
@@ -38,7 +38,7 @@ def sent(stage: Stage) -> list[list[dict[str, Any]]]:
 
 async def equal(stage: Stage, told: Told) -> bool:
     """Whether each stack plays what was told exactly."""
-    return all([same(told.exchange, await stage.play(told, name)) for name in STACKS])
+    return all([equal_shadow(told.exchange, await stage.play(told, name)) for name in STACKS])
 
 
 async def record(session: str = "s") -> list[tuple[str, str]]:

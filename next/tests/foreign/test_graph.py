@@ -26,8 +26,8 @@ from langgraph.types import CachePolicy, Command, interrupt
 from cutover import Event, Exchange, Request, Run, Stack, TapedStore, effect, wrap_graph
 from cutover.errors import Completed, Pause
 from cutover.graph import NoAnswer
+from harness.root import equal_shadow
 from loadtests.simulator import Simulator
-from router.shadow import same
 from tests.support.ask import ANSWERS, ASK, Ask, Done, Options, Said
 from tests.support.programs import opened
 from tests.support.served import ask
@@ -66,7 +66,7 @@ class TestResearchGraph:
                 assert isinstance(heard.outcome, Completed), heard.outcome
                 before, asked = kept(program), len(sim.requests)
                 played = await heard.shadow(program.stack)
-                assert same(heard.served, played), (played.outcome, played.sent)
+                assert equal_shadow(heard.served, played), (played.outcome, played.sent)
                 assert (kept(program), len(sim.requests)) == (before, asked)
                 assert said(program.graph) == [*self.WHOLE] * turn
                 assert not played.run.escaped
@@ -103,7 +103,7 @@ class TestResearchGraph:
                 assert {"type": "noted", "note": {"approved": "yes"}} in heard.events
                 assert said(program.graph) == ["human", "ai"] * 2
                 assert len(program.graph.store.search(("questions",))) == 2
-                assert same(heard.served, await heard.shadow(program.stack))
+                assert equal_shadow(heard.served, await heard.shadow(program.stack))
             finally:
                 ANSWERS.clear()
 
@@ -163,7 +163,7 @@ async def test_shadows_have_a_thread_of_their_own_where_another_stack_serves() -
     for turn in (1, 2, 3):
         heard = await ask(ASK, Ask("hello"), by_hand(f"turn {turn}"))
         for _ in range(2):  # the second shadow of an exchange begins where the first one did
-            assert same(heard.served, await heard.shadow(graph)), turn
+            assert equal_shadow(heard.served, await heard.shadow(graph)), turn
     assert threads(saver) == {"shadow:t"}
     heard = await ask(ASK, Ask("hello"), graph)
     assert heard.text == "turn 1"
@@ -417,7 +417,7 @@ async def test_a_tool_that_ran_in_a_shadow_without_an_entry_is_named() -> None:
     stack = streamed(builder.compile())
     heard = await ask(ASK, Ask("hello"), stack)
     played = await heard.shadow(stack)
-    assert same(heard.served, played)
+    assert equal_shadow(heard.served, played)
     assert played.run.escaped == {"plain": 2}
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cutover.errors import Completed
+from harness.root import equal_shadow
 from loadtests.simulator import Simulator
-from router.shadow import same
 from tests.support.ask import ASK, Ask
 from tests.support.programs import PROGRAMS, opened
 from tests.support.served import ask
@@ -68,7 +68,7 @@ async def test_a_shadow_is_equal_and_performs_nothing(sim: Simulator, name: str)
         assert heard.text
         asked = len(sim.requests)
         played = await heard.shadow(stack)
-        assert same(heard.served, played), (played.outcome, played.run.plays)
+        assert equal_shadow(heard.served, played), (played.outcome, played.run.plays)
         assert len(sim.requests) == asked
 
 

@@ -17,9 +17,9 @@ import requests
 from cutover import Event, Request, TapeTransport, effect
 from cutover.errors import Completed
 from harness.escapes import watch_escapes
+from harness.root import equal_shadow
 from harness.threads import contexts_in_threads
 from loadtests.simulator import Simulator
-from router.shadow import same
 from tests.support.ask import ASK, Ask, Done, Noted
 from tests.support.served import ask
 
@@ -94,7 +94,7 @@ async def test_a_shadow_performs_nothing_in_threads(sim: Simulator, way: str) ->
         assert heard.events[0]["note"] == [1, "list", 2]
         asked = len(sim.requests)
         played = await heard.shadow(stack)
-        assert same(heard.served, played), played.outcome
+        assert equal_shadow(heard.served, played), played.outcome
         assert (len(sim.requests), len(performed)) == (asked, 2)
         assert not played.run.escaped
 

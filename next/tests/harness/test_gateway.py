@@ -21,6 +21,7 @@ from harness import root
 from harness.config import ConfigRefused, parse
 from harness.gateway import gateway_url, serving_gateway
 from harness.live import Live
+from harness.root import equal_shadow
 from harness.services import Services, open_services
 from loadtests.simulator import Answer, Silence
 from router.runs import OpenRuns
@@ -119,7 +120,7 @@ async def _router(**tables: Any) -> AsyncIterator[_Router]:
         )
         services = await opened.enter_async_context(open_services(settings))
         await opened.enter_async_context(serving_gateway(settings, services.runs))
-        shadows = Shadows()
+        shadows = Shadows(equal_shadow)
         running = asyncio.create_task(shadows.run())
         routed = root.application(Live(settings), stage.world, services, shadows)
         yield _Router(stage, services, shadows, Client(routed))

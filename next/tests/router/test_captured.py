@@ -15,6 +15,7 @@ from cutover.records import RunRecord
 from harness import root
 from harness.config import ConfigRefused, parse
 from harness.live import Live
+from harness.root import equal_shadow
 from loadtests.simulator import Answer, Cut
 from router.captures import Captures, Reader, Store
 from router.shadow import Shadows
@@ -148,7 +149,7 @@ async def test_a_serving_run_is_captured_before_its_shadow_ends(
     capturing = Capturing(stage, tmp_path, flows={"chat": {"shadow_percent": 100.0}})
     async with root.capturing(capturing.settings) as captures:
         assert captures is not None
-        shadows = Shadows()
+        shadows = Shadows(equal_shadow)
         app = root.application(
             Live(capturing.settings), stage.world, shadows=shadows, captures=captures
         )

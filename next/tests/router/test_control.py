@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 
 from cutover import Event, FlowSpec, Request, Stack, effect, wrap_graph
 from cutover.errors import Completed, Failed, Pause
+from harness.root import equal_shadow
 from router.driver import Candidate
 from router.shadow import Shadows
 from tests.support.ask import ASK, Ask, Asked, Done, Options, Said, human_answer
@@ -150,7 +151,7 @@ async def test_shadows_go_on_behind_one_that_cannot_be_compared() -> None:
         raise ZeroDivisionError
 
     flow: FlowSpec = replace(ASK, failure=mistaken)
-    shadows = Shadows()
+    shadows = Shadows(equal_shadow)
     running = asyncio.create_task(shadows.run())
     for stack in (breaks, done):
         heard = await ask(flow, Ask("word"), done)

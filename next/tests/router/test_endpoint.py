@@ -16,6 +16,7 @@ from cutover import Event, Request
 from harness import root
 from harness.config import parse
 from harness.live import Live
+from harness.root import equal_shadow
 from loadtests.simulator import Answer, Silence, SlowFirst
 from router.driver import Candidate
 from router.exchange import Served, finish
@@ -134,7 +135,7 @@ async def test_the_log_says_why_a_stream_ended_early(
     """A server that stops is no client that left; no shadow is compared with either."""
     caplog.set_level("INFO", "cutover.exchange")
     stage.sim.script([Answer(text="a b c d e f g h", fault=Silence(4))])
-    shadows = Shadows()
+    shadows = Shadows(equal_shadow)
     app = application(stage, shadows, chat={"shadow_percent": 100.0})
     client = Client(app, leaves_after=3, how=how)
     posting = asyncio.create_task(client.post("/chat/sse", CHAT))
@@ -250,7 +251,7 @@ async def test_a_claim_ends_when_its_exchange_cannot_be_restored(stage: Stage) -
 
 async def test_a_mirrored_exchange_is_equal_and_asks_the_model_once(stage: Stage) -> None:
     """The shadow runs behind the stream, on its tape."""
-    shadows = Shadows()
+    shadows = Shadows(equal_shadow)
     running = asyncio.create_task(shadows.run())
     client = Client(application(stage, shadows, chat={"shadow_percent": 100.0}))
     await client.post("/chat/sse", CHAT)

@@ -21,6 +21,7 @@ from cutover.tape import current_run
 from harness import root
 from harness.config import parse
 from harness.live import Live
+from harness.root import equal_shadow
 from router.exchange import Served
 from router.serve import serve
 from router.shadow import Shadows
@@ -169,7 +170,7 @@ async def test_a_fault_ends_as_the_table_says(
     """What the client gets, who served, who is blamed, what is recorded; nothing is done twice."""
     caplog.set_level("INFO", "cutover.exchange")
     monkeypatch.setattr("router.driver.STREAM_BYTES", 20_000)
-    due, kept, shadows = expected(row), _kept(monkeypatch), Shadows()
+    due, kept, shadows = expected(row), _kept(monkeypatch), Shadows(equal_shadow)
     async with staged() as stage:
         stage.sim.script(row.script)
         if row.fault == "the store of pauses is down":

@@ -70,7 +70,7 @@ async def replay(
     out = Captures(store, None)
     out.start()
     targets = {name: Target(FLOWS[name], candidates(name)) for name in FLOWS}
-    work = Replay(stack, targets, out, redactor, done=replayed(store, stack))
+    work = Replay(stack, targets, root.equal, out, redactor, done=replayed(store, stack))
     await work.run(Reader(store))
     await out.aclose()
     assert not out.dropped
@@ -226,7 +226,7 @@ async def replay_asks(
             )
         },
     )
-    work = Replay("other", targets, out, redactor, Part.of(part), done)
+    work = Replay("other", targets, root.equal, out, redactor, Part.of(part), done)
     await work.run(Reader(store) if lines is None else lines)
     await out.aclose()
     return dict(work.counts)

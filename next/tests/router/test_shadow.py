@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cutover import Event, Request, Stack, effect
 from cutover.errors import Failed, Left
+from harness.root import equal_shadow
 from router.driver import Candidate
 from router.exchange import Served
 from router.idle import TURN_SECONDS, IdleGate
@@ -42,7 +43,7 @@ async def other_word(_: Turn) -> AsyncIterator[Event]:
 
 def mirror(**settings: Any) -> Shadows:
     """Return shadows on a host that is idle, whatever else it does."""
-    return Shadows(gate=IdleGate(starved=lambda: 0.0), **settings)
+    return Shadows(equal_shadow, gate=IdleGate(starved=lambda: 0.0), **settings)
 
 
 def slow(seconds: float, log: list[str] | None = None, name: str = "") -> Stack:

@@ -24,7 +24,8 @@ async def test_a_play_performs_nothing() -> None:
     assert await within(run, lambda: world.read("b")) == "a #1"
     with pytest.raises(Exception, match=r"world\.write"):
         await within(run, lambda: world.write("a"))
-    assert [one.how for one in run.plays] == ["tape", "nearest"]
+    assert [one.how for one in run.plays] == ["tape", "nearest", "nearest"]
+    assert [one.entry in exchange.entries for one in run.plays] == [True, True, False]
     assert code(run) == "tape_miss"
     assert world.begun == ["a"]
 

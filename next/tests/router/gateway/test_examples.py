@@ -19,6 +19,7 @@ from cutover import Exchange, Request
 from cutover.errors import Completed
 from cutover.flow import ClientRequest
 from cutover.wire import find_dialect
+from harness.root import equal_shadow
 from loadtests.simulator import Answer, Call, Simulator, SlowFirst
 from router.driver import Candidate
 from router.exchange import Served, finish
@@ -26,7 +27,7 @@ from router.gateway import Gateway, GatewaySettings, Provider, open_connections
 from router.runs import OpenRuns
 from router.serve import serve
 from router.services import Address, Service, ServiceFlow, open_session
-from router.shadow import play, same
+from router.shadow import play
 from tests.support.services import serving
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
@@ -146,7 +147,7 @@ async def test_a_shadow_in_the_other_language_is_equal_and_does_nothing(shop: Sh
         names = [one.call.name for one in served.tape.entries]
         assert names == ["model.chat", "orders.create", "model.chat"]
         played = await play(served.tape, FLOW, served.request, shop.candidate(other))
-        assert same(served, played)
+        assert equal_shadow(served, played)
         assert await shop.orders(first) == [{"item": "tea", "grams": 100}]
         assert await shop.orders(other) == before
     assert len(shop.sim.requests) == 4

@@ -14,6 +14,7 @@ import pytest
 from cutover import Exchange, Request
 from cutover.errors import Completed
 from cutover.wire import find_dialect
+from harness.root import equal
 from router.captures import Captures, Reader, Redactor, Store
 from router.driver import Candidate
 from router.exchange import Served, finish
@@ -98,9 +99,8 @@ async def test_a_service_replays_from_the_tape(tmp_path: Path, app: App, state: 
         stage.gateway.settings = replace(stage.gateway.settings, replays=True)
         out = Captures(store, None)
         out.start()
-        work = Replay(
-            "graph", {"bot": Target(FLOW, {"graph": candidate("graph", new)})}, out, redactor
-        )
+        targets = {"bot": Target(FLOW, {"graph": candidate("graph", new)})}
+        work = Replay("graph", targets, equal, out, redactor)
         await work.run(Reader(store))
         await out.aclose()
     assert work.counts == {"read": 1, state: 1}
