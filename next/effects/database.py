@@ -146,7 +146,6 @@ class PauseRow(Row):
     question: Mapped[bytes]
     frames: Mapped[bytes]
     answer: Mapped[bytes | None]
-    answered_by: Mapped[str | None]
     state: Mapped[str]
     owner: Mapped[str]
     claimed_until: Mapped[float]

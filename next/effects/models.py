@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import math
 import os
 from collections.abc import Sequence
 from functools import lru_cache
@@ -19,6 +18,7 @@ import tiktoken
 from cutover import TapeTransport
 from cutover.errors import StackFailed
 from effects.world import OPENAI
+from rules.tokens import estimate
 
 CONNECT_SECONDS: Final = 5.0
 SILENCE_SECONDS: Final = 60.0
@@ -27,24 +27,20 @@ RETRIES: Final = 2
 _FROM_ENVIRONMENT: Final = "env:"
 _UNUSED: Final = "unused"  # SDKs refuse an empty key; servers without authentication ignore it
 
-_Limit = Annotated[int, msgspec.Meta(ge=1)] | None
-
 
 class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A model as configured: where it is served, under which name, within which limits.
 
     `id` is what requests name; "*" stands for every id without an entry of its own. `base_url` ""
     is `OPENAI_BASE_URL`, or else OpenAI's. `key` is a literal or "env:NAME" and never printed; ""
-    is for servers without authentication. `name` "" is the id. Limits are tokens, None: unknown.
+    is for servers without authentication. `name` "" is the id.
     """
 
     id: str
-    provider: str = "default"
     base_url: str = ""
     key: str = "env:OPENAI_API_KEY"
     name: str = ""
-    max_tokens: _Limit = None
-    context_tokens: _Limit = None
+    max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     tools: bool = True
 
     def __repr__(self) -> str:
@@ -164,21 +160,18 @@ _ENCODINGS: Final = {
 """SHA-256 of the files, as tiktoken checks them."""
 _SOURCE: Final = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
 _MOST_EXACT: Final = 200_000  # characters; counting more takes over a tenth of a second
-_ASCII_PER_TOKEN: Final = 4
 
 
 def tokens(text: str, model: str) -> tuple[int, bool]:
     """Return how many tokens a text has for a model, and whether that is exact.
 
     Exact where tiktoken knows the model and `TIKTOKEN_CACHE_DIR` holds its encoding. Otherwise the
-    estimate of `rules.tokens`: four ASCII characters are a token, rounded up, and every other
-    character is one.
+    estimate of `rules.tokens`.
     """
     encoding = _encoding(_encoding_name(model)) if len(text) <= _MOST_EXACT else None
     if encoding is not None:
         return len(encoding.encode_ordinary(text)), True
-    ascii_count = len(text.encode("ascii", "ignore"))
-    return len(text) - ascii_count + math.ceil(ascii_count / _ASCII_PER_TOKEN), False
+    return estimate(text), False
 
 
 def load_encodings() -> None:

@@ -105,7 +105,7 @@ class Pauses:
             update(PauseRow)
             .where(PauseRow.id == pause_id, PauseRow.state == "open")
             .where(PauseRow.expires_at > self._clock())
-            .values(state="answered", answer=msgspec.json.encode(answer), answered_by=answer.by)
+            .values(state="answered", answer=msgspec.json.encode(answer))
         )
         if await self._changed(stored):
             return "stored"
@@ -210,10 +210,10 @@ class Pauses:
         async with self._database.engine.begin() as connection:
             return (await connection.execute(expired)).rowcount
 
-    async def sweep(self, keep_seconds: float = KEEP_SECONDS) -> int:
-        """Delete pauses that expired `keep_seconds` ago and return their number."""
+    async def sweep(self) -> int:
+        """Delete pauses that expired `KEEP_SECONDS` ago and return their number."""
         now = self._clock()
-        old = and_(PauseRow.expires_at <= now - keep_seconds, PauseRow.claimed_until <= now)
+        old = and_(PauseRow.expires_at <= now - KEEP_SECONDS, PauseRow.claimed_until <= now)
         swept = select(PauseRow.id).where(old).scalar_subquery()
         async with self._database.engine.begin() as connection:
             await connection.execute(delete(WriteRow).where(WriteRow.pause.in_(swept)))

@@ -131,10 +131,6 @@ class Tools:
         """Return what models see of a tool; raises `ToolError` `unknown_tool`."""
         return self._find(name).spec
 
-    def specs(self) -> list[ToolSpec]:
-        """Return what models see of every tool."""
-        return [one.spec for one in self._tools.values()]
-
     async def call(
         self, name: str, arguments: Mapping[str, Any], *, user_id: str = "", session_id: str = ""
     ) -> str:

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from langchain_core.messages import (
     AIMessage,
-    AIMessageChunk,
     AnyMessage,
-    BaseMessage,
     HumanMessage,
     RemoveMessage,
     SystemMessage,
@@ -37,7 +35,7 @@ from effects import clock, conversations, ids, pauses
 from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace
 from effects.world import current
-from graph_impl.flow import Context, CurrentStore, options_of, store_of, streamed
+from graph_impl.flow import Context, CurrentStore, options_of, send, store_of, streamed, told
 from graph_impl.model import CALLS, ask, chat_model, find_model
 from graph_impl.prompts import prompt
 from graph_impl.tools import langchain_tools, run_round
@@ -101,14 +99,10 @@ def _owner(state: CompanionState) -> str:
     return wire.memory_owner(state.get("user_id"), state["session_id"])
 
 
-def _send(runtime: Companion, event: wire.CompanionEvent) -> None:
-    runtime.stream_writer(msgspec.to_builtins(event))
-
-
 def _say(runtime: Companion, name: str, **values: object) -> str:
     """Send a fixed text and return it."""
     said = texts.text("companion", _options(runtime).texts, name, **values)
-    _send(runtime, wire.CompanionText(said))
+    send(runtime, wire.CompanionText(said))
     return said
 
 
@@ -168,7 +162,7 @@ async def _finish(state: CompanionState, runtime: Companion, last: str) -> dict[
     """Store the reply, which ends with `last`, and end the stream."""
     reply = state["response"] + last
     await _keep(state, state["turn"], AIMessage(reply))
-    _send(runtime, wire.CompanionDone("completed"))
+    send(runtime, wire.CompanionDone("completed"))
     return {"response": reply, "status": "completed"}
 
 
@@ -183,7 +177,7 @@ def entry_point(state: CompanionState) -> Sequence[str]:
 async def emotion(state: CompanionState, runtime: Companion) -> dict[str, Any]:
     """Read the user's emotion from the message, and send it."""
     found = moods.emotion_of(state["message"])
-    _send(runtime, found)
+    send(runtime, found)
     return {"emotional_context": msgspec.to_builtins(found)}
 
 
@@ -285,7 +279,7 @@ async def tools(state: CompanionState, runtime: Companion) -> dict[str, Any]:
 
     def report(result: ToolMessage) -> None:
         ok, content = result.status != "error", str(result.content)
-        _send(runtime, wire.CompanionToolResult(result.name or "", ok, content))
+        send(runtime, wire.CompanionToolResult(result.name or "", ok, content))
 
     others = AIMessage("", additional_kwargs={CALLS: calls})
     results = await run_round(others, _tools(state, _options(runtime)), report)
@@ -428,15 +422,11 @@ async def _humans_answer(question: dict[str, Any]) -> dict[str, Any]:
 _taped = wrap_graph(GRAPH, answer=_humans_answer).with_config(recursion_limit=MOST_STEPS)
 
 
+_events = told(wire.CompanionEvent, wire.CompanionText)
+
+
 def stack(
     request: Request[wire.CompanionRequest, wire.CompanionOptions],
 ) -> AsyncIterator[wire.CompanionEvent]:
     """Run the graph for a request: text is the model's, all other events are the nodes'."""
     return streamed(_taped, request, ("messages", "custom", "updates"), _events)
-
-
-def _events(part: Any) -> Iterator[wire.CompanionEvent]:
-    if not isinstance(part, BaseMessage):
-        yield msgspec.convert(part, wire.CompanionEvent)
-    elif isinstance(part, AIMessageChunk) and part.content:
-        yield wire.CompanionText(str(part.content))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
+from langchain_core.messages import AIMessageChunk, BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore, Op, Result
@@ -53,6 +54,26 @@ class CurrentStore(BaseStore):
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Perform operations in order, from a thread."""
         return current().memory.batch(ops)
+
+
+def send(runtime: Runtime[Context], event: msgspec.Struct) -> None:
+    """Stream an event of the flow, as JSON: custom parts of a graph's stream are no objects."""
+    runtime.stream_writer(msgspec.to_builtins(event))
+
+
+def told(events: Any, text: Callable[[str], Any]) -> Callable[[Any], Iterator[Any]]:
+    """Return what makes a flow's `events`, a union, of what its graph streams.
+
+    `text` makes the event of a piece of the model's text; all else was sent as an event.
+    """
+
+    def found(part: Any) -> Iterator[Any]:
+        if not isinstance(part, BaseMessage):
+            yield msgspec.convert(part, events)
+        elif isinstance(part, AIMessageChunk) and part.content:
+            yield text(str(part.content))
+
+    return found
 
 
 async def streamed(

@@ -25,7 +25,7 @@ from effects.audit import AuditEntry
 from effects.conversations import Turn
 from effects.workers import Progress, Result
 from effects.world import current
-from graph_impl.flow import Context, options_of, streamed
+from graph_impl.flow import Context, options_of, send, streamed
 from graph_impl.model import ask, chat_model, find_model
 from graph_impl.prompts import prompt
 from rules import instructions, intents, risk, tokens
@@ -148,8 +148,7 @@ async def safety(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Rate the instruction; the id of the approval it may need is drawn here, once."""
     instruction = _instruction(state)
     level, fault = risk.risk_of(instruction), risk.instruction_fault(instruction)
-    step = {"event": "step", "iteration": state["iteration"], "risk": level}
-    runtime.stream_writer(step | state["current_instruction"])
+    send(runtime, wire.OpsStep(state["iteration"], risk=level, **state["current_instruction"]))
     needed = level in risk.NEEDS_APPROVAL and fault is None
     return {
         "risk_level": level,
@@ -187,23 +186,19 @@ def route_after_approve(state: OpsState) -> Literal["execute", "error"]:
 
 async def execute(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Have the worker carry the instruction out, and log how it ended."""
-    name, write, texts = (
-        _named(state),
-        runtime.stream_writer,
-        _options(runtime).texts,
-    )
+    name, texts = _named(state), _options(runtime).texts
     if state["fault"] is not None:
         message = text("ops", texts, "failed", code=state["fault"], **name)
         result = Result(ok=False, message=message)
     else:
-        result = await _carried_out(state, write)
+        result = await _carried_out(state, runtime)
         if result.unknown:
             unknown = text("ops", texts, "outcome_unknown", **name)
             result = msgspec.structs.replace(result, message=unknown)
         what = "outcome_unknown" if result.unknown else "executed"
         ok = None if result.unknown else result.ok
         await _log(state, what, state["approved_by"], ok=ok, message=result.message)
-    write({"event": "result", "ok": result.ok, "message": result.message} | name)
+    send(runtime, wire.OpsResult(ok=result.ok, message=result.message, **name))
     told = instructions.result_message(result.message, result.data, ok=result.ok)
     return {
         "worker_result": msgspec.to_builtins(result),
@@ -214,13 +209,13 @@ async def execute(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     }
 
 
-async def _carried_out(state: OpsState, write: Any) -> Result:
+async def _carried_out(state: OpsState, runtime: Runtime[Context]) -> Result:
     instruction, result = _instruction(state), Result(ok=False, message="")
     reports = current().workers.run(instruction.worker, instruction.action, instruction.args)
     async for report in reports:
         match report:
             case Progress(message):
-                write({"event": "progress", "worker": instruction.worker, "message": message})
+                send(runtime, wire.OpsProgress(instruction.worker, message))
             case _:
                 result = report
     return result
@@ -256,8 +251,8 @@ async def check(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     if done:
         reply = reply or text("ops", _options(runtime).texts, "completed")
         await _keep(state | {"turn": turn}, reply)
-        runtime.stream_writer({"event": "final", "message": reply})
-        runtime.stream_writer({"event": "done", "status": "completed"})
+        send(runtime, wire.OpsFinal(reply))
+        send(runtime, wire.OpsDone("completed"))
     return {"turn": turn, "task_completed": done, "final_message": reply if done else ""}
 
 
@@ -270,17 +265,17 @@ def route_after_check(state: OpsState) -> Literal["reason", "error", "__end__"]:
 
 async def error(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     """End a turn that was rejected, or that broke off."""
-    write, texts = runtime.stream_writer, _options(runtime).texts
+    texts = _options(runtime).texts
     if state["is_error"]:
         reply = state["final_message"] or text("ops", texts, "completed")
         await _keep(state, reply)
-        write({"event": "error", "code": state["error_message"]})
-        write({"event": "done", "status": "failed"})
+        send(runtime, wire.OpsError(state["error_message"]))
+        send(runtime, wire.OpsDone("failed"))
         return {}
     reply = text("ops", texts, "rejected", **_named(state))
     await _keep(state, reply)
-    write({"event": "final", "message": reply})
-    write({"event": "done", "status": "rejected"})
+    send(runtime, wire.OpsFinal(reply))
+    send(runtime, wire.OpsDone("rejected"))
     return {"final_message": reply}
 
 
@@ -324,7 +319,7 @@ _taped = wrap_graph(GRAPH, answer=_answer)
 
 
 def stack(request: Request[wire.OpsRequest, wire.OpsOptions]) -> AsyncIterator[wire.OpsEvent]:
-    """Run the graph for a request: what its nodes write, and interrupts, are events as JSON."""
+    """Run the graph for a request: what its nodes send, and interrupts, are events as JSON."""
     body = request.body
     limit = body.max_iterations or request.options.max_iterations
     given = {"user_input": body.input, "session_id": body.session_id, "max_iterations": limit}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Annotated, Any, Final, Literal
 
@@ -12,7 +12,6 @@ import msgspec
 import openai
 from langchain_core.messages import (
     AIMessage,
-    AIMessageChunk,
     AnyMessage,
     HumanMessage,
     SystemMessage,
@@ -30,7 +29,7 @@ from effects import clock, conversations, ids
 from effects.conversations import Turn
 from effects.memory import memories, namespace
 from effects.models import tokens
-from graph_impl.flow import Context, CurrentStore, options_of, store_of, streamed
+from graph_impl.flow import Context, CurrentStore, options_of, send, store_of, streamed, told
 from graph_impl.model import ask, chat_model, find_model
 from graph_impl.prompts import prompt
 from rules import extraction, intents, prompts, texts
@@ -193,7 +192,7 @@ async def token_response(state: PipelineState, runtime: Pipeline) -> dict[str, A
     if said is None or action == "continue":
         return {}
     notice = texts.text("pipeline", _options(runtime).texts, action)
-    runtime.stream_writer({"token": notice})
+    send(runtime, wire.PipelineToken(notice))
     return {"generated_response": said + notice}
 
 
@@ -205,16 +204,16 @@ async def output_formatter(state: PipelineState, runtime: Pipeline) -> dict[str,
             await _remember(state, said)
         except CAUGHT as error:
             failed = _recorded("output_formatter", error)
-    runtime.stream_writer(
-        {
-            "success": said is not None,
-            "message": said,
-            "token_info": state["token_info"],
-            "end_intent": state["end_intent"],
-            "memories": [one["id"] for one in state["retrieved_memories"]],
-            "errors": [*state["errors"], *failed.get("errors", [])],
-        }
+    errors = [*state["errors"], *failed.get("errors", [])]
+    message = wire.PipelineMessage(
+        success=said is not None,
+        message=said,
+        token_info=msgspec.convert(state["token_info"], wire.TokenInfo),
+        end_intent=state["end_intent"],
+        memories=tuple(one["id"] for one in state["retrieved_memories"]),
+        errors=msgspec.convert(errors, tuple[wire.NodeFailure, ...]),
     )
+    send(runtime, message)
     return failed
 
 
@@ -247,6 +246,7 @@ GRAPH = builder.compile(store=CurrentStore())
 
 
 _taped = wrap_graph(GRAPH)
+_events = told(wire.PipelineEvent, wire.PipelineToken)
 
 
 async def stack(
@@ -259,16 +259,3 @@ async def stack(
             yield event
     if (run := current_run()) is not None:
         log.info("%s", wire.performance(run.nodes))
-
-
-def _events(part: Any) -> Iterator[wire.PipelineEvent]:
-    match part:
-        case AIMessageChunk():
-            if part.content:
-                yield wire.PipelineToken(str(part.content))
-        case {"token": str(notice)}:
-            yield wire.PipelineToken(notice)
-        case {"success": _}:
-            yield msgspec.convert({"event": "message", **part}, wire.PipelineMessage)
-        case _:
-            return  # a message that is no piece of the model's

@@ -7,7 +7,7 @@ store has them: each turn begins by replacing what the saver remembers with the 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any, Final, Literal
 
@@ -15,7 +15,6 @@ import msgspec
 import openai
 from langchain_core.messages import (
     AIMessage,
-    AIMessageChunk,
     AnyMessage,
     HumanMessage,
     RemoveMessage,
@@ -36,7 +35,7 @@ from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace, readings
 from effects.models import ModelEntry
 from effects.world import current
-from graph_impl.flow import Context, CurrentStore, options_of, store_of, streamed
+from graph_impl.flow import Context, CurrentStore, options_of, send, store_of, streamed, told
 from graph_impl.model import CALLS, ask, chat_model, find_model, usage
 from graph_impl.prompts import prompt
 from graph_impl.tools import langchain_tools, run_round
@@ -102,15 +101,15 @@ async def recall_memory(state: SessionState, runtime: Runtime[Context]) -> dict[
     """Open the session, store the message, and look up what other sessions taught."""
     options, user_id = options_of(runtime, wire.SessionOptions), state.get("user_id")
     find_model(options.model_id)  # a model that is missing is found out before anything is stored
-    known, write = state.get("session_id"), runtime.stream_writer
+    known = state.get("session_id")
     session_id = known or _thread_id(runtime)
     earlier = await conversations.history("session", known, HISTORY) if known else []
     if known and not earlier and options.unknown_session == "refuse":
         raise Refused(404, "unknown_session", "no session with this session_id is stored")
     turn = await _stored(state, session_id, HumanMessage(state["message"]))
     if not earlier:
-        write({"type": "session_created", "session_id": session_id})
-    write({"type": "thinking"})
+        send(runtime, wire.SessionCreated(wire.OpenedSession(session_id)))
+    send(runtime, wire.SessionThinking())
     recalled: list[Memory] = []
     if user_id and (options.recall == "always" or not earlier):
         recalled = await _recalled(store_of(runtime), user_id, session_id, state["message"])
@@ -169,8 +168,8 @@ async def process(state: SessionState, runtime: Runtime[Context]) -> dict[str, A
     content = "".join(_text(one) for one in rounds if isinstance(one, AIMessage))
     reply = await _stored(state, str(state["session_id"]), AIMessage(content))
     counted = usage(rounds)
-    final = {"id": reply.id, "content": content}
-    runtime.stream_writer({"type": "done", "final_message": final, "usage": counted})
+    final = wire.FinalMessage(id=reply.id, content=content)
+    send(runtime, wire.SessionDone(wire.SessionAnswer(final, wire.Usage(**counted))))
     return {
         "messages": [_message(reply)],
         "rounds": [],
@@ -297,6 +296,7 @@ GRAPH = builder.compile(store=CurrentStore())
 
 
 _taped = wrap_graph(GRAPH, saver=lambda: current().threads)
+_events = told(wire.SessionEvent, lambda piece: wire.SessionText(wire.TextPiece(piece)))
 
 
 async def stack(
@@ -308,19 +308,3 @@ async def stack(
     async with aclosing(stream) as events:
         async for event in events:
             yield event
-
-
-def _events(part: Any) -> Iterator[wire.SessionEvent]:
-    match part:
-        case AIMessageChunk():
-            if part.content:
-                yield wire.SessionText(wire.TextPiece(str(part.content)))
-        case {"type": "session_created"}:
-            yield wire.SessionCreated(wire.OpenedSession(part["session_id"]))
-        case {"type": "thinking"}:
-            yield wire.SessionThinking()
-        case {"type": _}:
-            final = wire.FinalMessage(**part["final_message"])
-            yield wire.SessionDone(wire.SessionAnswer(final, wire.Usage(**part["usage"])))
-        case _:
-            return  # a message that is no piece of the model's

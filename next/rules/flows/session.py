@@ -52,13 +52,6 @@ class Usage(msgspec.Struct, frozen=True):
     completion_tokens: int = 0
     total_tokens: int = 0
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            self.total_tokens + other.total_tokens,
-        )
-
 
 class OpenedSession(msgspec.Struct, frozen=True):
     """The id of a session that was opened."""

@@ -11,15 +11,12 @@ import msgspec
 import openai
 import pytest
 from aiohttp import web
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cutover import Exchange
 from cutover.errors import StackFailed
 from effects import models as module
 from effects.models import ModelEntry, Models, tokens
 from effects.world import OPENAI
-from rules.tokens import estimate
 from tests.effects.conftest import taped
 
 VARIABLES = ("OPENAI_BASE_URL", "OPENAI_API_KEY", "TIKTOKEN_CACHE_DIR", "OTHER_KEY")
@@ -155,12 +152,6 @@ async def test_a_client_calls_its_provider_through_the_tape() -> None:
         with taped(exchange, "play"):
             assert await call() == [3.0, 1.0]
     assert keys == ["Bearer sk-one"]
-
-
-@given(st.text(max_size=200))
-def test_the_estimate_is_that_of_the_rules(text: str) -> None:
-    """Windows and token counts use one formula."""
-    assert tokens(text, "no-such-model") == (estimate(text), False)
 
 
 @pytest.fixture
