@@ -2,11 +2,12 @@
 
 import logging
 
-from benchmarks import cost, engine, gateway, passing, shadowed
+from benchmarks import comparing, cost, engine, gateway, passing, shadowed
 
 logging.disable(logging.WARNING)
 engine.figures()
 cost.figures()
 gateway.figures()
+comparing.figures()
 passing.figures()
 shadowed.figures()
