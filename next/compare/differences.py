@@ -369,7 +369,8 @@ class _Comparing:
             both = left[i], MISSING
             self.add("call_missing", name, both, one.at, tail=tail, call=one, answered=True)
         for j in [*theirs][len(ours) :]:
-            other, tail = graph[j], graph[j].at >= self.legacy.ended
+            other = graph[j]
+            tail = other.entry is not None and other.at >= self.legacy.ended
             both = MISSING, right[j]
             self.add("call_added", name, both, other.at, tail=tail, call=other, answered=True)
         return matched

@@ -12,7 +12,7 @@ import msgspec
 from cutover.chat_form import encode
 from cutover.errors import CutoverError, Outcome, Pause
 from cutover.flow import Flow, Frame
-from cutover.records import RunRecord, TapeRecord
+from cutover.records import RecordDamaged, RunRecord, TapeRecord
 from cutover.tape import HUMAN_ANSWER
 from cutover.wire import End, Piece, ServiceFraming
 
@@ -21,6 +21,7 @@ STREAMED_CALL: Final = "call"
 """The name under which a tool call that a stream tells of is compared."""
 _DAMAGED: Final = (msgspec.MsgspecError, CutoverError, LookupError, ValueError, RecursionError)
 """What a line's frames raise that are no events of its flow."""
+_HALF: Final = "a frame is no whole event"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +105,18 @@ def _frames(line: RunRecord, flow: Flow, reading: Reading) -> Iterator[tuple[int
     """Yield a line's frames with their stamps."""
     framer = flow.framer()
     if not isinstance(framer, ServiceFraming):
-        at = 0
+        at, told = 0, True
 
         def raws() -> Iterator[bytes]:
-            nonlocal at
+            nonlocal at, told
             for one in line.frames:
-                at = one.at
+                at, told = one.at, False
                 yield one.data
+                if not told:
+                    raise RecordDamaged(_HALF)
 
         for frame in flow.stored_frames(raws()):
+            told = True
             yield at, frame
         return
     body, said = b"", False

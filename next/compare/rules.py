@@ -109,8 +109,12 @@ class Rules:
         return Rules(_File(*map(mine, every)), self.hits) if self else self
 
     def value(self, name: str, value: Any, path: str = "") -> Any:
-        """Return what of a value is compared; None where a rule leaves nothing of it."""
-        if any(self._use(rule) for rule in self.file.ignore if rule.holds(name, path)):
+        """Return what of a value is compared; None where a rule leaves nothing of it.
+
+        Where something of a name is ignored, its empty holders are absent, too.
+        """
+        ignore = [rule for rule in self.file.ignore if _pattern(rule.name).fullmatch(name)]
+        if any(self._use(rule) for rule in ignore if rule.holds(name, path)):
             return None
         match value:
             case str():
@@ -121,7 +125,7 @@ class Rules:
                     left = self.value(name, one, f"{path}.{key}" if path else key)
                     if left is not None or one is None:
                         kept[key] = left
-                return kept if kept or not value else None
+                return kept if kept or not ignore else None
             case list():
                 below = f"{path}[]"
                 items = [(one, self.value(name, one, below)) for one in value]
@@ -130,7 +134,7 @@ class Rules:
                 ordered = sorted(left, key=encode) if rules else left
                 if ordered != left:
                     self._use(rules[0])
-                return ordered if ordered or not value else None
+                return ordered if ordered or not ignore else None
             case _:
                 return value
 

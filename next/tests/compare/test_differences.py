@@ -2,88 +2,497 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+import msgspec
 import pytest
 
 from compare.difference import Difference
-from compare.differences import Comparison, differences
+from compare.differences import HELD_US, MOST_ALIGNED, Comparison, differences
 from compare.pair import Pair
-from cutover.errors import Completed
-from cutover.records import EntryRecord, FrameRecord, PlayRecord, RunRecord, TapeRecord
+from compare.rules import NONE, Rules, read_rules
+from compare.values import MOST_BYTES
+from cutover.errors import Completed, Failed, Outcome, Pause, Refusal
+from cutover.flow import Flow
+from cutover.records import EntryRecord, FrameRecord, ItemRecord, PlayRecord, RunRecord, TapeRecord
+from cutover.wire import find_dialect
+from router.services import ServiceFlow
 from tests.support.ask import ASK
+
+ONE, TWO, THREE, FOUR = (f"{number}f8c69d7-4220-475b-9bdb-06a288eb7303" for number in range(1, 5))
+
+
+def noted(note: Any) -> str:
+    """Return an event of the flow."""
+    return json.dumps({"type": "noted", "note": note}, ensure_ascii=False)
+
+
+def said(text: str) -> str:
+    """Return a piece of text."""
+    return json.dumps({"type": "said", "text": text}, ensure_ascii=False)
+
+
+DONE, BROKE = '{"type":"done"}', '{"type":"broke","code":"broken"}'
 
 
 def run(
-    *frames: tuple[int, str], plays: tuple[PlayRecord, ...] = (), stack: str = "legacy"
+    *frames: str | tuple[int, str],
+    plays: tuple[PlayRecord, ...] = (),
+    stack: str = "legacy",
+    outcome: Outcome | None = None,
+    raw: bool = False,
 ) -> RunRecord:
-    """Return the line of a run of frames with their stamps in milliseconds."""
+    """Return the line of a run of frames, with their stamps in milliseconds."""
+    stamped = [one if isinstance(one, tuple) else (1, one) for one in frames]
+    served = stack == "legacy"
     return RunRecord(
         exchange="e",
         flow="ask",
         path="/ask",
-        role="serving" if stack == "legacy" else "shadow",
-        policy="live" if stack == "legacy" else "play",
+        role="serving" if served else "shadow",
+        policy="live" if served else "play",
         stack=stack,
         assigned="legacy",
         served="legacy",
         at=0,
-        outcome=Completed(),
+        outcome=outcome or Completed(),
         request="{}",
         options="{}",
-        frames=tuple(FrameRecord(at * 1000, f"data: {frame}\n\n") for at, frame in frames),
+        frames=tuple(
+            FrameRecord(at * 1000, frame if raw else f"data: {frame}\n\n") for at, frame in stamped
+        ),
         plays=plays,
     )
 
 
-def compared(
-    legacy: RunRecord, graph: RunRecord, *entries: tuple[str, str], writes: bool = False
-) -> Comparison:
-    """Compare runs on a tape of calls, each a name and what was asked."""
-    tape = tuple(
-        EntryRecord(name, f"{place:032x}", canonical, place * 1000, writes)
-        for place, (name, canonical) in enumerate(entries)
+def tape(*entries: tuple[str, str], writes: bool = False, result: str = "null") -> TapeRecord:
+    """Return a tape of calls, a millisecond apart, each a name and what was asked."""
+    return TapeRecord(
+        tuple(
+            EntryRecord(name, "00", asked, at * 1000, writes, (ItemRecord(at * 1000, result),))
+            for at, (name, asked) in enumerate(entries)
+        )
     )
-    return differences(Pair(legacy, graph, TapeRecord(tape)), ASK)
 
 
-SAID, DONE = '{"type":"said","text":"%s"}', '{"type":"done"}'
+def compared(
+    legacy: RunRecord,
+    graph: RunRecord,
+    entries: TapeRecord | None = None,
+    flow: Flow = ASK,
+    rules: Rules = NONE,
+) -> Comparison:
+    """Compare runs on a tape."""
+    graph = msgspec.structs.replace(graph, stack="graph", role="shadow", policy="play")
+    return differences(Pair(legacy, graph, entries or TapeRecord()), flow, rules)
 
 
-@pytest.mark.parametrize(
-    ("legacy", "graph", "expected"),
-    [
-        ([(1, SAID % "a b"), (2, DONE)], [(1, SAID % "a "), (1, SAID % "b"), (2, DONE)], ()),
-        (
-            [(1, SAID % "a b"), (2, DONE)],
-            [(1, SAID % "a c"), (2, DONE)],
-            [("text", "text", '"a b"', '"a c"')],
-        ),
-        (
-            [(1, SAID % "a"), (4000, SAID % "b"), (4000, DONE)],
-            [(4000, SAID % "ab"), (4000, DONE)],
-            [("held_back", "text", "0.0", "3.999")],
-        ),
-    ],
-)
-def test_text_counts_and_its_cuts_do_not(
-    legacy: list[tuple[int, str]],
-    graph: list[tuple[int, str]],
-    expected: list[tuple[str, str, str, str]],
-) -> None:
-    """But a text that is sent much later than it could is held back."""
-    found = compared(run(*legacy), run(*graph, stack="graph"))
-    assert [(one.kind, one.name, one.legacy, one.graph) for one in found.differences] == [*expected]
+def brief(found: Comparison) -> list[tuple[str, str, str]]:
+    """Return the causes in short."""
+    return [(one.kind, one.name, one.path) for one in found.differences if not one.because]
+
+
+STREAMS: dict[str, tuple[list[Any], list[Any], list[tuple[str, str, str]]]] = {
+    "another cut": ([said("a b"), DONE], [said("a "), said("b"), DONE], []),
+    "another text": ([said("a b"), DONE], [said("a c"), DONE], [("text", "text", "")]),
+    "no text": ([said("a b"), DONE], [DONE], [("text", "text", "")]),
+    "a number of another type": ([noted({"n": 1}), DONE], [noted({"n": 1.0}), DONE], []),
+    "a number for a truth": (
+        [noted({"n": 1}), DONE],
+        [noted({"n": True}), DONE],
+        [("event_changed", "noted", "")],
+    ),
+    "composed and decomposed": (
+        [noted("caf\u00e9"), DONE],
+        [noted("cafe\u0301"), DONE],
+        [("event_changed", "noted", "note")],
+    ),
+    "another id": ([noted([ONE, ONE]), DONE], [noted([TWO, TWO]), DONE], []),
+    "an id within a name": ([noted(f"run-{ONE}"), DONE], [noted(f"run-{TWO}"), DONE], []),
+    "one id for two": (
+        [noted(ONE), noted(TWO), DONE],
+        [noted(THREE), noted(THREE), DONE],
+        [("event_changed", "noted", "note")],
+    ),
+    "two ids for one": (
+        [noted(ONE), noted(ONE), DONE],
+        [noted(THREE), noted(FOUR), DONE],
+        [("event_changed", "noted", "note")],
+    ),
+    "an id that the other has elsewhere": (
+        [noted([ONE, TWO]), DONE],
+        [noted([TWO, ONE]), DONE],
+        [("event_changed", "noted", "note[]")],
+    ),
+    "another long number": (
+        [noted("12345678"), DONE],
+        [noted("12345679"), DONE],
+        [("event_changed", "noted", "note")],
+    ),
+    "another moment": (
+        [said("at 2026-03-01T10:00:00Z"), DONE],
+        [said("at 2026-03-02T11:30:00Z"), DONE],
+        [],
+    ),
+    "two days for one": (
+        [said("2026-03-01 to 2026-03-01"), DONE],
+        [said("2026-03-02 to 2026-03-03"), DONE],
+        [("text", "text", "")],
+    ),
+    "a count of a cache": (
+        [noted({"usage": {"n": 1, "details": {"cached_tokens": 0}}}), DONE],
+        [noted({"usage": {"n": 1, "details": {"cached_tokens": 1920}}}), DONE],
+        [],
+    ),
+    "an event less": (
+        [noted(1), said("a"), noted(2), DONE],
+        [noted(1), said("a"), DONE],
+        [("event_missing", "noted", "")],
+    ),
+    "an event more": ([DONE], [noted(1), DONE], [("event_added", "noted", "")]),
+    "an event elsewhere": (
+        [noted(1), noted(2), noted(3), DONE],
+        [noted(2), noted(3), noted(1), DONE],
+        [("event_moved", "noted", "")],
+    ),
+    "an event behind the text": (
+        [noted(1), said("a"), DONE],
+        [said("a"), noted(1), DONE],
+        [("event_moved", "noted", "")],
+    ),
+    "fields that differ": (
+        [noted({"a": {"b": [{"c": 1}]}, "d": 1}), DONE],
+        [noted({"a": {"b": [{"c": 2}]}, "e": 1}), DONE],
+        [
+            ("event_changed", "noted", "note.a.b[].c"),
+            ("event_changed", "noted", "note.d"),
+            ("event_changed", "noted", "note.e"),
+        ],
+    ),
+    "an event behind the end": (
+        [said("a"), DONE],
+        [said("a"), DONE, noted(1)],
+        [("grammar", "noted", "")],
+    ),
+    "text held back to the end": (
+        [(1, said("a")), (4000, said("b")), (4000, DONE)],
+        [(4000, said("ab")), (4000, DONE)],
+        [("held_back", "text", "")],
+    ),
+    "text held back behind the first word": (
+        [(5000, said("a")), (5100, said("b")), (9000, said("c")), (9000, DONE)],
+        [(5000, said("a")), (9000, said("bc")), (9000, DONE)],
+        [("held_back", "text", "")],
+    ),
+    "text later by less than a second": ([(1, said("a")), DONE], [(1000, said("a")), DONE], []),
+    "text later by less than the double": (
+        [(1, said("a")), (3000, said("b")), DONE],
+        [(1, said("a")), (5000, said("b")), DONE],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("row", STREAMS)
+def test_a_stream(row: str) -> None:
+    """Text decides, and events in order; how a text is cut, and new ids, do not count."""
+    legacy, graph, expected = STREAMS[row]
+    found = compared(run(*legacy), run(*graph))
+    assert sorted(brief(found)) == expected
     assert found.equal == (not expected)
 
 
-def test_a_call_that_differs_is_shown_at_its_place() -> None:
-    """Numbers are numbers."""
-    legacy = run((1, DONE), plays=(PlayRecord("model.chat", "live", 0),))
-    asked = '{"messages":[{"content":"you"}],"n":1.0}'
-    play = PlayRecord("model.chat", "nearest", 0, asked)
-    found = compared(
-        legacy,
-        run((1, DONE), plays=(play,), stack="graph"),
-        ("model.chat", '{"messages":[{"content":"me"}],"n":1}'),
+def test_what_cannot_be_seen_is_named() -> None:
+    """Texts that look alike."""
+    found = compared(run(said("caf\u00e9"), DONE), run(said("cafe\u0301"), DONE))
+    assert [one.shape for one in found.differences] == ["NFC/NFD"]
+
+
+def test_what_was_folded_is_counted() -> None:
+    """Each value once at each place."""
+    found = compared(run(noted([ONE, ONE, TWO])), run(noted([THREE, THREE, TWO])))
+    assert (found.equal, found.folded) == (True, 2)
+
+
+FAILED, REFUSED = Failed("broken"), Refusal(409, "busy", "wait")
+ENDS: dict[str, tuple[RunRecord, RunRecord, list[tuple[str, str, str]]]] = {
+    "an exception": (
+        run((1, said("a")), (9, said("b")), (9, DONE)),
+        run((1, said("a")), (2, BROKE), outcome=FAILED),
+        [("outcome", "", "")],
+    ),
+    "another failure": (
+        run(outcome=FAILED),
+        run(outcome=Failed("model_timeout", "world")),
+        [("outcome", "", "")],
+    ),
+    "the same failure, told otherwise": (
+        run(outcome=FAILED),
+        run(outcome=Failed("broken", "world", "in another library")),
+        [],
+    ),
+    "refused instead": (run(said("a"), DONE), run(outcome=REFUSED), [("outcome", "", "")]),
+    "refused with another status": (
+        run(outcome=REFUSED),
+        run(outcome=Refusal(429, "busy", "wait")),
+        [("refusal", "busy", "status")],
+    ),
+    "another question": (run(outcome=Pause(ONE)), run(outcome=Pause(TWO)), []),
+    "out of order": (
+        run(DONE),
+        run(outcome=Failed("grammar", detail="event 'noted' where 'done' was due")),
+        [("grammar", "noted", "")],
+    ),
+}
+
+
+@pytest.mark.parametrize("row", ENDS)
+def test_an_end(row: str) -> None:
+    """It explains all that is missing behind it."""
+    legacy, graph, expected = ENDS[row]
+    found = compared(legacy, graph)
+    assert brief(found) == expected
+    assert {one.because for one in found.differences} <= {"", "earlier_end"}
+
+
+def test_each_way_to_end_is_a_cause_of_its_own() -> None:
+    """A waiver of one failure hides no other."""
+    causes = {
+        compared(run(DONE), run(outcome=Failed(code))).differences[0].cause("ask")
+        for code in ("tape_miss", "stalled")
+    }
+    assert len(causes) == 2
+
+
+CHAT = '{"messages":[{"content":"%s"}],"n":1}'
+CALLS: dict[str, tuple[list[PlayRecord], list[tuple[str, str, str]]]] = {
+    "as it was": ([PlayRecord("read", "tape", 0), PlayRecord("model.chat", "tape", 1)], []),
+    "in another order": ([PlayRecord("model.chat", "tape", 1), PlayRecord("read", "tape", 0)], []),
+    "a number of another type": (
+        [
+            PlayRecord("read", "tape", 0),
+            PlayRecord("model.chat", "nearest", 1, (CHAT % "me").replace("1", "1.0")),
+        ],
+        [],
+    ),
+    "another prompt": (
+        [PlayRecord("read", "tape", 0), PlayRecord("model.chat", "nearest", 1, CHAT % "you")],
+        [("call_changed", "model.chat", "messages[].content")],
+    ),
+    "another day in the prompt": (
+        [PlayRecord("read", "tape", 0), PlayRecord("model.chat", "tape", 1, CHAT % "me")],
+        [],
+    ),
+    "not made": ([PlayRecord("model.chat", "tape", 1)], [("call_missing", "read", "")]),
+    "made twice": (
+        [
+            PlayRecord("read", "tape", 0),
+            PlayRecord("read", "nearest", 0),
+            PlayRecord("model.chat", "tape", 1),
+        ],
+        [("call_added", "read", "")],
+    ),
+    "not on the tape at all": (
+        [
+            PlayRecord("read", "tape", 0),
+            PlayRecord("model.chat", "tape", 1),
+            PlayRecord("other", "nearest", None, '{"a":1}'),
+        ],
+        [("call_added", "other", "")],
+    ),
+}
+
+
+@pytest.mark.parametrize("row", CALLS)
+def test_calls(row: str) -> None:
+    """Each by its effect and what was asked, never by its place among others."""
+    plays, expected = CALLS[row]
+    entries = tape(("read", "{}"), ("model.chat", CHAT % "me"))
+    live = (PlayRecord("read", "live", 0), PlayRecord("model.chat", "live", 1))
+    found = compared(run(DONE, plays=live), run(DONE, plays=tuple(plays)), entries)
+    assert brief(found) == expected
+
+
+def test_writes_count_in_their_order() -> None:
+    """Reads do not."""
+    plays = tuple(PlayRecord(name, "tape", place) for place, name in enumerate("abc"))
+    for writes in (True, False):
+        entries = tape(*((name, "{}") for name in "abc"), writes=writes)
+        found = compared(run(plays=plays), run(plays=(*plays[1:], plays[0])), entries)
+        assert brief(found) == ([("writes_moved", "a", "")] if writes else [])
+
+
+def test_a_missing_call_explains_what_quotes_its_result() -> None:
+    """And the end of a run that asked for what the tape does not hold follows from that."""
+    entries = tape(("tool", "{}"), ("model.chat", CHAT % "it is 1764"), result='"1764"')
+    live = (PlayRecord("tool", "live", 0), PlayRecord("model.chat", "live", 1))
+    other = (PlayRecord("model.chat", "nearest", 1, CHAT % "it is unknown"),)
+    legacy, graph = [noted({"result": "1764"}), DONE], [DONE]
+    found = compared(run(*legacy, plays=live), run(*graph, plays=other), entries)
+    assert brief(found) == [("call_missing", "tool", "")]
+    assert {one.because for one in found.differences} == {"", "missing_call"}
+    missed = run(
+        BROKE,
+        plays=(*live, PlayRecord("other", "nearest", None, "{}")),
+        outcome=Failed("tape_miss", detail="no call 'other' on the tape"),
     )
-    expected = Difference("call_changed", "model.chat", "messages[].content", '"me"', '"you"', 0)
-    assert found.differences == (expected,)
+    found = compared(run(DONE, plays=live), missed, entries)
+    assert brief(found)[0] == ("call_added", "other", "")
+    assert {one.kind: one.because for one in found.differences}["outcome"] == "missing_call"
+
+
+LEFT_OUT: dict[str, tuple[RunRecord, TapeRecord, str]] = {
+    "no tape": (run(DONE), TapeRecord(), "calls: neither run has any on the tape"),
+    "an incomplete tape": (
+        run(DONE, plays=(PlayRecord("read", "tape", 0),)),
+        msgspec.structs.replace(tape(("read", "{}")), incomplete=("other",)),
+        "calls of other: not stored whole",
+    ),
+    "a call off the tape": (
+        run(DONE, plays=(PlayRecord("read", "live", None, "{}"),)),
+        tape(("read", "{}")),
+        "calls: 2 are not on the tape",
+    ),
+}
+
+
+@pytest.mark.parametrize("row", LEFT_OUT)
+def test_what_was_not_compared_is_said(row: str) -> None:
+    """Equal is said of the rest alone."""
+    line, entries, said_so = LEFT_OUT[row]
+    found = compared(line, line, entries)
+    assert (found.equal, found.left_out) == (True, (said_so,))
+
+
+DAMAGE: dict[str, RunRecord] = {
+    "no event of the flow": run('{"type":"other"}'),
+    "no JSON": run('{"type":"noted","note":NaN}'),
+    "half of a frame": run('data: {"type":"no', raw=True),
+    "a play that points nowhere": run(DONE, plays=(PlayRecord("read", "tape", 7),)),
+    "a play that points before the tape": run(DONE, plays=(PlayRecord("read", "tape", -1),)),
+}
+
+
+@pytest.mark.parametrize("row", DAMAGE)
+def test_damage_is_said_and_is_no_difference(row: str) -> None:
+    """Neither equal nor different."""
+    entries = tape(("read", "{}"))
+    for pair in ((DAMAGE[row], run(DONE)), (run(DONE), DAMAGE[row])):
+        found = compared(*pair, entries)
+        assert found.damage
+        assert (found.equal, found.differences) == (False, ())
+
+
+def test_opaque_values_are_bounded() -> None:
+    """What is too long, or too deep, differs as a whole, and it is said."""
+    long = ["x" * 100] * (MOST_BYTES // 100)
+    found = compared(run(noted({"a": long, "b": 1})), run(noted({"a": long, "b": 2})))
+    assert brief(found) == [("event_changed", "noted", "note.b")]
+    asked = ("[" * 3000 + "%d" + "]" * 3000, "[" * 3000 + "2" + "]" * 3000)
+    plays = tuple(PlayRecord("read", "nearest", 0, one) for one in (asked[0] % 1, asked[1]))
+    found = compared(run(plays=plays[:1]), run(plays=plays[1:]), tape(("read", "{}")))
+    assert [one.kind for one in found.differences] == ["call_changed"]
+    assert len(found.differences[0].legacy or "") < 10_000
+    many = [noted(number) for number in range(MOST_ALIGNED + 1)]
+    assert brief(compared(run(*many), run(*many[1:])))
+
+
+def chunk(**delta: Any) -> str:
+    """Return a chunk of a chat completion."""
+    return json.dumps({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+
+
+def tool(index: int | None, id_: str, name: str, arguments: str) -> str:
+    """Return a chunk with a piece of a tool call."""
+    function = {"name": name, "arguments": arguments}
+    call: dict[str, Any] = {"id": id_, "function": function}
+    return chunk(tool_calls=[call if index is None else {**call, "index": index}])
+
+
+STOP = json.dumps({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+SERVICES: dict[str, tuple[list[str], list[str], list[tuple[str, str, str]]]] = {
+    "annotations": (
+        [chunk(content="a b"), STOP, "[DONE]"],
+        [chunk(content="a ")[:-1] + ',"p":"x"}', chunk(content="b"), STOP, "[DONE]"],
+        [("annotation", "chunk", "")],
+    ),
+    "tool calls told otherwise": (
+        [tool(0, "A", "f", '{"x":1}'), tool(1, "B", "g", "{}"), STOP],
+        [tool(None, "C", "f", '{"x": 1}'), tool(None, "D", "g", "{}"), STOP],
+        [],
+    ),
+    "another argument": (
+        [tool(0, "A", "f", '{"x":1}'), STOP],
+        [tool(0, "A", "f", '{"x":2}'), STOP],
+        [("event_changed", "call", "arguments.x")],
+    ),
+    "a tool call less": (
+        [tool(0, "A", "f", "{}"), tool(1, "B", "g", "{}"), STOP],
+        [tool(0, "B", "g", "{}"), STOP],
+        [("event_missing", "call", "")],
+    ),
+    "no reasoning": (
+        [chunk(reasoning_content="so"), chunk(content="a"), STOP],
+        [chunk(content="a"), STOP],
+        [("reasoning", "reasoning", "")],
+    ),
+    "another finish": (
+        [chunk(content="a"), STOP],
+        [chunk(content="a"), STOP.replace("stop", "length")],
+        [("event_changed", "chunk", "choices[].finish_reason")],
+    ),
+}
+
+
+@pytest.mark.parametrize("row", SERVICES)
+def test_services(row: str) -> None:
+    """What they say is compared, and what stands beside it is slight."""
+    flow = ServiceFlow("bot", {"/bot": ("POST",)}, find_dialect("chat-completions"))
+    legacy, graph, expected = SERVICES[row]
+    found = compared(run(*legacy), run(*graph), flow=flow)
+    assert brief(found) == expected
+    assert found.equal == (expected in ([], [("annotation", "chunk", "")]))
+
+
+def test_an_answer_that_is_no_stream_is_one_event() -> None:
+    """As JSON."""
+    flow = ServiceFlow("bot", {"/bot": ("POST",)}, find_dialect("chat-completions"))
+    answers = [run(text, raw=True) for text in ('{"a":1,"b":2}', '{"b": 2, "a": 1}', '{"a":1}')]
+    assert compared(answers[0], answers[1], flow=flow).equal
+    assert brief(compared(answers[0], answers[2], flow=flow)) == [("event_changed", "body", "b")]
+
+
+def test_two_wire_formats_are_compared_in_what_both_can_say() -> None:
+    """Texts, tool calls and ends; it is said that events are not."""
+    chat, lines = (
+        ServiceFlow("bot", {"/bot": ("POST",)}, find_dialect(name))
+        for name in ("chat-completions", "ndjson")
+    )
+    legacy = run(chunk(content="a b"), STOP)
+    for text, expected in (("a b", []), ("a c", [("text", "content", "")])):
+        frame = json.dumps({"message": {"content": text}, "done": True}) + "\n"
+        graph = msgspec.structs.replace(run(frame, raw=True), stack="graph")
+        found = differences(Pair(legacy, graph, TapeRecord()), chat, graph_flow=lines)
+        assert brief(found) == expected
+        assert "events: the runs have two wire formats" in found.left_out
+
+
+def test_differences_come_in_the_order_of_time() -> None:
+    """With what stands there as JSON."""
+    found = compared(
+        run((1, noted(1)), (5, said("a")), (9, DONE)), run((1, noted(2)), (6, said("b")), (9, DONE))
+    )
+    assert found.differences == (
+        Difference("event_changed", "noted", "note", "1", "2", 1000),
+        Difference("text", "text", "", '"a"', '"b"', 5000),
+    )
+    assert HELD_US == 1_000_000
+
+
+def test_a_rule_is_of_one_flow() -> None:
+    """And counts where it was of use."""
+    rules = read_rules('[[ignore]]\nflow = "ask"\nname = "noted"\npath = "note.at"')
+    pair = run(noted({"at": 1}), DONE), run(noted({}), DONE)
+    assert compared(*pair, rules=rules).equal
+    assert rules.hits == {"ignore 1": 1}
