@@ -17,7 +17,7 @@ from langgraph.types import Command, Interrupt, StreamMode
 
 from cutover.errors import CutoverError
 from cutover.graph_store import TapedStore
-from cutover.graph_thread import Thread, open_thread
+from cutover.graph_thread import Thread, new_thread, open_thread
 from cutover.graph_tools import ToolWatch
 from cutover.tape.run import current_run, timed
 
@@ -61,7 +61,8 @@ def wrap_graph(
     not be None or `{}`, is what `interrupt(value)` returns. It raises `cutover.Paused` while there
     is no answer: the exchange pauses, and is run from the start when there is one. `saver` returns
     the saver that is open, where it is not the graph's own; it is for threads that are only looked
-    at: runs that play, or may pause, do without.
+    at: nothing is read of them, a saver that fails costs no answer, and runs that play, or may
+    pause, do without.
 
     The graph runs in a task of its own, with the caller's context. Its store goes on the tape, and
     tools that ran without a call on it are in `Run.escaped`. A graph with a saver of its own works
@@ -162,8 +163,9 @@ class TapedGraph:
             app, settings = app.copy(update={"checkpointer": thread.memory}), thread.config
         elif self._answer is not None or (run is not None and run.policy == "play"):
             app = app.copy(update={"checkpointer": InMemorySaver()})
-        elif self._saver is not None:
-            app = app.copy(update={"checkpointer": self._saver()})
+        elif self._saver is not None and (saver := self._saver()) is not None:
+            thread = new_thread(saver, settings)
+            app, settings = app.copy(update={"checkpointer": thread.memory}), thread.config
         if run is not None:
             settings = merge_configs(settings, {"callbacks": [ToolWatch(run)]})
         return app, thread, settings

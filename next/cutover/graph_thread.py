@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,6 +15,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 from cutover.tape.exchange import Exchange
 from cutover.tape.run import Run, current_run
 
+log = logging.getLogger(__name__)
+
+SECONDS = 2.0
+"""How long storing a thread that is only looked at may take."""
 SHADOW = "shadow:"
 """What the threads of shadows begin with, in the graph's own saver: delete both of a user."""
 
@@ -41,9 +47,23 @@ class Thread:
     _target: str | None
     _place: object
     _left: _Seeds
+    _looked_at: bool = False
 
     async def save(self) -> None:
-        """Store the newest state in the graph's saver, behind the one it began with."""
+        """Store the newest state in the graph's saver, behind the one it began with.
+
+        Of a thread that is only looked at, a failure is logged, and `SECONDS` are waited at most.
+        """
+        if not self._looked_at:
+            await self._save()
+            return
+        try:
+            async with asyncio.timeout(SECONDS):
+                await self._save()
+        except Exception as failure:  # noqa: BLE001 - of whatever kind: no run depends on it
+            log.warning("thread=%s was not kept error=%r", self._target, failure)
+
+    async def _save(self) -> None:
         end = await self.memory.aget_tuple(self.config)
         self._left[self._place] = end
         if end is None or self._target is None:
@@ -62,6 +82,14 @@ class Thread:
             end.metadata,
             {name: one for name, one in versions.items() if known.get(name) != one},
         )
+
+
+def new_thread(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -> Thread:
+    """Return a thread that begins empty, whatever is stored, and is only looked at."""
+    memory = InMemorySaver(serde=saver.serde)
+    served = str(_id(config, "thread_id"))
+    own = _at(config, {"thread_id": served, "checkpoint_id": None})
+    return Thread(own, memory, saver, None, served, None, {}, _looked_at=True)
 
 
 async def open_thread(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -> Thread:

@@ -22,10 +22,10 @@ from cutover.errors import CutoverError
 from effects.database import Database
 
 if TYPE_CHECKING:
+    from langgraph.checkpoint.base import BaseCheckpointSaver
     from langgraph.store.base import BaseStore
 
     from effects.models import Models
-    from effects.threads import ThreadSaver
     from effects.tools import Tools
     from effects.workers import Workers
 
@@ -77,7 +77,7 @@ class World:
     memory: BaseStore = _LATER
     tools: Tools = _LATER
     workers: Workers = _LATER
-    threads: ThreadSaver = _LATER
+    threads: BaseCheckpointSaver[Any] = _LATER
 
 
 class WorldClosed(CutoverError):

@@ -15,7 +15,7 @@ import psycopg
 from sqlalchemy.exc import SQLAlchemyError
 
 from cutover.errors import CutoverError
-from effects import conversations, feedback, pins
+from effects import conversations, feedback, pins, threads
 from effects.conversations import Chat, NotForgotten
 from effects.memory import items, namespace, readings
 from effects.pauses import Pauses
@@ -92,7 +92,7 @@ async def forget(
         done.removed["pauses"] += await pauses.forget(flow, one, dry_run=dry_run)
         done.removed["pins"] += await pins.forget(flow, one, dry_run=dry_run)
         if flow == WITH_THREADS:
-            done.removed["threads"] += await world.threads.forget(one, dry_run=dry_run)
+            done.removed["threads"] += await threads.forget(world.threads, one, dry_run=dry_run)
     for flow in flows:  # one of them may be sticky by user
         for user in users:
             done.removed["pins"] += await pins.forget(flow, user, dry_run=dry_run)

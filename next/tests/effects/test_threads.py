@@ -15,8 +15,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from typing_extensions import TypedDict
 
-from effects import threads
-from effects.threads import ThreadSaver, open_threads
+from cutover import graph_thread, wrap_graph
+from effects.threads import open_threads
 from effects.world import World
 
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -28,7 +28,7 @@ class Said(TypedDict):
     said: Annotated[list[str], add]
 
 
-def graph(saver: BaseCheckpointSaver[Any]) -> Any:
+def graph(saver: BaseCheckpointSaver[Any] | None) -> Any:
     """Return a graph that adds a word."""
     builder = StateGraph(Said)
     builder.add_node("speak", lambda _: {"said": ["word"]})
@@ -94,11 +94,6 @@ class Away(InMemorySaver):
         await self._fail()
         return await super().aput(config, *rest)
 
-    async def aput_writes(self, config: RunnableConfig, *rest: Any) -> None:
-        """Fail."""
-        await self._fail()
-        await super().aput_writes(config, *rest)
-
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("hangs", [False, True])
@@ -106,11 +101,10 @@ async def test_a_run_goes_on_without_its_saver(
     caplog: pytest.LogCaptureFixture, *, hangs: bool
 ) -> None:
     """A full disk or a silent server loses the thread, says so, and takes seconds at most."""
-    saver = ThreadSaver(Away(hangs=hangs))
-    began = asyncio.get_running_loop().time()
-    with caplog.at_level(logging.WARNING, logger=threads.__name__):
-        made = await graph(saver).ainvoke({"said": []}, THREAD, durability="exit")
+    saver, began = Away(hangs=hangs), asyncio.get_running_loop().time()
+    taped = wrap_graph(graph(None), saver=lambda: saver)
+    with caplog.at_level(logging.WARNING, logger="cutover"):
+        made = await taped.ainvoke({"said": []}, THREAD)
     assert made["said"] == ["word"]
-    assert "thread=t was not read" in caplog.text
     assert "thread=t was not kept" in caplog.text
-    assert asyncio.get_running_loop().time() - began <= 4 * threads.SECONDS
+    assert asyncio.get_running_loop().time() - began <= 2 * graph_thread.SECONDS

@@ -277,7 +277,7 @@ async def test_shadows_write_nothing_to_the_thread(stage: Stage) -> None:
 async def test_no_answer_depends_on_the_saver(stage: Stage) -> None:
     """A saver that fails loses the thread, and a thread that differs does not count."""
     await say(stage, "graph", "Hi")
-    saver: Any = current().threads._saver  # noqa: SLF001 - as if its file were damaged
+    saver: Any = current().threads  # as if its file were damaged
     await saver.conn.execute("DROP TABLE writes")
     await saver.conn.execute("DROP TABLE checkpoints")
     told = await say(stage, "graph", "Still there?")
