@@ -7,9 +7,11 @@ import contextvars
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
+from uuid import UUID
 
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables import Runnable, RunnableConfig
-from langchain_core.runnables.config import merge_configs
+from langchain_core.runnables.config import merge_configs, var_child_runnable_config
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph.state import CompiledStateGraph
@@ -18,8 +20,7 @@ from langgraph.types import Command, Interrupt, StreamMode
 from cutover.errors import CutoverError
 from cutover.graph_store import TapedStore
 from cutover.graph_thread import Thread, new_thread, open_thread
-from cutover.graph_tools import ToolWatch
-from cutover.tape.run import current_run, timed
+from cutover.tape.run import Run, current_run, timed
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
@@ -283,3 +284,39 @@ class _Node(Runnable[Any, Any]):
                 return await self._bound.ainvoke(input, config, **kwargs)
         except SystemExit as error:
             raise NodeExited(str(self.name)) from error
+
+
+class ToolWatch(BaseCallbackHandler):
+    """Counts in `Run.escaped`, by name, the tools that ran without a call on the tape.
+
+    Such a tool is pure, or what it does reaches the world in shadows, too. A call belongs to the
+    tool in whose context it is made, or, where that is not known, to all that run at the time.
+    """
+
+    run_inline = True  # in order, and before the tool runs
+    ignore_chain = ignore_llm = ignore_retriever = True
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._names: dict[UUID, str] = {}
+        self._taped: set[UUID] = set()
+        run.on_call = self._called
+
+    def on_tool_start(
+        self, serialized: dict[str, Any], input_str: str, *, run_id: UUID, **kwargs: Any
+    ) -> None:
+        """Note that a tool runs."""
+        del input_str, kwargs
+        self._names[run_id] = str((serialized or {}).get("name"))
+
+    def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """Count a tool that has made no call."""
+        del output, kwargs
+        name = self._names.pop(run_id, None)
+        if name is not None and run_id not in self._taped:
+            self._run.escaped[name] += 1
+
+    def _called(self) -> None:
+        config = var_child_runnable_config.get() or {}
+        tool = getattr(config.get("callbacks"), "parent_run_id", None)
+        self._taped |= {tool} if tool in self._names else set(self._names)

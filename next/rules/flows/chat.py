@@ -11,15 +11,14 @@ from cutover.flow import Event
 from cutover.flow_spec import FlowSpec, Text
 from cutover.grammar import Grammar, many, one
 from rules.flows.fields import (
+    FlowOptions,
     Identifier,
     MessageText,
     Name,
     PromptParams,
     Temperature,
     Tokens,
-    check_timezone,
 )
-from rules.texts import check_texts
 
 Iterations = Annotated[int, Meta(ge=0, le=50)]
 MaxTokens = Annotated[int, Meta(ge=1, le=65_536)]
@@ -50,14 +49,13 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     prompt_params: PromptParams | None = None
 
 
-class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChatOptions(FlowOptions, frozen=True, kw_only=True):
     """Options of the chat flow; `yield_interval` in seconds, `history_tokens` as estimated.
 
     Without `max_tokens` the model's own limit holds.
     """
 
-    model_id: str = "gpt-4.1"
-    temperature: Temperature = 0.7
+    flow = "chat"
     max_tokens: MaxTokens | None = None
     enable_tools: bool = True
     max_tool_iterations: Iterations = 10
@@ -65,11 +63,6 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     history_tokens: Tokens = 8_000
     timezone: str = "UTC"
     wire: Literal["strict", "extended"] = "strict"
-    texts: dict[str, str] = {}
-
-    def __post_init__(self) -> None:
-        check_texts("chat", self.texts)
-        check_timezone(self.timezone)
 
 
 def chosen(body: ChatRequest, options: ChatOptions) -> ChatOptions:

@@ -8,20 +8,19 @@ from typing import Final, Literal
 
 import msgspec
 
-from cutover.flow import Event, Operation, Pausing
+from cutover.flow import Operation, Pausing
 from cutover.flow_spec import FlowSpec, Text
 from cutover.grammar import Grammar, many, maybe, one
 from rules.flows.fields import (
+    FlowOptions,
     Identifier,
     MessageText,
     NamedEvent,
     Share,
-    Temperature,
     Tokens,
-    check_timezone,
+    closing,
 )
 from rules.forms import Form, FormValue, HumanAnswer
-from rules.texts import check_texts
 
 Feeling = Literal["neutral", "joy", "affection", "sadness", "anger", "fear", "surprise", "disgust"]
 
@@ -103,21 +102,15 @@ def human_answer(body: RespondRequest) -> HumanAnswer:
     return HumanAnswer(body.action, {} if body.action == "reject" else body.data or {})
 
 
-class CompanionOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CompanionOptions(FlowOptions, frozen=True, kw_only=True):
     """Options of the companion flow; facts in pictures are proposed from `least_confidence` on."""
 
-    model_id: str = "gpt-4.1"
+    flow = "companion"
     vision_model_id: str = "gpt-4.1"
-    temperature: Temperature = 0.7
     enable_tools: bool = True
     history_tokens: Tokens = 8_000
     least_confidence: Share = 0.3
     timezone: str = "UTC"
-    texts: dict[str, str] = {}
-
-    def __post_init__(self) -> None:
-        check_texts("companion", self.texts)
-        check_timezone(self.timezone)
 
 
 class CompanionEmotion(NamedEvent, frozen=True, tag="emotion"):
@@ -173,24 +166,6 @@ CompanionEvent = (
 )
 
 
-def _failure(_options: CompanionOptions, code: str, last: str | None) -> tuple[Event, ...]:
-    match last:
-        case "done":
-            return ()
-        case "error":
-            return (CompanionDone("failed"),)
-        case _:
-            return (CompanionError(code), CompanionDone("failed"))
-
-
-def _suspended(_options: CompanionOptions) -> tuple[Event, ...]:
-    return (CompanionDone("suspended"),)
-
-
-def _question(body: ContinueRequest) -> str:
-    return body.hitl_id
-
-
 COMPANION = FlowSpec(
     name="companion",
     requests={"/chat": CompanionRequest, "/chat/image": ImageRequest},
@@ -201,15 +176,15 @@ COMPANION = FlowSpec(
     ),
     texts={"text": {"content": Text()}},
     pieces=frozenset({"text"}),
-    failure=_failure,
+    failure=closing(CompanionError, CompanionDone("failed")),
     route_keys={"session_id": "session_id", "user_id": "user_id"},
     named=True,
     pausing=Pausing(
         questions=frozenset({"hitl"}),
-        suspended=_suspended,
+        suspended=lambda _options: (CompanionDone("suspended"),),
         resume="/hitl/continue",
         resume_request=ContinueRequest,
-        question_of=_question,
+        question_of=lambda body: body.hitl_id,
     ),
     operations=(Operation("POST", "/hitl/respond", "companion.respond", RespondRequest),),
     body_limits={"/chat/image": LARGEST_IMAGE_BODY},

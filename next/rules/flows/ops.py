@@ -7,13 +7,20 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from cutover.flow import Event, Operation, Pausing
+from cutover.flow import Operation, Pausing
 from cutover.flow_spec import FlowSpec, Text
 from cutover.grammar import Grammar, many, maybe, one
-from rules.flows.fields import Identifier, MessageText, NamedEvent, Temperature, Tokens
+from rules.flows.fields import (
+    FlowOptions,
+    Identifier,
+    MessageText,
+    NamedEvent,
+    Temperature,
+    Tokens,
+    closing,
+)
 from rules.flows.session import StoredMessage
 from rules.forms import HumanAnswer
-from rules.texts import check_texts
 
 Risk = Literal["low", "medium", "high", "critical"]
 
@@ -49,17 +56,13 @@ class ResumeRequest(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(message)
 
 
-class OpsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OpsOptions(FlowOptions, frozen=True, kw_only=True):
     """Options of the ops flow; `max_iterations` holds where the request names none."""
 
-    model_id: str = "gpt-4.1"
+    flow = "ops"
     temperature: Temperature = 0.0
     max_iterations: Iterations = 10
     history_tokens: Tokens = 8_000
-    texts: dict[str, str] = {}
-
-    def __post_init__(self) -> None:
-        check_texts("ops", self.texts)
 
 
 class OpsStep(NamedEvent, frozen=True, tag="step"):
@@ -128,20 +131,6 @@ class OpsSession(msgspec.Struct, frozen=True):
     pending: OpsApproval | UnsetType = UNSET
 
 
-def _failure(_options: OpsOptions, code: str, last: str | None) -> tuple[Event, ...]:
-    match last:
-        case "done":
-            return ()
-        case "error":
-            return (OpsDone("failed"),)
-        case _:
-            return (OpsError(code), OpsDone("failed"))
-
-
-def _suspended(_options: OpsOptions) -> tuple[Event, ...]:
-    return (OpsDone("approval_required"),)
-
-
 def _question(body: ResumeRequest) -> str:
     return body.approval_id or ""  # named by its session: the one pause that is open there
 
@@ -165,12 +154,12 @@ OPS = FlowSpec(
     ),
     texts={"final": {"message": Text(growth="total")}},
     pieces=frozenset(),
-    failure=_failure,
+    failure=closing(OpsError, OpsDone("failed")),
     route_keys={"session_id": "session_id"},
     named=True,
     pausing=Pausing(
         questions=frozenset({"approval_required"}),
-        suspended=_suspended,
+        suspended=lambda _options: (OpsDone("approval_required"),),
         resume="/ops/resume",
         resume_request=ResumeRequest,
         question_of=_question,

@@ -12,9 +12,8 @@ from cutover.errors import Blame, Failed
 from cutover.flow import Event
 from cutover.flow_spec import FlowSpec, Text
 from cutover.grammar import Grammar, many, one
-from rules.flows.fields import Identifier, MessageText, Name, NamedEvent, Temperature
+from rules.flows.fields import FlowOptions, Identifier, MessageText, Name, NamedEvent
 from rules.flows.session import SYSTEM_PROMPT
-from rules.texts import check_texts
 
 TokenAction = Literal["continue", "warn", "compress", "end"]
 """What follows from the share of the token limit that is used."""
@@ -40,17 +39,12 @@ class PipelineRequest(msgspec.Struct, frozen=True, kw_only=True):
     interlocutor: Interlocutor | None = None
 
 
-class PipelineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PipelineOptions(FlowOptions, frozen=True, kw_only=True):
     """Options of the pipeline flow; `token_limit` is for history and message."""
 
+    flow = "pipeline"
     system_prompt: str = SYSTEM_PROMPT
-    model_id: str = "gpt-4.1"
-    temperature: Temperature = 0.7
     token_limit: Annotated[int, Meta(ge=1)] = 8_000
-    texts: dict[str, str] = {}
-
-    def __post_init__(self) -> None:
-        check_texts("pipeline", self.texts)
 
 
 class TokenInfo(msgspec.Struct, frozen=True, omit_defaults=True):

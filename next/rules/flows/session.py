@@ -10,8 +10,7 @@ from msgspec import Meta
 from cutover.flow import Event, Operation
 from cutover.flow_spec import FlowSpec, Text
 from cutover.grammar import Grammar, many, maybe, one
-from rules.flows.fields import Identifier, MessageText, Temperature, Tokens
-from rules.texts import check_texts
+from rules.flows.fields import FlowOptions, Identifier, MessageText, Tokens
 
 SYSTEM_PROMPT = "你是一个有用的助手。"
 """What begins the system prompt where none is configured."""
@@ -25,24 +24,19 @@ class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     user_id: Identifier | None = None
 
 
-class SessionOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SessionOptions(FlowOptions, frozen=True, kw_only=True):
     """Options of the session flow.
 
     Conversations of `extract_from` messages and more are read for memories; 0 turns that off.
     """
 
+    flow = "session"
     system_prompt: str = SYSTEM_PROMPT
-    model_id: str = "gpt-4.1"
-    temperature: Temperature = 0.7
     enable_tools: bool = True
     history_tokens: Tokens = 8_000
     recall: Literal["always", "new_session_only"] = "always"
     extract_from: Annotated[int, Meta(ge=0)] = 4
     unknown_session: Literal["create", "refuse"] = "create"
-    texts: dict[str, str] = {}
-
-    def __post_init__(self) -> None:
-        check_texts("session", self.texts)
 
 
 class Usage(msgspec.Struct, frozen=True):
