@@ -28,7 +28,8 @@ PACKAGES = (
     ),
     "benchmarks",
 )
-MOST_LINES = 30_000
+MOST_LINES = 31_500
+"""30 000 when all rooms stand: those of comparing land first, and what they make spare goes."""
 MOST_LINES_OF_TESTS = 32_000
 MOST_MODULES = 250
 MOST_LINES_OF_TEMPLATES = 1_500
