@@ -20,9 +20,9 @@ from compare.reading import Call, Event, Reading, read_run
 from compare.rules import NONE, Rules
 from compare.values import MISSING, MOST_BYTES, changes, common, readable, shape, shown
 from cutover.chat_form import encode
-from cutover.errors import Failed, GrammarViolated, Outcome, Refusal
+from cutover.errors import GrammarViolated, Outcome, Refusal
 from cutover.flow import Flow
-from cutover.grammar import Grammar, GrammarCheck
+from cutover.grammar import GrammarCheck
 from cutover.records import TapeRecord
 
 HELD_US: Final = 1_000_000
@@ -91,11 +91,11 @@ def _same_bytes(pair: Pair) -> Comparison | None:
     legacy, graph = pair.legacy, pair.graph
     if legacy.outcome != graph.outcome or len(legacy.frames) != len(graph.frames):
         return None
+    if len(legacy.plays) != len(graph.plays):
+        return None
     for one, other in zip(legacy.frames, graph.frames, strict=True):
         if one.content != other.content or abs(one.at - other.at) > HELD_US:
             return None
-    if len(legacy.plays) != len(graph.plays):
-        return None
     for play, its in zip(legacy.plays, graph.plays, strict=True):
         same = play.entry == its.entry and play.canonical == its.canonical
         if not same or play.entry is None or not 0 <= play.entry < len(pair.tape.entries):
@@ -152,40 +152,46 @@ class _Comparing:
         *,
         path: str = "",
         note: str = "",
-        tail: bool = False,
-        call: Call | None = None,
-        answered: bool = False,
+        **found: Any,
     ) -> None:
-        """Add a difference of two values; `note` stands in the place of the shape."""
+        """Add a difference of two values with what else was `found`; `note` replaces the shape."""
         if not note and MISSING in both and kind not in {"text", "reasoning"}:
             note = shape(both[1] if both[0] is MISSING else both[0])
         difference = Difference(kind, name, path, *shown(*both), at, note)
-        self.found.append(Found(difference, tail, call, answered))
+        self.found.append(Found(difference, **found))
 
     # How they ended.
 
     def outcomes(self) -> None:
         """Compare how the runs ended."""
-        legacy, graph = self.legacy.outcome, self.graph.outcome
-        both = _fields(legacy), _fields(graph)
-        if isinstance(legacy, Refusal) and isinstance(graph, Refusal):
-            self.values("refusal", legacy.code, both, self.ended)
-        elif type(legacy) is not type(graph) or _code(legacy) != _code(graph):
-            details = (getattr(one, "detail", "") for one in (legacy, graph))
-            broken = next(filter(None, map(_BROKEN.match, details)), None)
-            kind: Kind = "grammar" if broken else "outcome"
-            note = f"{_end(legacy)} → {_end(graph)}"
-            self.add(kind, broken[1] if broken else "", both, self.ended, note=note)
+        runs = self.legacy.outcome, self.graph.outcome
+        both = _fields(runs[0]), _fields(runs[1])
+        ends = [f"{one['type']} {one.get('code', '')}".rstrip() for one in both]
+        if all(isinstance(one, Refusal) for one in runs):
+            self.values("refusal", str(both[0]["code"]), both, self.ended)
+        elif ends[0] != ends[1]:
+            broken = [_BROKEN.match(one.get("detail", "")) for one in both]
+            name = next((found[1] for found in broken if found), "")
+            kind: Kind = "grammar" if name else "outcome"
+            self.add(kind, name, both, self.ended, note=" → ".join(ends))
 
     def grammar(self, flow: Flow) -> None:
         """Compare whether the streams are in order, where the flow has an order."""
         grammar = getattr(flow, "grammar", None)
         if grammar is None or self.found:
             return
-        ours, theirs = (_out_of_order(grammar, run.names) for run in (self.legacy, self.graph))
-        if ours[0] != theirs[0]:
-            both = ours[1] or MISSING, theirs[1] or MISSING
-            self.add("grammar", ours[0] or theirs[0], both, self.ended, note="order")
+        broken: list[tuple[str, Any]] = []
+        for run in (self.legacy, self.graph):
+            check = GrammarCheck(grammar)
+            try:
+                for name in run.names:
+                    check.event(name)
+                broken.append(("", MISSING))
+            except GrammarViolated as error:
+                broken.append((error.got, str(error)))
+        (ours, why), (theirs, other) = broken
+        if ours != theirs:
+            self.add("grammar", ours or theirs, (why, other), self.ended, note="order")
 
     # What the client was told.
 
@@ -242,17 +248,7 @@ class _Comparing:
                 self.add("event_moved", legacy.name, both, at, note=f"among {channel}")
                 return
 
-    def values(
-        self,
-        kind: Kind,
-        name: str,
-        both: tuple[Any, Any],
-        at: int,
-        *,
-        tail: bool = False,
-        call: Call | None = None,
-        answered: bool = False,
-    ) -> bool:
+    def values(self, kind: Kind, name: str, both: tuple[Any, Any], at: int, **found: Any) -> bool:
         """Compare two values, and return whether they differ."""
         legacy, graph = both
         whole = encode(legacy)
@@ -269,17 +265,7 @@ class _Comparing:
             if self.rules and self.rules.tolerates(name, path, before, after):
                 continue
             differ, note = True, _spelling(before, after)
-            self.add(
-                kind,
-                name,
-                (before, after),
-                at,
-                path=path,
-                note=note,
-                tail=tail,
-                call=call,
-                answered=answered,
-            )
+            self.add(kind, name, (before, after), at, path=path, note=note, **found)
         return differ
 
     def text(self, channel: str) -> None:
@@ -289,7 +275,7 @@ class _Comparing:
             ours, theirs = self.rules.text(channel, ours), self.rules.text(channel, theirs)
         if ours != theirs:
             theirs = self.folding.fold(ours, theirs)
-        place = common(ours, theirs)
+        place = len(ours) if ours == theirs else common(ours, theirs)
         stamps = [run.stamps.get(channel, []) for run in (self.legacy, self.graph)]
         if ours != theirs:
             kind: Kind = "reasoning" if channel.startswith("reasoning") else "text"
@@ -311,9 +297,9 @@ class _Comparing:
         """Compare what stood beside the texts, once."""
         ours, theirs = self.legacy.annotations, self.graph.annotations
         for name in dict.fromkeys((*ours, *theirs)):
-            one, other = (self.ruled(name, _uncached(run.get(name))) for run in (ours, theirs))
-            both = (None if value is MISSING else value for value in (one, other))
-            self.values("annotation", name, (next(both), next(both)), self.ended)
+            one, other = (self.ruled(name, _uncached(run.get(name, {}))) for run in (ours, theirs))
+            if MISSING not in (one, other):
+                self.values("annotation", name, (one, other), self.ended)
 
     # What was asked.
 
@@ -351,18 +337,10 @@ class _Comparing:
             {i: skeleton(encode(one).decode()) for i, one in values.items() if one is not MISSING}
             for values in (left, right)
         )
-        pairs = [*_take_equal(ours, theirs), *zip([*ours], [*theirs], strict=False)]
-        for i, j in pairs:
+        for i, j in (*_take_equal(ours, theirs), *zip([*ours], [*theirs], strict=False)):
             one, other = legacy[i], graph[j]
-            differ = self.values(
-                "call_changed",
-                name,
-                (left[i], right[j]),
-                one.at,
-                call=other,
-                answered=one.entry != other.entry,
-            )
-            if not differ:
+            found = {"call": other, "answered": one.entry != other.entry}
+            if not self.values("call_changed", name, (left[i], right[j]), one.at, **found):
                 matched.append((i, j))
         for i in [*ours][len(theirs) :]:
             one, tail = legacy[i], legacy[i].at >= self.graph.ended
@@ -437,23 +415,9 @@ def _held_back(
         for start in starts
         if start < length
     ]
-    held = [
-        both
-        for both in moments
-        if max(both) - min(both) > HELD_US and max(both) > HELD_TIMES * min(both)
-    ]
-    return max(held, key=lambda both: abs(both[0] - both[1]), default=None)
-
-
-def _out_of_order(grammar: Grammar, names: Sequence[str]) -> tuple[str, str]:
-    """Return the first event that may not stand where it does, and a sentence; "" for none."""
-    check = GrammarCheck(grammar)
-    try:
-        for name in names:
-            check.event(name)
-    except GrammarViolated as error:
-        return error.got, str(error)
-    return "", ""
+    late = max(moments, key=lambda both: abs(both[0] - both[1]), default=(0, 0))
+    held = max(late) - min(late) > HELD_US and max(late) > HELD_TIMES * min(late)
+    return late if held else None
 
 
 def _when(stamps: Sequence[tuple[int, int]], place: int, otherwise: int) -> int:
@@ -466,14 +430,6 @@ def _fields(outcome: Outcome) -> dict[str, Any]:
     """Return what of an outcome is compared."""
     fields: dict[str, Any] = msgspec.to_builtins(outcome)
     return {key: one for key, one in fields.items() if key not in {"blame", "question"}}
-
-
-def _code(outcome: Outcome) -> str:
-    return outcome.code if isinstance(outcome, Failed) else ""
-
-
-def _end(outcome: Outcome) -> str:
-    return f"{type(outcome).__name__.lower()} {getattr(outcome, 'code', '')}".rstrip()
 
 
 def _uncached(value: Any) -> Any:

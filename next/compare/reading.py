@@ -9,12 +9,13 @@ from typing import Any, Final
 
 import msgspec
 
+from compare.values import readable
 from cutover.chat_form import encode
 from cutover.errors import CutoverError, Outcome, Pause
 from cutover.flow import Flow, Frame
 from cutover.records import RecordDamaged, RunRecord, TapeRecord
 from cutover.tape import HUMAN_ANSWER
-from cutover.wire import End, Piece, ServiceFraming
+from cutover.wire import Body, End, Piece, ServiceFraming
 
 _STREAMED_CALL: Final = re.compile(r"call (\d+) (name|arguments)( of answer \d+)?")
 STREAMED_CALL: Final = "call"
@@ -129,15 +130,9 @@ def _frames(line: RunRecord, flow: Flow, reading: Reading) -> Iterator[tuple[int
         said = said or bool(frame.rest or frame.texts)
         yield reading.ended, frame
     if body.strip() and not said:  # an answer that is no stream
-        yield reading.ended, Frame(body, "body", (), _canonical(body))
+        for frame in framer.read(Body(body)):
+            yield reading.ended, frame
     reading.annotations = framer.reader.annotations
-
-
-def _canonical(body: bytes) -> bytes:
-    try:
-        return msgspec.json.encode(msgspec.json.decode(body), order="sorted")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return encode(body.decode("utf-8", "replace"))
 
 
 def _take_streamed_calls(reading: Reading) -> None:
@@ -150,9 +145,8 @@ def _take_streamed_calls(reading: Reading) -> None:
             calls.setdefault(number, {})[found[2]] = reading.texts.pop(channel)
             began.setdefault(number, reading.stamps.pop(channel)[0][1])
     for number, call in calls.items():
-        name, arguments = encode(call.get("name", "")), call.get("arguments", "")
-        rest = b'{"arguments":%b,"name":%b}' % (_canonical(arguments.encode()), name)
-        reading.streamed.append(Event(STREAMED_CALL, rest, {}, began[number]))
+        told = {"name": call.get("name", ""), "arguments": readable(call.get("arguments", ""))}
+        reading.streamed.append(Event(STREAMED_CALL, encode(told), {}, began[number]))
 
 
 def _read_calls(line: RunRecord, tape: TapeRecord, reading: Reading) -> None:

@@ -1,28 +1,10 @@
-r"""`diff.toml`: what of two runs is not compared, or not so closely.
-
-[[ignore]]                        # leaves no trace: a holder that it empties is absent, too
-flow = "chat"                     # without it: every flow
-name = "model.chat"               # an event, an effect, a channel; * stands for anything
-path = "metadata.*"               # as a report shows it; without it: all of it
-
-[[replace]]                       # in texts, and in every string
-pattern = "order \\d+"
-by = "order N"
-
-[[unordered]]
-path = "documents[]"              # what the list holds, in any order
-
-[[tolerance]]
-path = "usage.cost"
-by = 0.01                         # numbers that are no further apart are equal
-"""
+"""`diff.toml`: what of two runs is not compared, or not so closely; see docs/rules.md."""
 
 from __future__ import annotations
 
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
@@ -190,22 +172,14 @@ def read_rules(text: str) -> Rules:
     return Rules(file)
 
 
-_KINDS: Final[dict[str, Callable[..., _Rule]]] = {
-    "ignore": Ignore,
-    "replace": Replace,
-    "unordered": Unordered,
-    "tolerance": Tolerance,
-}
-
-
 def _refused(message: str) -> RulesRefused:
     """Translate msgspec's sentence, and name the nearest key."""
     reason, _, at = message.partition(" - at `$")
-    place = at.rstrip("`").removeprefix(".").replace("[...]", "[]")
+    key = at.rstrip("`").removeprefix(".")
     if unknown := re.search(r"unknown field `(.+)`", reason):
-        kind = _KINDS.get(place.partition("[")[0])
-        known = list(getattr(kind, "__struct_fields__", _KINDS))
-        near = get_close_matches(unknown[1], known, n=1) or sorted(known)
-        key = f"{place}.{unknown[1]}".removeprefix(".")
-        return RulesRefused(f"no such key; did you mean {' or '.join(map(repr, near))}?", key)
-    return RulesRefused(reason, place)
+        structs = (Replace, Tolerance) if key else (_File,)
+        known = sorted({name for struct in structs for name in struct.__struct_fields__})
+        near = get_close_matches(unknown[1], known, n=1) or known
+        reason = f"no such key; did you mean {' or '.join(map(repr, near))}?"
+        key = f"{key}.{unknown[1]}".removeprefix(".")
+    return RulesRefused(reason, key)

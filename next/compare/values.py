@@ -106,44 +106,32 @@ def _deep(path: str, legacy: Any, graph: Any) -> Iterator[Change]:
 
 def shown(legacy: Any, graph: Any) -> tuple[str | None, str | None]:
     """Return two values as JSON texts; of long ones what stands around the first difference."""
-    texts = [None if one is MISSING else _text(one) for one in (legacy, graph)]
-    ours, theirs = texts
-    if max(len(ours or ""), len(theirs or "")) <= MOST_SHOWN:
-        return ours, theirs
-    begin = max(0, common(ours or "", theirs or "") - _BEFORE)
-    return _cut(ours, begin), _cut(theirs, begin)
+    ours, theirs = ("" if one is MISSING else encode(one).decode() for one in (legacy, graph))
+    if max(len(ours), len(theirs)) > MOST_SHOWN:
+        begin = max(0, common(ours, theirs) - _BEFORE)
+        ours, theirs = _cut(ours, begin), _cut(theirs, begin)
+    return ours or None, theirs or None
 
 
-def _text(value: Any) -> str:
-    return encode(value).decode()
-
-
-def _cut(text: str | None, begin: int) -> str | None:
-    if text is None or len(text) <= MOST_SHOWN:
+def _cut(text: str, begin: int) -> str:
+    if len(text) <= MOST_SHOWN:
         return text
-    left = "…" if begin else ""
-    right = "…" if len(text) > begin + MOST_SHOWN else ""
-    return _text(f"{left}{text[begin : begin + MOST_SHOWN]}{right}")
+    left, right = "…" if begin else "", "…" if len(text) > begin + MOST_SHOWN else ""
+    return encode(f"{left}{text[begin : begin + MOST_SHOWN]}{right}").decode()
 
 
 def common(one: str, other: str) -> int:
     """Return how many characters two texts have in common at their beginning."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    both = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in both if a != b), min(len(one), len(other)))
 
 
 def shape(value: Any, depth: int = 0) -> str:
     """Return the keys and types of a value, such as `{id:str,items:[{price:int}]}`."""
     match value:
+        case dict() | list() if depth == _DEEPEST_SHAPE:
+            return "…"
         case dict():
-            if depth == _DEEPEST_SHAPE:
-                return "{}"
             fields = (f"{key}:{shape(one, depth + 1)}" for key, one in sorted(value.items()))
             return "{" + ",".join(fields) + "}"
         case list():
