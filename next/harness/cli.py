@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import msgspec
 import typer
 
 from cutover.errors import CutoverError
+from harness.deciding import Deciding, moment
 
 cli = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -126,6 +128,69 @@ def forget_command(
     for one in done.left:
         typer.echo(f"not removed: {one}", err=True)
     raise typer.Exit(3 if done.left else 0 if done.removed.total() else 1)
+
+
+@cli.command("diff", cls=Deciding)
+def diff_command(
+    captures: Annotated[list[str], typer.Argument(help="folders or buckets; with --dialect two")],
+    config: Annotated[Path | None, typer.Option(help="cutover.toml, as it is served with")] = None,
+    flow: Annotated[list[str] | None, typer.Option(help="this flow; may be repeated")] = None,
+    since: Annotated[str, typer.Option(help="exchanges from then on: 2h, 3d")] = "1970-01-01",
+    until: Annotated[str, typer.Option(help="exchanges before then")] = "9999-12-31",
+    rules: Annotated[Path | None, typer.Option(help="diff.toml: what does not count")] = None,
+    waivers: Annotated[Path, typer.Option(help="accepted causes")] = Path("waivers.toml"),
+    against: Annotated[Path | None, typer.Option(help="an older report.json")] = None,
+    dialect: Annotated[
+        list[str] | None,
+        typer.Option(help="compare recorded streams, OLD NEW; twice: each has its own"),
+    ] = None,
+    scheduler: Annotated[str, typer.Option(help="address of Dask's scheduler: its workers")] = "",
+    processes: Annotated[int, typer.Option(min=1)] = 1,
+    out: Annotated[Path, typer.Option("-o", "--out", help="the report's folder")] = Path("report"),
+    *,
+    aa: Annotated[bool, typer.Option("--aa", help="legacy against itself, too")] = False,
+) -> None:
+    """Compare legacy and graph on what was captured, and write a report.
+
+    Exit status: 0 equal, 1 different, 3 nothing to compare, 4 mostly unreadable or lines lost, 64
+    wrong usage.
+    """
+    from harness.diff import diff
+
+    status = diff(
+        captures,
+        out,
+        typer.echo,
+        config=config,
+        flows=flow or (),
+        since=moment(since),
+        until=moment(until),
+        rules=rules,
+        waivers=waivers,
+        aa=aa,
+        against=against,
+        dialects=dialect or (),
+        processes=processes,
+        scheduler=scheduler,
+    )
+    raise typer.Exit(status)
+
+
+@cli.command("waive", cls=Deciding)
+def waive_command(
+    cause: Annotated[str, typer.Argument(help="a cause's id, as the report has it")],
+    *,
+    owner: Annotated[str, typer.Option(help="who answers for it")],
+    reason: Annotated[str, typer.Option(help="why it is accepted")],
+    until: Annotated[datetime, typer.Option(formats=["%Y-%m-%d"], help="the last day")],
+    at_most: Annotated[float, typer.Option(help="percent of pairs that may have it")] = 100.0,
+    waivers: Annotated[Path, typer.Option(help="the file")] = Path("waivers.toml"),
+) -> None:
+    """Accept a cause of differences up to a day, in `waivers.toml`."""
+    from compare.waivers import Waiver, waive
+
+    waiver = Waiver(owner=owner, reason=reason, until=until.date(), at_most_percent=at_most)
+    waive(waivers, cause, waiver, datetime.now(UTC).date())
 
 
 def main() -> None:

@@ -63,7 +63,9 @@ async def test_a_router_with_a_built_in_flow_imports_both(tmp_path: Path) -> Non
         assert packages(router.log) >= STACKS | LIBRARIES
 
 
-@pytest.mark.parametrize("command", ["", "serve", "replay", "init", "doctor", "forget"])
+@pytest.mark.parametrize(
+    "command", ["", "serve", "replay", "init", "doctor", "forget", "diff", "waive"]
+)
 @pytest.mark.slow
 def test_help_imports_the_command_line_alone(command: str) -> None:
     """A command imports what it runs when it runs."""

@@ -1,0 +1,212 @@
+"""`cutover diff`: captures, or recorded streams of two folders, compared and reported."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from compare.differences import differences
+from compare.pairs import Rows, rows_of
+from compare.recordings import recorded
+from compare.report.document import compared_with, make_report
+from compare.report.files import files, read_report, summary
+from compare.rules import NONE, Rules, read_rules
+from compare.segments import Head, Map, Share, shares, workers
+from compare.verdict import Read
+from compare.waivers import read_waivers
+from cutover.errors import CutoverError
+from cutover.records import RecordDamaged, RunRecord, decode
+from harness.config import Settings, load
+from harness.deciding import chosen
+from harness.services import dialect, flow_of
+from router.captures import Store
+from router.captures.reader import file_lines
+from router.services import ServiceFlow
+
+FILES_AT_ONCE = 8
+"""Files whose heads are read at a time."""
+RECORDINGS = "recordings"
+"""The flow of recorded streams."""
+
+
+class DiffRefused(CutoverError):
+    """A comparison cannot be made as it is asked for."""
+
+    def __init__(self, *, where: object, reason: str) -> None:
+        super().__init__(f"{where}: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is compared, as it is sent to workers; `flows` are those to be read, () for all."""
+
+    captures: Sequence[str]
+    settings: Settings
+    flows: Sequence[str]
+    rules: Rules
+    aa: bool
+
+    def lines(self, file: str, damage: Counter[str]) -> Iterator[tuple[Head, bytes]]:
+        """Yield the lines of a file of `files`; count what cannot be read."""
+        place, _, name = file.partition(" ")
+        for line in file_lines(Store(self.captures[int(place)]), name, damage):
+            try:
+                yield decode(line, Head), line
+            except RecordDamaged:
+                damage["foreign"] += 1
+
+    @property
+    def files(self) -> list[str]:
+        """The files of lines, each with the place of its captures."""
+        return [
+            f"{place} {name}"
+            for place, one in enumerate(self.captures)
+            for name in Store(one).names()
+            if not self.flows or name.removeprefix("flow=").partition("/")[0] in self.flows
+        ]
+
+
+@dataclass(slots=True)
+class Found:
+    """The rows of a comparison, and what was read."""
+
+    rows: Rows = field(default_factory=Rows)
+    files: int = 0
+    lines: int = 0
+    damage: Counter[str] = field(default_factory=Counter)
+
+
+def diff(
+    captures: Sequence[str],
+    out: Path,
+    tell: Callable[[str], object],
+    *,
+    config: Path | None = None,
+    flows: Sequence[str] = (),
+    since: int = 0,
+    until: int = 1 << 62,
+    rules: Path | None = None,
+    waivers: Path = Path("waivers.toml"),
+    aa: bool = False,
+    against: Path | None = None,
+    dialects: Sequence[str] = (),
+    processes: int = 1,
+    scheduler: str = "",
+) -> int:
+    """Compare, write the report's files into a folder, and return the exit status.
+
+    With `dialects`, one for both or one for each, `captures` are two folders of recorded streams.
+    Raises `CutoverError` for what cannot be meant.
+    """
+    accepted, known = read_waivers(waivers), _rules(rules)
+    older = None if against is None else read_report(against)
+    if dialects:
+        found = compare_recordings(captures, dialects, known)
+    else:
+        settings = load(config)
+        named = chosen(flows, list(settings.flows)) if flows else ()
+        job = Job(captures, settings, named, known, aa)
+        try:
+            with workers(processes, scheduler) as mapped:
+                found = compare_captures(job, since, until, mapped)
+        except ImportError as error:
+            raise DiffRefused(where="--scheduler, with cutover[dask]", reason=str(error)) from error
+    now = time.time()
+    report = make_report(
+        found.rows.pairs,
+        found.rows.exchanges,
+        Read(files=found.files, lines=found.lines, damage=dict(found.damage)),
+        made_at=round(now * 1e6),
+        today=datetime.fromtimestamp(now, UTC).date(),
+        waivers=accepted,
+        exemplars=found.rows.exemplars,
+    )
+    report = report if older is None else compared_with(report, older)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, content in files(report).items():
+            (out / name).write_bytes(content)
+    except OSError as error:
+        raise DiffRefused(where="--out", reason=str(error)) from error
+    tell(f"{summary(report)}\n{out / 'report.html'}")
+    return report.verdict.status
+
+
+def _rules(path: Path | None) -> Rules:
+    try:
+        return NONE if path is None else read_rules(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DiffRefused(where=path, reason=str(error)) from error
+
+
+def compare_captures(job: Job, since: int, until: int, mapped: Map = map) -> Found:
+    """Return the rows of the exchanges that began in a time, in microseconds since 1970."""
+    files = job.files
+    parts = [files[at : at + FILES_AT_ONCE] for at in range(0, len(files), FILES_AT_ONCE)]
+    heads: list[tuple[str, list[Head]]] = []
+    found = Found(files=len(files))
+    for some, damage in mapped(partial(_heads, job), parts):
+        heads += some
+        found.damage.update(damage)
+    found.lines = sum(len(one) for _, one in heads)
+    for rows, damage in mapped(partial(_rows, job), shares(heads, since, until)):
+        found.rows.add(rows)
+        found.damage.update(damage)
+    return found
+
+
+def _heads(job: Job, files: Sequence[str]) -> tuple[list[tuple[str, list[Head]]], Counter[str]]:
+    """Return the heads of all lines of some files, and what cannot be read."""
+    damage: Counter[str] = Counter()
+    return [(one, [head for head, _ in job.lines(one, damage)]) for one in files], damage
+
+
+def _rows(job: Job, share: Share) -> tuple[Rows, Counter[str]]:
+    """Return the rows of some exchanges; what their heads did not show is damage."""
+    damage: Counter[str] = Counter()
+    flows = {name: flow_of(name, job.settings) for name in job.settings.flows}
+    compare = partial(differences, rules=job.rules)
+    return rows_of(_records(job, share, damage), flows, compare, aa=job.aa), damage
+
+
+def _records(job: Job, share: Share, damage: Counter[str]) -> Iterator[RunRecord]:
+    seen: set[tuple[str, str, str]] = set()
+    for file in share.files:
+        for head, line in job.lines(file, Counter()):
+            run = head.exchange, head.role, head.stack
+            if run in seen:
+                damage["duplicate"] += 1
+            elif head.exchange in share.exchanges:
+                seen.add(run)
+                try:
+                    yield decode(line, RunRecord)
+                except RecordDamaged:
+                    damage["foreign"] += 1
+
+
+def compare_recordings(
+    folders: Sequence[str], dialects: Sequence[str], rules: Rules = NONE
+) -> Found:
+    """Return the rows of recorded streams in two folders; raises `DiffRefused`."""
+    if len(folders) != 2 or len(dialects) > 2 or not all(Path(one).is_dir() for one in folders):  # noqa: PLR2004
+        raise DiffRefused(where="--dialect", reason="compares the streams in two folders, OLD NEW")
+    flow, other = (
+        ServiceFlow(RECORDINGS, {}, dialect(name)) for name in (dialects[0], dialects[-1])
+    )
+    runs = [
+        *recorded(Path(folders[0]), "legacy", flow),
+        *recorded(Path(folders[1]), "graph", other),
+    ]
+    graph_flow = None if dialects[0] == dialects[-1] else other
+    compare = partial(differences, rules=rules, graph_flow=graph_flow)
+    rows = rows_of(runs, {RECORDINGS: flow}, compare)
+    lost = {"not_played": "lines_missing"}  # a recording that one folder lacks
+    rows.pairs = [replace(one, why_not=lost.get(one.why_not, one.why_not)) for one in rows.pairs]
+    return Found(rows, len(runs), len(runs))
