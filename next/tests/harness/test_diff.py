@@ -106,7 +106,7 @@ DAMAGE: dict[str, Damage] = {
         "none of 11 pairs compared differs",
     ),
     "lines twice": (lambda lines: [lines, lines], _nothing, 0, "22 lines stand there twice"),
-    "no shadow": (lambda lines: [lines[::2]], _nothing, 3, "none of 11 pairs compared|12 exch"),
+    "no shadow": (lambda lines: [lines[::2]], _nothing, 3, "11 exchanges were not compared"),
     "shadows alone": (lambda lines: [lines[1::2]], _nothing, 3, "11 of 11 lines or pairs"),
     "nothing": (lambda _: [], _nothing, 3, "there is no exchange"),
     "one serving line is gone": (lambda lines: [lines[1:]], _nothing, 4, "1 of 11 lines or pairs"),
