@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 import msgspec
@@ -181,7 +182,9 @@ def outcome_of(error: BaseException) -> Outcome:
             case Paused():
                 return Pause(cause.question)
             case Control():
-                return Failed(_snake(type(cause).__name__), detail=str(cause))
+                return Failed(
+                    re.sub(r"(?<!^)(?=[A-Z])", "_", type(cause).__name__).lower(), detail=str(cause)
+                )
             case GrammarViolated():
                 return Failed("grammar", detail=str(cause))
             case StackFailed():
@@ -226,7 +229,3 @@ def _chain(error: BaseException) -> list[BaseException]:
             todo.extend(one.exceptions)
         todo.extend((one.__cause__, None if one.__suppress_context__ else one.__context__))
     return found
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")

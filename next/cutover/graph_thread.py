@@ -110,7 +110,7 @@ async def open_thread(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -
         found = [await saver.aget_tuple(config)]
         if plays:
             found.append(await saver.aget_tuple(_at(config, {"thread_id": target})))
-        seeds[place] = max(filter(None, found), key=_moment, default=None)
+        seeds[place] = max(filter(None, found), key=lambda one: one.checkpoint["ts"], default=None)
     seed, memory = left.get(place, seeds[place]), InMemorySaver(serde=saver.serde)
     memory.get_next_version = saver.get_next_version  # type: ignore[method-assign]  # theirs go on
     own = _at(config, {"checkpoint_id": None})
@@ -120,10 +120,6 @@ async def open_thread(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -
         for task, channel, value in seed.pending_writes or ():
             await memory.aput_writes(stored, [(channel, value)], task)
     return Thread(own, memory, saver, seed, target, place, left)
-
-
-def _moment(found: CheckpointTuple) -> str:
-    return found.checkpoint["ts"]
 
 
 def _id(config: RunnableConfig, name: str) -> Any:

@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -51,12 +50,7 @@ class Memory(msgspec.Struct, frozen=True):
 
     def value(self) -> dict[str, Any]:
         """Return what is stored; every filterable field is there, as `$ne` needs on PostgreSQL."""
-        return {
-            "text": self.text,
-            "type": self.type,
-            "session_id": self.session_id,
-            "relation": self.relation,
-        }
+        return {name: getattr(self, name) for name in _STORED}
 
 
 def namespace(user_id: str) -> tuple[str, str]:
@@ -86,17 +80,19 @@ def _label(user_id: str) -> str:
 
 def memories(items: Sequence[Item]) -> list[Memory]:
     """Return the memories of found items, in their order."""
-    return [_memory(item) for item in items]
+    return [
+        Memory(
+            item.key,
+            **{name: str(item.value.get(name) or default) for name, default in _STORED.items()},
+            time=item.updated_at.isoformat(timespec="seconds"),
+            score=getattr(item, "score", None),
+        )
+        for item in items
+    ]
 
 
-def _memory(item: Item) -> Memory:
-    kept = {key: str(item.value[key]) for key in Memory.__struct_fields__ if item.value.get(key)}
-    kept |= {"id": item.key, "time": _iso(item.updated_at)}
-    return Memory(**(kept | {"score": getattr(item, "score", None)}))  # type: ignore[arg-type] # a mapping of two types
-
-
-def _iso(moment: datetime) -> str:
-    return moment.isoformat(timespec="seconds")
+_STORED = {"text": "", "type": "fact", "session_id": "", "relation": ""}
+"""What a memory is made of, by what stands for it where it is missing."""
 
 
 class TooFewEmbeddings(openai.OpenAIError):

@@ -39,7 +39,7 @@ from graph_impl.tools import langchain_tools, run_round
 from rules.flows import chat as wire
 from rules.prompts import moment_parameters
 from rules.tokens import CHAT_HISTORY, window
-from rules.tools import after_answer, finish_notice
+from rules.tools import finish_notice, runs_tools
 
 
 class ChatInput(TypedDict, total=False):
@@ -176,7 +176,7 @@ async def model_call(state: ChatState, runtime: Runtime[Context]) -> dict[str, A
     question = [SystemMessage(state["generated_prompt"]), *state["messages"]]
     answer = await ask(asked, question)
     finish, calls = answer.response_metadata["finish_reason"], answer.additional_kwargs[CALLS]
-    wanted = not last and after_answer(finish, len(calls)) == "tools"
+    wanted = not last and runs_tools(finish, len(calls))
     return {
         "messages": [answer],
         "accumulated_content": str(answer.content),

@@ -42,7 +42,7 @@ from graph_impl.tools import langchain_tools, run_round
 from rules import emotion as moods
 from rules import extraction, forms, intents, prompts, texts, tokens
 from rules.flows import companion as wire
-from rules.tools import ASK_HUMAN_DESCRIPTION, ASK_HUMAN_SCHEMA, MOST_ITERATIONS, after_answer
+from rules.tools import ASK_HUMAN_DESCRIPTION, ASK_HUMAN_SCHEMA, MOST_ITERATIONS, runs_tools
 
 log = logging.getLogger(__name__)
 
@@ -202,7 +202,7 @@ async def reasoning(state: CompanionState, runtime: Companion) -> dict[str, Any]
     answer = await ask(asked, [SystemMessage(_system(state, options)), *state["messages"]])
     content, calls = str(answer.content), answer.additional_kwargs[CALLS]
     finish = answer.response_metadata["finish_reason"]
-    if last or after_answer(finish, len(calls)) != "tools":
+    if last or not runs_tools(finish, len(calls)):
         return {"messages": [answer], **await _finish(state, runtime, content)}
     question = None
     if (form := _asked(answer).form) is not None and offered:

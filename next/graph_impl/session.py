@@ -43,7 +43,7 @@ from rules import extraction
 from rules.flows import session as wire
 from rules.texts import memories_paragraph
 from rules.tokens import HISTORY, window
-from rules.tools import MOST_ITERATIONS, after_answer
+from rules.tools import MOST_ITERATIONS, runs_tools
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +163,7 @@ async def process(state: SessionState, runtime: Runtime[Context]) -> dict[str, A
     answer = await ask(asked, question)
     rounds = [*state["rounds"], answer]
     finish, calls = answer.response_metadata["finish_reason"], answer.additional_kwargs[CALLS]
-    if not last and after_answer(finish, len(calls)) == "tools":
+    if not last and runs_tools(finish, len(calls)):
         return {"rounds": rounds, "iteration": state["iteration"] + 1}
     content = "".join(_text(one) for one in rounds if isinstance(one, AIMessage))
     reply = await _stored(state, str(state["session_id"]), AIMessage(content))

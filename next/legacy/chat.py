@@ -18,7 +18,7 @@ from legacy.templates import render
 from rules.flows import chat as wire
 from rules.prompts import moment_parameters
 from rules.tokens import CHAT_HISTORY, window
-from rules.tools import after_answer, finish_notice
+from rules.tools import finish_notice, runs_tools
 
 
 class Output:
@@ -91,7 +91,7 @@ async def chat(
             ):
                 for event in output.take(*piece):
                     yield event
-        if not left or after_answer(answer.finish, len(answer.calls)) != "tools":
+        if not left or not runs_tools(answer.finish, len(answer.calls)):
             break
         messages.append(answer.message())
         with timed("tool_execution"):

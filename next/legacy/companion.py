@@ -31,7 +31,7 @@ from rules import extraction, forms, intents, prompts, tokens
 from rules.emotion import emotion_of
 from rules.flows import companion as wire
 from rules.texts import text, tool_error
-from rules.tools import ASK_HUMAN_DESCRIPTION, ASK_HUMAN_SCHEMA, MOST_ITERATIONS, after_answer
+from rules.tools import ASK_HUMAN_DESCRIPTION, ASK_HUMAN_SCHEMA, MOST_ITERATIONS, runs_tools
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ async def _message(
                 if piece:
                     yield dialogue.say(piece)
         calls = answer.calls
-        if not left or after_answer(answer.finish, len(calls)) != "tools":
+        if not left or not runs_tools(answer.finish, len(calls)):
             return
         asked = forms.AskedCalls(tuple(range(len(calls))))
         if names is not None:

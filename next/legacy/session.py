@@ -20,7 +20,7 @@ from rules import extraction
 from rules.flows import session as wire
 from rules.texts import memories_paragraph
 from rules.tokens import HISTORY, window
-from rules.tools import MOST_ITERATIONS, after_answer
+from rules.tools import MOST_ITERATIONS, runs_tools
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ async def session(request: Asked) -> AsyncIterator[wire.SessionEvent]:
                 if piece:
                     yield wire.SessionText(wire.TextPiece(piece))
         said += answer.text
-        if not left or after_answer(answer.finish, len(answer.calls)) != "tools":
+        if not left or not runs_tools(answer.finish, len(answer.calls)):
             break
         messages.append(answer.message())
         with timed("tools"):

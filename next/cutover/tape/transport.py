@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from contextlib import closing
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import httpx
@@ -135,18 +135,6 @@ class TapeTransport(_Transport):
             if hasattr(inner, "close"):
                 inner.close()
         self._blocking.clear()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _async_inner(self, request: Any) -> Any:
         return self._inner or self._pool(request)

@@ -45,13 +45,6 @@ class Body(msgspec.Struct, frozen=True, tag="body"):
     raw: bytes
 
 
-class _TooLong(StackFailed):
-    """An event is longer than the limit, which the error names."""
-
-    def __init__(self, error: BlockTooLong) -> None:
-        super().__init__("event_too_long", detail=str(error))
-
-
 class ServiceFraming:
     """Reads one run of a service: bytes pass as they are, and the dialect says what they mean."""
 
@@ -79,7 +72,7 @@ class ServiceFraming:
                 try:
                     return self.reader.feed(event.raw)
                 except BlockTooLong as error:
-                    raise _TooLong(error) from error
+                    raise StackFailed(code="event_too_long", detail=str(error)) from error
             case End():
                 return self.reader.close()
             case Body():

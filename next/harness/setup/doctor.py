@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -144,7 +144,10 @@ def _keys(found: Survey) -> Check:
         if not declared.keys:
             detail = f"{flow} has none: each request is drawn for itself; {WITHOUT}"
             return Check(name, "warn", detail, todo)
-        lacking = set(_absent(table, declared)) if table.example else set()
+        lacking: set[str] = set()
+        if table.example:
+            example = declared.body(Example.of(table.example).received(table.paths[0]))
+            lacking = {key for key in declared.keys if not declared.key(example, key)}
         for key, place in declared.keys.items():
             missing = captured.without_key[key]
             if key in lacking or missing:
@@ -161,13 +164,6 @@ def _keys(found: Survey) -> Check:
             f"{flow} by {table.route_key or next(iter(declared.keys))}, sticky by {table.sticky}"
         )
     return Check(name, "ok", ", ".join(shown) or "the built-in flows have theirs")
-
-
-def _absent(table: FlowTable, flow: Any) -> Iterator[str]:
-    """Yield the keys that a flow's example lacks."""
-    example = Example.of(table.example)
-    body = flow.body(example.received(table.paths[0]))
-    yield from (key for key in flow.keys if not flow.key(body, key))
 
 
 def _limits(found: Survey) -> Check:

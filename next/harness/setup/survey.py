@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -85,9 +85,11 @@ async def survey(settings: Settings, headers: Mapping[str, str]) -> Survey:
             trial = await ask(client, gateway_url(settings), Example("GET", "/"))
             found.gateway = "" if trial.status else trial.fault
         await _ask_services(client, found, headers)
-    found.database = await _fault(_open_database(settings))
-    if settings.stores.redis:
-        found.redis = await _fault(_ping(settings.stores.redis))
+    stores = settings.stores
+    found.database = await _fault(_opened(Database.open(stores.database, stores.pause_key)))
+    if stores.redis:
+        redis = Redis.from_url(stores.redis)
+        found.redis = await _fault(redis.ping()) or await _fault(redis.aclose())
     if settings.captures is not None:
         found.captures = await _fault(asyncio.to_thread(_write, settings.captures))
     if settings.captures is not None and not found.captures:
@@ -145,14 +147,9 @@ async def _fault(trying: Any) -> str:
     return ""
 
 
-async def _open_database(settings: Settings) -> None:
-    async with Database.open(settings.stores.database, settings.stores.pause_key):
+async def _opened(store: AbstractAsyncContextManager[object]) -> None:
+    async with store:
         pass
-
-
-async def _ping(url: str) -> None:
-    async with Redis.from_url(url) as redis:
-        await redis.ping()
 
 
 def _write(table: CapturesTable) -> None:

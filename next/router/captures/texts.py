@@ -347,7 +347,8 @@ class View:
     def __init__(self, text: str) -> None:
         pieces: list[str] = []
         self._views, self._sources, length, done = [0], [0], 0, 0
-        for found in _ESCAPED.finditer(text) if _escapes(text) else ():
+        escaped = "\\" in text or "%" in text or not text.isascii()
+        for found in _ESCAPED.finditer(text) if escaped else ():
             read = _read(found[0])
             pieces += (text[done : found.start()], read)
             length += found.start() - done
@@ -364,10 +365,6 @@ class View:
         """Return where a place in the view is in the text."""
         mark = bisect_right(self._views, at) - 1
         return self._sources[mark] + at - self._views[mark]
-
-
-def _escapes(text: str) -> bool:
-    return "\\" in text or "%" in text or not text.isascii()
 
 
 def _read(token: str) -> str:

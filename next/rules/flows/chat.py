@@ -122,11 +122,6 @@ class ChatEnd(_Event, frozen=True, tag="END"):
 ChatEvent = ChatAccept | ChatStartReply | ChatSend | ChatSuccess | ChatFailed | ChatEnd
 
 
-def chat_failed(options: ChatOptions, code: str) -> ChatFailed:
-    """Return the event of a failure as the configured wire carries it."""
-    return ChatFailed(code) if options.wire == "extended" else ChatFailed()
-
-
 def _failure(options: ChatOptions, code: str, last: str | None) -> tuple[Event, ...]:
     match last:
         case "END":
@@ -139,7 +134,8 @@ def _failure(options: ChatOptions, code: str, last: str | None) -> tuple[Event, 
             begin = (ChatAccept(), ChatStartReply())
         case _:
             begin = ()
-    return (*begin, chat_failed(options, code), ChatEnd())
+    failed = ChatFailed(code) if options.wire == "extended" else ChatFailed()
+    return (*begin, failed, ChatEnd())
 
 
 CHAT = FlowSpec(

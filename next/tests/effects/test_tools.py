@@ -20,7 +20,6 @@ from effects.builtin_tools import BUILT_IN, NotArithmetic, evaluate
 from effects.memory import Memory, namespace, open_memory
 from effects.tools import BadTool, ToolError, ToolNotLoaded, Tools, tool
 from effects.world import World, use
-from rules.tools import BUILT_IN as NAMES
 from tests.effects.conftest import MovableClock, taped
 
 CALLS: list[Any] = []
@@ -89,12 +88,6 @@ def test_a_schema_is_plain_and_without_hidden_arguments() -> None:
         "required": ["lines"],
     }
     assert wait.spec.parameters == {"type": "object", "properties": {}, "required": []}
-
-
-def test_the_built_in_tools_are_those_of_the_rules() -> None:
-    """Flows offer them by these names."""
-    names = Tools(BUILT_IN).names
-    assert names == NAMES
 
 
 LINE = {"title": "bread"}

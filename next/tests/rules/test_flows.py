@@ -39,10 +39,10 @@ FRAMES: list[tuple[FlowSpec, Event, str]] = [
         ),
     ),
     (CHAT, c.ChatSuccess("a"), 'data: {"step":"SUCCESS","content":"a"}'),
-    (CHAT, c.chat_failed(c.ChatOptions(), "x"), 'data: {"step":"FAILED"}'),
+    (CHAT, c.ChatFailed(), 'data: {"step":"FAILED"}'),
     (
         CHAT,
-        c.chat_failed(c.ChatOptions(wire="extended"), "x"),
+        c.ChatFailed("x"),
         'data: {"step":"FAILED","code":"x"}',
     ),
     (CHAT, c.ChatEnd(), 'data: {"step":"END"}'),

@@ -366,23 +366,22 @@ def test_calls_of_a_round_are_divided() -> None:
 
 
 @pytest.mark.parametrize(
-    ("finish", "calls", "follows", "notice"),
+    ("finish", "calls", "runs", "notice"),
     [
-        ("stop", 0, "end", ""),
-        ("tool_calls", 2, "tools", ""),
-        ("tool_calls", 0, "end", ""),
-        ("stop", 1, "skipped", ""),
-        ("length", 1, "skipped", "(后续内容被截断)"),
-        ("content_filter", 0, "end", "赤尾有点不想讨论这个话题呢~"),
-        (None, 0, "cut", ""),
-        (None, 1, "cut", ""),
+        ("stop", 0, False, ""),
+        ("tool_calls", 2, True, ""),
+        ("tool_calls", 0, False, ""),
+        ("stop", 1, False, ""),
+        ("length", 1, False, "(后续内容被截断)"),
+        ("content_filter", 0, False, "赤尾有点不想讨论这个话题呢~"),
+        ("", 1, False, ""),
     ],
 )
 def test_finish_reason_decides_what_follows(
-    finish: str | None, calls: int, follows: str, notice: str
+    finish: str, calls: int, *, runs: bool, notice: str
 ) -> None:
-    """Tools run for `tool_calls` alone, and an answer without a reason is none."""
-    assert tools.after_answer(finish, calls) == follows
+    """Tools run for `tool_calls` alone."""
+    assert tools.runs_tools(finish, calls) is runs
     assert tools.finish_notice(finish, {}) == notice
 
 
