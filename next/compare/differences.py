@@ -203,12 +203,12 @@ class _Comparing:
             return
         ours, theirs = [*self.normal(legacy)], [*self.normal(graph)]
         missing, added = dict(enumerate(ours)), dict(enumerate(theirs))
-        last = -1, -1
-        for same, i, j in _paired(ours, theirs):
-            one, other, last = missing.pop(i), added.pop(j), (i, j)
-            tail = not same and (i + 1, j + 1) == (len(ours), len(theirs))
-            both = one.value, other.value
-            if not self.values("event_changed", one.event.name, both, one.event.at, tail=tail):
+        pairs = [*_paired(ours, theirs)]
+        last, other_last = _last_before_the_closing(pairs, len(ours), len(theirs))
+        for i, j in pairs:
+            one, other = missing.pop(i), added.pop(j)
+            both, at = (one.value, other.value), one.event.at
+            if not self.values("event_changed", one.event.name, both, at, tail=i > last):
                 self.place(one.event, other.event)
         for i, one in missing.items():
             same_key = next((j for j, other in added.items() if other.key == one.key), None)
@@ -217,10 +217,10 @@ class _Comparing:
                 self.add("event_moved", one.event.name, (one.value, one.value), one.event.at)
             else:
                 both, at = (one.value, MISSING), one.event.at
-                self.add("event_missing", one.event.name, both, at, tail=i > last[0])
+                self.add("event_missing", one.event.name, both, at, tail=i > last)
         for j, one in added.items():
             both, at = (MISSING, one.value), one.event.at
-            self.add("event_added", one.event.name, both, at, tail=j > last[1])
+            self.add("event_added", one.event.name, both, at, tail=j > other_last)
 
     def normal(self, events: Sequence[Event]) -> Iterator[_Normal]:
         """Yield what of events is compared."""
@@ -373,14 +373,14 @@ def _take_equal(ours: dict[int, str], theirs: dict[int, str]) -> list[tuple[int,
     return pairs
 
 
-def _paired(ours: Sequence[_Normal], theirs: Sequence[_Normal]) -> Iterator[tuple[bool, int, int]]:
-    """Yield the places of events that belong together, and whether they have the same key.
+def _paired(ours: Sequence[_Normal], theirs: Sequence[_Normal]) -> Iterator[tuple[int, int]]:
+    """Yield the places of events that belong together: of the same key, or else of the same name.
 
-    What has none is paired by its name where it stands in the other's place.
+    These are paired where they stand in each other's place.
     """
     begin, least = 0, min(len(ours), len(theirs))
     while begin < least and ours[begin].key == theirs[begin].key:
-        yield True, begin, begin
+        yield begin, begin
         begin += 1
     keys, its = ([one.key for one in run[begin:]] for run in (ours, theirs))
     script: Sequence[tuple[str, int, int, int, int]] = [("replace", 0, len(keys), 0, len(its))]
@@ -391,12 +391,22 @@ def _paired(ours: Sequence[_Normal], theirs: Sequence[_Normal]) -> Iterator[tupl
         while i < stop and j < other_stop:
             name = ours[i].event.name
             if tag == "equal" or name == theirs[j].event.name:
-                yield tag == "equal", i, j
+                yield i, j
                 i, j = i + 1, j + 1
             elif any(name == one.event.name for one in theirs[j:other_stop]):
                 j += 1
             else:
                 i += 1
+
+
+def _last_before_the_closing(
+    pairs: Sequence[tuple[int, int]], ours: int, theirs: int
+) -> tuple[int, int]:
+    """Return the last pair of events, those apart that close both streams, whatever came before."""
+    for closing, (i, j) in enumerate(reversed(pairs), 1):
+        if (i, j) != (ours - closing, theirs - closing):
+            return i, j
+    return -1, -1
 
 
 def _held_back(
