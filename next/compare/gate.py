@@ -34,8 +34,8 @@ _DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
 class Terms:
     """What is judged: exchanges of a flow drawn by `share`, 0 to 1, and which of them count.
 
-    `config` is the digest of the configuration in force. `since` and `now` are in microseconds
-    since 1970.
+    `config` is the digest of the configuration in force, "" for that of the newest exchange.
+    `since` and `now` are in microseconds since 1970.
     """
 
     flow: str
@@ -43,6 +43,11 @@ class Terms:
     config: str
     now: int
     since: int = 0
+
+
+def planned(share: float) -> int:
+    """Return how many exchanges a share between 0 and 1 needs, so that each stack has `PLANNED`."""
+    return math.ceil(PLANNED / min(share, 1 - share))
 
 
 class Arm(msgspec.Struct, frozen=True):
@@ -91,8 +96,9 @@ def decide(exchanges: pd.DataFrame, terms: Terms, findings: Sequence[str] = ()) 
     the newest code.
     """
     rows = exchanges[(exchanges["flow"] == terms.flow) & (exchanges["at"] >= terms.since)]
-    served, rows = len(rows), rows[(rows["why"] == "percent") & (rows["config"] == terms.config)]
-    rows = rows.sort_values("at")
+    served, rows = len(rows), rows[rows["why"] == "percent"].sort_values("at")
+    config = terms.config or (str(rows["config"].iloc[-1]) if len(rows) else "")
+    rows = rows[rows["config"] == config]
     code = str(rows["code_version"].iloc[-1]) if len(rows) else ""
     drawn = _Drawn(rows[rows["code_version"] == code], terms)
     judged = drawn.judge(served, findings)
@@ -106,7 +112,7 @@ def decide(exchanges: pd.DataFrame, terms: Terms, findings: Sequence[str] = ()) 
         next=following,
         flow=terms.flow,
         share=terms.share,
-        config=terms.config,
+        config=config,
         code_version=code,
         missing=missing,
         unit=", ".join(sorted(kinds)),
@@ -168,16 +174,16 @@ class _Drawn:
         if not 0 < share < 1:
             why = f"at a share of {share:.0%} there is nothing to compare with"
             return _Judged("cannot_tell", (why,), "set a share between 0 and 100 %")
-        planned, units = PLANNED / min(share, 1 - share), legacy.units + graph.units
+        least, units = planned(share), legacy.units + graph.units
         if not units:
             why = f"of {served} exchanges none was drawn under the configuration in force"
             check = "see that the router captures, and has taken up the file; wait for"
-            return _Judged("cannot_tell", (why,), check, planned)
+            return _Judged("cannot_tell", (why,), check, least)
         for name, arm, due in (("legacy", legacy, 1 - share), ("graph", graph, share)):
             if not arm.units:
                 why = f"{name} has none of {units} units; {due:.3g} of them were to be drawn to it"
                 check = f"see that {name} is served (/readyz, the breaker); wait for"
-                return _Judged("cannot_tell", (why,), check, planned)
+                return _Judged("cannot_tell", (why,), check, least)
         if (chance := statistics.skewed(graph.units, units, share)) < SKEWED:
             why = f"the split is skewed: graph has {graph.units} of {units} units, "
             why += f"{share:.3g} of them were to be drawn to it (p = {chance:.1g})"
@@ -190,7 +196,7 @@ class _Drawn:
             return _Judged("roll_back", (why,), f"cutover rollback; failed: {self._codes()}")
         if min(legacy.units, graph.units) < FEWEST:
             why = f"too few: legacy has {legacy.units} units, graph {graph.units}; {FEWEST} are "
-            return _Judged("cannot_tell", (f"{why}the least ({failures})",), "wait for", planned)
+            return _Judged("cannot_tell", (f"{why}the least ({failures})",), "wait for", least)
         worse = [f"worse: {one}" for one in self.measures if one.state == "worse"]
         if worse or findings:
             check = "find out why (cutover diff); more exchanges will not change it"
@@ -198,7 +204,7 @@ class _Drawn:
         if waiting := [one for one in self.measures if one.state == "open"]:
             reasons = tuple(f"not shown to be within its margin: {one}" for one in waiting)
             total = len(self.rows) * max(one.growth for one in waiting)
-            return _Judged("hold", reasons, "wait for", max(total, planned))
+            return _Judged("hold", reasons, "wait for", max(total, least))
         reasons = tuple(f"within its margin: {one}" for one in self.measures)
         return _Judged("promote", reasons, "raise the share")
 

@@ -193,6 +193,71 @@ def waive_command(
     waive(waivers, cause, waiver, datetime.now(UTC).date())
 
 
+_CAPTURES = typer.Argument(help="a folder, or a bucket such as s3://b/captures")
+_FLOW = typer.Option(help="needed where there are several")
+_CONFIG = typer.Option(help="cutover.toml, as it is served with")
+_REPORT = typer.Option(help="report.json of cutover diff: causes that are not waived hold")
+_VERDICTS = "Exit status: 0 promote, 1 hold, 2 roll back, 3 cannot tell, 64 wrong command line."
+
+
+@cli.command("gate", cls=Deciding, epilog=_VERDICTS)
+def gate_command(
+    captures: Annotated[str, _CAPTURES],
+    config: Annotated[Path, _CONFIG] = Path("cutover.toml"),
+    flow: Annotated[str | None, _FLOW] = None,
+    since: Annotated[str, typer.Option(help="as 2h, 3d or 2026-11-28T10:30")] = "",
+    share: Annotated[
+        float | None, typer.Option(min=0, max=100, help="in percent, where a flag provider sets it")
+    ] = None,
+    report: Annotated[Path | None, _REPORT] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="write a page, as gate.html")] = (
+        None
+    ),
+    *,
+    json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Say whether the share of graph may be raised, by what clients had since it is in force."""
+    from harness import gate
+
+    rollout = gate.rollout(captures, config, flow, report)
+    decision = rollout.decide_on(moment(since) if since else 0, share)
+    typer.echo(msgspec.json.encode(decision).decode() if json else gate.summary(decision))
+    if out is not None:
+        gate.write_page(decision, out)
+    raise typer.Exit(gate.STATUS[decision.verdict])
+
+
+@cli.command("ramp", cls=Deciding, epilog=_VERDICTS)
+def ramp_command(
+    captures: Annotated[str, _CAPTURES],
+    config: Annotated[Path, _CONFIG] = Path("cutover.toml"),
+    flow: Annotated[str | None, _FLOW] = None,
+    steps: Annotated[str, typer.Option(help="shares in percent")] = "1,5,25,50,100",
+    least_hours: Annotated[float, typer.Option(help="of each step")] = 1.0,
+    most_hours: Annotated[float, typer.Option(help="of each step; then stop")] = 48.0,
+    report: Annotated[Path | None, _REPORT] = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what it would take")] = False,
+) -> None:
+    """Raise the share of graph step by step, each as the gate decides; roll back if it says so."""
+    from harness import gate
+
+    plan = gate.plan(steps, least_hours, most_hours)
+    rollout = gate.rollout(captures, config, flow, report)
+    raise typer.Exit(gate.STATUS[gate.carry_out(plan, rollout, typer.echo, dry_run=dry_run)])
+
+
+@cli.command("rollback", cls=Deciding)
+def rollback_command(
+    config: Annotated[Path, _CONFIG] = Path("cutover.toml"),
+    flow: Annotated[str | None, _FLOW] = None,
+) -> None:
+    """Switch graph off in the file: running servers send all to legacy within two seconds."""
+    from harness import gate
+
+    typer.echo(gate.switch_off(config, flow))
+
+
 def main() -> None:
     """Run the command line; what the user can mend is said in one line."""
     try:

@@ -40,6 +40,16 @@ def edit(path: Path, changes: Mapping[str, Mapping[str, Any]]) -> bytes:
     return content
 
 
+def check(path: Path, changes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise `ConfigRefused` for changes that `edit` would refuse; the file stays as it is."""
+    path = path.resolve()
+    decode(_edited(read(path), changes, path), path)
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise ConfigRefused(path, [f"not writable: {error.strerror or error}"]) from error
+
+
 def _edited(content: bytes, changes: Mapping[str, Mapping[str, Any]], path: Path) -> bytes:
     try:
         document = tomlkit.parse(content.decode())
