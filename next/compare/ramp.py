@@ -92,16 +92,23 @@ def ramp(
 def _judged(
     plan: Plan, rollout: Rollout, step: float, wait: Callable[[float], object]
 ) -> Decision | None:
-    """Return the decision that ends a step; None where its share was changed by hand."""
+    """Return the decision that ends a step; None where its share was changed by hand.
+
+    Rolling back is decided at each look, the rest once so many exchanges have come as were planned,
+    or were missing then: intervals that are looked at all the time would promote too often.
+    """
+    due = planned(step / ALL)
     while True:
         decision, hours = rollout.decide(), rollout.hours()
         if rollout.percent() != step:
             return None
         if decision.verdict == "roll_back" or hours >= plan.most_hours:
             return decision
-        # A verdict that more exchanges do not change ends the step.
-        if hours >= plan.least_hours and not decision.missing:
-            return decision
+        count = sum(one.exchanges for one in decision.arms.values())
+        if hours >= plan.least_hours and count >= due:
+            if not decision.missing:
+                return decision
+            due = count + decision.missing
         wait(LOOK_SECONDS)
 
 

@@ -1,0 +1,163 @@
+"""A ramp carries out its plan, waits, stops, rolls back, and leaves alone what others change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+
+from compare.gate import Arm, Decision, Verdict, planned
+from compare.ramp import LOOK_SECONDS, Plan, forecast, ramp
+
+PLAN = Plan((1, 5, 25, 50, 100), least_hours=1, most_hours=24)
+
+
+def decision(verdict: Verdict, missing: int = 0) -> Decision:
+    """Return a decision."""
+    return Decision(
+        verdict=verdict,
+        reasons=("why",),
+        next="what next",
+        flow="chat",
+        share=0.5,
+        config="",
+        code_version="",
+        missing=missing,
+        unit="",
+        loose=0,
+        arms={},
+        measures=(),
+        evidence=0.0,
+    )
+
+
+PROMOTE, WORSE = decision("promote"), decision("hold")
+WAITING, FEW = decision("hold", 100), decision("cannot_tell", 100)
+SKEWED, BACK = decision("cannot_tell"), decision("roll_back")
+
+
+@dataclass
+class Simulated:
+    """A share whose decisions come one a look; the last one stays."""
+
+    decisions: Sequence[Decision]
+    share: float = 0.0
+    by_hand: tuple[int, float] = (-1, 0.0)
+    """The look at which somebody else writes a share."""
+    log: list[str] = field(default_factory=list)
+    minutely: int = 60_000
+    """Exchanges that come in a minute."""
+    looks: int = 0
+    waited: float = 0.0
+
+    def percent(self) -> float:
+        """The share."""
+        return self.share
+
+    def raise_to(self, percent: float) -> None:
+        """Write a share."""
+        self.share, self.waited = percent, 0.0
+        self.log.append(f"{percent:g}")
+
+    def roll_back(self) -> None:
+        """Write none."""
+        self.share = 0.0
+        self.log.append("back")
+
+    def decide(self) -> Decision:
+        """The next decision, on what has come."""
+        found = self.decisions[min(self.looks, len(self.decisions) - 1)]
+        if self.looks == self.by_hand[0]:
+            self.share = self.by_hand[1]
+        self.looks += 1
+        came = round(self.minutely * (1 + self.waited / 60))
+        return msgspec.structs.replace(found, arms={"graph": Arm(came, came, 0, 0)})
+
+    def hours(self) -> float:
+        """Since it was written."""
+        return self.waited / 3_600
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.waited += seconds
+
+
+@pytest.mark.parametrize(
+    ("rollout", "verdict", "log", "hours"),
+    [
+        (Simulated([PROMOTE]), "promote", "1 5 25 50 100", 0),
+        (Simulated([PROMOTE], share=25), "promote", "50 100", 0),
+        (Simulated([PROMOTE], share=100), "promote", "", 0),
+        (Simulated([FEW] * 90 + [WAITING] * 90 + [PROMOTE]), "promote", "1 5 25 50 100", 0),
+        (Simulated([PROMOTE] * 61 + [BACK]), "roll_back", "1 5 back", 0),
+        (Simulated([BACK], share=5), "roll_back", "back", 0),
+        (Simulated([WORSE]), "hold", "1", 1),
+        (Simulated([SKEWED]), "cannot_tell", "1", 1),
+        (Simulated([FEW]), "cannot_tell", "1", 24),
+        (Simulated([WORSE], share=50, minutely=10), "hold", "", 1.8),
+        (
+            Simulated([decision("hold", 600)] * 120 + [PROMOTE], 50, minutely=10),
+            "promote",
+            "100",
+            0,
+        ),
+        (Simulated([WAITING], share=50), "hold", "", 24),
+        (Simulated([PROMOTE], by_hand=(3, 0.0)), "hold", "1", 0.05),
+        (Simulated([BACK], by_hand=(0, 50.0)), "hold", "1", 0),
+    ],
+)
+def test_a_plan_is_carried_out(
+    rollout: Simulated, verdict: Verdict, log: str, hours: float
+) -> None:
+    """Each share is in force for an hour at least; more exchanges are waited for, for a day."""
+    told: list[str] = []
+    assert ramp(PLAN, rollout, rollout.wait, told.append) == verdict
+    assert " ".join(rollout.log) == log
+    if hours:
+        assert rollout.waited == pytest.approx(hours * 3_600, abs=2 * LOOK_SECONDS)
+    if verdict in {"hold", "cannot_tell"}:
+        assert told[-1] == "next: what next" or "by hand" in told[-1]
+
+
+def test_each_share_is_in_force_for_the_least_time() -> None:
+    """Also where the first look would promote."""
+    rollout = Simulated([PROMOTE])
+    ramp(PLAN, rollout, rollout.wait, lambda _: None)
+    assert rollout.looks == 4 * (3_600 / LOOK_SECONDS + 1)
+
+
+def test_a_step_is_judged_at_planned_numbers_of_exchanges() -> None:
+    """Between them a promotion is not taken; a step ends when its number has come."""
+    judged = [*[PROMOTE] * 107, decision("hold", 600), PROMOTE]
+    rollout = Simulated(judged, share=50, minutely=10)
+    assert ramp(PLAN, rollout, rollout.wait, lambda _: None) == "promote"
+    assert planned(0.5) == 1_078
+    assert rollout.looks == 108 + 60
+
+
+@pytest.mark.parametrize(
+    ("plan", "problem"),
+    [
+        (Plan((), 1, 2), "the steps rise"),
+        (Plan((5, 1), 1, 2), "the steps rise"),
+        (Plan((5, 5), 1, 2), "the steps rise"),
+        (Plan((0, 5), 1, 2), "a step is above 0"),
+        (Plan((5, 101), 1, 2), "at most 100 %"),
+        (Plan((5, float("nan")), 1, 2), "at most 100 %"),
+        (Plan((5,), 3, 2), "no more hours at least than at most"),
+    ],
+)
+def test_a_plan_that_cannot_be_meant(plan: Plan, problem: str) -> None:
+    """Its problems are said; a good one has none."""
+    assert problem in " ".join(plan.problems())
+    assert PLAN.problems() == []
+
+
+def test_a_forecast_says_what_each_step_needs() -> None:
+    """In hours at today's rate."""
+    lines = forecast(PLAN, 5.0, 100.0)
+    assert lines[0] == f"5 %: {planned(0.05)} exchanges at least, about 107.8 h at 100 an hour"
+    assert [one.partition(":")[0] for one in lines] == ["5 %", "25 %", "50 %", "100 %"]
+    assert forecast(PLAN, 5.0, 0.0)[0] == f"5 %: {planned(0.05)} exchanges at least"
