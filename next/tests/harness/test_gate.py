@@ -1,0 +1,286 @@
+"""`cutover gate`, `ramp` and `rollback`: exit statuses, the file, and traffic that was served."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from cutover.errors import Failed
+from cutover.records import encode
+from effects import feedback
+from harness import gate, root
+from harness.cli import cli
+from harness.config import ConfigRefused, load
+from harness.live import Live
+from harness.versions import versions
+from router.captures import Store
+from tests.router.captures.records import line
+from tests.router.test_endpoint import CHAT
+from tests.support.client import Client
+from tests.support.stage import staged
+
+FILE = """[captures]
+url = "captures"
+key = "0123456789abcdef"
+[stores]
+database = "sqlite+aiosqlite:///world.db"
+[flows.session]
+enable_langgraph = true # since Monday
+langgraph_percent = 50.0
+"""
+SERVICES = """[captures]
+url = "captures"
+key = "0123456789abcdef"
+[stacks.legacy]
+url = "http://127.0.0.1:1"
+[flows.bot]
+paths = ["/bot"]
+"""
+FLAGS = FILE + '[flags]\nprovider = "a:b"\n'
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own as the current one, with a configuration."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cutover.toml").write_text(FILE)
+    return tmp_path
+
+
+def run(command: str) -> Result:
+    """Run a command line."""
+    return CliRunner().invoke(cli, command.split())
+
+
+def capture(count: int, hours: float = 10.0, **graph: Any) -> None:
+    """Store exchanges of the last hours, each of a user of its own, graph's changed by `graph`."""
+    in_force = dict(versions(load(Path("cutover.toml")), "session"))
+    rng, now = np.random.default_rng(0), time.time_ns() // 1_000
+    lines = []
+    for place, drawn in enumerate(rng.random(count) < 0.5):
+        stack = "graph" if drawn else "legacy"
+        took = round(rng.lognormal(13, 0.5))
+        fields = {"served": stack} | (graph if drawn else {})
+        lines.append(
+            line(
+                exchange=f"e{place}",
+                flow="session",
+                path="/v1/session/chat",
+                request=json.dumps({"session_id": "s", "user_id": f"u{place}", "message": "?"}),
+                stack=stack,
+                assigned=stack,
+                why="percent",
+                at=round(now - (count - place) / count * hours * 3.6e9),
+                first_text_us=took,
+                ended_us=2 * took,
+                versions=in_force,
+                **fields,
+            )
+        )
+    day = datetime.fromtimestamp(now / 1e6, UTC).date()
+    Store("captures").add("session", day, b"\n".join(map(encode, lines)) + b"\n")
+
+
+def rate(disliked: dict[str, int]) -> None:
+    """Store feedback."""
+
+    async def store() -> None:
+        async with root.stores(load(Path("cutover.toml"))):
+            for exchange, score in disliked.items():
+                await feedback.put(exchange, -1 if score < 0 else 1)
+
+    asyncio.run(store())
+
+
+@pytest.mark.parametrize(
+    ("count", "graph", "command", "status", "output"),
+    [
+        (3_000, {}, "", 0, "PROMOTE\n  within its margin: failed: legacy 0.00%"),
+        (400, {}, "", 1, "next: wait for 67"),
+        (400, {"outcome": Failed("grammar")}, "", 2, "next: cutover rollback; failed: grammar ("),
+        (400, {}, "--since 1m", 3, "next: see that the router captures"),
+        (400, {"why": "forced"}, "", 3, "graph has none of "),
+        (400, {"outcome": Failed("grammar")}, "--since 30m --share 50", 3, "too few"),
+        (400, {}, "--flow chat", 64, "no flow 'chat': there are session"),
+        (400, {}, "--config other.toml", 64, "other.toml: No such file"),
+        (400, {}, "--since soon", 64, "is no time"),
+        (400, {}, "--report none.json", 64, "none.json"),
+    ],
+)
+def test_the_exit_status_is_the_verdict(
+    count: int, graph: dict[str, Any], command: str, status: int, output: str
+) -> None:
+    """And what is printed says why, and what to do next."""
+    capture(count, **graph)
+    done = run(f"gate captures {command}")
+    assert output in done.output
+    assert done.exit_code == status
+
+
+def test_several_flows_are_listed() -> None:
+    """One of them is to be named."""
+    Path("cutover.toml").write_text(FILE + "[flows.ops]\n")
+    for command in ("gate captures", "ramp captures", "rollback"):
+        done = run(command)
+        assert (done.exit_code, "there are session, ops" in done.output) == (64, True)
+
+
+def test_a_flag_providers_share_is_to_be_said() -> None:
+    """With it, the configuration of the newest exchange counts."""
+    capture(3_000)
+    Path("cutover.toml").write_text(FLAGS)
+    assert "say with --share which one" in run("gate captures").output
+    assert run("gate captures --share 50").exit_code == 0
+
+
+def test_json_and_a_page_say_the_same() -> None:
+    """The page stands in a file; hostile text stays text."""
+    capture(400, outcome=Failed("<script>alert(1)</script>"))
+    done = run("gate captures --json -o pages/gate.html")
+    decision = json.loads(done.stdout)
+    assert (decision["verdict"], decision["unit"], decision["loose"]) == ("roll_back", "user_id", 0)
+    page = Path("pages/gate.html").read_text()
+    assert "<h1>Roll back</h1>" in page
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_feedback_is_read_from_the_database() -> None:
+    """It holds where graph's users dislike more of what they get."""
+    capture(3_000)
+    rows = gate.exchanges(load(Path("cutover.toml")), "captures", "session", 0)
+    graph = rows["exchange"][rows["assigned"] == "graph"]
+    rate(dict.fromkeys(graph[:100], -1) | dict.fromkeys(graph[100:120], 1))
+    done = run("gate captures")
+    assert "worse: disliked: legacy 0.00%" in done.output
+    assert done.exit_code == 1
+
+
+def test_rolling_back_switches_graph_off_in_the_file(folder: Path) -> None:
+    """Comments stay; the share stays for later."""
+    assert run("rollback").exit_code == 0
+    file = (folder / "cutover.toml").read_text()
+    assert file == FILE.replace("= true #", "= false #")
+    (folder / "cutover.toml").write_text(FLAGS)
+    done = run("rollback")
+    assert (done.exit_code, "session.enable_langgraph off there" in done.output) == (64, True)
+    assert not load(folder / "cutover.toml").flows["session"].enable_langgraph
+
+
+@pytest.mark.parametrize(
+    ("file", "command", "problem"),
+    [
+        (SERVICES, "", "has a share for graph, and there is no [stacks.graph]"),
+        (FLAGS, "", "a provider sets shares"),
+        (FILE.partition("[stores]")[2], "", "nothing to decide by"),
+        (FILE, "--steps 5,1", "the steps rise"),
+        (FILE, "--steps 1,x", "are no shares"),
+        (FILE, "--steps 1,500", "at most 100 %"),
+        (FILE, "--least-hours 50", "no more hours at least"),
+    ],
+)
+def test_a_plan_is_checked_whole_before_its_first_step(
+    file: str, command: str, problem: str
+) -> None:
+    """The file stays as it is."""
+    path = Path("cutover.toml")
+    path.write_text(file if file.startswith("[") else "[stores]" + file)
+    before = path.read_bytes()
+    for dry in ("", "--dry-run"):
+        done = run(f"ramp captures {command} {dry}")
+        assert (done.exit_code, problem in done.output.replace("\n", "")) == (64, True)
+    assert path.read_bytes() == before
+
+
+def test_a_plan_needs_a_folder_that_can_be_written_to(folder: Path) -> None:
+    """It is tried, by a user who may not."""
+    rollout, user = gate.rollout("captures", folder / "cutover.toml", None), os.geteuid()
+    folder.chmod(0o555)
+    for above in (folder, *folder.parents[:3]):
+        above.chmod(above.stat().st_mode | 0o055)
+    os.seteuid(65_534 if user == 0 else user)
+    try:
+        with pytest.raises(ConfigRefused, match="not writable"):
+            gate.carry_out(gate.plan("60", 0, 1), rollout, print)
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o755)
+
+
+def test_a_dry_run_says_what_each_step_takes() -> None:
+    """And writes nothing."""
+    capture(2_400, hours=12)
+    done = run("ramp captures --dry-run --steps 10,50,90,100")
+    assert done.output.splitlines() == [
+        "50 %: 1078 exchanges at least, about 5.4 h at 200 an hour",
+        "90 %: 5390 exchanges at least, about 26.9 h at 200 an hour",
+        "100 %",
+    ]
+    assert Path("cutover.toml").read_text() == FILE
+
+
+def test_a_ramp_writes_shares_and_rolls_back(folder: Path) -> None:
+    """What came before the share was written does not count."""
+    capture(3_000, outcome=Failed("grammar"))
+    path, told = folder / "cutover.toml", list[str]()
+    os.utime(path)
+    ahead = [0.0]
+    rollout = gate.FileRollout("captures", path, "session", clock=lambda: time.time() + ahead[0])
+
+    def wait(seconds: float) -> None:
+        ahead[0] += seconds
+        if ahead[0] == 5 * seconds:  # traffic of the share in force, which begins after the file
+            os.utime(path, (time.time() - 7_200,) * 2)
+            capture(3_000, hours=1)
+            assert rollout.percent() == 50
+        if ahead[0] == 200 * seconds:
+            assert rollout.percent() == 80
+            os.utime(path, (time.time() - 7_200,) * 2)
+            capture(400, hours=1, outcome=Failed("grammar"))
+
+    verdict = gate.carry_out(gate.plan("80,100", 1, 24), rollout, told.append, wait)
+    assert verdict == "roll_back"
+    assert told[0] == "50 % of the exchanges go to graph"
+    assert told[-1] == "rolled back"
+    assert not load(path).flows["session"].enable_langgraph
+
+
+def test_served_traffic_of_a_graph_that_crashes_is_rolled_back(folder: Path) -> None:
+    """Behind its fallback and its breaker, so that no client sees a failure."""
+    path = folder / "cutover.toml"
+    path.write_text(FILE.replace("flows.session", "flows.chat"))
+
+    async def serve() -> set[int]:
+        settings = load(path)
+        async with staged() as stage, root.capturing(settings) as captures:
+            live = Live(settings, path)
+            app = root.application(live, stage.world, captures=captures, crash_after=1)
+            async with app.router.lifespan_context(app):
+                clients = [Client(app) for _ in range(40)]
+                for place, one in enumerate(clients):
+                    names = {
+                        "message_id": f"m{place}",
+                        "user_id": f"u{place}",
+                        "chat_id": f"c{place}",
+                    }
+                    assert b"ERROR" not in await one.post("/chat/sse", CHAT | names)
+                return {one.status for one in clients}
+
+    assert asyncio.run(serve()) == {200}
+    done = run("gate captures --json")
+    decision = msgspec.json.decode(done.stdout, type=gate.Decision)
+    assert (done.exit_code, decision.verdict) == (2, "roll_back")
+    arms = decision.arms
+    assert arms["graph"].failed == arms["graph"].taken_over == arms["graph"].exchanges > 10
+    assert arms["legacy"].failed == 0
+    assert "crashed" in decision.next or "stack_failed (" in decision.next
