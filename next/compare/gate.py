@@ -50,6 +50,12 @@ def planned(share: float) -> int:
     return math.ceil(PLANNED / min(share, 1 - share))
 
 
+def hourly(at: pd.Series[int], now: int) -> float:
+    """Return how many exchanges came an hour in the last 24, or since the first of them."""
+    times = at[at > now - _DAY_US]
+    return 0.0 if times.empty else len(times) * _HOUR_US / max(now - times.min(), _HOUR_US // 60)
+
+
 class Arm(msgspec.Struct, frozen=True):
     """A stack's exchanges; `failed` also where the other one served instead."""
 
@@ -210,11 +216,9 @@ class _Drawn:
 
     def how_long(self, missing: int) -> str:
         """Return how long exchanges take to come at the rate of the last 24 hours."""
-        times = self.rows["at"][self.rows["at"] > self.terms.now - _DAY_US]
-        if times.empty:
+        rate = hourly(self.rows["at"], self.terms.now)
+        if not rate:
             return "none came in the last 24 hours"
-        hours = max((self.terms.now - int(times.iloc[0])) / _HOUR_US, 1 / 60)
-        rate = len(times) / hours
         minutes = math.ceil(missing / rate * 60)
         took = f"{minutes} min" if minutes < 120 else f"{minutes / 60:.0f} h"  # noqa: PLR2004
         return f"about {took} at today's rate of {rate:.0f} an hour"

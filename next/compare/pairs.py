@@ -148,22 +148,28 @@ def _row(
     )
 
 
-def exchange_rows(lines: Iterable[RunRecord], flows: Mapping[str, Flow]) -> Iterator[ExchangeRow]:
-    """Yield what clients were served; lines of one exchange's serving runs stand together."""
+def exchange_rows(
+    lines: Iterable[RunRecord], flows: Mapping[str, Flow], drawn_by: Mapping[str, str] | None = None
+) -> Iterator[ExchangeRow]:
+    """Yield what clients were served; lines of one exchange's serving runs stand together.
+
+    `drawn_by` names the route key of flows whose units are what was drawn by it.
+    """
     waiting: dict[str, list[RunRecord]] = {}
     for line in lines:
         if line.role in {"serving", "fallback"} and line.flow in flows:
             runs = waiting.setdefault(line.exchange, [])
             runs.append(line)
-            if served_runs(runs):
-                yield exchange_row(waiting.pop(line.exchange), flows[line.flow])
+            if served := served_runs(runs):
+                del waiting[line.exchange]
+                yield exchange_row(served, flows[line.flow], (drawn_by or {}).get(line.flow, ""))
 
 
-def exchange_row(served: Sequence[RunRecord], flow: Flow) -> ExchangeRow:
+def exchange_row(served: Sequence[RunRecord], flow: Flow, drawn_by: str = "") -> ExchangeRow:
     """Return what an exchange was for its client, of the runs that served it, in order."""
     first, last = served[0], served[-1]
     failed = first.outcome if isinstance(first.outcome, Failed) else Failed("refused_late")
-    unit, kind = _unit(first, flow)
+    unit, kind = _unit(first, flow, drawn_by)
     return ExchangeRow(
         exchange=last.exchange,
         flow=last.flow,
@@ -183,17 +189,24 @@ def exchange_row(served: Sequence[RunRecord], flow: Flow) -> ExchangeRow:
     )
 
 
-def _unit(line: RunRecord, flow: Flow) -> tuple[str, str]:
-    """Return the user of a request and the key's name, else its conversation, else "" twice."""
+def _unit(line: RunRecord, flow: Flow, drawn_by: str) -> tuple[str, str]:
+    """Return what a request was drawn by and the key's name, "" twice where it is not known.
+
+    Without `drawn_by`, its user, or else its conversation.
+    """
+    wordings = (_USER, _CONVERSATION)
+    likely = [name for words in wordings for name in flow.key_names if _has_one(name, words)]
     try:
         body = flow.stored(
             line.path, msgspec.json.decode(line.request), msgspec.json.decode(line.options)
         ).body
-        for words in (_USER, _CONVERSATION):
-            for name in flow.key_names:
-                named = any(word in name.lower() for word in words)
-                if named and (value := flow.key(body, name)):
-                    return value, name
+        for name in [drawn_by] if drawn_by else likely:
+            if value := flow.key(body, name):
+                return value, name
     except _DAMAGED:
         pass  # a request that cannot be read has no known user
     return "", ""
+
+
+def _has_one(name: str, words: Sequence[str]) -> bool:
+    return any(word in name.lower() for word in words)

@@ -196,7 +196,6 @@ def waive_command(
 _CAPTURES = typer.Argument(help="a folder, or a bucket such as s3://b/captures")
 _FLOW = typer.Option(help="needed where there are several")
 _CONFIG = typer.Option(help="cutover.toml, as it is served with")
-_REPORT = typer.Option(help="report.json of cutover diff: causes that are not waived hold")
 _VERDICTS = "Exit status: 0 promote, 1 hold, 2 roll back, 3 cannot tell, 64 wrong command line."
 
 
@@ -209,7 +208,6 @@ def gate_command(
     share: Annotated[
         float | None, typer.Option(min=0, max=100, help="in percent, where a flag provider sets it")
     ] = None,
-    report: Annotated[Path | None, _REPORT] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="write a page, as gate.html")] = (
         None
     ),
@@ -219,7 +217,7 @@ def gate_command(
     """Say whether the share of graph may be raised, by what clients had since it is in force."""
     from harness import gate
 
-    rollout = gate.rollout(captures, config, flow, report)
+    rollout = gate.rollout(captures, config, flow)
     decision = rollout.decide_on(moment(since) if since else 0, share)
     typer.echo(msgspec.json.encode(decision).decode() if json else gate.summary(decision))
     if out is not None:
@@ -235,7 +233,6 @@ def ramp_command(
     steps: Annotated[str, typer.Option(help="shares in percent")] = "1,5,25,50,100",
     least_hours: Annotated[float, typer.Option(help="of each step")] = 1.0,
     most_hours: Annotated[float, typer.Option(help="of each step; then stop")] = 48.0,
-    report: Annotated[Path | None, _REPORT] = None,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what it would take")] = False,
 ) -> None:
@@ -243,7 +240,7 @@ def ramp_command(
     from harness import gate
 
     plan = gate.plan(steps, least_hours, most_hours)
-    rollout = gate.rollout(captures, config, flow, report)
+    rollout = gate.rollout(captures, config, flow)
     raise typer.Exit(gate.STATUS[gate.carry_out(plan, rollout, typer.echo, dry_run=dry_run)])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +20,6 @@ from compare import gate
 from compare.gate import Decision, Terms, Verdict
 from compare.pairs import exchange_rows
 from compare.ramp import ALL, Plan, forecast, ramp
-from compare.report.files import read_report
 from compare.report.page import render
 from effects import feedback
 from harness import root
@@ -42,7 +41,9 @@ def exchanges(settings: Settings, captures: str, flow: str, since: int) -> pd.Da
     store = Store(captures)
     first = (datetime.fromtimestamp(since / _SECOND_US, UTC) - _DAY).date() if since else ""
     names = [one for one in store.names(flow) if one.split("/date=")[1] >= str(first)]
-    rows = list(exchange_rows(Reader(store, flow, names), {flow: flow_of(flow, settings)}))
+    known, drawn_by = flow_of(flow, settings), settings.flows[flow].route_key
+    drawn_by = drawn_by or next(iter(known.key_names), "")
+    rows = list(exchange_rows(Reader(store, flow, names), {flow: known}, {flow: drawn_by}))
     url = make_url(settings.stores.database)
     stored = url.get_backend_name() != "sqlite" or Path(url.database or "").is_file()
     scores = asyncio.run(_scores(settings, since)) if stored else {}
@@ -59,24 +60,6 @@ async def _scores(settings: Settings, since: int) -> dict[str, int]:
         raise ConfigRefused(None, [problem]) from error
 
 
-def findings(report: Path | None, flow: str) -> Sequence[str]:
-    """Return why a report of `cutover diff` holds a flow: causes not waived, or nothing compared.
-
-    Raises `ReportRefused`.
-    """
-    if report is None:
-        return ()
-    found = read_report(report)
-    causes = [one for one in found.causes if one.flow == flow and not one.accepted]
-    lines = [
-        f"cause {one.id}: {one.title}, in {one.pairs.count} of {one.pairs.of} pairs"
-        for one in causes
-    ]
-    if lines or found.verdict.label in {"equal", "different"}:
-        return lines
-    return [f"the comparison is {found.verdict.label}: {'; '.join(found.verdict.reasons)}"]
-
-
 @dataclass(frozen=True, slots=True)
 class FileRollout:
     """A flow's share in a configuration file (`compare.ramp.Rollout`)."""
@@ -84,7 +67,6 @@ class FileRollout:
     captures: str
     path: Path
     flow: str
-    report: Path | None = None
     clock: Callable[[], float] = time.time
 
     def percent(self) -> float:
@@ -123,10 +105,10 @@ class FileRollout:
         now = round(self.clock() * _SECOND_US)
         rows = exchanges(settings, self.captures, self.flow, since)
         terms = Terms(self.flow, percent / ALL, config, now, since)
-        return gate.decide(rows, terms, findings(self.report, self.flow))
+        return gate.decide(rows, terms)
 
 
-def rollout(captures: str, path: Path, flow: str | None, report: Path | None = None) -> FileRollout:
+def rollout(captures: str, path: Path, flow: str | None) -> FileRollout:
     """Return the rollout of the flow that is named, or the only one.
 
     Raises `typer.BadParameter`, which lists the flows.
@@ -135,7 +117,7 @@ def rollout(captures: str, path: Path, flow: str | None, report: Path | None = N
     if len(flows) > 1:
         message = f"name a --flow: there are {', '.join(flows)}"
         raise typer.BadParameter(message)
-    return FileRollout(captures, path, flows[0], report)
+    return FileRollout(captures, path, flows[0])
 
 
 def plan(steps: str, least_hours: float, most_hours: float) -> Plan:
@@ -203,9 +185,8 @@ def carry_out(
         check(rollout.path, rollout.changes(step))
     if not dry_run:
         return ramp(plan, rollout, wait, tell)
-    day = 24
-    since = round((rollout.clock() - day * 3_600) * _SECOND_US)
-    latest = exchanges(settings, rollout.captures, rollout.flow, since)["at"]
-    for line in forecast(plan, percent, float((latest >= since).sum()) / day):
+    now = round(rollout.clock() * _SECOND_US)
+    latest = exchanges(settings, rollout.captures, rollout.flow, now - 86_400 * _SECOND_US)
+    for line in forecast(plan, percent, gate.hourly(latest["at"], now)):
         tell(line)
     return "promote"
