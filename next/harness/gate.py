@@ -144,14 +144,17 @@ def switch_off(path: Path, flow: str | None) -> str:
 
 def summary(decision: Decision) -> str:
     """Return a decision for a terminal."""
+    verdict = decision.verdict.replace("_", " ").upper()
     lines = [
-        f"{decision.flow} at {decision.share:.3%}: {decision.verdict.replace('_', ' ').upper()}",
+        f"{decision.flow} at {decision.share * ALL:g} %: {verdict}",
         *(f"  {one}" for one in decision.reasons),
         f"next: {decision.next}",
     ]
+    by = f" by {decision.unit}" if decision.unit else ", each an exchange"
     for name, arm in decision.arms.items():
-        of = f"{arm.units} units" if decision.unit else "no known user"
-        lines.append(f"{name}: {arm.exchanges} exchanges of {of}, {arm.failed} failed")
+        lines.append(
+            f"{name}: {arm.exchanges} exchanges of {arm.units} units{by}; {arm.failed} failed"
+        )
     return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -63,18 +63,18 @@ def run(command: str) -> Result:
     return CliRunner().invoke(cli, command.split())
 
 
-def capture(count: int, hours: float = 10.0, **graph: Any) -> None:
+def capture(count: int, hours: float = 10.0, share: float = 0.5, **graph: Any) -> None:
     """Store exchanges of the last hours, each of a user of its own, graph's changed by `graph`."""
     in_force = dict(versions(load(Path("cutover.toml")), "session"))
     rng, now = np.random.default_rng(0), time.time_ns() // 1_000
     lines = []
-    for place, drawn in enumerate(rng.random(count) < 0.5):
+    for place, drawn in enumerate(rng.random(count) < share):
         stack = "graph" if drawn else "legacy"
         took = round(rng.lognormal(13, 0.2))
-        fields = {"served": stack} | (graph if drawn else {})
+        fields = {"served": stack, "why": "percent"} | (graph if drawn else {})
         lines.append(
             line(
-                exchange=f"e{place}",
+                exchange=f"{now} {place}",
                 flow="session",
                 path="/api/v1/chat",
                 request=json.dumps({"session_id": f"s{place}", "message": "?"}),
@@ -91,13 +91,13 @@ def capture(count: int, hours: float = 10.0, **graph: Any) -> None:
     Store("captures").add("session", day, b"\n".join(map(encode, lines)) + b"\n")
 
 
-def rate(disliked: dict[str, int]) -> None:
-    """Store feedback."""
+def score(scores: dict[str, Literal[-1, 0, 1]]) -> None:
+    """Store feedback, by exchange."""
 
     async def store() -> None:
         async with root.stores(load(Path("cutover.toml"))):
-            for exchange, score in disliked.items():
-                await feedback.put(exchange, -1 if score < 0 else 1)
+            for exchange, one in scores.items():
+                await feedback.put(exchange, one)
 
     asyncio.run(store())
 
@@ -106,7 +106,7 @@ def rate(disliked: dict[str, int]) -> None:
     ("count", "graph", "command", "status", "output"),
     [
         (3_000, {}, "", 0, "PROMOTE\n  within its margin: failed: legacy 0.00%"),
-        (400, {}, "", 1, "next: wait for 67"),
+        (400, {}, "", 1, " more exchanges: about "),
         (400, {"outcome": Failed("grammar")}, "", 2, "next: cutover rollback; failed: grammar ("),
         (400, {}, "--since 1m", 3, "next: see that the router captures"),
         (400, {"why": "forced"}, "", 3, "graph has none of "),
@@ -163,7 +163,7 @@ def test_feedback_is_read_from_the_database() -> None:
     capture(3_000)
     rows = gate.exchanges(load(Path("cutover.toml")), "captures", "session", 0)
     graph = rows["exchange"][rows["assigned"] == "graph"]
-    rate(dict.fromkeys(graph[:100], -1) | dict.fromkeys(graph[100:120], 1))
+    score(dict.fromkeys(graph[:100], -1) | dict.fromkeys(graph[100:120], 1))
     done = run("gate captures")
     assert "worse: disliked: legacy 0.00%" in done.output
     assert done.exit_code == 1
@@ -226,7 +226,7 @@ def test_a_dry_run_says_what_each_step_takes() -> None:
     done = run("ramp captures --dry-run --steps 10,50,90,100")
     assert done.output.splitlines() == [
         "50 %: 1078 exchanges at least, about 5.4 h at 200 an hour",
-        "90 %: 5390 exchanges at least, about 26.9 h at 200 an hour",
+        "90 %: 5391 exchanges at least, about 27.0 h at 200 an hour",
         "100 %",
     ]
     assert Path("cutover.toml").read_text() == FILE
@@ -234,22 +234,19 @@ def test_a_dry_run_says_what_each_step_takes() -> None:
 
 def test_a_ramp_writes_shares_and_rolls_back(folder: Path) -> None:
     """What came before the share was written does not count."""
-    capture(3_000, outcome=Failed("grammar"))
-    path, told = folder / "cutover.toml", list[str]()
+    capture(400, hours=2, outcome=Failed("grammar"))
+    path, told, ahead = folder / "cutover.toml", list[str](), [0.0]
     os.utime(path)
-    ahead = [0.0]
     rollout = gate.FileRollout("captures", path, "session", clock=lambda: time.time() + ahead[0])
+    traffic = {3: (50, 2_000, {}), 20: (80, 400, {"outcome": Failed("grammar")})}
 
-    def wait(seconds: float) -> None:
-        ahead[0] += seconds
-        if ahead[0] == 5 * seconds:  # traffic of the share in force, which begins after the file
-            os.utime(path, (time.time() - 7_200,) * 2)
-            capture(3_000, hours=1)
-            assert rollout.percent() == 50
-        if ahead[0] == 200 * seconds:
-            assert rollout.percent() == 80
-            os.utime(path, (time.time() - 7_200,) * 2)
-            capture(400, hours=1, outcome=Failed("grammar"))
+    def wait(_: float) -> None:
+        ahead[0] += 600  # a look every ten minutes
+        if found := traffic.get(round(ahead[0] / 600)):
+            percent, count, graph = found
+            assert rollout.percent() == percent
+            os.utime(path, (time.time() - 7_200,) * 2)  # the share is two hours old, and this came
+            capture(count, hours=1, share=percent / 100, **graph)
 
     verdict = gate.carry_out(gate.plan("80,100", 1, 24), rollout, told.append, wait)
     assert verdict == "roll_back"
