@@ -50,12 +50,6 @@ def planned(share: float) -> int:
     return math.ceil(PLANNED / min(share, 1 - share))
 
 
-def hourly(at: pd.Series[int], now: int) -> float:
-    """Return how many exchanges came an hour in the last 24, or since the first of them."""
-    times = at[at > now - _DAY_US]
-    return 0.0 if times.empty else len(times) * _HOUR_US / max(now - times.min(), _HOUR_US // 60)
-
-
 class Arm(msgspec.Struct, frozen=True):
     """A stack's exchanges; `failed` also where the other one served instead."""
 
@@ -216,11 +210,12 @@ class _Drawn:
 
     def how_long(self, missing: int) -> str:
         """Return how long exchanges take to come at the rate of the last 24 hours."""
-        rate = hourly(self.rows["at"], self.terms.now)
-        if not rate:
+        times = self.rows["at"][self.rows["at"] > self.terms.now - _DAY_US]
+        if times.empty:
             return "none came in the last 24 hours"
-        minutes = math.ceil(missing / rate * 60)
-        took = f"{minutes} min" if minutes < 120 else f"{minutes / 60:.0f} h"  # noqa: PLR2004
+        rate = len(times) * _HOUR_US / max(self.terms.now - int(times.iloc[0]), _HOUR_US // 60)
+        hours = missing / rate
+        took = f"{hours:.0f} h" if hours >= 2 else f"{math.ceil(hours * 60)} min"  # noqa: PLR2004
         return f"about {took} at today's rate of {rate:.0f} an hour"
 
     def _codes(self) -> str:

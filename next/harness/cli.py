@@ -193,66 +193,62 @@ def waive_command(
     waive(waivers, cause, waiver, datetime.now(UTC).date())
 
 
-_CAPTURES = typer.Argument(help="a folder, or a bucket such as s3://b/captures")
-_FLOW = typer.Option(help="needed where there are several")
-_CONFIG = typer.Option(help="cutover.toml, as it is served with")
+_Captures = Annotated[str, typer.Argument(help="a folder, or a bucket such as s3://b/captures")]
+_Config = Annotated[Path, typer.Option(help="cutover.toml, as it is served with")]
+_Flow = Annotated[str | None, typer.Option(help="needed where there are several")]
 _VERDICTS = "Exit status: 0 promote, 1 hold, 2 roll back, 3 cannot tell, 64 wrong command line."
 
 
 @cli.command("gate", cls=Deciding, epilog=_VERDICTS)
 def gate_command(
-    captures: Annotated[str, _CAPTURES],
-    config: Annotated[Path, _CONFIG] = Path("cutover.toml"),
-    flow: Annotated[str | None, _FLOW] = None,
+    captures: _Captures,
+    config: _Config = Path("cutover.toml"),
+    flow: _Flow = None,
     since: Annotated[str, typer.Option(help="as 2h, 3d or 2026-11-28T10:30")] = "",
-    share: Annotated[
-        float | None, typer.Option(min=0, max=100, help="in percent, where a flag provider sets it")
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="write a page, as gate.html")] = (
-        None
-    ),
+    share: Annotated[float | None, typer.Option(help="in percent, if flags set it")] = None,
+    page: Annotated[Path | None, typer.Option(help="an HTML file to write")] = None,
     *,
     json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Say whether the share of graph may be raised, by what clients had since it is in force."""
-    from harness import gate
+    """Say whether the share of graph may be raised, by what its clients have had."""
+    from compare.report.page import render
+    from harness.gate import STATUS, FileRollout
 
-    rollout = gate.rollout(captures, config, flow)
-    decision = rollout.decide_on(moment(since) if since else 0, share)
-    typer.echo(msgspec.json.encode(decision).decode() if json else gate.summary(decision))
-    if out is not None:
-        gate.write_page(decision, out)
-    raise typer.Exit(gate.STATUS[decision.verdict])
+    rollout = FileRollout.of(captures, config, flow)
+    decision = rollout.decide_since(moment(since) if since else 0, share)
+    if page is not None:
+        page.write_text(render("gate.html.j2", decision=decision), "utf-8", "replace")
+    text = msgspec.json.encode(decision).decode() if json else ""
+    typer.echo(text or render("gate.txt.j2", decision=decision))
+    raise typer.Exit(STATUS[decision.verdict])
 
 
 @cli.command("ramp", cls=Deciding, epilog=_VERDICTS)
 def ramp_command(
-    captures: Annotated[str, _CAPTURES],
-    config: Annotated[Path, _CONFIG] = Path("cutover.toml"),
-    flow: Annotated[str | None, _FLOW] = None,
+    captures: _Captures,
+    config: _Config = Path("cutover.toml"),
+    flow: _Flow = None,
     steps: Annotated[str, typer.Option(help="shares in percent")] = "1,5,25,50,100",
     least_hours: Annotated[float, typer.Option(help="of each step")] = 1.0,
     most_hours: Annotated[float, typer.Option(help="of each step; then stop")] = 48.0,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what it would take")] = False,
 ) -> None:
-    """Raise the share of graph step by step, each as the gate decides; roll back if it says so."""
-    from harness import gate
+    """Raise the share of graph step by step, as the gate decides, or roll back."""
+    from harness.gate import STATUS, FileRollout, carry_out
 
-    plan = gate.plan(steps, least_hours, most_hours)
-    rollout = gate.rollout(captures, config, flow)
-    raise typer.Exit(gate.STATUS[gate.carry_out(plan, rollout, typer.echo, dry_run=dry_run)])
+    hours, rollout = (least_hours, most_hours), FileRollout.of(captures, config, flow)
+    raise typer.Exit(STATUS[carry_out(steps, hours, rollout, typer.echo, dry_run=dry_run)])
 
 
 @cli.command("rollback", cls=Deciding)
-def rollback_command(
-    config: Annotated[Path, _CONFIG] = Path("cutover.toml"),
-    flow: Annotated[str | None, _FLOW] = None,
-) -> None:
-    """Switch graph off in the file: running servers send all to legacy within two seconds."""
-    from harness import gate
+def rollback_command(config: _Config = Path("cutover.toml"), flow: _Flow = None) -> None:
+    """Switch graph off in the file: servers that run send all to legacy within two seconds."""
+    from harness.gate import FileRollout
 
-    typer.echo(gate.switch_off(config, flow))
+    rollout = FileRollout.of("", config, flow)
+    rollout.roll_back()
+    typer.echo(f"{rollout.flow}: all go to legacy, forced and pinned ones, too")
 
 
 def main() -> None:

@@ -23,31 +23,24 @@ SWITCHES = (
 """Keys of a flow that may be changed while it is served."""
 
 
-def edit(path: Path, changes: Mapping[str, Mapping[str, Any]]) -> bytes:
+def edit(path: Path, changes: Mapping[str, Mapping[str, Any]], *, dry_run: bool = False) -> bytes:
     """Change switches of flows, by flow and key, in one step; return the file's new content.
 
     Who reads the file sees the old content or the new one; edits of several processes follow one
-    another. Raises `ConfigRefused`, and then the file is as it was.
+    another. Raises `ConfigRefused`, and then the file is as it was, as it is after a dry run.
     """
     path = path.resolve()  # a link stays one
     try:
         with _alone(path.parent):
             content = _edited(read(path), changes, path)
             decode(content, path)
-            _replace(path, content)
+            if dry_run:
+                tempfile.TemporaryFile(dir=path.parent).close()  # raises as a new file would
+            else:
+                _replace(path, content)
     except OSError as error:
         raise ConfigRefused(path, [f"not written: {error.strerror or error}"]) from error
     return content
-
-
-def check(path: Path, changes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise `ConfigRefused` for changes that `edit` would refuse; the file stays as it is."""
-    path = path.resolve()
-    decode(_edited(read(path), changes, path), path)
-    try:
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise ConfigRefused(path, [f"not writable: {error.strerror or error}"]) from error
 
 
 def _edited(content: bytes, changes: Mapping[str, Mapping[str, Any]], path: Path) -> bytes:
