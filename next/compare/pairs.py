@@ -28,7 +28,6 @@ EXEMPLARS: Final = 3
 """Pairs that are kept of a cause."""
 _DAMAGED: Final = (msgspec.MsgspecError, CutoverError, LookupError, ValueError, RecursionError)
 """What the parts of a line raise that do not fit its flow, or each other."""
-_USER, _CONVERSATION = ("user",), ("conversation", "session", "thread", "chat")
 
 
 Compare = Callable[[Pair, Flow], Comparison]
@@ -153,7 +152,7 @@ def exchange_rows(
 ) -> Iterator[ExchangeRow]:
     """Yield what clients were served; lines of one exchange's serving runs stand together.
 
-    `drawn_by` names the route key of flows whose units are what was drawn by it.
+    A unit is what was drawn by the route key that `drawn_by` names for its flow, or by the first.
     """
     waiting: dict[str, list[RunRecord]] = {}
     for line in lines:
@@ -169,7 +168,8 @@ def exchange_row(served: Sequence[RunRecord], flow: Flow, drawn_by: str = "") ->
     """Return what an exchange was for its client, of the runs that served it, in order."""
     first, last = served[0], served[-1]
     failed = first.outcome if isinstance(first.outcome, Failed) else Failed("refused_late")
-    unit, kind = _unit(first, flow, drawn_by)
+    kind = drawn_by or next(iter(flow.key_names), "")
+    unit = _unit(first, flow, kind)
     return ExchangeRow(
         exchange=last.exchange,
         flow=last.flow,
@@ -183,30 +183,18 @@ def exchange_row(served: Sequence[RunRecord], flow: Flow, drawn_by: str = "") ->
         first_text_ms=None if last.first_text_us is None else last.first_text_us / 1e3,
         ended_ms=None if last.ended_us is None else last.ended_us / 1e3,
         unit=unit,
-        unit_kind=kind,
+        unit_kind=kind if unit else "",
         config=first.versions.get("config", ""),
         code_version=first.versions.get("code", ""),
     )
 
 
-def _unit(line: RunRecord, flow: Flow, drawn_by: str) -> tuple[str, str]:
-    """Return what a request was drawn by and the key's name, "" twice where it is not known.
-
-    Without `drawn_by`, its user, or else its conversation.
-    """
-    wordings = (_USER, _CONVERSATION)
-    likely = [name for words in wordings for name in flow.key_names if _has_one(name, words)]
+def _unit(line: RunRecord, flow: Flow, key: str) -> str:
+    """Return the value of a route key, "" where it is not known."""
     try:
         body = flow.stored(
             line.path, msgspec.json.decode(line.request), msgspec.json.decode(line.options)
         ).body
-        for name in [drawn_by] if drawn_by else likely:
-            if value := flow.key(body, name):
-                return value, name
-    except _DAMAGED:
-        pass  # a request that cannot be read has no known user
-    return "", ""
-
-
-def _has_one(name: str, words: Sequence[str]) -> bool:
-    return any(word in name.lower() for word in words)
+        return flow.key(body, key) or ""
+    except _DAMAGED:  # a request that cannot be read
+        return ""

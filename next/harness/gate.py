@@ -35,12 +35,12 @@ _SECOND_US = 1_000_000
 
 def exchanges(settings: Settings, captures: str, flow: str, since: int) -> pd.DataFrame:
     """Return what the clients of a flow had since a time, in microseconds, with their feedback."""
-    known, table = flow_of(flow, settings), settings.flows[flow]
-    drawn_by = table.route_key or next(iter(known.key_names), "")
+    drawn_by = {flow: settings.flows[flow].route_key}
     store, before = Store(captures), datetime.fromtimestamp(since / _SECOND_US, UTC)
     first = f"{(before - timedelta(since > 0)).date()}"  # a file has the day of its first line
     names = [one for one in store.names(flow) if one.split("/date=")[1] >= first]
-    rows = list(exchange_rows(Reader(store, flow, names), {flow: known}, {flow: drawn_by}))
+    reader, known = Reader(store, flow, names), {flow: flow_of(flow, settings)}
+    rows = list(exchange_rows(reader, known, drawn_by))
     url = make_url(settings.stores.database)
     stored = url.get_backend_name() != "sqlite" or Path(url.database or "").is_file()
     scores = asyncio.run(_scores(settings, since)) if stored else {}

@@ -196,26 +196,23 @@ def test_a_takeover_names_the_stack_that_failed(outcome: Outcome, code: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("flow", "path", "request_", "unit"),
+    ("flow", "request_", "drawn_by", "unit"),
     [
-        ("session", "/session/chat", {"session_id": "s", "user_id": "u"}, ("u", "user_id")),
-        ("session", "/session/chat", {"session_id": "s"}, ("s", "session_id")),
-        ("bot", "/bot", {"content": '{"id": "c7"}'}, ("c7", "conversation")),
-        ("bot", "/bot", {"content": "{}"}, ("", "")),
-        ("session", "/gone", {"session_id": "s"}, ("", "")),
+        ("session", {"session_id": "s", "user_id": "u"}, "", ("s", "session_id")),
+        ("session", {"session_id": "s", "user_id": "u"}, "user_id", ("u", "user_id")),
+        ("session", {"session_id": "s"}, "user_id", ("", "")),
+        ("bot", {"content": '{"id": "c7"}'}, "", ("c7", "conversation")),
+        ("bot", {"content": "{}"}, "", ("", "")),
+        ("gone", {"session_id": "s"}, "", ("", "")),
     ],
 )
-def test_evidence_is_clustered_by_user_or_conversation(
-    flow: str, path: str, request_: dict[str, str], unit: tuple[str, str]
+def test_a_unit_is_what_was_drawn(
+    flow: str, request_: dict[str, str], drawn_by: str, unit: tuple[str, str]
 ) -> None:
-    """The user where one is known; a request that cannot be read has neither."""
-    if flow == "session":
-        path, request_ = (
-            path.replace("/session/chat", FLOWS[flow].path),
-            {"message": "hi"} | request_,
-        )
-    else:
-        request_ = {"method": "POST", "target": "/bot"} | request_
-    text = msgspec.json.encode(request_).decode()
-    (row,) = exchange_rows([line(flow=flow, path=path, request=text)], KNOWN)
+    """By the flow's first route key, or the one that is configured."""
+    path = {"session": FLOWS["session"].path, "bot": "/bot", "gone": "/gone"}[flow]
+    flow = "session" if flow == "gone" else flow
+    fields = {"method": "POST", "target": "/bot"} if flow == "bot" else {"message": "hi"}
+    text = msgspec.json.encode(fields | request_).decode()
+    (row,) = exchange_rows([line(flow=flow, path=path, request=text)], KNOWN, {flow: drawn_by})
     assert (row.unit, row.unit_kind) == unit
