@@ -14,6 +14,7 @@ from compare import statistics
 from compare.statistics import Bools, Codes, Interval, Sample
 
 Kind = Literal["rate", "P95"]
+State = Literal["within", "open", "worse"]
 
 RELATIVE_MARGIN: Final = 0.1
 """How much worse than legacy's a figure of graph may be, of legacy's."""
@@ -25,9 +26,9 @@ class Measure(msgspec.Struct, frozen=True):
     """A figure of both stacks; `low` and `high` limit by how much graph's is the greater one.
 
     Rates are of 0 to 1, percentiles in milliseconds; a limit is None where exchanges are too few
-    for one. `within`: the upper limit is below the margin; `worse`: the difference is beyond it,
-    and not by chance; `open`: neither, and then `growth` is how many times as many exchanges would
-    bring the limit to the margin. `left_out` are exchanges that have no such figure.
+    for one. `within`: the upper limit is below the margin; `worse`: the lower one is above it;
+    `open`: neither, and then `growth` is how many times as many exchanges would bring the upper
+    limit to the margin. `left_out` are exchanges that have no such figure.
     """
 
     name: str
@@ -37,7 +38,7 @@ class Measure(msgspec.Struct, frozen=True):
     low: float | None
     high: float | None
     margin: float
-    state: Literal["within", "open", "worse"]
+    state: State
     growth: float
     left_out: int
 
@@ -64,11 +65,7 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 def measures(rows: pd.DataFrame, failed: Bools, graph: Bools, units: Codes) -> tuple[Measure, ...]:
-    """Return the measures of exchanges (`compare.rows.ExchangeRow`), those of `graph` marked.
-
-    That a difference beyond its margin is not by chance has a p-value below 5 %, adjusted for the
-    number of measures.
-    """
+    """Return the measures of exchanges (`compare.rows.ExchangeRow`), those of `graph` marked."""
     left, ended = rows["end"] == "left", rows["end"].isin(["completed", "paused"])
     ended_ms = rows["ended_ms"].astype(float)
     # A client that leaves before the first text has waited for so long at least.
@@ -81,33 +78,23 @@ def measures(rows: pd.DataFrame, failed: Bools, graph: Bools, units: Codes) -> t
     }
     if rows["score"].notna().any():  # per exchange: who is served worse also says so more often
         columns["disliked", "rate"] = (rows["score"] == -1).astype(float)
-    found = [
+    return tuple(
         _measure(*key, np.asarray(column, np.float64), graph, units)
         for key, column in columns.items()
-    ]
-    chances = statistics.holm([chance for _, chance in found])
-    return tuple(
-        msgspec.structs.replace(one, state="worse")
-        if (one.difference or 0.0) > one.margin and chance < 1 - statistics.CONFIDENCE
-        else one
-        for (one, _), chance in zip(found, chances, strict=True)
     )
 
 
 def _measure(
     name: str, kind: Kind, values: statistics.Floats, graph: Bools, units: Codes
-) -> tuple[Measure, float]:
-    """Return a measure, within or open, and the p-value of graph's not being greater."""
+) -> Measure:
     known = ~np.isnan(values)
     arms = [Sample(values[mask & known], units[mask & known]) for mask in (~graph, graph)]
     interval = statistics.rate if kind == "rate" else statistics.percentile
     legacy, new = map(interval, arms)
     more = statistics.difference(legacy, new)
     margin = max(LEAST_MARGIN[kind], RELATIVE_MARGIN * legacy.estimate)  # not NaN
-    if kind == "P95" and known.any():  # compared are the rates of values beyond the P95 of both
-        both = statistics.percentile(Sample(values[known], units[known])).estimate
-        arms = [Sample((one.data > both).astype(np.float64), one.units) for one in arms]
-    measure = Measure(
+    below: State = "worse" if more.low > margin else "open"
+    return Measure(
         name=name,
         kind=kind,
         legacy=_finite(legacy.estimate),
@@ -115,11 +102,10 @@ def _measure(
         low=_finite(more.low),
         high=_finite(more.high),
         margin=margin,
-        state="within" if more.high <= margin else "open",
+        state="within" if more.high <= margin else below,
         growth=_growth(more, margin, arms if kind == "rate" else None),
         left_out=int((~known).sum()),
     )
-    return measure, statistics.greater(*arms)
 
 
 def _growth(more: Interval, margin: float, rates: Sequence[Sample] | None) -> float:

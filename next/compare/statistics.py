@@ -108,29 +108,9 @@ def difference(legacy: Interval, graph: Interval) -> Interval:
     return Interval(estimate, estimate - low, estimate + high)
 
 
-def greater(legacy: Sample, graph: Sample) -> float:
-    """Return the p-value of graph's rate of 1s being no greater than legacy's, by the pooled z."""
-    sizes = [max(independent(one)[0], 1.0) for one in (legacy, graph)]
-    both = np.concatenate([legacy.data, graph.data])
-    pooled = float(both.mean()) if len(both) else 0.0
-    spread = math.sqrt(pooled * (1 - pooled) * sum(1 / one for one in sizes))
-    if not spread or not len(legacy.data) or not len(graph.data):
-        return 1.0
-    return float(stats.norm.sf((graph.data.mean() - legacy.data.mean()) / spread))
-
-
 def skewed(drawn: int, units: int, share: float) -> float:
     """Return the p-value of so many of the units being drawn by a share: the exact binomial."""
     return float(stats.binomtest(drawn, units, share).pvalue)
-
-
-def holm(p_values: list[float]) -> list[float]:
-    """Return p-values adjusted for each other (Holm 1979, Scandinavian J. of Statistics 6)."""
-    order = np.argsort(p_values)
-    steps = np.array(p_values)[order] * np.arange(len(p_values), 0, -1)
-    adjusted = np.empty(len(p_values))
-    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
-    return [float(one) for one in adjusted]
 
 
 WEIGHINGS, FIRST_FAILURES, GROWTH = 20, 3, 1.5

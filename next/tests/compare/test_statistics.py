@@ -70,11 +70,6 @@ def test_values_of_one_unit_that_are_equal_weigh_as_one(failed: list[bool], each
         assert size == pytest.approx((units - 1) * values / (values - 1))
 
 
-def test_holm() -> None:
-    """An example by hand: 0.01, 0.04, 0.03, 0.005, times 3, 1, 2, 4, and never less than before."""
-    assert statistics.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-
-
 @settings(max_examples=40)
 @given(
     messages=st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=30),
