@@ -196,6 +196,7 @@ def waive_command(
 _Captures = Annotated[str, typer.Argument(help="a folder, or a bucket such as s3://b/captures")]
 _Config = Annotated[Path, typer.Option(help="cutover.toml, as it is served with")]
 _Flow = Annotated[str | None, typer.Option(help="needed where there are several")]
+_Report = Annotated[Path | None, typer.Option(help="cutover diff's: causes not waived hold")]
 _VERDICTS = "Exit status: 0 promote, 1 hold, 2 roll back, 3 cannot tell, 64 wrong command line."
 
 
@@ -206,6 +207,7 @@ def gate_command(
     flow: _Flow = None,
     since: Annotated[str, typer.Option(help="as 2h, 3d or 2026-11-28T10:30")] = "",
     share: Annotated[float | None, typer.Option(help="in percent, if flags set it")] = None,
+    report: _Report = None,
     page: Annotated[Path | None, typer.Option(help="an HTML file to write")] = None,
     *,
     json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
@@ -214,7 +216,7 @@ def gate_command(
     from compare.report.page import render
     from harness.gate import STATUS, FileRollout
 
-    rollout = FileRollout.of(captures, config, flow)
+    rollout = FileRollout.of(captures, config, flow, report)
     decision = rollout.decide_since(moment(since) if since else 0, share)
     if page is not None:
         page.write_text(render("gate.html.j2", decision=decision), "utf-8", "replace")
@@ -231,13 +233,14 @@ def ramp_command(
     steps: Annotated[str, typer.Option(help="shares in percent")] = "1,5,25,50,100",
     least_hours: Annotated[float, typer.Option(help="of each step")] = 1.0,
     most_hours: Annotated[float, typer.Option(help="of each step; then stop")] = 48.0,
+    report: _Report = None,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what it would take")] = False,
 ) -> None:
     """Raise the share of graph step by step, as the gate decides, or roll back."""
     from harness.gate import STATUS, FileRollout, carry_out
 
-    hours, rollout = (least_hours, most_hours), FileRollout.of(captures, config, flow)
+    hours, rollout = (least_hours, most_hours), FileRollout.of(captures, config, flow, report)
     raise typer.Exit(STATUS[carry_out(steps, hours, rollout, typer.echo, dry_run=dry_run)])
 
 

@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from compare.gate import Decision, Terms, Verdict, decide, frame, planned
 from compare.pairs import exchange_rows
 from compare.ramp import ALL, Plan, ramp
+from compare.report.files import read_report
 from effects import feedback
 from harness import root
 from harness.config import ConfigRefused, Settings, load
@@ -57,6 +58,22 @@ async def _scores(settings: Settings, since: int) -> dict[str, int]:
         raise ConfigRefused(None, [problem]) from error
 
 
+def findings(report: Path, flow: str) -> list[str]:
+    """Return why a report of `cutover diff` holds a flow: causes not waived, or no verdict on it.
+
+    Raises `ReportRefused`.
+    """
+    found = read_report(report)
+    causes = [
+        f"cause {one.id}: {one.title}, in {one.pairs.count} of {one.pairs.of} pairs"
+        for one in found.causes
+        if one.flow == flow and not one.accepted
+    ]
+    if causes or found.verdict.label in {"equal", "different"}:
+        return causes
+    return [f"the comparison is {found.verdict.label}: {'; '.join(found.verdict.reasons)}"]
+
+
 @dataclass(frozen=True, slots=True)
 class FileRollout:
     """A flow's share in a configuration file (`compare.ramp.Rollout`)."""
@@ -64,16 +81,20 @@ class FileRollout:
     captures: str
     path: Path
     flow: str
+    report: Path | None = None
+    """Of `cutover diff`."""
     clock: Callable[[], float] = time.time
 
     @classmethod
-    def of(cls, captures: str, path: Path, flow: str | None) -> FileRollout:
+    def of(
+        cls, captures: str, path: Path, flow: str | None, report: Path | None = None
+    ) -> FileRollout:
         """Return that of a flow, or of the only one; raises `typer.BadParameter`."""
         flows = chosen([flow] if flow else [], list(load(path).flows))
         if len(flows) > 1:
             message = f"name a --flow: there are {', '.join(flows)}"
             raise typer.BadParameter(message)
-        return cls(captures, path, flows[0])
+        return cls(captures, path, flows[0], report)
 
     def percent(self) -> float:
         """Return the share in the file, 0 where graph is switched off."""
@@ -112,7 +133,8 @@ class FileRollout:
         config = versions(settings, self.flow)["config"] if share is None else ""
         percent, now = self.percent() if share is None else share, round(self.clock() * _SECOND_US)
         rows = exchanges(settings, self.captures, self.flow, since)
-        return decide(rows, Terms(self.flow, percent / ALL, config, now, since))
+        held = findings(self.report, self.flow) if self.report else ()
+        return decide(rows, Terms(self.flow, percent / ALL, config, now, since), held)
 
 
 def carry_out(

@@ -15,7 +15,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from compare.difference import Difference, Kind
 from compare.gate import Decision
+from compare.report.document import make_report
+from compare.report.files import files
+from compare.rows import PairRow, State
+from compare.verdict import Read
 from cutover.errors import Failed
 from cutover.records import encode
 from effects import feedback
@@ -116,6 +121,7 @@ def score(scores: dict[str, Literal[-1, 0, 1]]) -> None:
         (400, {}, "--flow chat", 64, "no flow 'chat': there are session"),
         (400, {}, "--config other.toml", 64, "other.toml: No such file"),
         (400, {}, "--since soon", 64, "is no time"),
+        (400, {}, "--report none.json", 64, "none.json"),
     ],
 )
 def test_the_exit_status_is_the_verdict(
@@ -169,6 +175,30 @@ def test_feedback_is_read_from_the_database() -> None:
     done = run("gate captures")
     assert "worse: disliked: legacy 0.00%" in done.output
     assert done.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("flow", "kind", "state", "reason"),
+    [
+        ("session", "text", "different", "cause "),
+        ("chat", "text", "different", "within its margin"),
+        ("session", "annotation", "equal", "within its margin"),
+        ("session", "text", "not_compared", "the comparison is nothing: "),
+    ],
+)
+def test_a_comparison_holds_by_its_causes(flow: str, kind: Kind, state: State, reason: str) -> None:
+    """Of this flow, unless they are waived or slight; and where it has no verdict."""
+    capture(3_000)
+    found = (Difference(kind, "text"),) if state != "not_compared" else ()
+    why = "" if found else "not_played"
+    row = PairRow(exchange="1", flow=flow, at=1, state=state, differences=found, why_not=why)
+    read = Read(files=1, lines=2, damage={})
+    today = datetime.now(UTC).date()
+    report = make_report([row], [], read, made_at=1, today=today, waivers={}, exemplars={})
+    Path("report.json").write_bytes(files(report)["report.json"])
+    done = run("gate captures --report .")
+    assert reason in done.output
+    assert done.exit_code == (0 if reason == "within its margin" else 1)
 
 
 def test_rolling_back_switches_graph_off_in_the_file(folder: Path) -> None:
