@@ -7,11 +7,12 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from unicodedata import normalize
 
 import msgspec
 
+from compare.alignment import Comparable, last_before_closing, paired, take_equal
 from compare.causes import Found, explain
 from compare.difference import SLIGHT, Difference, Kind
 from compare.generated import Folding, generated, skeleton
@@ -28,8 +29,6 @@ from cutover.records import TapeRecord
 HELD_US: Final = 1_000_000
 """How much later, in microseconds, a text is that is held back; and `HELD_TIMES` as late."""
 HELD_TIMES: Final = 2
-MOST_ALIGNED: Final = 2_000
-"""Events of a run up to which they are aligned; of more, those at the same place are compared."""
 _CACHE: Final = re.compile(r"cached?_.*|.*_cached?_.*|.*_cached?")
 _BROKEN: Final = re.compile("event '(.+?)' where")
 _ORDER: Final = {"refusal": 0, "outcome": 1, "grammar": 2}
@@ -72,7 +71,8 @@ def differences(
     graph = read_run(pair.graph, pair.tape, graph_flow or flow)
     if damage := legacy.damage or graph.damage:
         return Comparison(damage=damage)
-    comparing = _Comparing(legacy, graph, pair.tape, rules.of(flow.name))
+    rules = rules.of(flow.name)
+    comparing = _Comparing(legacy, graph, pair.tape, rules)
     comparing.all(flow, two_formats=graph_flow is not None)
     found = sorted(
         comparing.found,
@@ -80,7 +80,7 @@ def differences(
     )
     return Comparison(
         explain(found),
-        tuple(comparing.left_out),
+        (*comparing.left_out, *(f"by a rule: {rule}" for rule in sorted(rules.used))),
         comparing.folding.count,
         (legacy.pieces, graph.pieces),
     )
@@ -203,8 +203,8 @@ class _Comparing:
             return
         ours, theirs = [*self.normal(legacy)], [*self.normal(graph)]
         missing, added = dict(enumerate(ours)), dict(enumerate(theirs))
-        pairs = [*_paired(ours, theirs)]
-        last, other_last = _last_before_the_closing(pairs, len(ours), len(theirs))
+        pairs = [*paired(ours, theirs)]
+        last, other_last = last_before_closing(pairs, len(ours), len(theirs))
         for i, j in pairs:
             one, other = missing.pop(i), added.pop(j)
             both, at = (one.value, other.value), one.event.at
@@ -222,7 +222,7 @@ class _Comparing:
             both, at = (MISSING, one.value), one.event.at
             self.add("event_added", one.event.name, both, at, tail=j > other_last)
 
-    def normal(self, events: Sequence[Event]) -> Iterator[_Normal]:
+    def normal(self, events: Sequence[Event]) -> Iterator[Comparable]:
         """Yield what of events is compared."""
         for event in events:
             value = readable(event.rest)
@@ -230,7 +230,7 @@ class _Comparing:
                 value = _uncached(value)
             value = self.ruled(event.name, value)
             if value is not MISSING:
-                yield _Normal(event, f"{event.name} {skeleton(encode(value).decode())}", value)
+                yield Comparable(event, f"{event.name} {skeleton(encode(value).decode())}", value)
 
     def ruled(self, name: str, value: Any) -> Any:
         """Return what the rules leave of a value, `MISSING` for nothing."""
@@ -328,7 +328,7 @@ class _Comparing:
         """Compare the calls of one effect; return the places of those that are equal."""
         ours = {i: one.canonical for i, one in enumerate(legacy) if one.name == name}
         theirs = {j: one.canonical for j, one in enumerate(graph) if one.name == name}
-        matched = _take_equal(ours, theirs)
+        matched = take_equal(ours, theirs)
         left, right = (
             {place: self.ruled(name, readable(text)) for place, text in calls.items()}
             for calls in (ours, theirs)
@@ -337,7 +337,7 @@ class _Comparing:
             {i: skeleton(encode(one).decode()) for i, one in values.items() if one is not MISSING}
             for values in (left, right)
         )
-        for i, j in (*_take_equal(ours, theirs), *zip([*ours], [*theirs], strict=False)):
+        for i, j in (*take_equal(ours, theirs), *zip([*ours], [*theirs], strict=False)):
             one, other = legacy[i], graph[j]
             found = {"call": other, "answered": one.entry != other.entry}
             if not self.values("call_changed", name, (left[i], right[j]), one.at, **found):
@@ -352,61 +352,6 @@ class _Comparing:
             both = MISSING, right[j]
             self.add("call_added", name, both, other.at, tail=tail, call=other, answered=True)
         return matched
-
-
-class _Normal(NamedTuple):
-    """What of an event is compared, and the `key` by which it is aligned."""
-
-    event: Event
-    key: str
-    value: Any
-
-
-def _take_equal(ours: dict[int, str], theirs: dict[int, str]) -> list[tuple[int, int]]:
-    """Take what is equal out of texts by place, the first with the first; return the pairs."""
-    waiting: dict[str, list[int]] = {}
-    for j, text in theirs.items():
-        waiting.setdefault(text, []).append(j)
-    pairs = [(i, same.pop(0)) for i, text in ours.items() if (same := waiting.get(text))]
-    for i, j in pairs:
-        del ours[i], theirs[j]
-    return pairs
-
-
-def _paired(ours: Sequence[_Normal], theirs: Sequence[_Normal]) -> Iterator[tuple[int, int]]:
-    """Yield the places of events that belong together: of the same key, or else of the same name.
-
-    These are paired where they stand in each other's place.
-    """
-    begin, least = 0, min(len(ours), len(theirs))
-    while begin < least and ours[begin].key == theirs[begin].key:
-        yield begin, begin
-        begin += 1
-    keys, its = ([one.key for one in run[begin:]] for run in (ours, theirs))
-    script: Sequence[tuple[str, int, int, int, int]] = [("replace", 0, len(keys), 0, len(its))]
-    if max(len(keys), len(its)) <= MOST_ALIGNED:
-        script = SequenceMatcher(None, keys, its, autojunk=False).get_opcodes()
-    for tag, start, end, other_start, other_end in script:
-        i, j, stop, other_stop = (begin + at for at in (start, other_start, end, other_end))
-        while i < stop and j < other_stop:
-            name = ours[i].event.name
-            if tag == "equal" or name == theirs[j].event.name:
-                yield i, j
-                i, j = i + 1, j + 1
-            elif any(name == one.event.name for one in theirs[j:other_stop]):
-                j += 1
-            else:
-                i += 1
-
-
-def _last_before_the_closing(
-    pairs: Sequence[tuple[int, int]], ours: int, theirs: int
-) -> tuple[int, int]:
-    """Return the last pair of events, those apart that close both streams, whatever came before."""
-    for closing, (i, j) in enumerate(reversed(pairs), 1):
-        if (i, j) != (ours - closing, theirs - closing):
-            return i, j
-    return -1, -1
 
 
 def _held_back(

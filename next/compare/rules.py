@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections import Counter
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
@@ -73,22 +72,22 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of a file; `hits` counts by rule, such as `ignore 1`, how often each was of use."""
+    """The rules of a file; `used` are those that were of use, in words."""
 
     file: _File = field(default_factory=_File)
-    hits: Counter[str] = field(default_factory=Counter)
+    used: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return self.file != _File()
 
     def of(self, flow: str) -> Rules:
-        """Return the rules of a flow, which are counted here."""
+        """Return the rules of a flow, none of them used."""
 
         def mine(rules: tuple[_R, ...]) -> tuple[_R, ...]:
             return tuple(one for one in rules if _pattern(one.flow).fullmatch(flow))
 
         every = (getattr(self.file, kind) for kind in _File.__struct_fields__)
-        return Rules(_File(*map(mine, every)), self.hits) if self else self
+        return Rules(_File(*map(mine, every))) if self else self
 
     def value(self, name: str, value: Any, path: str = "") -> Any:
         """Return what of a value is compared; None where a rule leaves nothing of it.
@@ -142,8 +141,8 @@ class Rules:
         return text
 
     def _use(self, rule: _Rule) -> bool:
-        kind = type(rule).__name__.lower()
-        self.hits[f"{kind} {getattr(self.file, kind).index(rule) + 1}"] += 1
+        what = rule.path if not isinstance(rule, Replace) else rule.pattern
+        self.used.add(f"{type(rule).__name__.lower()} {what or 'all'} of {rule.name}")
         return True
 
 
