@@ -72,7 +72,7 @@ def ramp(
             rollout.raise_to(step)
             share = step
             tell(f"{share:g} %: written")
-        decision = _judged(plan, rollout, share, wait) if share < ALL else None
+        decision = _judged(plan, rollout, share, wait, tell) if share < ALL else None
         if rollout.percent() != share:
             tell(f"stopped: somebody has changed the share to {rollout.percent():g} %")
             return "hold"
@@ -88,7 +88,11 @@ def ramp(
 
 
 def _judged(
-    plan: Plan, rollout: Rollout, share: float, wait: Callable[[float], object]
+    plan: Plan,
+    rollout: Rollout,
+    share: float,
+    wait: Callable[[float], object],
+    tell: Callable[[str], object],
 ) -> Decision:
     """Return the decision that ends a step.
 
@@ -97,7 +101,15 @@ def _judged(
     """
     due = planned(share / ALL)
     while True:
-        decision, hours = rollout.decide(), rollout.hours()
+        hours = rollout.hours()
+        try:
+            decision = rollout.decide()
+        except Exception as error:
+            if hours >= plan.most_hours:
+                raise
+            tell(f"looked in vain, and again in a minute: {error!r}")
+            wait(LOOK_SECONDS)
+            continue
         changed = rollout.percent() != share
         if changed or decision.verdict == "roll_back" or hours >= plan.most_hours:
             return decision

@@ -36,7 +36,7 @@ class Deciding(TyperCommand):
         except typer.TyperException as error:
             error.exit_code = WRONG
             raise
-        except CutoverError as error:
+        except (CutoverError, OSError) as error:
             typer.echo(f"cutover: {error}", err=True)
             raise typer.Exit(WRONG) from error
 

@@ -17,8 +17,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from compare.gate import Terms, decide
+from compare.report.page import render
 from harness.cli import cli
 from tests.compare.captured import captured, some_differ
+from tests.compare.drawn import Drawn
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 pytestmark = [
@@ -28,7 +31,7 @@ pytestmark = [
 ]
 
 FRAME = """<!doctype html><body style="margin:0">
-<iframe id="page" src="report.html" style="border:0;width:%dpx;height:2000px"></iframe>
+<iframe id="page" src="%s" style="border:0;width:%dpx;height:2000px"></iframe>
 <script>page.onload = () => {
   const seen = page.contentDocument, root = seen.documentElement;
   for (const one of seen.querySelectorAll("details")) one.open = true;
@@ -68,9 +71,11 @@ def url(folder: Path) -> Iterator[str]:
         thread.join()
 
 
-def look(url: str, folder: Path, width: int, flags: Sequence[str] = ()) -> tuple[Any, list[str]]:
-    """Return what a browser sees of the report at a width, and what its console says."""
-    (folder / "frame.html").write_text(FRAME % width)
+def look(
+    url: str, folder: Path, width: int, flags: Sequence[str] = (), page: str = "report.html"
+) -> tuple[Any, list[str]]:
+    """Return what a browser sees of a page at a width, and what its console says."""
+    (folder / "frame.html").write_text(FRAME % (page, width))
     line = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
     line += ["--virtual-time-budget=5000", f"--window-size={max(width, 500)},2000", *flags]
     done = subprocess.run(
@@ -88,6 +93,20 @@ def test_a_report_fits_and_hostile_text_is_inert(url: str, folder: Path, width: 
     seen, said = look(url, folder, width)
     assert (seen["over"], seen["wide"], said) == (0, [], [])
     assert (seen["title"], seen["scripts"], seen["images"]) == ("Different · cutover diff", 0, 0)
+    assert seen["shown"]
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_a_page_of_the_gate_fits_and_hostile_text_is_inert(
+    url: str, folder: Path, width: int
+) -> None:
+    """Also a long name, and what a stack calls its failure."""
+    rows = Drawn(behind=0.5).frame(code="<script>owned()</script>", unit_kind="user" * 40)
+    decision = decide(rows, Terms("chat", 0.5, "now", int(rows["at"].max())))
+    (folder / "gate.html").write_text(render("gate.html.j2", decision=decision))
+    seen, said = look(url, folder, width, page="gate.html")
+    assert (seen["over"], seen["wide"], said) == (0, [], [])
+    assert (seen["title"], seen["scripts"]) == ("Roll back · cutover gate", 0)
     assert seen["shown"]
 
 

@@ -42,7 +42,7 @@ SKEWED, BACK = decision("cannot_tell"), decision("roll_back")
 class Simulated:
     """A share whose decisions come one a look; the last one stays."""
 
-    decisions: Sequence[Decision]
+    decisions: Sequence[Decision | OSError]
     share: float = 0.0
     by_hand: tuple[int, float] = (-1, 0.0)
     """The look at which somebody else writes a share."""
@@ -72,6 +72,8 @@ class Simulated:
         if self.looks == self.by_hand[0]:
             self.share = self.by_hand[1]
         self.looks += 1
+        if isinstance(found, OSError):
+            raise found
         came = round(self.minutely * (1 + self.waited / 60))
         return msgspec.structs.replace(found, arms={"graph": Arm(came, came, 0, 0)})
 
@@ -93,6 +95,7 @@ class Simulated:
         (Simulated([FEW] * 90 + [WAITING] * 90 + [PROMOTE]), "promote", "1 5 25 50 100", 0),
         (Simulated([PROMOTE] * 61 + [BACK]), "roll_back", "1 5 back", 0),
         (Simulated([BACK], share=5), "roll_back", "back", 0),
+        (Simulated([OSError("away")] * 90 + [PROMOTE] * 61 + [BACK]), "roll_back", "1 5 back", 0),
         (Simulated([WORSE]), "hold", "1", 1),
         (Simulated([SKEWED]), "cannot_tell", "1", 1),
         (Simulated([FEW]), "cannot_tell", "1", 24),
@@ -126,6 +129,14 @@ def test_each_share_is_in_force_for_the_least_time() -> None:
     rollout = Simulated([PROMOTE])
     ramp(PLAN, rollout, rollout.wait, lambda _: None)
     assert rollout.looks == 4 * (3_600 / LOOK_SECONDS + 1)
+
+
+def test_what_cannot_be_read_for_the_whole_step_is_raised() -> None:
+    """Its share stays."""
+    rollout = Simulated([OSError("away")])
+    with pytest.raises(OSError, match="away"):
+        ramp(PLAN, rollout, rollout.wait, lambda _: None)
+    assert (rollout.log, rollout.hours()) == (["1"], 24)
 
 
 def test_a_step_is_judged_at_planned_numbers_of_exchanges() -> None:

@@ -122,6 +122,7 @@ def score(scores: dict[str, Literal[-1, 0, 1]]) -> None:
         (400, {}, "--config other.toml", 64, "other.toml: No such file"),
         (400, {}, "--since soon", 64, "is no time"),
         (400, {}, "--report none.json", 64, "none.json"),
+        (400, {}, "--page no/folder.html", 64, "no/folder.html"),
     ],
 )
 def test_the_exit_status_is_the_verdict(
