@@ -146,7 +146,7 @@ def _rules(path: Path | None) -> Rules:
         raise DiffRefused(where=path, reason=str(error)) from error
 
 
-def compare_captures(job: Job, since: int, until: int, mapped: Map = map) -> Found:
+def compare_captures(job: Job, since: int, until: int, mapped: Map) -> Found:
     """Return the rows of the exchanges that began in a time, in microseconds since 1970."""
     files = job.files
     parts = [files[at : at + FILES_AT_ONCE] for at in range(0, len(files), FILES_AT_ONCE)]

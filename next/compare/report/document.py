@@ -174,7 +174,10 @@ def make_report(
     waivers: Mapping[str, Waiver],
     exemplars: Mapping[str, Sequence[Exemplar]],
 ) -> Report:
-    """Return the report on rows; `pairs` with `baseline` are legacy against itself."""
+    """Return the report on rows; `pairs` with `baseline` are legacy against itself.
+
+    `exemplars` are pairs by cause.
+    """
     frame = pd.DataFrame(
         [(*_fields(one, _PAIR), *one.pieces) for one in pairs], columns=[*_PAIR, "ours", "theirs"]
     ).astype({"baseline": bool})

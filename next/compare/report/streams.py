@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from compare.differences import HELD_US
 from compare.pair import Pair
 from compare.reading import read_run
 from compare.rows import PairRow
@@ -38,7 +39,10 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class SideBySide(msgspec.Struct, frozen=True):
-    """What legacy did beside what graph did, behind `left_out` rows that are equal."""
+    """What legacy did beside what graph did, behind `left_out` rows that are equal.
+
+    What is the same and comes much later `differs`, too.
+    """
 
     legacy: Cell | None
     graph: Cell | None
@@ -128,7 +132,8 @@ def _rows(legacy: Sequence[_Block], graph: Sequence[_Block]) -> Iterator[SideByS
         if tag == "equal":
             for one, other in zip(ours, theirs, strict=True):
                 text: Sequence[Segment] = [("same", _glimpse(one.text))]
-                yield SideBySide(one.cell(text), other.cell(text))
+                late = abs(one.at - other.at) > HELD_US
+                yield SideBySide(one.cell(text), other.cell(text), late)
             continue
         names = [one.name for one in ours], [one.name for one in theirs]
         for kind, k, k_end, m, m_end in _opcodes(*names):

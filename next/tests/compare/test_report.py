@@ -14,13 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.difference import Difference
+from compare.pair import Pair
 from compare.report.document import Report, Share, compared_with, make_report
 from compare.report.files import ReportRefused, files, read_report, summary
 from compare.report.page import code, plain, visible
-from compare.report.streams import words
+from compare.report.streams import Cell, SideBySide, exemplar, words
 from compare.rows import ExchangeRow, PairRow
 from compare.verdict import Read
 from compare.waivers import Waiver
+from cutover.records import EntryRecord, FrameRecord, PlayRecord, TapeRecord
+from cutover.wire import find_dialect
+from router.services import ServiceFlow
+from tests.router.captures.records import line
 
 TODAY = date(2026, 11, 28)
 TEXT = Difference("text", "text", legacy='"84"', graph='"94"', at=5)
@@ -304,3 +309,46 @@ def test_code_of_markdown(text: str, shown: str) -> None:
     """One line, which no text can leave."""
     assert code(text) == shown
     assert plain("<b> `a_b` c_d") == "\\<b\\> `a_b` c\\_d"
+
+
+BOT = ServiceFlow("bot", {"/bot": ("POST",)}, find_dialect("ndjson"))
+
+
+def shown(legacy: dict[int, str], graph: dict[int, str]) -> Sequence[SideBySide]:
+    """Return the rows of two runs, of texts by milliseconds; both ask for the same."""
+    entry = EntryRecord("tool", "00", '{"of":"tea"}', 0)
+    runs = [
+        line(
+            flow="bot",
+            stack=stack,
+            role=role,
+            plays=(PlayRecord("tool", "tape", 0),),
+        )
+        for stack, role in (("legacy", "serving"), ("graph", "shadow"))
+    ]
+    ours, theirs = (
+        msgspec.structs.replace(
+            run,
+            frames=tuple(
+                FrameRecord.of(at * 1000, b'{"message":{"content":"%b"}}\n' % text.encode())
+                for at, text in texts.items()
+            ),
+        )
+        for run, texts in zip(runs, (legacy, graph), strict=True)
+    )
+    return exemplar(Pair(ours, theirs, TapeRecord((entry,))), pair(1, TEXT), BOT).rows
+
+
+def test_runs_stand_side_by_side() -> None:
+    """Texts as one block each, word by word where they differ; what is far off is left out."""
+    call, text = shown({0: "a ", 9: "green tea"}, {0: "a black tea"})
+    assert (call.differs, call.legacy and call.legacy.name) == (False, "→ tool")
+    assert text.legacy == Cell(0.0, "content", (("same", "a "), ("own", "green"), ("same", " tea")))
+    assert text.graph == Cell(0.0, "content", (("same", "a "), ("own", "black"), ("same", " tea")))
+    assert [one.graph for one in shown({0: "a"}, {})] == [call.graph, None]
+
+
+def test_what_comes_much_later_stands_side_by_side() -> None:
+    """Though it is the same."""
+    assert [one.differs for one in shown({0: "tea"}, {900: "tea"})] == [False, False]
+    assert [one.differs for one in shown({0: "tea"}, {1100: "tea"})] == [False, True]

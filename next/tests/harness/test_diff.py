@@ -196,6 +196,7 @@ def test_rules_and_time_choose_what_is_compared(here: Path, records: Sequence[Ru
     (here / "diff.toml").write_text("[[replace]]\npattern = '[89]4'\nby = 'N'\n")
     diff("captures", "--rules", "diff.toml")
     assert found(here).causes[0].pairs.count == 1
+    assert found(here).left_out[0].why.startswith("by a rule: replace ")
     starts = sorted({one.at for one in records if one.role == "serving"})
     moments = [datetime.fromtimestamp(starts[at] / 1e6, UTC).isoformat() for at in (6, 12)]
     diff("captures", "--since", moments[0], "--until", moments[1])
@@ -320,9 +321,13 @@ def test_recorded_streams(here: Path, name: str) -> None:
 
 def test_recorded_streams_of_two_formats(here: Path) -> None:
     """They are compared in what both can say."""
-    for folder, body in (("old", OLD), ("new", b'{"text": "green "}\n{"text": "tea"}\n')):
+    words = b'{"message":{"content":"green "}}\n{"message":{"content":"tea"}}\n'
+    whole = b'{"message":{"content":""},"done":true,"done_reason":"stop"}\n'
+    for folder, body in (("old", OLD), ("new", words + whole)):
         (here / folder).mkdir()
         (here / folder / "1.sse").write_bytes(body)
-    diff("old", "new", "--dialect", "chat-completions", "--dialect", "ndjson")
+    formats = ("--dialect", "chat-completions", "--dialect", "ndjson")
+    assert diff("old", "new", *formats)[0] == 0
     assert "events: the runs have two wire formats" in [one.why for one in found(here).left_out]
-    assert not [one for one in found(here).causes if one.kind == "text"]
+    (here / "new" / "1.sse").write_bytes(words.replace(b"green", b"black") + whole)
+    assert diff("old", "new", *formats)[0] == 1
