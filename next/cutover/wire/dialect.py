@@ -104,13 +104,12 @@ class EventRule(_Table, frozen=True, kw_only=True):
     def paths(self, dialect: Dialect) -> Paths:
         """Return all paths that are looked for in such an event."""
         texts = (path for one in self.texts for path in (*listed(one.path), *listed(one.by)))
-        lanes = dialect.lanes.paths if dialect.lanes else ()
         ids = [path for paths in dialect.ids.values() for path in paths]
         own = (*self.counts, *self.needs, *self.omit, *self.foreign, *self.foreign.values())
         calls = (call.at for call in self.calls if call.at)
         name = (dialect.names.path,) if dialect.names.path else ()
         shared = (*dialect.omit, *dialect.end.finish, *dialect.failure.at)
-        every = (*texts, *lanes, *ids, *own, *calls, *name, *shared)
+        every = (*texts, *ids, *own, *calls, *name, *shared)
         dropped = {*dialect.omit, *self.omit, *name}
         if self.piece:
             dropped.update(*(listed(one.by) for one in self.texts), *dialect.ids.values())
@@ -120,19 +119,6 @@ class EventRule(_Table, frozen=True, kw_only=True):
     def piece(self) -> bool:
         """Whether what stands beside the declared places is an annotation."""
         return not self.mark and bool(self.texts or self.calls or self.counts)
-
-
-class Lanes(_Table, frozen=True, kw_only=True):
-    """Several answers side by side: `at` each, its `index`, and what is there when one `begins`."""
-
-    at: str
-    index: str
-    begins: str
-
-    @property
-    def paths(self) -> tuple[str, str, str]:
-        """Paths of the answers, their indices and beginnings, from the payload on."""
-        return self.at, f"{self.at}.{self.index}", f"{self.at}.{self.begins}"
 
 
 class Ending(_Table, frozen=True, kw_only=True):
@@ -184,7 +170,6 @@ class Dialect(_Table, frozen=True, kw_only=True, eq=False):
     end: Ending
     name: str = ""
     names: Naming = Naming()
-    lanes: Lanes | None = None
     ids: dict[str, tuple[str, ...]] = {}
     failure: Reports = Reports()
     omit: tuple[str, ...] = ()
@@ -371,7 +356,6 @@ def _refused(where: str, message: str) -> DialectRefused:
 _TABLES: Final[Mapping[str, type[_Table]]] = {
     "": Dialect,
     "names": Naming,
-    "lanes": Lanes,
     "end": Ending,
     "failure": Reports,
     "events": EventRule,
@@ -412,9 +396,6 @@ def _faults(dialect: Dialect) -> Iterator[tuple[str, str]]:
 def _paths(dialect: Dialect) -> Iterator[tuple[str, str]]:
     if dialect.names.path:
         yield "names.path", dialect.names.path
-    if dialect.lanes:
-        for key in ("at", "index", "begins"):
-            yield f"lanes.{key}", getattr(dialect.lanes, key)
     yield from (("omit", path) for path in dialect.omit)
     yield from (("end.finish", path) for path in dialect.end.finish)
     for key in ("at", "code", "message"):

@@ -23,7 +23,6 @@ from cutover.wire.dialect import (
     find,
     listed,
     rules_of,
-    steps,
     values,
 )
 from cutover.wire.ndjson import LineSplitter, payload
@@ -115,7 +114,6 @@ class _Found:
     dropped: frozenset[str]
     texts: dict[str, str] = field(default_factory=dict)
     cuts: list[Cut] = field(default_factory=list)
-    lanes: dict[Place, int] = field(default_factory=dict)
     known: bool = False
 
     def add(self, channel: str, text: str) -> None:
@@ -168,13 +166,10 @@ class Reader:
         self._keys: dict[str, dict[Any, int]] = {}
         self._last_key: dict[str, int] = {}
         self._calls = Calls()
-        self._lanes: dict[Any, int] = {}
-        self._lane = 1
-        self._finished: set[int] = set()
-        self._ever: set[int] = set()
         self._counted = b""
         self._before: _Piece | None = None
         self._said = self._ended = self._closed = self._torn = False
+        self._finished = self._ever = False
         self._failure: Failed | None = None
 
     @property
@@ -323,7 +318,6 @@ class Reader:
             paths.dropped,
             known="*" not in listed(rule.name) and name != self.dialect.names.default,
         )
-        self._find_lanes(found)
         for one in rule.texts:
             self._find_text(rule, one, found)
         for call in rule.calls:
@@ -445,38 +439,15 @@ class Reader:
                     holder[step] = _Numbered(f"{kind} {number}")
         return tuple(edits)
 
-    def _find_lanes(self, found: _Found) -> None:
-        """Tell apart the answers that stand side by side."""
-        lanes = self.dialect.lanes
-        if lanes is None:
-            return
-        at, indices, beginnings = (found.at.get(path, []) for path in lanes.paths)
-        depth = len(steps(lanes.at))
-        by_place = {place[:depth]: holder[step] for holder, step, place in indices}
-        begun = {place[:depth] for holder, step, place in beginnings if _alone(holder, step)}
-        for _, _, place in at:
-            index = by_place.get(place)
-            index = index if isinstance(index, int | str) else None
-            if index not in self._lanes:
-                begins = self._lanes and (len(at) > 1 or place in begun)
-                self._lanes[index] = max(self._lanes.values()) + 1 if begins else self._lane
-            self._lane = found.lanes[place] = self._lanes[index]
-
-    def _lane_of(self, place: Place, found: _Found) -> int:
-        if self.dialect.lanes is None:
-            return 1
-        return found.lanes.get(place[: len(steps(self.dialect.lanes.at))], 1)
-
-    def _channel(self, name: str, key: Any, lane: int) -> str:
-        """Return the channel of a text, by what tells it apart and the answer it is part of."""
+    def _channel(self, name: str, key: Any) -> str:
+        """Return the channel of a text, by what tells it apart."""
         if key is None:
             number = self._last_key.get(name, 1)
         else:
             keys = self._keys.setdefault(name, {})
             number = keys.setdefault(key, len(keys) + 1)
         self._last_key[name] = number
-        channel = name if number == 1 else f"{name} {number}"
-        return channel if lane == 1 else f"{channel} of answer {lane}"
+        return name if number == 1 else f"{name} {number}"
 
     def _find_text(self, rule: EventRule, one: TextAt, found: _Found) -> None:
         paths = [path for path in listed(one.path) if path in found.at]
@@ -507,7 +478,7 @@ class Reader:
                     continue
                 if one.by == "*":
                     key = encode([part for part in place if isinstance(part, int)])
-                channel = self._channel(one.channel, key, self._lane_of(place, found))
+                channel = self._channel(one.channel, key)
                 here[channel] = here.get(channel, "") + text
                 cuts.append(Cut(place, channel, text))
             for channel, text in here.items():
@@ -557,11 +528,10 @@ class Reader:
                 continue
             found.known = True
             id_, index, name = (_one(piece, path) for path in (at.id, at.index, at.name))
-            lane = self._lane_of(place, found)
             name = name if isinstance(name, str) else ""
             call = self._calls.of(
                 id_ or None,
-                (lane, index) if index is not None else None,
+                index,
                 name,
                 lambda call: self._so_far(f"call {call.number} arguments", found),
             )
@@ -595,28 +565,25 @@ class Reader:
             raise _Shape(CONTRADICTION, f"{channel}: {so_far!r}, and then {_shown(encode(value))}")
 
     def _find_finish(self, rule: EventRule, found: _Found) -> Failed | None:
-        """Note which answers are finished; what is said after it waits for another finish."""
+        """Note whether the answer is finished; what is said after it waits for another finish."""
         if any(found.texts.values()):
-            lanes = set(found.lanes.values()) or {1}
-            self._finished -= lanes
-        if rule.says == "finish":
-            self._finished.add(1)
+            self._finished = False
+        self._finished = self._finished or rule.says == "finish"
         failed = None
         for path in self.dialect.end.finish:
-            for holder, step, place in found.at.get(path, ()):
+            for holder, step, _ in found.at.get(path, ()):
                 reason = holder[step]
                 if reason:
-                    found.known = True
-                    self._finished.add(self._lane_of(place, found))
+                    found.known = self._finished = True
                 if reason in self.dialect.end.failing:
                     failed = Failed("service_failed", "world", f"finish reason {reason!r}")
-        self._ever |= self._finished
+        self._ever = self._ever or self._finished
         return failed
 
-    def _whole(self, finished: set[int]) -> bool:
-        """Whether all answers have a finish, where the dialect has one."""
+    def _whole(self, finished: bool) -> bool:  # noqa: FBT001
+        """Whether the answer has a finish, where the dialect has one."""
         needed = self.dialect.end.finish or any(r.says == "finish" for r in self.dialect.events)
-        return not needed or finished >= set(self._lanes.values() or {1})
+        return finished or not needed
 
     def _folded(self, name: str) -> str:
         """Return a name whose generated parts are numbers, in order of appearance."""
@@ -645,11 +612,6 @@ def _one(value: Any, path: str) -> Any:
     """Return the value at a path, where it can tell calls apart."""
     found = next(iter(values(value, path)), None) if path else None
     return found if isinstance(found, str | int | float) else None
-
-
-def _alone(holder: Any, step: Any) -> bool:
-    """Whether a role stands alone in a piece, as it does where an answer begins."""
-    return bool(holder[step]) and not any(value for key, value in holder.items() if key != step)
 
 
 def _by_place(counted: Mapping[str, list[Any]]) -> Any:

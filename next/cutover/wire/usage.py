@@ -15,62 +15,48 @@ class Usage(msgspec.Struct, frozen=True):
     output: int | None = None
 
 
-class _Counts(msgspec.Struct):
-    """The counts of chat completions, and those of Anthropic's and OpenAI's younger API."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None  # Anthropic counts the cache apart
-    cache_read_input_tokens: int | None = None
-
-
-class _Holder(msgspec.Struct):
-    usage: _Counts | None = None
-
-
-class _Answer(_Holder):
-    response: _Holder | None = None
-    message: Any = None
-
-
-class _Asked(msgspec.Struct):
-    model: str = ""
-
-
 def usage(items: Iterable[bytes]) -> Usage:
-    """Return the tokens of an answer, by its events or its body; the last count is the whole."""
+    """Return the tokens of an answer, by its events or its body; the last count is the whole.
+
+    Names are those of chat completions, and of Anthropic's and OpenAI's younger API.
+    """
     read = written = None
     for item in reversed([one for one in items if b'"usage' in one]):
         for counts in _counts(item):
-            if read is None and (asked := counts.input_tokens or counts.prompt_tokens) is not None:
-                cached = counts.cache_creation_input_tokens or 0
-                read = asked + cached + (counts.cache_read_input_tokens or 0)
-            said = counts.output_tokens or counts.completion_tokens
+            asked = counts.get("input_tokens") or counts.get("prompt_tokens")
+            if read is None and asked is not None:  # Anthropic counts the cache apart
+                cached = counts.get("cache_creation_input_tokens") or 0
+                read = asked + cached + (counts.get("cache_read_input_tokens") or 0)
+            said = counts.get("output_tokens") or counts.get("completion_tokens")
             written = said if written is None else written
         if read is not None and written is not None:
             break
     return Usage(read, written)
 
 
-def _counts(item: bytes) -> list[_Counts]:
+def _counts(item: bytes) -> list[dict[str, int | None]]:
     lines = [line[5:] for line in item.splitlines() if line.startswith(b"data:")]
     found = []
     for raw in lines or [item]:
-        try:
-            answer = msgspec.json.decode(raw, type=_Answer)
-            message = answer.message if isinstance(answer.message, dict) else {}
-            inner = msgspec.convert({"usage": message.get("usage")}, _Holder)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            continue
-        found += [one.usage for one in (answer, answer.response, inner) if one and one.usage]
+        answer = _object(raw)
+        for holder in (answer, answer.get("response"), answer.get("message")):
+            counts = holder.get("usage") if isinstance(holder, dict) else None
+            if isinstance(counts, dict):
+                whole = {k: v for k, v in counts.items() if v is None or type(v) is int}
+                found.append(whole)
     return found
 
 
 def asked_model(canonical: bytes) -> str:
     """Return the model that a request in normal form asks for, "" where it names none."""
+    model = _object(canonical).get("model")
+    return model if isinstance(model, str) else ""
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    """Return the object in JSON, an empty one where there is none."""
     try:
-        return msgspec.json.decode(canonical, type=_Asked).model
+        value = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ""
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -470,7 +470,7 @@ CHATS: dict[str, tuple[bytes, dict[str, str], str]] = {
             content("y", "stop", 1),
             DONE,
         ),
-        {"content": "ab", "content of answer 2": "xy"},
+        {"content": "axby"},
         "completed",
     ),
     "16: strings that grow elsewhere": (
