@@ -32,7 +32,7 @@ from effects import clock, conversations, ids, locks
 from effects.conversations import Turn, TurnDiffers
 from effects.models import ModelEntry
 from effects.world import current
-from graph_impl.flow import Context, options_of, streamed
+from graph_impl.flow import Context, options_of, send, streamed
 from graph_impl.model import CALLS, REASONING_TEXT, ask, chat_model, find_model
 from graph_impl.prompts import prompt
 from graph_impl.tools import langchain_tools, run_round
@@ -102,7 +102,8 @@ async def initialize(state: ChatState, runtime: Runtime[Context]) -> dict[str, A
         raise Refused(409, "message_locked", "this message is being answered already")
     started_at = await clock.now()
     turn = await (_find(body) if body.content is None else _store(body, started_at))
-    runtime.stream_writer({"step": "accepted"})
+    send(runtime, wire.ChatAccept())
+    send(runtime, wire.ChatStartReply())
     earlier = await conversations.history("chat", turn.chat_id, CHAT_HISTORY + 1)
     before = _until(earlier, turn.id)
     shown = window(before, lambda one: one.content, options.history_tokens, CHAT_HISTORY)
@@ -196,11 +197,11 @@ async def tool_execution(state: ChatState, runtime: Runtime[Context]) -> dict[st
     names = _names(options, find_model(options.model_id))
     answer, write = state["messages"][-1], runtime.stream_writer
     for call in state["pending_tool_calls"]:
-        write({"step": "tool", "tool": call["name"], "status": "running"})
+        write({"tool": call["name"], "status": "running"})
 
     def report(result: ToolMessage) -> None:
         status = "error" if result.status == "error" else "done"
-        write({"step": "tool", "tool": result.name, "status": status})
+        write({"tool": result.name, "status": status})
 
     tools = langchain_tools(names, user_id=state["turn"]["user_id"] or "")
     return {"messages": await run_round(answer, tools, report)}
@@ -216,7 +217,7 @@ def should_continue_with_tools(
 async def output_processing(state: ChatState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Append the notice of an early end, and store the reply."""
     notice = finish_notice(state["finish_reason"], _options(state, runtime).texts)
-    runtime.stream_writer({"step": "notice", "content": notice})
+    runtime.stream_writer({"notice": notice})
     turn, content = state["turn"], state["accumulated_content"] + notice
     reply = Turn(
         id=await ids.new("message"),
@@ -228,14 +229,14 @@ async def output_processing(state: ChatState, runtime: Runtime[Context]) -> dict
         at=state["started_at"],
     )
     await conversations.add(reply)
-    runtime.stream_writer({"step": "success", "content": content})
+    send(runtime, wire.ChatSuccess(content))
     return {"accumulated_content": notice}
 
 
 async def cleanup(state: ChatState, runtime: Runtime[Context]) -> dict[str, Any]:
     """Release the lock."""
     await locks.release(_lock(state), state["lock_token"])
-    runtime.stream_writer({"step": "end"})
+    send(runtime, wire.ChatEnd())
     return {}
 
 
@@ -296,15 +297,11 @@ def _events(reply: _Reply, part: Any) -> list[wire.ChatEvent]:
         case AIMessageChunk():
             reason = part.additional_kwargs.get(REASONING_TEXT, "")
             return reply.say(str(part.content), reason)
-        case {"step": "accepted"}:
-            return [wire.ChatAccept(), wire.ChatStartReply()]
-        case {"step": "tool"}:
-            return reply.tool(part["tool"], part["status"])
-        case {"step": "notice"}:
-            return [*reply.say(part["content"]), *reply.unsent()]
-        case {"step": "success"}:
-            return [wire.ChatSuccess(part["content"])]
-        case {"step": _}:
-            return [wire.ChatEnd()]
+        case {"tool": tool, "status": status}:
+            return reply.tool(tool, status)
+        case {"notice": notice}:
+            return [*reply.say(notice), *reply.unsent()]
+        case dict():
+            return [msgspec.convert(part, wire.ChatEvent)]
         case _:
             return []
