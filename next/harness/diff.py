@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -64,23 +64,19 @@ class Job:
 
     @property
     def files(self) -> list[str]:
-        """The files of lines, each with the place of its captures."""
-        return [
-            f"{place} {name}"
-            for place, one in enumerate(self.captures)
-            for name in Store(one).names()
-            if not self.flows or name.removeprefix("flow=").partition("/")[0] in self.flows
-        ]
-
-
-@dataclass(slots=True)
-class Found:
-    """The rows of a comparison, and what was read."""
-
-    rows: Rows = field(default_factory=Rows)
-    files: int = 0
-    lines: int = 0
-    damage: Counter[str] = field(default_factory=Counter)
+        """The files of lines, each with the place of its captures; raises `DiffRefused`."""
+        found: list[str] = []
+        for place, one in enumerate(self.captures):
+            if "://" not in one and not Path(one).is_dir():
+                raise DiffRefused(where=one, reason="there is no such folder")
+            try:
+                names = Store(one).names()
+            except (ImportError, ValueError, OSError) as error:
+                raise DiffRefused(where=one, reason=str(error)) from error
+            flows = {name: name.removeprefix("flow=").partition("/")[0] for name in names}
+            known = (name for name in names if not self.flows or flows[name] in self.flows)
+            found += (f"{place} {name}" for name in known)
+        return found
 
 
 def diff(
@@ -108,25 +104,25 @@ def diff(
     accepted, known = read_waivers(waivers), _rules(rules)
     older = None if against is None else read_report(against)
     if dialects:
-        found = compare_recordings(captures, dialects, known)
+        rows, read = compare_recordings(captures, dialects, known)
     else:
         settings = load(config)
         named = chosen(flows, list(settings.flows)) if flows else ()
         job = Job(captures, settings, named, known, aa)
         try:
             with workers(processes, scheduler) as mapped:
-                found = compare_captures(job, since, until, mapped)
+                rows, read = compare_captures(job, since, until, mapped)
         except ImportError as error:
             raise DiffRefused(where="--scheduler, with cutover[dask]", reason=str(error)) from error
     now = time.time()
     report = make_report(
-        found.rows.pairs,
-        found.rows.exchanges,
-        Read(files=found.files, lines=found.lines, damage=dict(found.damage)),
+        rows.pairs,
+        rows.exchanges,
+        read,
         made_at=round(now * 1e6),
         today=datetime.fromtimestamp(now, UTC).date(),
         waivers=accepted,
-        exemplars=found.rows.exemplars,
+        exemplars=rows.exemplars,
     )
     report = report if older is None else compared_with(report, older)
     try:
@@ -146,20 +142,22 @@ def _rules(path: Path | None) -> Rules:
         raise DiffRefused(where=path, reason=str(error)) from error
 
 
-def compare_captures(job: Job, since: int, until: int, mapped: Map) -> Found:
-    """Return the rows of the exchanges that began in a time, in microseconds since 1970."""
-    files = job.files
+def compare_captures(job: Job, since: int, until: int, mapped: Map) -> tuple[Rows, Read]:
+    """Return the rows of the exchanges that began in a time, in microseconds since 1970.
+
+    Raises `DiffRefused` for captures that cannot be opened.
+    """
+    files, rows, damage = job.files, Rows(), Counter[str]()
     parts = [files[at : at + FILES_AT_ONCE] for at in range(0, len(files), FILES_AT_ONCE)]
     heads: list[tuple[str, list[Head]]] = []
-    found = Found(files=len(files))
-    for some, damage in mapped(partial(_heads, job), parts):
+    for some, damaged in mapped(partial(_heads, job), parts):
         heads += some
-        found.damage.update(damage)
-    found.lines = sum(len(one) for _, one in heads)
-    for rows, damage in mapped(partial(_rows, job), shares(heads, since, until)):
-        found.rows.add(rows)
-        found.damage.update(damage)
-    return found
+        damage += damaged
+    for some, damaged in mapped(partial(_rows, job), shares(heads, since, until)):
+        rows.add(some)
+        damage += damaged
+    lines = sum(len(one) for _, one in heads)
+    return rows, Read(files=len(files), lines=lines, damage=dict(damage))
 
 
 def _heads(job: Job, files: Sequence[str]) -> tuple[list[tuple[str, list[Head]]], Counter[str]]:
@@ -189,11 +187,13 @@ def _records(job: Job, share: Share, damage: Counter[str]) -> Iterator[RunRecord
                     yield decode(line, RunRecord)
                 except RecordDamaged:
                     damage["foreign"] += 1
+    # Files may go between the first pass and this one.
+    damage["foreign"] += len(share.exchanges - {exchange for exchange, _, _ in seen})
 
 
 def compare_recordings(
-    folders: Sequence[str], dialects: Sequence[str], rules: Rules = NONE
-) -> Found:
+    folders: Sequence[str], dialects: Sequence[str], rules: Rules
+) -> tuple[Rows, Read]:
     """Return the rows of recorded streams in two folders; raises `DiffRefused`."""
     if len(folders) != 2 or len(dialects) > 2 or not all(Path(one).is_dir() for one in folders):  # noqa: PLR2004
         raise DiffRefused(where="--dialect", reason="compares the streams in two folders, OLD NEW")
@@ -209,4 +209,4 @@ def compare_recordings(
     rows = rows_of(runs, {RECORDINGS: flow}, compare)
     lost = {"not_played": "lines_missing"}  # a recording that one folder lacks
     rows.pairs = [replace(one, why_not=lost.get(one.why_not, one.why_not)) for one in rows.pairs]
-    return Found(rows, len(runs), len(runs))
+    return rows, Read(files=len(runs), lines=len(runs), damage={})

@@ -54,19 +54,8 @@ def _marked(one: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a sentence for Markdown, in which nothing is markup but what stands in backticks."""
-    parts = visible(re.sub(r"\s+", " ", text)).split("`")
-    parts[::2] = [re.sub(r"[\\<>*_\[\]|#&]", r"\\\g<0>", one) for one in parts[::2]]
-    return "`".join(parts)
-
-
-def code(text: object, most: int = 120) -> str:
-    """Return a text as code in a table of Markdown: one line, whatever stands in it."""
-    line = re.sub(r"\s+", " ", str(text)).replace("|", "\\|")
-    line = line if len(line) <= most else f"{line[: most - 1]}…"
-    fence = "`" * (max((len(run) for run in re.findall(r"`+", line)), default=0) + 1)
-    pad = " " if line.startswith("`") or line.endswith("`") or not line.strip() else ""
-    return f"{fence}{pad}{line}{pad}{fence}"
+    """Return a text on one line of Markdown, in which nothing is markup."""
+    return re.sub(r"[\\<>*_\[\]|#&`~]", r"\\\g<0>", re.sub(r"\s+", " ", text))
 
 
 _FILTERS: Final[dict[str, Callable[..., str]]] = {
@@ -74,7 +63,6 @@ _FILTERS: Final[dict[str, Callable[..., str]]] = {
     "milliseconds": milliseconds,
     "moment": moment,
     "visible": visible,
-    "code": code,
     "plain": plain,
 }
 _environment = Environment(

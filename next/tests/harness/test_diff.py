@@ -226,6 +226,8 @@ def test_legacy_against_itself(here: Path) -> None:
     [
         ("", "Missing argument"),
         ("captures --flow sung", "no flow 'sung': there are chat"),
+        ("elsewhere", "elsewhere: there is no such folder"),
+        ("captures elsewhere://b", "elsewhere://b: Protocol not known"),
         ("captures --since soon", "'soon' is no time"),
         ("captures --processes 0", "--processes"),
         ("captures --config none.toml", "No such file"),
@@ -241,6 +243,7 @@ def test_legacy_against_itself(here: Path) -> None:
 def test_what_cannot_be_meant_is_no_verdict(here: Path, line: str, why: str) -> None:
     """It ends with 64 and one sentence."""
     (here / "bad.toml").write_text("[waiver")
+    (here / "captures").mkdir()
     status, said = diff(*line.split())
     assert status == 64
     assert why in re.sub(r"[\s│]+", " ", said)
