@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,40 +12,51 @@ from deepdiff import DeepDiff
 from compare.differences import differences
 from compare.pair import Pair
 from cutover.errors import Completed
+from cutover.flow import Flow
 from cutover.records import EntryRecord, FrameRecord, PlayRecord, RunRecord, TapeRecord
+from cutover.wire import find_dialect
+from router.services import ServiceFlow
 from rules.flows import FLOWS
 
+Frames = tuple[FrameRecord, ...]
 SECONDS = 2.0
 FLOW = FLOWS["chat"]
 WORDS = [f"word{number} " for number in range(40)]
+CALLS = ("conversations.history", "clock.now", "model.chat", "conversations.add")
 PROMPT = "You are a helpful assistant who answers in short sentences. " * 20
-ASKED = {"messages": [{"content": PROMPT, "role": "system"}], "temperature": 0.7}
+ASKED = f'{{"messages":[{{"content":"{PROMPT}","role":"system"}}],"temperature":0.7}}'
 
 
-def stream(words: Sequence[str], cut: int) -> tuple[FrameRecord, ...]:
+def stream(words: Sequence[str], cut: int) -> Frames:
     """Return a chat's frames; a frame of text comes every `cut` words."""
     ends = [*range(cut, len(words), cut), len(words)]
     events: list[dict[str, Any]] = [{"step": "ACCEPT"}, {"step": "START_REPLY"}]
     events += [{"step": "SEND", "content": "".join(words[:end])} for end in ends]
     events += [{"step": "SUCCESS", "content": "".join(words)}, {"step": "END"}]
-    return tuple(
-        FrameRecord(place * 30_000, f"data: {msgspec.json.encode(event).decode()}\n\n")
-        for place, event in enumerate(events)
-    )
+    return framed(events)
 
 
-def line(stack: str, frames: tuple[FrameRecord, ...], asked: str | None = None) -> RunRecord:
+def service(answer: str) -> Frames:
+    """Return the chunks of a service's answer, which bear its id."""
+    deltas: list[dict[str, Any]] = [{"delta": {"content": word}} for word in WORDS]
+    deltas.append({"finish_reason": "stop"})
+    return framed({"id": answer, "choices": [one]} for one in deltas)
+
+
+def framed(events: Iterable[Any]) -> Frames:
+    """Return events as frames of Server-Sent Events, 30 ms apart."""
+    texts = (f"data: {msgspec.json.encode(event).decode()}\n\n" for event in events)
+    return tuple(FrameRecord(place * 30_000, text) for place, text in enumerate(texts))
+
+
+def line(stack: str, frames: Frames, asked: str | None = None) -> RunRecord:
     """Return the line of a run that reads a conversation, asks a model and stores the reply."""
-    plays = [PlayRecord("conversations.history", "tape", 0), PlayRecord("clock.now", "tape", 1)]
-    plays += [PlayRecord("model.chat", "nearest" if asked else "tape", 2, asked)]
-    plays += [PlayRecord("conversations.add", "tape", 3)]
-    run = {"role": "serving", "policy": "live", "stack": stack, "assigned": "legacy"}
-    return msgspec.convert(
-        {"exchange": "e", "flow": "chat", "path": FLOW.path, "served": "legacy", "at": 0, **run}
-        | {"outcome": Completed(), "request": "{}", "options": "{}"}
-        | {"frames": frames, "plays": tuple(plays)},
-        RunRecord,
-    )
+    plays = [PlayRecord(name, "tape", place) for place, name in enumerate(CALLS)]
+    plays[2] = PlayRecord("model.chat", "nearest" if asked else "tape", 2, asked)
+    names = ("exchange", "flow", "path", "assigned", "served", "request", "options")
+    texts: dict[str, Any] = {**dict.fromkeys(names, ""), "role": "serving", "policy": "live"}
+    texts |= {"stack": stack, "at": 0, "outcome": Completed()}
+    return RunRecord(**texts, frames=frames, plays=tuple(plays))
 
 
 def per_second(work: Callable[[], object]) -> float:
@@ -59,21 +70,21 @@ def per_second(work: Callable[[], object]) -> float:
 
 def figures(say: Callable[[str], None] = print) -> None:
     """Measure and print; goals: equal 3 000, differing 500."""
-    asked = dict.fromkeys(("conversations.history", "clock.now"), "{}")
-    asked |= {"model.chat": msgspec.json.encode(ASKED).decode(), "conversations.add": "{}"}
+    asked = dict.fromkeys(CALLS, "{}") | {"model.chat": ASKED}
     tape = TapeRecord(tuple(EntryRecord(name, "00", text, 0) for name, text in asked.items()))
-    other = asked["model.chat"].replace("short", "long", 1)
     legacy, said = stream(WORDS, 1), [*WORDS[:30], "another ", *WORDS[31:]]
-    rows = {
-        "equal": line("graph", legacy),
-        "equal, cut otherwise": line("graph", stream(WORDS, 2)),
-        "another text": line("graph", stream(said, 1)),
-        "another prompt": line("graph", legacy, other),
+    bot = ServiceFlow("bot", {"/bot": ("POST",)}, find_dialect("chat-completions"))
+    rows: dict[str, tuple[Flow, Frames, Frames, str | None]] = {
+        "equal": (FLOW, legacy, legacy, None),
+        "equal, cut otherwise": (FLOW, legacy, stream(WORDS, 2), None),
+        "equal, of services": (bot, service("a"), service("b"), None),
+        "another text": (FLOW, legacy, stream(said, 1), None),
+        "another prompt": (FLOW, legacy, legacy, ASKED.replace("short", "long", 1)),
     }
-    for name, graph in rows.items():
-        pair = Pair(line("legacy", legacy), graph, tape)
-        whole = [msgspec.to_builtins((run.frames, run.plays)) for run in (pair.served, graph)]
-        ours = per_second(lambda pair=pair: differences(pair, FLOW))  # type: ignore[misc]
+    for name, (flow, frames, its, prompt) in rows.items():
+        pair = Pair(line("legacy", frames), line("graph", its, prompt), tape)
+        whole = [msgspec.to_builtins((run.frames, run.plays)) for run in (pair.served, pair.played)]
+        ours = per_second(lambda pair=pair, flow=flow: differences(pair, flow))  # type: ignore[misc]
         theirs = per_second(lambda whole=whole: DeepDiff(*whole))  # type: ignore[misc]
         say(f"{name}: {ours:,.0f} pairs a second and core; DeepDiff alone {theirs:,.0f}")
 

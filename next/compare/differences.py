@@ -15,7 +15,7 @@ import msgspec
 from compare.alignment import Comparable, last_before_closing, paired, take_equal
 from compare.causes import Found, explain
 from compare.difference import SLIGHT, Difference, Kind
-from compare.generated import Folding, generated, skeleton
+from compare.generated import Folding, generated
 from compare.pair import Pair
 from compare.reading import Call, Event, Reading, read_run
 from compare.rules import NONE, Rules
@@ -72,7 +72,9 @@ def differences(
     if damage := legacy.damage or graph.damage:
         return Comparison(damage=damage)
     rules = rules.of(flow.name)
-    comparing = _Comparing(legacy, graph, pair.tape, rules)
+    kinds = getattr(getattr(flow, "dialect", None), "ids", ())
+    folding = Folding(lambda: (_ids(legacy), _ids(graph)), kinds)
+    comparing = _Comparing(legacy, graph, pair.tape, rules, folding)
     comparing.all(flow, two_formats=graph_flow is not None)
     found = sorted(
         comparing.found,
@@ -122,12 +124,9 @@ class _Comparing:
     graph: Reading
     tape: TapeRecord
     rules: Rules
+    folding: Folding
     found: list[Found] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
-    folding: Folding = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.folding = Folding(lambda: (_ids(self.legacy), _ids(self.graph)))
 
     def all(self, flow: Flow, *, two_formats: bool) -> None:
         """Compare everything."""
@@ -230,7 +229,7 @@ class _Comparing:
                 value = _uncached(value)
             value = self.ruled(event.name, value)
             if value is not MISSING:
-                yield Comparable(event, f"{event.name} {skeleton(encode(value).decode())}", value)
+                yield Comparable(event, f"{event.name} {self.folding.skeleton(value)}", value)
 
     def ruled(self, name: str, value: Any) -> Any:
         """Return what the rules leave of a value, `MISSING` for nothing."""
@@ -251,11 +250,8 @@ class _Comparing:
     def values(self, kind: Kind, name: str, both: tuple[Any, Any], at: int, **found: Any) -> bool:
         """Compare two values, and return whether they differ."""
         legacy, graph = both
-        whole = encode(legacy)
-        if whole == encode(graph):
-            return False
         graph = self.folding.fold(legacy, graph)
-        theirs = encode(graph)
+        whole, theirs = encode(legacy), encode(graph)
         if whole == theirs:
             return False
         if max(len(whole), len(theirs)) > MOST_BYTES:
@@ -334,7 +330,7 @@ class _Comparing:
             for calls in (ours, theirs)
         )
         ours, theirs = (
-            {i: skeleton(encode(one).decode()) for i, one in values.items() if one is not MISSING}
+            {i: self.folding.skeleton(one) for i, one in values.items() if one is not MISSING}
             for values in (left, right)
         )
         for i, j in (*take_equal(ours, theirs), *zip([*ours], [*theirs], strict=False)):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
+
+from cutover.chat_form import encode
 
 _DAY: Final = r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
 _CLOCK: Final = r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?"
@@ -15,15 +17,6 @@ _FOLDED: Final = re.compile(
     rf"(?<![0-9A-Za-z])(?:(?P<moment>{_DAY}[T ]{_CLOCK}{_ZONE})|(?P<day>{_DAY})"
     rf"|(?P<clock>{_CLOCK}{_ZONE})|(?P<uuid>{_UUID})|(?P<hex>{_HEX}))(?![0-9A-Za-z])"
 )
-
-
-def _mark(found: re.Match[str]) -> str:
-    return f"\x01{found.lastgroup}\x01"
-
-
-def skeleton(text: str) -> str:
-    """Return a text with a mark of its kind in the place of each id, date and time."""
-    return _FOLDED.sub(_mark, text)
 
 
 def generated(text: str) -> frozenset[str]:
@@ -38,20 +31,35 @@ class Folding:
     It grows pair by pair, in the order in which values are compared; the first pairing counts, so
     that one id in the place of two is a difference. An id that the other run has, too, is no new
     one: `known` returns the ids of legacy's run and of graph's, and is asked once where needed.
+    `kinds` are those of ids that the reader of a stream has numbered, such as `message 2`: one that
+    is missing moves the numbers of all behind it.
     """
 
-    def __init__(self, known: Callable[[], tuple[frozenset[str], frozenset[str]]]) -> None:
+    def __init__(
+        self,
+        known: Callable[[], tuple[frozenset[str], frozenset[str]]],
+        kinds: Iterable[str] = (),
+    ) -> None:
         self._known = known
+        self._numbered = re.compile(rf'"({"|".join(map(re.escape, kinds)) or "(?!)"}) \d+"')
         self._ids: tuple[frozenset[str], frozenset[str]] | None = None
         self._legacy: dict[str, str] = {}
         self._graph: dict[str, str] = {}
         self.count = 0
         """Values that were equal but for an id, a date or a time."""
 
+    def skeleton(self, value: Any) -> str:
+        """Return a value's JSON with a mark of its kind in the place of each id, date and time."""
+        text = _FOLDED.sub(lambda found: f"\x01{found.lastgroup}\x01", encode(value).decode())
+        return self._numbered.sub(r'"\1 #"', text)
+
     def fold(self, legacy: Any, graph: Any) -> Any:
         """Return graph's value with legacy's ids and moments where these stand for its own."""
         match legacy, graph:
             case str(), str():
+                numbers = [self._numbered.fullmatch(f'"{one}"') for one in (legacy, graph)]
+                if numbers[0] and numbers[1] and numbers[0][1] == numbers[1][1]:
+                    return legacy if self._stands("number", legacy, graph) else graph
                 return graph if legacy == graph else self._text(legacy, graph)
             case dict(), dict():
                 return {
@@ -65,7 +73,7 @@ class Folding:
 
     def _text(self, legacy: str, graph: str) -> str:
         ours, theirs = list(_FOLDED.finditer(legacy)), list(_FOLDED.finditer(graph))
-        if not ours or skeleton(legacy) != skeleton(graph):
+        if not ours or self.skeleton(legacy) != self.skeleton(graph):
             return graph
         pieces: list[str] = []
         end = 0

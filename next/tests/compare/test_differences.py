@@ -464,6 +464,29 @@ def test_an_answer_that_is_no_stream_is_one_event() -> None:
     assert brief(compared(answers[0], answers[2], flow=flow)) == [("event_changed", "body", "b")]
 
 
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ([0, 1, 2, 3], []),
+        ([0, 2, 3], [("event_missing", "updates", "")]),
+        ([0, 1, 3, 2], [("event_moved", "updates", "")]),
+    ],
+)
+def test_numbered_ids_are_new_ones_too(
+    others: list[int], expected: list[tuple[str, str, str]]
+) -> None:
+    """An event less gives all ids behind it other numbers, and that is no difference."""
+
+    def update(run_id: str, number: int) -> str:
+        message = {"content": f"r{number}", "id": f"{run_id}{number}"}
+        return f"event: updates\ndata: {json.dumps({'node': {'messages': [message]}})}\n\n"
+
+    flow = ServiceFlow("bot", {"/bot": ("POST",)}, find_dialect("langgraph"))
+    legacy = run(*(update("a", number) for number in range(4)), raw=True)
+    graph = run(*(update("b", number) for number in others), raw=True)
+    assert brief(compared(legacy, graph, flow=flow)) == expected
+
+
 def test_two_wire_formats_are_compared_in_what_both_can_say() -> None:
     """Texts, tool calls and ends; it is said that events are not."""
     chat, lines = (

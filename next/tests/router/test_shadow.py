@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from cutover import Event, Request, Stack, effect
 from cutover.errors import Failed, Left
+from cutover.records import RecordDamaged
 from harness.root import equal_shadow
 from router.driver import Candidate
 from router.exchange import Served
 from router.idle import TURN_SECONDS, IdleGate
-from router.shadow import OVERHEAD_BYTES, QUEUE, Shadows
+from router.shadow import OVERHEAD_BYTES, QUEUE, Played, Shadows
 from tests.support.ask import ASK, Ask, Done, Options, Said
 from tests.support.served import Heard, ask
 from tests.support.virtual_time import VirtualLoop
@@ -124,6 +125,24 @@ async def test_a_shadow_that_ran_is_equal_different_or_failed(stack: Stack, stat
         shadows.offer((await heard()).served, here(stack))
         await shadows.settled()
     assert shadows.ledger == {state: 1}
+
+
+async def test_a_shadow_that_cannot_be_compared_has_failed() -> None:
+    """Its line cannot be read, say; the next one is compared."""
+    compared: list[Served] = []
+
+    def equal(served: Served, _: Played) -> bool:
+        compared.append(served)
+        if len(compared) == 1:
+            raise RecordDamaged("half of a line")
+        return True
+
+    shadows = Shadows(equal, gate=IdleGate(starved=lambda: 0.0))
+    async with running(shadows):
+        for _ in range(2):
+            shadows.offer((await heard()).served, here(word))
+        await shadows.settled()
+    assert shadows.ledger == {"failed": 1, "equal": 1}
 
 
 def _left(served: Served) -> None:
