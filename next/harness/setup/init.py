@@ -19,23 +19,21 @@ from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 import typer
-from jinja2 import Environment
+from jinja2 import Environment, FileSystemLoader
 
 from cutover.errors import Completed, CutoverError
 from cutover.flow import ClientRequest
-from cutover.wire import Dialect, read_dialect, recognise
+from cutover.wire import Dialect, events, read_dialect, recognise
 from harness.config import parse
 from harness.setup.apps import started
-from harness.setup.draft import draft
 from harness.setup.shapes import Shape, shapes_for
 from harness.setup.trial import CREDENTIALS, Example, Trial, ask, open_client
 from router.services import ServiceFlow
 
 FLOW = "main"
-TEMPLATE = Path(__file__).parent / "cutover.toml.j2"
 RAMP = (0.0, 1.0, 5.0, 25.0, 50.0, 100.0)
 """Shares at which a configuration must be valid."""
-SHOWN = 60
+SHOWN, SHOWN_BYTES = 60, 1_000
 LONGEST_PATH = 256
 NONE = "-"
 WITHOUT = (
@@ -158,7 +156,7 @@ def write(found: Found, out: Path, tell: Tell) -> Sequence[str]:
     _check(text, out)
     if found.drafted:
         Path(dialect).write_text(found.drafted, "utf-8")
-        tell(f"no built-in dialect reads these streams: a draft is in {dialect}; check it")
+        tell(f"no built-in dialect reads these streams: complete the skeleton in {dialect}")
     out.write_text(text, "utf-8")
     tell(f"wrote {out}: valid at {', '.join(f'{one:g}' for one in RAMP)} %")
     port = tomllib.loads(text)["server"]["port"]
@@ -276,8 +274,25 @@ def _dialect(before: Trial, after: Trial) -> tuple[Dialect, str]:
             "understands one of them. Let NEW speak as OLD does"
         )
         raise InitRefused(reason)
-    text = draft(before.raw, before.media)
+    text = _skeleton(before)
     return read_dialect(text, "dialect.toml", "dialect"), text
+
+
+def _skeleton(trial: Trial) -> str:
+    """Return a dialect to be completed; raises `InitRefused` where events are no JSON."""
+    sse = trial.media == "text/event-stream"
+    first = events(trial.raw)[0].data if sse and events(trial.raw) else trial.raw.split(b"\n")[0]
+    try:
+        json.loads(first)
+    except ValueError as error:
+        why = (
+            f"no dialect reads a stream that begins {trial.raw[:SHOWN]!r}: its events are no JSON. "
+            "Dialects read SSE and lines with JSON in them, and plain text sent as text/plain"
+        )
+        raise InitRefused(why) from error
+    shown = trial.raw[:SHOWN_BYTES].decode("utf-8", "replace").splitlines()
+    began = [ascii(line)[1:-1] for line in shown if line]
+    return _rendered("dialect.toml.j2", framing="sse" if sse else "ndjson", began=began)
 
 
 def _saw(trial: Trial, form: Dialect | None = None) -> str:
@@ -368,10 +383,8 @@ def _configuration(found: Found, dialect: str) -> str:
     """Return the text of the configuration."""
     taken = {urlsplit(named).port for _, named in found.sides.values()}
     port, gateway = [one for one in range(8080, 8090) if one not in taken][:2]
-    environment = Environment(autoescape=False, keep_trailing_newline=True)  # noqa: S701 - no HTML
-    environment.filters |= {"toml": _toml, "lines": _multiline}
-    template = environment.from_string(TEMPLATE.read_text("utf-8"))
-    return template.render(
+    return _rendered(
+        "cutover.toml.j2",
         sides=found.sides,
         path=found.path,
         example=found.example,
@@ -382,6 +395,16 @@ def _configuration(found: Found, dialect: str) -> str:
         without=WITHOUT,
         secret=secrets.token_hex(16),
     )
+
+
+def _rendered(template: str, **values: Any) -> str:
+    environment = Environment(
+        autoescape=False,  # noqa: S701 - it is no HTML
+        keep_trailing_newline=True,
+        loader=FileSystemLoader(Path(__file__).parent),
+    )
+    environment.filters |= {"toml": _toml, "lines": _multiline}
+    return environment.get_template(template).render(values)
 
 
 def _toml(text: str) -> str:
