@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from rules.flows.companion import CompanionEmotion, Feeling
 
-LEXICON: Final[Mapping[Feeling, str]] = {
-    "joy": (
-        "开心 高兴 快乐 幸福 兴奋 激动 愉快 满意 太棒 真棒 不错 哈哈 期待 "
-        "happy glad joy delighted excited great wonderful awesome pleased haha"
-    ),
-    "affection": (
-        "喜欢 爱你 想你 感谢 谢谢 感激 温暖 抱抱 感动 love adore thanks thank grateful hug"
-    ),
-    "sadness": (
-        "难过 伤心 悲伤 难受 失落 沮丧 郁闷 孤独 寂寞 想哭 绝望 失望 遗憾 委屈 累了 好累 很累 "
-        "sad unhappy upset depressed lonely crying hopeless disappointed miserable tired"
-    ),
-    "anger": (
-        "生气 愤怒 气死 恼火 讨厌 烦死 烦躁 好烦 很烦 可恶 受够 "
-        "angry mad furious annoyed annoying hate"
-    ),
-    "fear": "害怕 恐惧 担心 焦虑 紧张 不安 恐慌 可怕 afraid scared worried anxious nervous panic",
-    "surprise": "惊讶 吃惊 震惊 意外 居然 竟然 没想到 天哪 surprised shocked wow unexpected omg",
-    "disgust": "恶心 反感 厌恶 嫌弃 disgusting disgusted gross nasty",
-}
+LEXICON: Final[Mapping[Feeling, str]] = tomllib.loads(
+    (Path(__file__).parent / "lexicons.toml").read_text("utf-8")
+)["emotions"]
 """Words by what they show; where two feelings are even, the one that stands first wins."""
 
 _READ: Final = 1_024

@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from rules.risk import Instruction
 
-INTENTS: Final[Mapping[str, tuple[str, str]]] = {
-    "remember": (
-        "记住|记得|别忘|记一下|remember",
-        "用户希望你记住一件事：复述要点，确认已经明白。",
-    ),
-    "request": (
-        "帮我|请你|麻烦|提醒|安排|查一下|算一下|翻译|总结|please|help|remind|translate",
-        "用户在请你做一件事：先弄清缺少的信息，需要时使用工具，再给出结果。",
-    ),
-    "question": (
-        r"什么|怎么|为什么|哪里|哪个|谁|几点|多少|吗|呢|如何|是否|\?|？|what|why|how|where|who",
-        "用户在提问：先给出答案，再作必要的说明。",
-    ),
-    "comfort": (
-        "陪我|安慰|聊聊|倾诉|comfort|listen",
-        "用户想有人倾听：先回应情绪，不要急着给建议。",
-    ),
-    "thanks": ("谢谢|感谢|多谢|thanks|thank", "用户在道谢：自然地回应，不要展开新话题。"),
-    "farewell": ("再见|拜拜|晚安|bye|goodbye", "用户在道别：简短、温暖地道别。"),
-    "greeting": (
-        "你好|您好|嗨|早安|早上好|晚上好|hello|hi|hey",
-        "用户在打招呼：亲切地回应，可以问问近况。",
-    ),
-    "chat": ("", "用户在闲聊：自然地接话。"),
-}
-"""Words of each intent, and its line for the companion's prompt; the first that fits counts."""
+INTENTS: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
+    (Path(__file__).parent / "lexicons.toml").read_text("utf-8")
+)["intents"]
+"""`words` of each intent, and its `line` for the companion's prompt; the first that fits counts."""
 
 _WORDS: Final = {
-    intent: re.compile(rf"(?<![a-z])(?:{words})(?![a-z])") for intent, (words, _) in INTENTS.items()
+    intent: re.compile(rf"(?<![a-z])(?:{one['words']})(?![a-z])") for intent, one in INTENTS.items()
 }
 _READ: Final = 2_048
 
@@ -51,7 +31,7 @@ def intent_of(message: str) -> str:
 
 def intent_snippet(message: str) -> str:
     """Return the line for the companion's prompt about a message's intent."""
-    return INTENTS[intent_of(message)][1]
+    return INTENTS[intent_of(message)]["line"]
 
 
 _GOODBYE: Final = re.compile(

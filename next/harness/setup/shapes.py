@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from string import Template
 from typing import Any, Final
 
 SAYS: Final = "Say hello in five words."
-_MODEL: Final = "gpt-4o-mini"
-_MESSAGES: Final = [{"role": "user", "content": SAYS}]
-_THREAD: Final = str(uuid.uuid4())
-_RUN: Final = {
-    "assistant_id": "agent",
-    "input": {"messages": _MESSAGES},
-    "stream_mode": ["messages-tuple", "values"],
-    "if_not_exists": "create",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,66 +23,24 @@ class Shape:
     conversation: str = ""
 
 
+def _known() -> list[Shape]:
+    text = Template((Path(__file__).parent / "shapes.toml").read_text("utf-8"))
+    filled = text.substitute(says=SAYS, thread=uuid.uuid4(), run=uuid.uuid4())
+    return [Shape(**one) for one in tomllib.loads(filled)["shapes"]]
+
+
 _PLAIN: Final = ("/chat", "/chat/stream", "/stream", "/ask", "/api/chat", "/")
 SHAPES: Final = (
-    Shape(
-        "chat completions",
-        ("/v1/chat/completions", "/chat/completions"),
-        {"model": _MODEL, "messages": _MESSAGES, "stream": True},
-    ),
-    Shape(
-        "responses",
-        ("/v1/responses", "/responses"),
-        {"model": _MODEL, "input": SAYS, "stream": True},
-    ),
-    Shape(
-        "Anthropic messages",
-        ("/v1/messages",),
-        {"model": "claude-sonnet", "max_tokens": 64, "messages": _MESSAGES, "stream": True},
-    ),
-    Shape(
-        "LangGraph server, threads",
-        ("/threads/{thread}/runs/stream",),
-        _RUN,
-        "path.thread",
-    ),
-    Shape("LangGraph server, runs", ("/runs/stream",), _RUN),
-    Shape(
-        "AI SDK",
-        ("/api/chat",),
-        {
-            "id": _THREAD,
-            "trigger": "submit-message",
-            "messages": [
-                {
-                    "id": "m1",
-                    "role": "user",
-                    "content": SAYS,
-                    "parts": [{"type": "text", "text": SAYS}],
-                }
-            ],
-        },
-        "body.id",
-    ),
-    Shape(
-        "AG-UI",
-        ("/", "/agent", "/awp", "/agui"),
-        {
-            "threadId": _THREAD,
-            "runId": str(uuid.uuid4()),
-            "messages": [{"id": "m1", "role": "user", "content": SAYS}],
-            "state": {},
-            "tools": [],
-            "context": [],
-            "forwardedProps": {},
-        },
-        "body.threadId",
-    ),
+    *_known(),
     *(
         Shape(f"plain {key}", _PLAIN, {key: SAYS, "stream": True})
         for key in ("message", "input", "query", "prompt", "question")
     ),
-    Shape("plain messages", _PLAIN, {"messages": _MESSAGES, "stream": True}),
+    Shape(
+        "plain messages",
+        _PLAIN,
+        {"messages": [{"role": "user", "content": SAYS}], "stream": True},
+    ),
 )
 
 

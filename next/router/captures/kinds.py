@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import phonenumbers
@@ -99,35 +101,10 @@ _NAMED = (
     r"|密码|口令)[\"'\\]*\s{0,3}(?:[:=：]|是)\s{0,3}[\"'\\]*([^\s\"'\\,;&<>{}()\[\]，。；！？、]{6,256})"
 )
 
-SECRETS: Mapping[str, str] = {
-    "OpenAI, Anthropic, DeepSeek, OpenRouter: `sk-…`": r"sk-[A-Za-z0-9_-]{16,}",
-    "Groq: `gsk_…`": r"gsk_[A-Za-z0-9]{16,}",
-    "Hugging Face: `hf_…`": r"hf_[A-Za-z0-9]{16,}",
-    "xAI: `xai-…`": r"xai-[A-Za-z0-9_-]{16,}",
-    "Replicate: `r8_…`": r"r8_[A-Za-z0-9]{16,}",
-    "Perplexity: `pplx-…`": r"pplx-[A-Za-z0-9]{16,}",
-    "NVIDIA: `nvapi-…`": r"nvapi-[A-Za-z0-9_-]{16,}",
-    "Tavily: `tvly-…`": r"tvly-[A-Za-z0-9-]{16,}",
-    "LangSmith: `lsv2_…`": r"lsv2_[A-Za-z0-9_]{16,}",
-    "Stripe: `sk_live_…`, `rk_test_…`, `whsec_…`": (
-        r"[srp]k_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9]{16,}"
-    ),
-    "Google: `AIza…`, `ya29.…`": r"AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{16,}",
-    "AWS key ids: `AKIA…`, `ASIA…`": r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}",
-    "GitHub: `ghp_…`, `github_pat_…`": r"gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}",
-    "GitLab: `glpat-…`": r"glpat-[A-Za-z0-9_-]{16,}",
-    "Slack: `xoxb-…`": r"xox[abeprs]-[A-Za-z0-9-]{10,}",
-    "SendGrid: `SG.….…`": r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
-    "npm, PyPI, DigitalOcean: `npm_…`, `pypi-…`, `dop_v1_…`": (
-        r"npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}|dop_v1_[0-9a-f]{30,}"
-    ),
-    "Telegram bots: `123456789:…`": r"\d{8,10}:[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])",
-    "JSON web tokens: `eyJ….….…`": (r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
-    "Private keys in PEM, whole or cut off": (
-        r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?s:.{0,20000}?)(?:-----END [A-Z ]{0,40}-----|\Z)"
-    ),
-    "`Bearer …` and `Basic …`": r"(?i:bearer|basic)[ \t]+[A-Za-z0-9._~+/=-]{16,}",
-}
+_LISTS = tomllib.loads((Path(__file__).parent / "kinds.toml").read_text("utf-8"))
+SECRETS: Mapping[str, str] = _LISTS["secrets"]
+NOT_FOUND: Mapping[str, str] = _LISTS["not_found"]
+"""What stays in captures, with an example each."""
 _SECRET = r"(?<![A-Za-z0-9_])(?:%s)" % "|".join(SECRETS.values())  # noqa: UP031 - braces
 _SECRET_MARKS = re.compile(
     r"sk[-_]|gsk_|hf_|xai-|r8_|pplx-|nvapi-|tvly-|lsv2_|[rp]k_|whsec|AIza|ya29|A[KSBC][IC]A|gh[pousr]_"
@@ -337,18 +314,3 @@ def _own(name: str, expression: str) -> Kind:
             raise PatternTooSlow(name) from late
 
     return Kind(name, expression, find)
-
-
-NOT_FOUND: Mapping[str, str] = {
-    "names, addresses, dates of birth, unless a path leads to them": "Anna Schmidt, Hauptstr. 3",
-    "anything in base64, hexadecimal, pictures, audio": "am9obi5kb2VAZXhhbXBsZS5jb20=",
-    "words for characters": "john dot doe at example dot com",
-    "HTML entities": "john.doe&#64;example.com",
-    "URLs that are encoded twice": "to=john.doe%2540example.com",
-    "keys of no known shape that stand alone": "q7Hf92LmXc41Zt8R",
-    "telephone numbers of other countries without `+` or `00`": "llame al 612 34 56 78",
-    "cards and accounts with a wrong check digit": "4111 1111 1111 1112",
-    "decimal fractions": "4111111111.111111",
-    "IP addresses": "192.168.100.200",
-}
-"""What stays in captures, with an example each."""
