@@ -254,6 +254,30 @@ def rollback_command(config: _Config = Path("cutover.toml"), flow: _Flow = None)
     typer.echo(f"{rollout.flow}: all go to legacy, forced and pinned ones, too")
 
 
+@cli.command("load", cls=Deciding, epilog="Exit status: 0 within margins, 1 not, 3 cannot tell.")
+def load_command(
+    config: Annotated[Path | None, typer.Option(help="cutover.toml")] = None,
+    flow: Annotated[str, typer.Option(help="needed where there are several")] = "",
+    url: Annotated[str, typer.Option(help="the router; else as cutover.toml says")] = "",
+    legacy: Annotated[str, typer.Option(help="instead: the control's own address")] = "",
+    graph: Annotated[str, typer.Option(help="instead: the candidate's own address")] = "",
+    header: Annotated[list[str] | None, typer.Option(help="as 'authorization: Bearer ...'")] = None,
+    messages: Annotated[Path | None, typer.Option(help="texts or bodies, as JSON lines")] = None,
+    users: Annotated[int, typer.Option(min=1, help="how many ask")] = 10,
+    pace: Annotated[float, typer.Option(min=0.01, help="seconds between a user's requests")] = 2.0,
+    seconds: Annotated[int, typer.Option(min=5, help="how long a run is measured")] = 30,
+    pairs: Annotated[int, typer.Option(min=1, help="how often each stack is loaded")] = 5,
+    out: Annotated[Path, typer.Option(help="for rows and load.html")] = Path("load-test"),
+) -> None:
+    """Load both stacks in turn, and say whether graph is as fast as legacy."""
+    from harness.load import Load, load_test, targets
+
+    parted = (line.partition(":") for line in header or ())
+    headers = {name.strip().lower(): value.strip() for name, _, value in parted}
+    chosen = Load(config, flow, messages, users, pace, seconds, pairs, out)
+    raise typer.Exit(load_test(chosen, targets(chosen, url, (legacy, graph), headers)))
+
+
 def main() -> None:
     """Run the command line; what the user can mend is said in one line."""
     try:

@@ -7,8 +7,7 @@ import random
 import tomllib
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ import msgspec
 
 from cutover.errors import CutoverError
 from cutover.wire import Dialect, DialectRefused, find_dialect, read_dialect
+from cutover.wire.dialect import find
 from loadtests.meter import Asked
 
 HERE: Final = Path(__file__).parent
@@ -48,7 +48,7 @@ class LoadFlow:
     headers: Mapping[str, str]
     body: str
     dialect: Dialect
-    messages: Sequence[Any] = field(default=("",))
+    messages: Sequence[Any]
     """Each a text, or a whole body."""
 
     def request(self, host: str, number: int, headers: Mapping[str, str]) -> Asked:
@@ -65,78 +65,67 @@ class LoadFlow:
             body=text.replace(ID, fresh).encode(),
         )
 
-    def with_messages(self, path: Path) -> LoadFlow:
-        """Return the flow with the messages in a file of JSON lines; raises `PlanRefused`."""
-        found = _lines(path)
-        if MESSAGE not in self.body and any(isinstance(one, str) for one in found):
-            message = f"{path}: flow {self.name!r} needs whole bodies, a JSON object in each line"
-            raise PlanRefused(message)
-        return LoadFlow(
-            self.name, self.method, self.target, self.headers, self.body, self.dialect, found
-        )
 
+def load_flows(
+    config: Path | None = None, name: str = "", messages: Path | None = None
+) -> Mapping[str, LoadFlow]:
+    """Return the flows that a `cutover.toml` names, without one the built-in ones; or `name` alone.
 
-def load_flows(config: Path | None = None) -> Mapping[str, LoadFlow]:
-    """Return the flows that a `cutover.toml` names, without one the built-in ones.
-
-    Raises `PlanRefused` and `DialectRefused`.
+    `messages` is a file of JSON lines. Raises `PlanRefused` and `DialectRefused`.
     """
-    if config is None:
-        return {name: _built_in(name) for name in _BODIES}
     try:
-        tables = tomllib.loads(config.read_text("utf-8")).get("flows")
+        tables = tomllib.loads(config.read_text("utf-8")).get("flows") if config else None
     except (OSError, ValueError) as error:
         message = f"{config}: {error}"
         raise PlanRefused(message) from error
-    if not isinstance(tables, dict):
-        return load_flows()
+    tables = tables or {one: {} for one in _BODIES}
+    if name and name not in tables:
+        message = f"no flow {name!r}: there are {', '.join(tables)}"
+        raise PlanRefused(message)
     return {
-        name: _declared(name, table) if table.get("paths") else _built_in(name)
-        for name, table in tables.items()
+        one: _declared(one, table, messages) if table.get("paths") else _built_in(one, messages)
+        for one, table in tables.items()
+        if name in {"", one}
     }
 
 
-@cache
-def _built_in(name: str) -> LoadFlow:
+def _built_in(name: str, messages: Path | None) -> LoadFlow:
     if name not in _BODIES:
         message = f"flow {name!r} is not built in, and has no paths"
         raise PlanRefused(message)
     path, body = _BODIES[name]
-    text = (HERE / "flows" / f"{name}.toml").read_text("utf-8")
     own = HERE / "messages" / f"{name}.jsonl"
-    messages = _lines(own if own.exists() else own.with_name("any.jsonl"))
-    dialect = read_dialect(text, f"{name}.toml", name)
-    return LoadFlow(name, "POST", path, _JSON, json.dumps(body), dialect, messages)
+    found = _lines(messages or (own if own.exists() else own.with_name("any.jsonl")))
+    dialect = _dialect(str(HERE / "flows" / f"{name}.toml"))
+    return LoadFlow(name, "POST", path, _JSON, json.dumps(body), dialect, found)
 
 
-def _declared(name: str, table: Mapping[str, Any]) -> LoadFlow:
+def _declared(name: str, table: Mapping[str, Any], messages: Path | None) -> LoadFlow:
     """Return a flow of services: its example, each time in another conversation."""
-    example = str(table.get("example") or f"POST {table['paths'][0]}")
-    head, _, body = example.partition("\n\n")
+    if not (example := str(table.get("example", ""))) and messages is None:
+        message = f"flows.{name}: needs an example, as init writes it, or --messages"
+        raise PlanRefused(message)
+    head, _, body = (example or f"POST {table['paths'][0]}").partition("\n\n")
     first, *lines = head.strip().splitlines()
     method, _, target = first.partition(" ")
     parted = (line.partition(":") for line in lines)
     headers = {key.strip().lower(): value.strip() for key, _, value in parted}
-    body = body.removesuffix("\n")
     kind, _, place = table.get("keys", {}).get(table.get("sticky", ""), "").partition(".")
-    match kind:
-        case "body":
-            body = _with_id(body, place.split("."))
-        case "header":
-            headers[place.lower()] = ID
-        case "path":
-            path, _, query = target.partition("?")
-            steps = [
-                ID if step == f"{{{place}}}" else given
-                for step, given in zip(table["paths"][0].split("/"), path.split("/"), strict=False)
-            ]
-            target = "/".join(steps) + (f"?{query}" if query else "")
-        case _:
-            pass
-    if not table.get("example") and method == "POST":
-        headers = dict(_JSON)
-    named = str(table.get("dialect", "chat-completions"))
-    return LoadFlow(name, method, target, headers, body, _dialect(named))
+    if kind == "body":
+        body = _with_id(body, place)
+    elif kind == "header":
+        headers[place.lower()] = ID
+    elif kind == "path":
+        steps = zip(table["paths"][0].split("/"), target.split("/"), strict=False)
+        target = "/".join(ID if step == f"{{{place}}}" else given for step, given in steps)
+    found = _lines(messages) if messages else ("",)
+    if MESSAGE not in body and any(isinstance(one, str) and one for one in found):
+        message = f"{messages}: flow {name!r} needs whole bodies, a JSON object in each line"
+        raise PlanRefused(message)
+    dialect = _dialect(str(table.get("dialect", "chat-completions")))
+    return LoadFlow(
+        name, method, target, headers if example else _JSON, body.strip(), dialect, found
+    )
 
 
 def _dialect(named: str) -> Dialect:
@@ -148,16 +137,14 @@ def _dialect(named: str) -> Dialect:
         raise DialectRefused(named, "", f"not readable: {error}") from error
 
 
-def _with_id(body: str, steps: Sequence[str]) -> str:
-    """Return a JSON body with a fresh id at a place; one that has none there stays as it is."""
+def _with_id(body: str, place: str) -> str:
+    """Return a JSON body with a fresh id at a place; any other stays as it is."""
     try:
-        decoded = holder = json.loads(body)
+        decoded = json.loads(body)
     except ValueError:
         return body
-    for step in steps[:-1]:
-        holder = holder.get(step) if isinstance(holder, dict) else None
-    if isinstance(holder, dict) and isinstance(holder.get(steps[-1]), str):
-        holder[steps[-1]] = ID
+    for holder, step, _ in find(decoded, place):
+        holder[step] = ID
     return json.dumps(decoded)
 
 
@@ -172,6 +159,22 @@ def _lines(path: Path) -> tuple[Any, ...]:
         message = f"{path}: holds no message"
         raise PlanRefused(message)
     return found
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a test was to be: seconds of a run behind its warm-up, and what is good enough.
+
+    Graph may be slower by `margin` (a share) or `floor_ms`, whichever is more. A request is good
+    that is complete, with its first text and no silence beyond `ttft_ms` and `gap_ms`.
+    """
+
+    flow: str
+    seconds: float
+    warm_up: float
+    margin: float = 0.1
+    floor_ms: float = 50.0
+    ttft_ms: float = 2_000.0
+    gap_ms: float = 2_000.0
 
 
 class PlannedRun(msgspec.Struct, frozen=True):

@@ -1,14 +1,15 @@
 """What the rows of a load test say of two stacks: figures, void runs, one verdict.
 
-Latencies count from the moment a request was due and are those of complete requests; what was not
-complete is counted beside them. Requests of one run are not independent, runs are: stacks are
-compared by the differences of log percentiles within pairs of runs.
+Latencies count from the moment when a request was due, and are those of complete requests; what was
+not complete is counted beside them. Requests of one run depend on each other, runs do not: stacks
+are compared by the differences of log percentiles within pairs of runs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import Any, Final, Literal
 
 import msgspec
@@ -16,11 +17,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from loadtests.plan import STACKS, PlannedRun
-from loadtests.rows import BUSY, Generator, Row
+from loadtests.plan import STACKS, PlannedRun, Terms
+from loadtests.rows import Generator, Row
 
 Verdict = Literal["within margins", "slower", "fails more", "cannot tell"]
-STATUS: Final[Mapping[Verdict, int]] = {
+STATUS: Final[dict[Verdict, int]] = {
     "within margins": 0,
     "slower": 1,
     "fails more": 1,
@@ -29,89 +30,28 @@ STATUS: Final[Mapping[Verdict, int]] = {
 METRICS: Final = {"ttft_ms": "TTFT", "ended_ms": "E2E"}
 QUANTILES: Final = (0.5, 0.95, 0.99)
 DECIDES: Final = 0.95
-"""The quantile that the verdict is about, of both metrics."""
+"""The percentile of both metrics that the verdict is about."""
 CONFIDENCE: Final = 0.95
-LATE_MS: Final = 50.0
-FEWEST, FEWEST_PAIRS = 20, 3
-BOTH_FAIL: Final = 0.1
-FAILS_MORE: Final = 0.005
-"""The least difference of shares that is reported as one, at P_VALUE (Fisher's exact test)."""
-P_VALUE: Final = 0.01
-
-
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What a test was to be: seconds of a run behind its warm-up, and what is good enough.
-
-    Graph may be slower by `margin` (a share) or `floor_ms`, whichever is more. A request is good
-    that is complete, with its first text and no silence beyond `ttft_ms` and `gap_ms`.
-    """
-
-    flow: str
-    seconds: float
-    warm_up: float
-    margin: float = 0.1
-    floor_ms: float = 50.0
-    ttft_ms: float = 2_000.0
-    gap_ms: float = 2_000.0
-
-
-class Figure(msgspec.Struct, frozen=True):
-    """A percentile in milliseconds, with its interval: order statistics, which assume nothing."""
-
-    metric: str
-    quantile: float
-    value: float
-    low: float
-    high: float
-
-
-class StackFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What one stack did in all sound runs; `goodput` is in requests a second."""
-
-    stack: str
-    requests: int
-    endings: dict[str, int]
-    taken_over: int
-    goodput: float
-    figures: tuple[Figure, ...]
-
-
-class Ratio(msgspec.Struct, frozen=True, kw_only=True):
-    """A percentile of graph over legacy's, as pairs of runs show it; `allowed` is the margin."""
-
-    metric: str
-    quantile: float
-    ratio: float
-    low: float
-    high: float
-    allowed: float
-    pairs_needed: int = 0
-    """How many pairs would decide, at this spread; 0 where that cannot be said."""
-
-
-class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A run; `void` says why it does not count. `cpu` is the busiest generator's share of one."""
-
-    number: int
-    pair: int
-    stack: str
-    requests: int
-    failed: int
-    late_ms: float
-    cpu: float
-    void: str
-    p95: dict[str, float]
+BUSY, LATE_MS, FEWEST, FEWEST_PAIRS, BOTH_FAIL = 0.8, 50.0, 20, 3, 0.1
+"""Void: a generator's share of a CPU, its P99 of lateness; requests; pairs; failing of both."""
+FAILS_MORE, P_VALUE = 0.005, 0.01
+"""The least difference in shares of failures that counts, and Fisher's p."""
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a load test found."""
+    """What a load test found; each list holds the lines of a table.
+
+    `ratios`: a metric and quantile of graph over legacy's, its interval over pairs of runs, and
+    what is allowed. `stacks`: endings, goodput (good requests a second), and `figures` with
+    intervals by order statistics, None beyond all of them. `runs`: what each was, and why `void`.
+    """
 
     terms: Terms
     verdict: Verdict
     reasons: tuple[str, ...]
-    ratios: tuple[Ratio, ...]
-    stacks: tuple[StackFigures, ...]
-    runs: tuple[RunFigures, ...]
+    ratios: list[dict[str, Any]]
+    stacks: list[dict[str, Any]]
+    runs: list[dict[str, Any]]
 
 
 def load_report(
@@ -119,170 +59,160 @@ def load_report(
 ) -> LoadReport:
     """Return the report on rows that were measured by a plan."""
     taken = list(rows)
-    records = [msgspec.structs.asdict(one) for one in taken if isinstance(one, Row)]
-    table = pd.DataFrame(records, columns=list(Row.__struct_fields__))
-    table = table[(table.due >= terms.warm_up) & (table.ending != "stopped")]
+    table = _table([one for one in taken if isinstance(one, Row)], Row)
+    table = table[(table["due"] >= terms.warm_up) & (table["ending"] != "stopped")]
     table = table.assign(
-        complete=table.ending == "complete",
-        other=(table.served != "") & (table.served != table.stack),
+        complete=table["ending"] == "complete",
+        foreign=~table["assigned"].isin(["", *STACKS]) | _other(table, "assigned"),
+        taken_over=_other(table, "served"),
     )
-    table["bad"] = ~table.complete | table.other
-    generators = [one for one in taken if isinstance(one, Generator)]
-    runs = [_run(one, table[table.run == one.number], generators, terms) for one in plan]
-    runs = _without_common_failures(runs)
-    void = {one.pair for one in runs if one.void}
-    sound = [one for one in runs if one.pair not in void]
-    table = table[table.run.isin([one.number for one in sound])]
-    ratios = tuple(
-        _ratio(metric, quantile, table, sound, terms)
-        for metric in METRICS
-        for quantile in QUANTILES
-        if len(sound) // 2 >= FEWEST_PAIRS
-    )
-    figures = tuple(
-        _figures(stack, table[table["stack"] == stack], sound, terms) for stack in STACKS
-    )
-    verdict, reasons = _verdict(ratios, table, runs)
+    table["bad"] = ~table["complete"] | table["taken_over"]
+    generators = _table([one for one in taken if isinstance(one, Generator)], Generator)
+    runs = _runs(plan, table, generators, terms)
+    sound = runs[runs["void"].eq("").groupby(runs["pair"]).transform("all")]
+    table = table[table["run"].isin(sound.index)]
+    enough = sound["pair"].nunique() >= FEWEST_PAIRS
+    ratios = _ratios(table[table["complete"]], sound, terms) if enough else []
+    verdict, reasons = _verdict(ratios, table, runs["void"])
     return LoadReport(
         terms=terms,
         verdict=verdict,
         reasons=tuple(reasons),
         ratios=ratios,
-        stacks=figures,
-        runs=tuple(runs),
+        stacks=[_stack(one, table[table["stack"] == one], sound, terms) for one in STACKS],
+        runs=msgspec.json.decode(runs.reset_index().to_json(orient="records")),
     )
 
 
-def _run(
-    planned: PlannedRun, own: pd.DataFrame, generators: Sequence[Generator], terms: Terms
-) -> RunFigures:
-    made = [one for one in generators if one.run == planned.number]
-    cpu = max((one.cpu for one in made), default=0.0)
-    late = float(own.sent_ms.quantile(0.99)) if len(own) else 0.0
-    named = own.assigned[(own.assigned != "") & (own.assigned != planned.stack)]
-    void = ""
-    if not made or min(one.seconds for one in made) < terms.warm_up + terms.seconds - 1:
-        void = "it ended before its time"
-    elif cpu > BUSY:
-        void = f"the generator used {cpu:.0%} of a CPU: its stamps are late; load with --workers"
-    elif late > LATE_MS:
-        void = f"the generator was {late:.0f} ms late (P99): this machine is too busy"
-    elif len(named):
-        void = (
-            f"{len(named)} of {len(own)} requests were assigned to {named.iloc[0]}: the flow's "
-            "switch is off, or the router does not know the tester's key"
+def _table(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> pd.DataFrame:
+    records = [msgspec.structs.asdict(one) for one in rows]
+    return pd.DataFrame(records, columns=list(kind.__struct_fields__))
+
+
+def _other(table: pd.DataFrame, column: str) -> pd.Series[bool]:
+    return (table[column] != "") & (table[column] != table["stack"])
+
+
+def _runs(
+    plan: Sequence[PlannedRun], table: pd.DataFrame, generators: pd.DataFrame, terms: Terms
+) -> pd.DataFrame:
+    """Return a line for each run that was planned; `void` is why it does not count."""
+    by, made = table.groupby("run"), generators.groupby("run")
+    runs = (
+        _table(plan, PlannedRun)
+        .set_index("number")
+        .assign(
+            requests=by.size(),
+            failed=by["bad"].sum(),
+            foreign=by["foreign"].sum(),
+            late_ms=by["sent_ms"].quantile(0.99),
+            cpu=made["cpu"].max(),
+            lasted=made["seconds"].min(),
         )
-    elif len(own) < FEWEST:
-        void = f"{len(own)} requests are too few: {FEWEST} say something"
-    whole = own[own.complete]
-    return RunFigures(
-        number=planned.number,
-        pair=planned.pair,
-        stack=planned.stack,
-        requests=len(own),
-        failed=int(own.bad.sum()),
-        late_ms=late,
-        cpu=cpu,
-        void=void,
-        p95={one: float(whole[one].quantile(DECIDES)) for one in METRICS if len(whole)},
     )
+    runs = runs.fillna(0.0).astype({"requests": int, "failed": int, "foreign": int})
+    shares = runs["failed"] / runs["requests"].clip(lower=1)
+    runs["both_fail"] = shares.groupby(runs["pair"]).transform("min") > BOTH_FAIL
+    runs["void"] = [_void(one, terms) for one in runs.itertuples()]
+    whole = table[table["complete"]].groupby("run")
+    for metric in METRICS:
+        runs[metric] = whole[metric].quantile(DECIDES)
+    return runs
 
 
-def _without_common_failures(runs: Sequence[RunFigures]) -> list[RunFigures]:
-    """Void the pairs of which both stacks fail: that is their world's, and says nothing of them."""
-    least: dict[int, float] = {}
-    for one in runs:
-        share = one.failed / max(one.requests, 1)
-        least[one.pair] = min(share, least.get(one.pair, 1.0))
-    reason = "both stacks fail: look at what they both need"
-    return [
-        msgspec.structs.replace(one, void=reason)
-        if not one.void and least[one.pair] > BOTH_FAIL
-        else one
-        for one in runs
-    ]
+def _void(run: Any, terms: Terms) -> str:
+    if run.lasted < terms.warm_up + terms.seconds - 1:
+        return "it ended before its time"
+    if run.cpu > BUSY:
+        return f"the generator used {run.cpu:.0%} of a CPU, and stamps late: lower --users"
+    if run.late_ms > LATE_MS:
+        return f"requests went out {run.late_ms:.0f} ms late (P99): the generator lacks CPU"
+    if run.foreign:
+        return (
+            f"{run.foreign} requests were assigned to the other stack: its switch is off, or the "
+            "router does not know the tester's key"
+        )
+    if run.requests < FEWEST:
+        return f"{run.requests} requests are too few, {FEWEST} are needed"
+    return "both stacks fail: look at what they both need" if run.both_fail else ""
 
 
-def _figures(
-    stack: str, own: pd.DataFrame, sound: Sequence[RunFigures], terms: Terms
-) -> StackFigures:
-    whole = own[own.complete]
-    good = whole[(whole.ttft_ms <= terms.ttft_ms) & (whole.gap_ms <= terms.gap_ms)]
-    seconds = terms.seconds * sum(one.stack == stack for one in sound)
-    return StackFigures(
-        stack=stack,
-        requests=len(own),
-        endings={str(name): int(number) for name, number in own.ending.value_counts().items()},
-        taken_over=int(own.other.sum()),
-        goodput=len(good) / seconds if seconds else 0.0,
-        figures=tuple(
-            _figure(metric, quantile, whole[metric].dropna())
-            for metric in METRICS
-            for quantile in QUANTILES
+def _ratios(whole: pd.DataFrame, sound: pd.DataFrame, terms: Terms) -> list[dict[str, Any]]:
+    """Return graph's percentiles over legacy's: geometric means of pairs, Student's intervals."""
+    lines = []
+    for metric, quantile in product(METRICS, QUANTILES):
+        value = sound.assign(value=whole.groupby("run")[metric].quantile(quantile))
+        pairs = value.pivot_table(index="pair", columns="stack", values="value").dropna()
+        logs = np.log(pairs["graph"].to_numpy() / pairs["legacy"].to_numpy())
+        mean, legacy = float(logs.mean()), float(stats.gmean(pairs["legacy"]))
+        reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1) * stats.sem(logs))
+        allowed = 1 + max(terms.margin, terms.floor_ms / legacy)
+        lines.append(
+            {
+                "metric": METRICS[metric],
+                "quantile": quantile,
+                "ratio": math.exp(mean),
+                "low": math.exp(mean - reach),
+                "high": math.exp(mean + reach),
+                "allowed": allowed,
+                "pairs": math.ceil(len(logs) * (reach / (math.log(allowed) - mean)) ** 2),
+            }
+        )
+    return lines
+
+
+def _stack(name: str, own: pd.DataFrame, sound: pd.DataFrame, terms: Terms) -> dict[str, Any]:
+    whole = own[own["complete"]]
+    good = (whole["ttft_ms"] <= terms.ttft_ms) & (whole["gap_ms"] <= terms.gap_ms)
+    seconds = terms.seconds * int((sound["stack"] == name).sum())
+    return {
+        "stack": name,
+        "requests": len(own),
+        "endings": {str(one): int(n) for one, n in own["ending"].value_counts().items()},
+        "taken_over": int(own["taken_over"].sum()),
+        "goodput": int(good.sum()) / max(seconds, 1),
+        "figures": [
+            {"metric": METRICS[metric], "quantile": one, **_figure(whole[metric].dropna(), one)}
+            for metric, one in product(METRICS, QUANTILES)
             if len(whole) >= FEWEST
-        ),
-    )
+        ],
+    }
 
 
-def _figure(metric: str, quantile: float, values: pd.Series[float]) -> Figure:
+def _figure(values: pd.Series[float], quantile: float) -> dict[str, float | None]:
     interval: Any = stats.quantile_test(values, p=quantile).confidence_interval(CONFIDENCE)
-    return Figure(METRICS[metric], quantile, float(values.quantile(quantile)), *interval)
-
-
-def _ratio(
-    metric: str, quantile: float, table: pd.DataFrame, sound: Sequence[RunFigures], terms: Terms
-) -> Ratio:
-    """Return graph's percentile over legacy's: the mean log ratio of pairs, Student's interval."""
-    whole = table[table.complete]
-    found = whole.groupby("run")[metric].quantile(quantile)
-    stacks = pd.DataFrame({"pair": {one.number: one.pair for one in sound}, "value": found})
-    stacks["stack"] = pd.Series({one.number: one.stack for one in sound})
-    pairs = stacks.pivot_table(index="pair", columns="stack", values="value").dropna()
-    logs = np.log(pairs["graph"].to_numpy() / pairs["legacy"].to_numpy())
-    mean, error = float(logs.mean()), float(stats.sem(logs))
-    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1)) * error
-    legacy = float(stats.gmean(pairs["legacy"]))
-    allowed = 1 + max(terms.margin, terms.floor_ms / legacy)
-    room = abs(math.log(allowed) - mean)
-    return Ratio(
-        metric=METRICS[metric],
-        quantile=quantile,
-        ratio=math.exp(mean),
-        low=math.exp(mean - reach),
-        high=math.exp(mean + reach),
-        allowed=allowed,
-        pairs_needed=math.ceil(len(logs) * (reach / room) ** 2) if room else 0,
-    )
+    low, high = (float(one) if math.isfinite(one) else None for one in interval)
+    return {"value": float(values.quantile(quantile)), "low": low, "high": high}
 
 
 def _verdict(
-    ratios: Sequence[Ratio], table: pd.DataFrame, runs: Sequence[RunFigures]
+    ratios: Sequence[dict[str, Any]], table: pd.DataFrame, void: pd.Series[str]
 ) -> tuple[Verdict, list[str]]:
     if not ratios:
-        void = sorted({one.void for one in runs if one.void})
-        return "cannot tell", [f"Fewer than {FEWEST_PAIRS} pairs of runs are sound.", *void]
-    counts = table.groupby("stack").bad.agg(["sum", "count"]).loc[list(STACKS)]
-    legacy, graph = counts.itertuples(index=False)
-    shares = graph[0] / graph[1], legacy[0] / legacy[1]
-    split = np.array([[one[0], one[1] - one[0]] for one in (graph, legacy)])
+        reason = f"Fewer than {FEWEST_PAIRS} pairs of runs are sound."
+        return "cannot tell", [reason, *sorted({one for one in void if one})]
+    counts = pd.crosstab(table["stack"], table["bad"]).reindex(columns=[True, False], fill_value=0)
+    split = counts.loc[["graph", "legacy"]].to_numpy()
+    graph, legacy = split[:, 0] / split.sum(axis=1)
     chance = float(stats.fisher_exact(split, alternative="greater").pvalue)
-    if shares[0] - shares[1] >= FAILS_MORE and chance < P_VALUE:
-        reason = f"{shares[0]:.1%} of graph's requests fail or are taken over, of legacy's "
-        return "fails more", [f"{reason}{shares[1]:.1%} (p = {chance:.2g})."]
-    decisive = [one for one in ratios if one.quantile == DECIDES]
-    slower = [one for one in decisive if one.low > one.allowed]
-    if slower:
+    if graph - legacy >= FAILS_MORE and chance < P_VALUE:
+        reason = f"{graph:.1%} of graph's requests fail or are taken over"
+        return "fails more", [f"{reason}, of legacy's {legacy:.1%} (p = {chance:.2g})."]
+    decisive = [one for one in ratios if one["quantile"] == DECIDES]
+    if slower := [one for one in decisive if one["low"] > one["allowed"]]:
         return "slower", [_sentence(one) for one in slower]
-    if all(one.high <= one.allowed for one in decisive):
+    unclear = [one for one in decisive if one["high"] > one["allowed"]]
+    if not unclear:
         return "within margins", [_sentence(one) for one in decisive]
-    unclear = [one for one in decisive if one.high > one.allowed]
-    needed = max(one.pairs_needed for one in unclear)
-    advice = [f"About {needed} pairs of runs would decide."] if needed else []
-    return "cannot tell", [*(_sentence(one) for one in unclear), *advice]
+    needed = max(one["pairs"] for one in unclear)
+    return "cannot tell", [
+        *map(_sentence, unclear),
+        f"About {needed} pairs of runs would decide (--pairs).",
+    ]
 
 
-def _sentence(one: Ratio) -> str:
+def _sentence(one: dict[str, Any]) -> str:
     return (
-        f"{one.metric} P95 of graph is {one.ratio:.2f} times legacy's "
-        f"({one.low:.2f} to {one.high:.2f}); {one.allowed:.2f} is allowed."
+        f"{one['metric']} P95 of graph is {one['ratio']:.2f} times legacy's "
+        f"({one['low']:.2f} to {one['high']:.2f}); {one['allowed']:.2f} is allowed."
     )

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import statistics
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import BinaryIO, Literal
 
 import msgspec
 
@@ -23,9 +22,6 @@ Ending = Literal[
     "timeout",  # not over within the patience of the client
     "stopped",  # the generator ended first; counts nowhere
 ]
-
-BUSY: Final = 0.8
-"""The share of a CPU above which a generator's stamps are late."""
 
 
 class RowsDamaged(CutoverError):
@@ -69,27 +65,11 @@ class Generator(msgspec.Struct, frozen=True, kw_only=True, tag="generator"):
     seconds: float
 
 
-class RowWriter:
-    """Appends what one process measures to a file of its own; opens a `run`, and closes it."""
-
-    def __init__(self, folder: Path, run: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        name = f"{run:03}-{socket.gethostname()}-{os.getpid()}.jsonl"
-        self._file = (folder / name).open("ab")
-        self._run = run
-        self._cpu, self._began = time.process_time(), time.monotonic()
-
-    def write(self, row: Row | Generator) -> None:
-        """Append a line; it is on disk when this returns, so that a killed process loses none."""
-        self._file.write(msgspec.json.encode(row) + b"\n")
-        self._file.flush()
-
-    def close(self) -> None:
-        """Append what the process used, and close the file."""
-        seconds = time.monotonic() - self._began
-        cpu = (time.process_time() - self._cpu) / max(seconds, 1e-9)
-        self.write(Generator(run=self._run, cpu=cpu, seconds=seconds))
-        self._file.close()
+def open_rows(folder: Path, run: int) -> BinaryIO:
+    """Open the file of this process; each line is on disk once it is written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{run:03}-{socket.gethostname()}-{os.getpid()}.jsonl"
+    return (folder / name).open("ab", buffering=0)
 
 
 def read_rows(folder: Path) -> Iterator[Row | Generator]:
@@ -103,24 +83,17 @@ def read_rows(folder: Path) -> Iterator[Row | Generator]:
                 raise RowsDamaged(path, number, str(error)) from error
 
 
-def summary(rows: Iterable[Row]) -> list[str]:
-    """Return a line for each flow: endings, and exact percentiles of what was complete."""
-    flows: dict[str, list[Row]] = {}
-    for row in rows:
-        flows.setdefault(row.flow, []).append(row)
-    lines = []
-    for flow, own in sorted(flows.items()):
-        endings = [row.ending for row in own]
-        counts = ", ".join(f"{endings.count(one)} {one}" for one in dict.fromkeys(sorted(endings)))
-        complete = [row for row in own if row.ending == "complete"]
-        first = _percentiles([row.ttft_ms for row in complete if row.ttft_ms is not None])
-        whole = _percentiles([row.ended_ms for row in complete])
-        longest = max((row.gap_ms for row in complete), default=0.0)
-        lines.append(
-            f"{flow}: {counts}; P50/P95/P99 of TTFT {first}, of E2E {whole} ms; "
-            f"longest gap {longest:.0f} ms"
-        )
-    return lines
+def summary(flow: str, rows: Sequence[Row]) -> str:
+    """Return how the requests of a flow ended, and exact percentiles of the complete ones."""
+    endings = [row.ending for row in rows if row.flow == flow]
+    whole = [row for row in rows if row.flow == flow and row.ending == "complete"]
+    counts = ", ".join(f"{endings.count(one)} {one}" for one in sorted({*endings}))
+    first = _percentiles([row.ttft_ms for row in whole if row.ttft_ms is not None])
+    longest = max((row.gap_ms for row in whole), default=0.0)
+    return (
+        f"{flow}: {counts or 'nothing was due'}; P50/P95/P99 of TTFT {first}, "
+        f"of E2E {_percentiles([row.ended_ms for row in whole])} ms; longest gap {longest:.0f} ms"
+    )
 
 
 def _percentiles(values: Sequence[float]) -> str:
@@ -128,7 +101,5 @@ def _percentiles(values: Sequence[float]) -> str:
     if not values:
         return "-"
     cuts = statistics.quantiles([*values] * (1 + (len(values) == 1)), n=100, method="inclusive")
-    least = ((50, 1), (95, 20), (99, 100))
-    return "/".join(
-        f"{cuts[percent - 1]:.0f}" if len(values) >= enough else "-" for percent, enough in least
-    )
+    enough = {50: 1, 95: 20, 99: 100}
+    return "/".join(f"{cuts[p - 1]:.0f}" if len(values) >= n else "-" for p, n in enough.items())
