@@ -270,12 +270,17 @@ def load_command(
     out: Annotated[Path, typer.Option(help="for rows and load.html")] = Path("load-test"),
 ) -> None:
     """Load both stacks in turn, and say whether graph is as fast as legacy."""
-    from harness.load import Load, load_test, targets
+    from harness.load import load_test, only_flow, targets
+    from loadtests.report import Terms
 
     parted = (line.partition(":") for line in header or ())
     headers = {name.strip().lower(): value.strip() for name, _, value in parted}
-    chosen = Load(config, flow, messages, users, pace, seconds, pairs, out)
-    raise typer.Exit(load_test(chosen, targets(chosen, url, (legacy, graph), headers)))
+    name = only_flow(config, flow, messages)
+    at = targets(config, name, url, (legacy, graph), headers)
+    sending = {"users": users, "spawn-rate": users, "pace": pace}
+    files = {"cutover-config": config, "messages": messages}
+    terms = Terms(flow=name, seconds=seconds)
+    raise typer.Exit(load_test(at, terms, pairs, out, {**sending, **files}))
 
 
 def main() -> None:

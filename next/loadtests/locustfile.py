@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import random
+import socket
 import time
 from itertools import count
 from pathlib import Path
@@ -26,7 +27,7 @@ from locust.runners import MasterRunner
 from cutover.errors import CutoverError
 from loadtests.meter import Meter, send
 from loadtests.plan import load_flows
-from loadtests.rows import Generator, Row, open_rows, summary
+from loadtests.rows import Generator, Row, summary
 
 HEADERS: Final = "CUTOVER_LOAD_HEADERS"
 """Variable with headers of each request, as a JSON object: they may hold secrets."""
@@ -53,33 +54,34 @@ class Load:
 
     def __init__(self, environment: Environment) -> None:
         options: Any = environment.parsed_options
-        config, messages = options.cutover_config, options.messages
-        self.flows = list(load_flows(config, options.flow, messages).values())
-        self.pace, self.patience = max(options.pace, 1e-3), options.patience
-        self.stack, self.run = options.stack, options.run_number
+        self.options = options
+        flows = load_flows(options.cutover_config, options.flow, options.messages)
+        self.flows = list(flows.values())
+        self.pace = max(options.pace, 1e-3)
         self.host = environment.host or StreamUser.host
         self.headers: dict[str, str] = json.loads(os.environ.get(HEADERS, "{}"))
         index = getattr(environment.runner, "worker_index", 0)
         self.chance = random.Random(f"{options.seed}/{index}")
         self.users, self.requests = count(index), count()
         self.rows: list[Row] = []
-        self.file = open_rows(options.rows, self.run) if options.rows else None
         self.cpu, self.began = time.process_time(), time.monotonic()
+        if folder := options.rows:
+            folder.mkdir(parents=True, exist_ok=True)
+            name = f"{options.run_number:03}-{socket.gethostname()}-{os.getpid()}.jsonl"
+            self.file = (folder / name).open("ab", buffering=0)
+        else:
+            self.file = None
 
     def keep(self, row: Row | Generator) -> None:
-        """Keep a row: in memory for the last lines of the log, and in the file of rows."""
-        if isinstance(row, Row):
-            self.rows.append(row)
+        """Write a row, where rows are written; each is on disk at once."""
         if self.file is not None:
             self.file.write(msgspec.json.encode(row) + b"\n")
 
     def close(self) -> None:
         """Write what this process used, and log how it went."""
         seconds = time.monotonic() - self.began
-        cpu = (time.process_time() - self.cpu) / max(seconds, 1e-9)
-        self.keep(Generator(run=self.run, cpu=cpu, seconds=seconds))
-        if self.file is not None:
-            self.file.close()
+        cpu = (time.process_time() - self.cpu) / seconds
+        self.keep(Generator(run=self.options.run_number, cpu=cpu, seconds=seconds))
         for flow in self.flows:
             log.info(summary(flow.name, self.rows))
 
@@ -131,29 +133,29 @@ class StreamUser(User):
 
     def on_stop(self) -> None:
         """Wait for the streams that are open, and break off those that outlast the patience."""
-        self.streams.join(self.load.patience)
+        self.streams.join(self.load.options.patience)
         self.streams.kill()
 
     def stream(self, due: float) -> None:
         """Send a request and report how its stream went."""
-        load = self.load
+        load, options = self.load, self.load.options
         asked = self.flow.request(load.host, next(load.requests), load.headers)
-        meter = Meter(self.flow.dialect, due)
+        at = round(due - load.began, 6)
+        row = Row(flow=self.flow.name, stack=options.stack, run=options.run_number, due=at)
+        meter = Meter(self.flow.dialect, row, due)
         try:
-            send(asked, meter, load.patience)
+            send(asked, meter, options.patience)
         except gevent.GreenletExit:
             meter.end("stopped")
-        row = meter.row(self.flow.name, load.stack, load.run, load.began)
+        load.rows.append(row)
         load.keep(row)
-        if row.ending == "stopped":
-            return
-        whole = row.ending == "complete"
-        self.environment.events.request.fire(
-            request_type=asked.method,
-            name=f"{self.flow.name} {self.flow.target}",
-            response_time=row.ended_ms,
-            response_length=row.received,
-            exception=None if whole else StreamFailed(f"{row.ending} {row.code}".strip()),
-            context={},
-            url=asked.url,
-        )
+        if row.ending != "stopped":
+            failed = StreamFailed(f"{row.ending} {row.code}".strip())
+            self.environment.events.request.fire(
+                request_type=asked.method,
+                name=f"{self.flow.name} {self.flow.target}",
+                response_time=row.ended_ms,
+                response_length=row.received,
+                exception=None if row.ending == "complete" else failed,
+                context={},
+            )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from functools import cache
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Final, Literal
@@ -17,10 +17,11 @@ import msgspec
 
 from cutover.errors import Completed, Failed
 from cutover.wire import BlockTooLong, Dialect, Reader
-from loadtests.rows import Ending, Row
+from loadtests.rows import Row
 
 OK: Final = 200
 PIECE_BYTES: Final = 1 << 16
+MOST_SHOWN: Final = 80
 READ: Final = ("content", "reasoning")
 """Channels of what a user reads; tool calls are none."""
 SERVED_BY: Final = b": served-by "
@@ -40,80 +41,60 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Meter:
-    """Reads one stream, sans I/O; moments are seconds of `clock`, `due` is one of them."""
+    """Reads one stream into its row, sans I/O; `due` and the clock are in seconds."""
 
-    def __init__(self, dialect: Dialect, due: float, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, dialect: Dialect, row: Row, due: float, clock: Clock = time.monotonic
+    ) -> None:
+        self.row = row
         self._reader = Reader(dialect, joins=True)
         self._due, self._clock = due, clock
-        self._sent = self._ended = clock()
-        self._first: float | None = None
-        self._over: float | None = None
-        self._last = self._gap = 0.0
-        self._ending: Ending = "stopped"
-        self._status = self._pieces = self._received = 0
-        self._code = self._served = ""
-        self._labels: dict[str, str] = {}
+        self._last = row.sent_ms = self._now()
+        self._status = 0
 
-    def begin(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
+    def begin(self, status: int, headers: Mapping[str, str]) -> None:
         """Take the head of the answer."""
         self._status = status
-        self._labels = {name.lower(): value for name, value in headers}
-        self._served = self._labels.get("x-cutover-served", "")
+        self.row.assigned = headers.get("x-cutover-assigned", "")
+        self.row.served = headers.get("x-cutover-served", "")
+        self.row.exchange = headers.get("x-cutover-exchange", "")
 
     def feed(self, piece: bytes) -> None:
         """Take bytes of the body, which have just arrived."""
-        at = self._clock()
-        self._received += len(piece)
+        at, row = self._now(), self.row
+        row.received += len(piece)
         for frame in self._reader.feed(piece) if self._status == OK else ():
             if any(text and channel.startswith(READ) for channel, text in frame.texts):
-                self._pieces += 1
-                if self._first is None:
-                    self._first = self._last = at
-                self._gap, self._last = max(self._gap, at - self._last), at
+                row.pieces += 1
+                if row.ttft_ms is None:
+                    row.ttft_ms = self._last = at
+                row.gap_ms, self._last = max(row.gap_ms, round(at - self._last, 3)), at
             if frame.raw.startswith(SERVED_BY):
-                self._served = frame.raw.removeprefix(SERVED_BY).split()[0].decode()
-            if frame.verdict == "terminal" and self._over is None:
-                self._over = at
+                row.served = frame.raw.removeprefix(SERVED_BY).split()[0].decode()
+            if frame.verdict == "terminal" and row.ended_ms is None:
+                row.ended_ms = at
 
     def end(self, cut: Cut = "", code: str = "") -> None:
         """End the reading; `cut` is why the body has not ended, `code` names the fault."""
-        self._ended, self._code = self._clock(), code
-        if not self._status:
-            self._ending = cut or "unreachable"
-        elif self._status != OK:
-            self._ending, self._code = "refused", f"http_{self._status}"
-        else:
-            self._reader.close(torn=bool(cut))
-            match self._reader.ending:
-                case Completed():
-                    self._ending, self._code = "complete", ""
-                case Failed(code="truncated"):
-                    self._ending = cut if cut in {"timeout", "stopped"} else "truncated"
-                case Failed(code=reported):
-                    self._ending, self._code = "failed", reported
+        row = self.row
+        if row.ended_ms is None:
+            row.ended_ms = self._now()
+        if self._status != OK:
+            row.ending = "refused" if self._status else cut or "unreachable"
+            row.code = f"http_{self._status}" if self._status else code
+            return
+        self._reader.close(torn=bool(cut))
+        match self._reader.ending:
+            case Completed():
+                row.ending = "complete"
+            case Failed(code="truncated"):
+                row.ending = cut if cut in {"timeout", "stopped"} else "truncated"
+                row.code = code
+            case Failed(code=kind, detail=reported):
+                row.ending, row.code = "failed", (reported or kind)[:MOST_SHOWN]
 
-    def row(self, flow: str, stack: str, run: int, began: float) -> Row:
-        """Return the request's row; `began` is when its process began to load."""
-        return Row(
-            flow=flow,
-            stack=stack,
-            run=run,
-            due=round(self._due - began, 6),
-            sent_ms=self._ms(self._sent),
-            ttft_ms=None if self._first is None else self._ms(self._first),
-            gap_ms=round(self._gap * 1000, 3),
-            ended_ms=self._ms(self._ended if self._over is None else self._over),
-            ending=self._ending,
-            code=self._code,
-            pieces=self._pieces,
-            received=self._received,
-            assigned=self._labels.get("x-cutover-assigned", ""),
-            served=self._served,
-            exchange=self._labels.get("x-cutover-exchange", ""),
-        )
-
-    def _ms(self, moment: float) -> float:
-        return round((moment - self._due) * 1000, 3)
+    def _now(self) -> float:
+        return round((self._clock() - self._due) * 1000, 3)
 
 
 def send(asked: Asked, meter: Meter, patience: float) -> None:
@@ -129,7 +110,7 @@ def send(asked: Asked, meter: Meter, patience: float) -> None:
         headers = {**asked.headers, "connection": "close"}
         connection.request(asked.method, target, asked.body or None, headers)
         response = connection.getresponse()
-        meter.begin(response.status, response.headers.items())
+        meter.begin(response.status, {k.lower(): v for k, v in response.getheaders()})
         while piece := response.read1(PIECE_BYTES):
             meter.feed(piece)
             if time.monotonic() > until:
@@ -150,6 +131,4 @@ def _connection(parts: SplitResult, patience: float) -> HTTPConnection:
     return HTTPConnection(host, parts.port, timeout=patience)
 
 
-@cache
-def _tls() -> ssl.SSLContext:
-    return ssl.create_default_context()
+_tls = cache(ssl.create_default_context)

@@ -161,22 +161,6 @@ def _lines(path: Path) -> tuple[Any, ...]:
     return found
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What a test was to be: seconds of a run behind its warm-up, and what is good enough.
-
-    Graph may be slower by `margin` (a share) or `floor_ms`, whichever is more. A request is good
-    that is complete, with its first text and no silence beyond `ttft_ms` and `gap_ms`.
-    """
-
-    flow: str
-    seconds: float
-    warm_up: float
-    margin: float = 0.1
-    floor_ms: float = 50.0
-    ttft_ms: float = 2_000.0
-    gap_ms: float = 2_000.0
-
-
 class PlannedRun(msgspec.Struct, frozen=True):
     """A run of one stack; the runs of a pair share the `seed`, by which their requests are due."""
 

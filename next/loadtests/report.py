@@ -10,23 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import product
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from loadtests.plan import STACKS, PlannedRun, Terms
+from loadtests.plan import STACKS, PlannedRun
 from loadtests.rows import Generator, Row
 
-Verdict = Literal["within margins", "slower", "fails more", "cannot tell"]
-STATUS: Final[dict[Verdict, int]] = {
-    "within margins": 0,
-    "slower": 1,
-    "fails more": 1,
-    "cannot tell": 3,
-}
+STATUS: Final = {"within margins": 0, "slower": 1, "fails more": 1, "cannot tell": 3}
+"""Exit statuses by verdict."""
 METRICS: Final = {"ttft_ms": "TTFT", "ended_ms": "E2E"}
 QUANTILES: Final = (0.5, 0.95, 0.99)
 DECIDES: Final = 0.95
@@ -38,6 +33,22 @@ FAILS_MORE, P_VALUE = 0.005, 0.01
 """The least difference in shares of failures that counts, and Fisher's p."""
 
 
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a test was to be: the seconds of a run behind its warm-up, and what is good enough.
+
+    Graph may be slower by `margin` (a share) or `floor_ms`, whichever is more. A request is good
+    that is complete, its first text within `ttft_ms`, and silent for no longer than `gap_ms`.
+    """
+
+    flow: str
+    seconds: float
+    warm_up: float = 3.0
+    margin: float = 0.1
+    floor_ms: float = 50.0
+    ttft_ms: float = 2_000.0
+    gap_ms: float = 2_000.0
+
+
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a load test found; each list holds the lines of a table.
 
@@ -47,7 +58,7 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     terms: Terms
-    verdict: Verdict
+    verdict: str
     reasons: tuple[str, ...]
     ratios: list[dict[str, Any]]
     stacks: list[dict[str, Any]]
@@ -60,10 +71,11 @@ def load_report(
     """Return the report on rows that were measured by a plan."""
     taken = list(rows)
     table = _table([one for one in taken if isinstance(one, Row)], Row)
+    table = table.astype({"sent_ms": float, **dict.fromkeys(METRICS, float)})
     table = table[(table["due"] >= terms.warm_up) & (table["ending"] != "stopped")]
     table = table.assign(
         complete=table["ending"] == "complete",
-        foreign=~table["assigned"].isin(["", *STACKS]) | _other(table, "assigned"),
+        foreign=_other(table, "assigned"),
         taken_over=_other(table, "served"),
     )
     table["bad"] = ~table["complete"] | table["taken_over"]
@@ -71,9 +83,8 @@ def load_report(
     runs = _runs(plan, table, generators, terms)
     sound = runs[runs["void"].eq("").groupby(runs["pair"]).transform("all")]
     table = table[table["run"].isin(sound.index)]
-    enough = sound["pair"].nunique() >= FEWEST_PAIRS
-    ratios = _ratios(table[table["complete"]], sound, terms) if enough else []
-    verdict, reasons = _verdict(ratios, table, runs["void"])
+    ratios = _ratios(table[table["complete"]], sound, terms)
+    verdict, reasons = _verdict(ratios, table, runs)
     return LoadReport(
         terms=terms,
         verdict=verdict,
@@ -98,18 +109,10 @@ def _runs(
 ) -> pd.DataFrame:
     """Return a line for each run that was planned; `void` is why it does not count."""
     by, made = table.groupby("run"), generators.groupby("run")
-    runs = (
-        _table(plan, PlannedRun)
-        .set_index("number")
-        .assign(
-            requests=by.size(),
-            failed=by["bad"].sum(),
-            foreign=by["foreign"].sum(),
-            late_ms=by["sent_ms"].quantile(0.99),
-            cpu=made["cpu"].max(),
-            lasted=made["seconds"].min(),
-        )
-    )
+    runs = _table(plan, PlannedRun).set_index("number")
+    runs["requests"], runs["failed"] = by.size(), by["bad"].sum()
+    runs["foreign"], runs["late_ms"] = by["foreign"].sum(), by["sent_ms"].quantile(0.99)
+    runs["cpu"], runs["lasted"] = made["cpu"].max(), made["seconds"].min()
     runs = runs.fillna(0.0).astype({"requests": int, "failed": int, "foreign": int})
     shares = runs["failed"] / runs["requests"].clip(lower=1)
     runs["both_fail"] = shares.groupby(runs["pair"]).transform("min") > BOTH_FAIL
@@ -142,7 +145,10 @@ def _ratios(whole: pd.DataFrame, sound: pd.DataFrame, terms: Terms) -> list[dict
     lines = []
     for metric, quantile in product(METRICS, QUANTILES):
         value = sound.assign(value=whole.groupby("run")[metric].quantile(quantile))
-        pairs = value.pivot_table(index="pair", columns="stack", values="value").dropna()
+        pairs = value.pivot_table(index="pair", columns="stack", values="value")
+        pairs = pairs.reindex(columns=list(STACKS)).dropna()
+        if len(pairs) < FEWEST_PAIRS:
+            continue
         logs = np.log(pairs["graph"].to_numpy() / pairs["legacy"].to_numpy())
         mean, legacy = float(logs.mean()), float(stats.gmean(pairs["legacy"]))
         reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1) * stats.sem(logs))
@@ -186,11 +192,11 @@ def _figure(values: pd.Series[float], quantile: float) -> dict[str, float | None
 
 
 def _verdict(
-    ratios: Sequence[dict[str, Any]], table: pd.DataFrame, void: pd.Series[str]
-) -> tuple[Verdict, list[str]]:
-    if not ratios:
+    ratios: Sequence[dict[str, Any]], table: pd.DataFrame, runs: pd.DataFrame
+) -> tuple[str, list[str]]:
+    if runs.loc[table["run"].unique(), "pair"].nunique() < FEWEST_PAIRS:
         reason = f"Fewer than {FEWEST_PAIRS} pairs of runs are sound."
-        return "cannot tell", [reason, *sorted({one for one in void if one})]
+        return "cannot tell", [reason, *sorted({one for one in runs["void"] if one})]
     counts = pd.crosstab(table["stack"], table["bad"]).reindex(columns=[True, False], fill_value=0)
     split = counts.loc[["graph", "legacy"]].to_numpy()
     graph, legacy = split[:, 0] / split.sum(axis=1)
@@ -198,21 +204,17 @@ def _verdict(
     if graph - legacy >= FAILS_MORE and chance < P_VALUE:
         reason = f"{graph:.1%} of graph's requests fail or are taken over"
         return "fails more", [f"{reason}, of legacy's {legacy:.1%} (p = {chance:.2g})."]
-    decisive = [one for one in ratios if one["quantile"] == DECIDES]
+    if not (decisive := [one for one in ratios if one["quantile"] == DECIDES]):
+        return "cannot tell", ["Too few requests are complete."]
     if slower := [one for one in decisive if one["low"] > one["allowed"]]:
         return "slower", [_sentence(one) for one in slower]
     unclear = [one for one in decisive if one["high"] > one["allowed"]]
     if not unclear:
         return "within margins", [_sentence(one) for one in decisive]
-    needed = max(one["pairs"] for one in unclear)
-    return "cannot tell", [
-        *map(_sentence, unclear),
-        f"About {needed} pairs of runs would decide (--pairs).",
-    ]
+    advice = f"About {max(one['pairs'] for one in unclear)} pairs of runs would decide."
+    return "cannot tell", [*map(_sentence, unclear), advice]
 
 
 def _sentence(one: dict[str, Any]) -> str:
-    return (
-        f"{one['metric']} P95 of graph is {one['ratio']:.2f} times legacy's "
-        f"({one['low']:.2f} to {one['high']:.2f}); {one['allowed']:.2f} is allowed."
-    )
+    interval = f"({one['low']:.2f} to {one['high']:.2f}); {one['allowed']:.2f} is allowed"
+    return f"{one['metric']} P95 of graph is {one['ratio']:.2f} times legacy's {interval}."

@@ -1,0 +1,230 @@
+"""What is sent under load: requests that each flow takes, under ids that were never used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutover.errors import CutoverError
+from cutover.flow import ClientRequest, Event
+from loadtests.meter import Asked, Meter
+from loadtests.plan import load_flows
+from loadtests.rows import Row
+from rules.flows import FLOWS
+from rules.flows.chat import (
+    ChatAccept,
+    ChatEnd,
+    ChatSend,
+    ChatStartReply,
+    ChatSuccess,
+    ToolFeedback,
+)
+from rules.flows.companion import CompanionDone, CompanionEmotion, CompanionHitl, CompanionText
+from rules.flows.ops import OpsDone, OpsFinal, OpsStep
+from rules.flows.pipeline import PipelineMessage, PipelineToken, TokenInfo
+from rules.flows.session import (
+    FinalMessage,
+    OpenedSession,
+    SessionAnswer,
+    SessionCreated,
+    SessionDone,
+    SessionText,
+    SessionThinking,
+    TextPiece,
+    Usage,
+)
+from rules.forms import Form
+
+HOST = "http://127.0.0.1:8080/"
+RUNNING = ToolFeedback("add", "running")
+MOOD = CompanionEmotion("joy", 0.5, 0.5)
+QUESTION = CompanionHitl("h", "s", "question", Form("t", ()))
+STEP = OpsStep(1, "system", "disk", {}, "low")
+WHOLE = PipelineMessage(
+    success=True,
+    message="A",
+    token_info=TokenInfo(1, 2, "continue"),
+    end_intent=False,
+    memories=(),
+    errors=(),
+)
+
+
+def received(asked: Asked) -> ClientRequest:
+    """Return a request as a router gets it."""
+    path = asked.url.removeprefix(HOST.rstrip("/"))
+    return ClientRequest(asked.method, path, path, list(asked.headers.items()), asked.body)
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_each_message_is_a_request_of_its_flow(name: str) -> None:
+    """All of them are taken, each under ids of its own."""
+    flow, spec = load_flows()[name], FLOWS[name]
+    bodies = [spec.body(received(flow.request(HOST, n, {}))) for n in range(len(flow.messages))]
+    keys = [spec.key(body) for body in bodies if spec.key(body)]
+    assert len({*keys}) == len(keys)
+    assert len(keys) == (0 if name == "session" else len(bodies))  # a session is opened by each
+
+
+STREAMS: Mapping[str, tuple[str, Sequence[Event]]] = {
+    "chat": (
+        "chat",
+        (
+            *(ChatAccept(), ChatStartReply(), ChatSend("A", tool_call_feedback=RUNNING)),
+            *(ChatSend("A B", reason_content="so"), ChatSuccess("A B"), ChatEnd()),
+        ),
+    ),
+    "companion": ("companion", (MOOD, CompanionText("A"), CompanionDone("completed"))),
+    "companion, a question": (
+        "companion",
+        (CompanionText("A"), QUESTION, CompanionDone("suspended")),
+    ),
+    "session": (
+        "session",
+        (
+            *(SessionCreated(OpenedSession("s")), SessionThinking(), SessionText(TextPiece("A"))),
+            SessionDone(SessionAnswer(FinalMessage(id="m", content="A"), Usage())),
+        ),
+    ),
+    "pipeline": ("pipeline", (PipelineToken("A"), WHOLE)),
+    "ops": ("ops", (STEP, OpsFinal("A"), OpsDone("completed"))),
+    "ops, an approval": ("ops", (STEP, OpsFinal("A"), OpsDone("approval_required"))),
+    "ops, rejected": ("ops", (OpsFinal("A"), OpsDone("rejected"))),
+}
+"""Whole streams by what they show, with their flow."""
+
+
+def measured(flow: str, frames: list[bytes]) -> Row:
+    """Return the row of a stream that is cut behind some frames."""
+    row = Row(flow=flow, due=0.0)
+    meter = Meter(load_flows()[flow].dialect, row, 0.0)
+    meter.begin(200, {})
+    for frame in frames:
+        meter.feed(frame)
+    meter.end()
+    return row
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_streams_of_the_flows_are_whole_with_their_last_event_alone(name: str) -> None:
+    """Cut anywhere before, each is truncated; its text is read where the flow has it."""
+    flow, events = STREAMS[name]
+    framer = FLOWS[flow].framer()
+    frames = [framer.frame(event).raw for event in events]
+    row = measured(flow, frames)
+    assert (row.ending, row.code) == ("complete", "")
+    assert row.pieces == (2 if flow == "chat" else 1)
+    for cut in range(len(frames)):
+        assert measured(flow, frames[:cut]).ending == "truncated"
+
+
+@pytest.mark.parametrize("name", FLOWS)
+@pytest.mark.parametrize("begun", [0, 1])
+def test_the_flows_own_failures_are_read_as_such(name: str, begun: int) -> None:
+    """The events by which a stream honestly ends are a failure, with its code where they say it."""
+    spec = FLOWS[name]
+    framer = spec.framer()
+    events = spec.failure(spec.options(), "model_silent", None)
+    frames = [framer.frame(event).raw for event in events]
+    row = measured(name, [b": keep\n\n"] * begun + frames)
+    assert row.ending == "failed"
+    assert "model_silent" in row.code or name == "chat"
+
+
+def table(**fields: Any) -> Mapping[str, Any]:
+    """Return the table of a declared flow."""
+    return {"paths": ["/threads/{thread}/runs"], "dialect": "langgraph", **fields}
+
+
+EXAMPLE = (
+    'POST /threads/t-1/runs?x=1\nX-User: ada\ncontent-type: application/json\n\n{"a":{"b":"t"}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("keys", "sticky", "fresh"),
+    [
+        ({}, "", ""),
+        ({"thread": "path.thread"}, "thread", "path"),
+        ({"user": "header.x-user", "thread": "body.a.b"}, "thread", "body"),
+        ({"user": "header.X-User"}, "user", "header"),
+        ({"gone": "body.c.d"}, "gone", ""),
+        ({"thread": "path.thread"}, "", ""),
+    ],
+)
+def test_a_declared_flow_sends_its_example_in_new_conversations(
+    tmp_path: Path, keys: Mapping[str, str], sticky: str, fresh: str
+) -> None:
+    """Its conversation's id is new each time; the rest is as the example has it."""
+    flow = declared(tmp_path, example=EXAMPLE, keys=keys, sticky=sticky)
+    first, second = (flow.request(HOST, n, {"authorization": "k"}) for n in range(2))
+    changed = {
+        "path": first.url != second.url,
+        "body": first.body != second.body,
+        "header": first.headers["x-user"] != second.headers["x-user"],
+    }
+    assert [name for name, new in changed.items() if new] == ([fresh] if fresh else [])
+    assert first.headers["authorization"] == "k"
+    assert first.url.startswith("http://127.0.0.1:8080/threads/")
+    assert first.url.endswith("/runs?x=1")
+    assert "{" not in first.url
+    assert list(json.loads(first.body)["a"]) == ["b"]
+
+
+def declared(folder: Path, messages: Path | None = None, **fields: Any) -> Any:
+    """Return the only flow of a configuration."""
+    lines = [f"{name} = {json.dumps(value)}" for name, value in table(**fields).items() if name]
+    lines = [line for line in lines if not line.startswith("keys")]
+    keys = [f"{k} = {json.dumps(v)}" for k, v in fields.get("keys", {}).items()]
+    config = folder / "cutover.toml"
+    config.write_text("\n".join(["[flows.mine]", *lines, "[flows.mine.keys]", *keys]))
+    return load_flows(config, messages=messages)["mine"]
+
+
+def test_messages_are_texts_or_whole_bodies(tmp_path: Path) -> None:
+    """Each gets a fresh id where it has `{id}`."""
+    path = tmp_path / "messages.jsonl"
+    path.write_text('"Say \\"hi\\"."\n{"message_id":"{id}","content":"x"}\n')
+    flow = load_flows(None, "chat", path)["chat"]
+    text, body = (json.loads(flow.request(HOST, n, {}).body) for n in range(2))
+    assert text["content"] == 'Say "hi".'
+    assert body["content"] == "x"
+    assert len(body["message_id"]) == len("00000000-0000-0000-0000-000000000000")
+    path.write_text('{"input":1}\n')
+    own = declared(tmp_path, path)
+    assert json.loads(own.request(HOST, 0, {}).body) == {"input": 1}
+    assert own.request(HOST, 0, {}).headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "messages", "said"),
+    [
+        ("", "nope", "", "no flow 'nope': there are chat, companion"),
+        ("[flows.chat]", "ops", "", "no flow 'ops': there are chat"),
+        ("[flows", "", "", "Expected"),
+        ("[flows.mine]", "", "", "not built in"),
+        ('[flows.mine]\npaths = ["/x"]', "", "", "needs an example"),
+        ('[flows.mine]\npaths = ["/x"]\nexample = "GET /x"', "", '"hi"', "needs whole bodies"),
+        ('[flows.m]\npaths = ["/x"]\nexample = "GET /x"\ndialect = "sung"', "", "", "no such"),
+        ('[flows.m]\npaths = ["/x"]\nexample = "GET /x"\ndialect = "a.toml"', "", "", "readable"),
+        ("", "chat", "\n", "holds no message"),
+        ("", "chat", "12", "as JSON"),
+        ("", "chat", "{", "as JSON"),
+    ],
+)
+def test_a_plan_that_cannot_be_meant_is_refused(
+    tmp_path: Path, config: str, name: str, messages: str, said: str
+) -> None:
+    """With what to do."""
+    written = tmp_path / "cutover.toml"
+    written.write_text(config)
+    own = tmp_path / "messages.jsonl"
+    own.write_text(messages)
+    with pytest.raises(CutoverError, match=said):
+        load_flows(written if config else None, name, own if messages else None)
+    with pytest.raises(CutoverError, match="No such file"):
+        load_flows(None, "chat", tmp_path / "away.jsonl")

@@ -1,0 +1,230 @@
+"""What a load test says, of rows that are drawn: verdicts, and runs that say nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compare.report.page import render
+from loadtests.plan import PlannedRun, interleaved
+from loadtests.report import STATUS, LoadReport, Terms, load_report
+from loadtests.rows import Generator, Row
+
+TERMS = Terms(flow="chat", seconds=30.0)
+Change = Callable[[PlannedRun, int, dict[str, Any]], object]
+"""Changes the fields of a row, by its run and its place there."""
+
+
+def nothing(_run: PlannedRun, _place: int, _row: dict[str, Any]) -> None:
+    """Leave both stacks equal."""
+
+
+def rows(
+    plan: Sequence[PlannedRun], change: Change, size: int = 200, **generator: float
+) -> Iterator[Row | Generator]:
+    """Draw log-normal times for each run, with an effect of its own on each pair."""
+    for run in plan:
+        chance = random.Random(f"{run.seed}/{run.stack}")
+        level = 400 * random.Random(run.pair).lognormvariate(0, 0.1)
+        for place in range(size):
+            first = level * chance.lognormvariate(0, 0.2)
+            fields: dict[str, Any] = {
+                "flow": "chat",
+                "stack": run.stack,
+                "run": run.number,
+                "ending": "complete",
+                "due": place * 33 / size,
+                "sent_ms": 0.5,
+                "gap_ms": 90.0,
+                "ttft_ms": first,
+                "ended_ms": first + 900,
+                "assigned": run.stack,
+                "served": run.stack,
+            }
+            change(run, place, fields)
+            yield Row(**fields)
+        yield Generator(run=run.number, **{"cpu": 0.2, "seconds": 33.5, **generator})
+
+
+def report(change: Change = nothing, *, pairs: int = 6, **drawn: Any) -> LoadReport:
+    """Return the report on a plan whose rows are drawn and changed."""
+    plan = interleaved(pairs, seed=7)
+    return load_report(rows(plan, change, **drawn), plan, TERMS)
+
+
+def graph(**fields: Any) -> Change:
+    """Return what changes each tenth row of graph."""
+
+    def change(run: PlannedRun, place: int, row: dict[str, Any]) -> None:
+        if run.stack == "graph" and place % 10 == 0:
+            row.update(fields)
+
+    return change
+
+
+def slower(times: float) -> Change:
+    """Return what makes graph's times longer."""
+
+    def change(run: PlannedRun, _place: int, row: dict[str, Any]) -> None:
+        if run.stack == "graph":
+            row["ttft_ms"] *= times
+            row["ended_ms"] *= times
+
+    return change
+
+
+def fast_and_slower(run: PlannedRun, _place: int, row: dict[str, Any]) -> None:
+    """Have first texts of 20 ms, by graph of 40."""
+    row["ttft_ms"] = 40.0 if run.stack == "graph" else 20.0
+
+
+def none_whole(run: PlannedRun, _place: int, row: dict[str, Any]) -> None:
+    """Have graph complete nothing."""
+    if run.stack == "graph":
+        row.update(ending="truncated", ttft_ms=None)
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "reason"),
+    [
+        (nothing, "within margins", "TTFT P95 of graph is"),
+        (slower(1.3), "slower", "E2E P95 of graph is 1.29 times legacy's (1.28 to 1.31)"),
+        (slower(0.7), "within margins", "0.70 times legacy's"),
+        (fast_and_slower, "within margins", "2.00 times legacy's (2.00 to 2.00); 3.50 is allowed"),
+        (graph(ending="truncated", code="truncated"), "fails more", "9.9% of graph's requests"),
+        (graph(served="legacy"), "fails more", "taken over"),
+        (graph(ending="stopped"), "within margins", "TTFT"),
+        (none_whole, "fails more", "100.0% of graph's requests"),
+    ],
+)
+def test_the_verdict_names_its_reason(change: Change, verdict: str, reason: str) -> None:
+    """On six pairs of 200 requests; 50 ms or 10 % more are allowed."""
+    found = report(change)
+    assert found.verdict == verdict
+    assert reason in " ".join(found.reasons)
+
+
+def test_what_is_not_clear_is_said_with_what_would_decide() -> None:
+    """Pairs that contradict each other do not decide, and their number is not enough."""
+
+    def change(run: PlannedRun, _place: int, row: dict[str, Any]) -> None:
+        if run.stack == "graph":
+            row["ttft_ms"] *= 1.3 if run.pair % 2 else 0.8
+
+    found = report(change)
+    assert (found.verdict, STATUS[found.verdict]) == ("cannot tell", 3)
+    assert found.reasons[-1].startswith("About ")
+
+
+def assigned_otherwise(run: PlannedRun, _place: int, row: dict[str, Any]) -> None:
+    """Have the router assign all to legacy, as one whose switch is off does."""
+    row.update(assigned="legacy", served="legacy", run=run.number)
+
+
+def late(_run: PlannedRun, _place: int, row: dict[str, Any]) -> None:
+    """Send each request 80 ms late."""
+    row["sent_ms"] = 80.0
+
+
+def both_fail(_run: PlannedRun, place: int, row: dict[str, Any]) -> None:
+    """Have each fifth request of both stacks fail."""
+    if place % 5 == 0:
+        row["ending"] = "failed"
+
+
+@pytest.mark.parametrize(
+    ("change", "drawn", "reason"),
+    [
+        (nothing, {"cpu": 0.93}, "the generator used 93% of a CPU"),
+        (nothing, {"seconds": 12.0}, "it ended before its time"),
+        (nothing, {"size": 15}, "13 requests are too few"),
+        (late, {}, "requests went out 80 ms late"),
+        (assigned_otherwise, {}, "were assigned to the other stack"),
+        (both_fail, {}, "both stacks fail"),
+        (nothing, {"pairs": 2}, "Fewer than 3 pairs of runs are sound."),
+        (nothing, {"size": 0}, "0 requests are too few"),
+    ],
+)
+def test_runs_that_say_nothing_are_void_by_name(
+    change: Change, drawn: dict[str, Any], reason: str
+) -> None:
+    """No verdict is made of them."""
+    found = report(change, **drawn)
+    assert found.verdict == "cannot tell"
+    assert reason in " ".join(found.reasons)
+
+
+def test_a_run_that_is_missing_voids_its_pair() -> None:
+    """The other pairs decide."""
+    plan = interleaved(4, seed=7)
+    found = load_report(rows(plan[:-1], nothing), plan, TERMS)
+    assert [run["void"] for run in found.runs if run["void"]] == ["it ended before its time"]
+    assert found.verdict == "within margins"
+    assert [stack["requests"] for stack in found.stacks] == [3 * 181, 3 * 181]
+
+
+def test_figures_are_exact_and_behind_the_warm_up() -> None:
+    """Percentiles are numpy's, over all that was due behind the first three seconds."""
+    plan = interleaved(3, seed=7)
+    drawn = list(rows(plan, nothing))
+    found = load_report(drawn, plan, TERMS)
+    firsts = [
+        one.ttft_ms
+        for one in drawn
+        if isinstance(one, Row) and one.stack == "graph" and one.due >= TERMS.warm_up
+    ]
+    figures = found.stacks[1]["figures"]
+    assert [one["value"] for one in figures[:3]] == pytest.approx(
+        np.percentile(np.array(firsts, dtype=float), [50, 95, 99])
+    )
+    assert all(one["low"] <= one["value"] for one in figures)
+    assert found.stacks[1]["goodput"] == pytest.approx(len(firsts) / 90)
+
+
+@pytest.mark.slow
+def test_equal_stacks_are_never_called_slower() -> None:
+    """In 20 drawn tests; nor are they void."""
+    verdicts = []
+    for seed in range(20):
+        plan = interleaved(5, seed)
+        verdicts.append(load_report(rows(plan, nothing, 150), plan, TERMS).verdict)
+    assert {*verdicts} <= {"within margins", "cannot tell"}
+    assert verdicts.count("within margins") >= 15
+
+
+@pytest.mark.parametrize("change", [nothing, slower(1.3), none_whole, both_fail])
+def test_the_page_holds_the_verdict_and_loads_nothing(change: Change) -> None:
+    """Each verdict has a page; hostile text stays text."""
+
+    def hostile(run: PlannedRun, place: int, row: dict[str, Any]) -> None:
+        change(run, place, row)
+
+    found = report(hostile)
+    flow = "<script>alert(1)</script>"
+    terms = Terms(flow=flow, seconds=30.0)
+    page = render("load.html.j2", report=LoadReport(**{**_fields(found), "terms": terms}))
+    assert found.verdict in page
+    assert flow not in page
+    assert "http://" not in page
+
+
+def _fields(found: LoadReport) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in found.__struct_fields__}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pairs_are_interleaved_and_mirrored(seed: int) -> None:
+    """A B B A: each pair has both stacks, its requests due at the same moments."""
+    plan = interleaved(4, seed)
+    order = [run.stack for run in plan]
+    assert order[:2] == order[3:1:-1]
+    assert order[4:6] == order[7:5:-1]
+    assert [run.number for run in plan] == list(range(8))
+    for pair in range(4):
+        first, second = (run for run in plan if run.pair == pair)
+        assert {first.stack, second.stack} == {"legacy", "graph"}
+        assert first.seed == second.seed
