@@ -31,6 +31,8 @@ from loadtests.rows import Generator, Row, summary
 
 HEADERS: Final = "CUTOVER_LOAD_HEADERS"
 """Variable with headers of each request, as a JSON object: they may hold secrets."""
+PATIENCE_SECONDS: Final = 120.0
+"""How long a stream may take."""
 
 log = logging.getLogger("loadtests")
 
@@ -42,7 +44,6 @@ def _options(parser: LocustArgumentParser) -> None:
     own.add_argument("--flow", default="", help="a flow; without it, all of them in turn")
     own.add_argument("--messages", type=Path, help="texts or bodies, as JSON lines")
     own.add_argument("--pace", type=float, default=2.0, help="seconds between a user's requests")
-    own.add_argument("--patience", type=float, default=60.0, help="seconds a stream may take")
     own.add_argument("--rows", type=Path, help="the folder for raw rows")
     own.add_argument("--stack", default="", help="the stack that rows are of")
     own.add_argument("--run-number", type=int, default=0, help="what rows are marked with")
@@ -52,11 +53,9 @@ def _options(parser: LocustArgumentParser) -> None:
 class Load:
     """What the users of this process share, from the start of a test to its end."""
 
-    def __init__(self, environment: Environment) -> None:
-        options: Any = environment.parsed_options
-        self.options = options
+    def __init__(self, environment: Environment, options: Any) -> None:
         flows = load_flows(options.cutover_config, options.flow, options.messages)
-        self.flows = list(flows.values())
+        self.flows, self.options = list(flows.values()), options
         self.pace = max(options.pace, 1e-3)
         self.host = environment.host or StreamUser.host
         self.headers: dict[str, str] = json.loads(os.environ.get(HEADERS, "{}"))
@@ -64,26 +63,27 @@ class Load:
         self.chance = random.Random(f"{options.seed}/{index}")
         self.users, self.requests = count(index), count()
         self.rows: list[Row] = []
-        self.cpu, self.began = time.process_time(), time.monotonic()
-        if folder := options.rows:
-            folder.mkdir(parents=True, exist_ok=True)
+        self.file: Path | None = None
+        if options.rows:
+            options.rows.mkdir(parents=True, exist_ok=True)
             name = f"{options.run_number:03}-{socket.gethostname()}-{os.getpid()}.jsonl"
-            self.file = (folder / name).open("ab", buffering=0)
-        else:
-            self.file = None
+            self.file = options.rows / name
+        self.cpu, self.began = time.process_time(), time.monotonic()
 
-    def keep(self, row: Row | Generator) -> None:
-        """Write a row, where rows are written; each is on disk at once."""
+    def write(self, row: Row | Generator) -> None:
+        """Append a line to this process's file of rows, if there is one."""
         if self.file is not None:
-            self.file.write(msgspec.json.encode(row) + b"\n")
+            with self.file.open("ab") as file:
+                file.write(msgspec.json.encode(row) + b"\n")
 
     def close(self) -> None:
         """Write what this process used, and log how it went."""
         seconds = time.monotonic() - self.began
         cpu = (time.process_time() - self.cpu) / seconds
-        self.keep(Generator(run=self.options.run_number, cpu=cpu, seconds=seconds))
+        self.write(Generator(run=self.options.run_number, cpu=cpu, seconds=seconds))
         for flow in self.flows:
-            log.info(summary(flow.name, self.rows))
+            own = [row for row in self.rows if row.flow == flow.name]
+            log.info("%s: %s", flow.name, summary(own))
 
 
 @events.test_start.add_listener
@@ -91,7 +91,7 @@ def _start(environment: Environment, **_: Any) -> None:
     if isinstance(environment.runner, MasterRunner):
         return  # its workers send
     try:
-        StreamUser.load = Load(environment)
+        StreamUser.load = Load(environment, environment.parsed_options)
     except CutoverError as error:
         log.error("%s", error)
         raise SystemExit(64) from error
@@ -133,27 +133,31 @@ class StreamUser(User):
 
     def on_stop(self) -> None:
         """Wait for the streams that are open, and break off those that outlast the patience."""
-        self.streams.join(self.load.options.patience)
+        self.streams.join(PATIENCE_SECONDS)
         self.streams.kill()
 
     def stream(self, due: float) -> None:
         """Send a request and report how its stream went."""
-        load, options = self.load, self.load.options
-        asked = self.flow.request(load.host, next(load.requests), load.headers)
-        at = round(due - load.began, 6)
-        row = Row(flow=self.flow.name, stack=options.stack, run=options.run_number, due=at)
-        meter = Meter(self.flow.dialect, row, due)
+        load, flow = self.load, self.flow
+        asked = flow.request(load.host, next(load.requests), load.headers)
+        row = Row(
+            flow=flow.name,
+            stack=load.options.stack,
+            run=load.options.run_number,
+            due=round(due - load.began, 6),
+        )
+        meter = Meter(flow.dialect, row, due)
         try:
-            send(asked, meter, options.patience)
+            send(asked, meter, PATIENCE_SECONDS)
         except gevent.GreenletExit:
             meter.end("stopped")
         load.rows.append(row)
-        load.keep(row)
+        load.write(row)
         if row.ending != "stopped":
             failed = StreamFailed(f"{row.ending} {row.code}".strip())
             self.environment.events.request.fire(
                 request_type=asked.method,
-                name=f"{self.flow.name} {self.flow.target}",
+                name=f"{flow.name} {flow.target}",
                 response_time=row.ended_ms,
                 response_length=row.received,
                 exception=None if row.ending == "complete" else failed,

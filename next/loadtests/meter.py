@@ -1,4 +1,4 @@
-"""Sends one request and reads its stream: when it was due, what came when, how it ended.
+"""Sends one request and reads its stream: what came when, counted from the moment it was due.
 
 Locust's own clients read blocks and stop their clock at the headers; this reads what has arrived.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Final, Literal
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -26,8 +26,7 @@ READ: Final = ("content", "reasoning")
 """Channels of what a user reads; tool calls are none."""
 SERVED_BY: Final = b": served-by "
 """The comment by which a router says that another stack has taken over."""
-
-Clock = Callable[[], float]
+TLS: Final = ssl.create_default_context()
 Cut = Literal["", "unreachable", "timeout", "stopped"]
 
 
@@ -44,7 +43,7 @@ class Meter:
     """Reads one stream into its row, sans I/O; `due` and the clock are in seconds."""
 
     def __init__(
-        self, dialect: Dialect, row: Row, due: float, clock: Clock = time.monotonic
+        self, dialect: Dialect, row: Row, due: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.row = row
         self._reader = Reader(dialect, joins=True)
@@ -55,9 +54,8 @@ class Meter:
     def begin(self, status: int, headers: Mapping[str, str]) -> None:
         """Take the head of the answer."""
         self._status = status
-        self.row.assigned = headers.get("x-cutover-assigned", "")
-        self.row.served = headers.get("x-cutover-served", "")
-        self.row.exchange = headers.get("x-cutover-exchange", "")
+        for name in ("assigned", "served", "exchange"):
+            setattr(self.row, name, headers.get(f"x-cutover-{name}", ""))
 
     def feed(self, piece: bytes) -> None:
         """Take bytes of the body, which have just arrived."""
@@ -77,8 +75,7 @@ class Meter:
     def end(self, cut: Cut = "", code: str = "") -> None:
         """End the reading; `cut` is why the body has not ended, `code` names the fault."""
         row = self.row
-        if row.ended_ms is None:
-            row.ended_ms = self._now()
+        row.ended_ms = self._now() if row.ended_ms is None else row.ended_ms
         if self._status != OK:
             row.ending = "refused" if self._status else cut or "unreachable"
             row.code = f"http_{self._status}" if self._status else code
@@ -102,9 +99,10 @@ def send(asked: Asked, meter: Meter, patience: float) -> None:
 
     A new client pays for its connection, too; and none dies of one that the server had closed.
     """
-    until = time.monotonic() + patience
-    parts = urlsplit(asked.url)
-    connection = _connection(parts, patience)
+    parts, until = urlsplit(asked.url), time.monotonic() + patience
+    https = parts.scheme == "https"
+    kind = partial(HTTPSConnection, context=TLS) if https else HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=patience)
     try:
         target = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
         headers = {**asked.headers, "connection": "close"}
@@ -122,13 +120,3 @@ def send(asked: Asked, meter: Meter, patience: float) -> None:
         meter.end("unreachable", type(error).__name__)
     finally:
         connection.close()
-
-
-def _connection(parts: SplitResult, patience: float) -> HTTPConnection:
-    host = parts.hostname or ""
-    if parts.scheme == "https":
-        return HTTPSConnection(host, parts.port, timeout=patience, context=_tls())
-    return HTTPConnection(host, parts.port, timeout=patience)
-
-
-_tls = cache(ssl.create_default_context)

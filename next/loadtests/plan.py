@@ -14,17 +14,16 @@ from typing import Any, Final
 import msgspec
 
 from cutover.errors import CutoverError
-from cutover.wire import Dialect, DialectRefused, find_dialect, read_dialect
+from cutover.wire import Dialect, find_dialect, read_dialect
 from cutover.wire.dialect import find
 from loadtests.meter import Asked
 
 HERE: Final = Path(__file__).parent
+STACKS: Final = ("legacy", "graph")
 ID, MESSAGE = "{id}", "{message}"
 """What stands in a request for an id that was never used, and for a message."""
 _JSON: Final = {"content-type": "application/json", "accept": "text/event-stream"}
-STACKS: Final = ("legacy", "graph")
-
-_BODIES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
+_BUILT_IN: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "chat": ("/chat/sse", {"message_id": ID, "content": MESSAGE, "user_id": ID}),
     "companion": ("/chat", {"session_id": ID, "message": MESSAGE}),
     "session": ("/api/v1/chat", {"message": MESSAGE, "user_id": ID}),
@@ -40,7 +39,10 @@ class PlanRefused(CutoverError):
 
 @dataclass(frozen=True, slots=True)
 class LoadFlow:
-    """A flow as its clients know it: a request with `{id}` and `{message}` in it, and a dialect."""
+    """A flow as clients know it: a request with `{id}` and `{message}` in it, and a dialect.
+
+    A message is a text, or a whole body.
+    """
 
     name: str
     method: str
@@ -49,20 +51,17 @@ class LoadFlow:
     body: str
     dialect: Dialect
     messages: Sequence[Any]
-    """Each a text, or a whole body."""
 
     def request(self, host: str, number: int, headers: Mapping[str, str]) -> Asked:
         """Return the request with message `number`, modulo how many there are."""
         message, fresh = self.messages[number % len(self.messages)], str(uuid.uuid4())
-        if isinstance(message, str):
-            text = self.body.replace(MESSAGE, json.dumps(message)[1:-1])
-        else:
-            text = json.dumps(message)
+        text = json.dumps(message)
+        body = self.body.replace(MESSAGE, text[1:-1]) if isinstance(message, str) else text
         return Asked(
             method=self.method,
             url=host.rstrip("/") + self.target.replace(ID, fresh),
             headers={**{k: v.replace(ID, fresh) for k, v in self.headers.items()}, **headers},
-            body=text.replace(ID, fresh).encode(),
+            body=body.replace(ID, fresh).encode(),
         )
 
 
@@ -75,90 +74,62 @@ def load_flows(
     """
     try:
         tables = tomllib.loads(config.read_text("utf-8")).get("flows") if config else None
+        tables = tables or {one: {} for one in _BUILT_IN}
+        if name and name not in tables:
+            message = f"no flow {name!r}: there are {', '.join(tables)}"
+            raise PlanRefused(message)
+        asked = {one: table for one, table in tables.items() if name in {"", one}}
+        return {one: _flow(one, table, messages) for one, table in asked.items()}
     except (OSError, ValueError) as error:
-        message = f"{config}: {error}"
+        message = f"{config or messages}: {error}"
         raise PlanRefused(message) from error
-    tables = tables or {one: {} for one in _BODIES}
-    if name and name not in tables:
-        message = f"no flow {name!r}: there are {', '.join(tables)}"
-        raise PlanRefused(message)
-    return {
-        one: _declared(one, table, messages) if table.get("paths") else _built_in(one, messages)
-        for one, table in tables.items()
-        if name in {"", one}
-    }
 
 
-def _built_in(name: str, messages: Path | None) -> LoadFlow:
-    if name not in _BODIES:
-        message = f"flow {name!r} is not built in, and has no paths"
-        raise PlanRefused(message)
-    path, body = _BODIES[name]
-    own = HERE / "messages" / f"{name}.jsonl"
-    found = _lines(messages or (own if own.exists() else own.with_name("any.jsonl")))
-    dialect = _dialect(str(HERE / "flows" / f"{name}.toml"))
-    return LoadFlow(name, "POST", path, _JSON, json.dumps(body), dialect, found)
-
-
-def _declared(name: str, table: Mapping[str, Any], messages: Path | None) -> LoadFlow:
-    """Return a flow of services: its example, each time in another conversation."""
-    if not (example := str(table.get("example", ""))) and messages is None:
-        message = f"flows.{name}: needs an example, as init writes it, or --messages"
-        raise PlanRefused(message)
-    head, _, body = (example or f"POST {table['paths'][0]}").partition("\n\n")
+def _flow(name: str, table: Mapping[str, Any], messages: Path | None) -> LoadFlow:
+    """Return a built-in flow, or a declared one: its example, each time in a new conversation."""
+    if not table.get("paths"):
+        if name not in _BUILT_IN:
+            message = f"flow {name!r} is not built in, and has no paths"
+            raise PlanRefused(message)
+        path, fields = _BUILT_IN[name]
+        own = HERE / "messages" / f"{name}.jsonl"
+        found = _lines(messages or (own if own.exists() else own.with_name("any.jsonl")))
+        dialect = read_dialect((HERE / "flows" / f"{name}.toml").read_text("utf-8"), name)
+        return LoadFlow(name, "POST", path, _JSON, json.dumps(fields), dialect, found)
+    example = str(table.get("example") or f"POST {table['paths'][0]}")
+    head, _, body = example.partition("\n\n")
     first, *lines = head.strip().splitlines()
     method, _, target = first.partition(" ")
     parted = (line.partition(":") for line in lines)
-    headers = {key.strip().lower(): value.strip() for key, _, value in parted}
+    headers = {key.strip().lower(): value.strip() for key, _, value in parted} or _JSON
     kind, _, place = table.get("keys", {}).get(table.get("sticky", ""), "").partition(".")
-    if kind == "body":
-        body = _with_id(body, place)
-    elif kind == "header":
-        headers[place.lower()] = ID
+    if kind == "header":
+        headers = {**headers, place.lower(): ID}
     elif kind == "path":
         steps = zip(table["paths"][0].split("/"), target.split("/"), strict=False)
         target = "/".join(ID if step == f"{{{place}}}" else given for step, given in steps)
-    found = _lines(messages) if messages else ("",)
-    if MESSAGE not in body and any(isinstance(one, str) and one for one in found):
-        message = f"{messages}: flow {name!r} needs whole bodies, a JSON object in each line"
-        raise PlanRefused(message)
-    dialect = _dialect(str(table.get("dialect", "chat-completions")))
-    return LoadFlow(
-        name, method, target, headers if example else _JSON, body.strip(), dialect, found
-    )
-
-
-def _dialect(named: str) -> Dialect:
-    if not Path(named).suffix:
-        return find_dialect(named)
-    try:
-        return read_dialect(Path(named).read_text("utf-8"), named)
-    except (OSError, UnicodeDecodeError) as error:
-        raise DialectRefused(named, "", f"not readable: {error}") from error
-
-
-def _with_id(body: str, place: str) -> str:
-    """Return a JSON body with a fresh id at a place; any other stays as it is."""
-    try:
+    elif kind == "body" and body.startswith("{"):
         decoded = json.loads(body)
-    except ValueError:
-        return body
-    for holder, step, _ in find(decoded, place):
-        holder[step] = ID
-    return json.dumps(decoded)
+        for holder, step, _ in find(decoded, place):
+            holder[step] = ID
+        body = json.dumps(decoded)
+    found = _lines(messages) if messages else ("",)
+    texts = any(isinstance(one, str) for one in found)
+    if texts and MESSAGE not in body and (messages or not table.get("example")):
+        message = f"flow {name!r} needs an example, or --messages with a body in each line"
+        raise PlanRefused(message)
+    named = Path(str(table.get("dialect", "chat-completions")))
+    own_dialect = named.read_text("utf-8") if named.suffix else ""
+    dialect = read_dialect(own_dialect, str(named)) if own_dialect else find_dialect(str(named))
+    return LoadFlow(name, method, target, headers, body.strip(), dialect, found)
 
 
 def _lines(path: Path) -> tuple[Any, ...]:
-    try:
-        texts = path.read_bytes().splitlines()
-        found = tuple(msgspec.json.decode(one, type=str | dict[str, Any]) for one in texts if one)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        message = f"{path}: {error}; it holds a text or a body in each line, as JSON"
-        raise PlanRefused(message) from error
-    if not found:
-        message = f"{path}: holds no message"
-        raise PlanRefused(message)
-    return found
+    decoder = msgspec.json.Decoder(str | dict[str, Any])
+    if found := tuple(decoder.decode_lines(path.read_bytes())):
+        return found
+    message = f"{path}: holds no message"
+    raise PlanRefused(message)
 
 
 class PlannedRun(msgspec.Struct, frozen=True):
@@ -171,12 +142,11 @@ class PlannedRun(msgspec.Struct, frozen=True):
 
 
 def interleaved(pairs: int, seed: int) -> tuple[PlannedRun, ...]:
-    """Draw the order of runs: each second pair mirrors the one before it (A B B A)."""
+    """Return pairs of runs, each the mirror of the one before (A B B A); the first is drawn."""
     chance = random.Random(seed)
-    runs: list[PlannedRun] = []
-    order: list[str] = []
+    order, runs = chance.sample(STACKS, len(STACKS)), []
     for pair in range(pairs):
-        order = order[::-1] if pair % 2 else chance.sample(STACKS, len(STACKS))
         due = chance.getrandbits(32)
-        runs += [PlannedRun(len(runs) + place, pair, one, due) for place, one in enumerate(order)]
+        runs += [PlannedRun(2 * pair + place, pair, one, due) for place, one in enumerate(order)]
+        order.reverse()
     return tuple(runs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -46,7 +47,7 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True, tag="request"):
     exchange: str = ""
 
 
-class Generator(msgspec.Struct, frozen=True, kw_only=True, tag="generator"):
+class Generator(msgspec.Struct, kw_only=True, tag="generator"):
     """A process that sent requests: its share of a CPU over the `seconds` in which it did."""
 
     run: int
@@ -61,19 +62,16 @@ def read_rows(folder: Path) -> list[Row | Generator]:
     return [row for rows in found for row in rows]
 
 
-def summary(flow: str, rows: Sequence[Row]) -> str:
-    """Return how the requests of a flow ended, and exact percentiles of the complete ones."""
-    own = [row for row in rows if row.flow == flow]
-    whole = [row for row in own if row.ending == "complete"]
-    endings = [row.ending for row in own]
-    counts = ", ".join(f"{endings.count(one)} {one}" for one in sorted({*endings}))
-    first = _percentiles([row.ttft_ms for row in whole if row.ttft_ms is not None])
-    last = _percentiles([row.ended_ms for row in whole if row.ended_ms is not None])
-    return f"{flow}: {counts}; P50/P95/P99 of TTFT {first}, of E2E {last} ms"
-
-
-def _percentiles(values: list[float]) -> str:
-    """Return P50, P95 (of 20 and more) and P99 (of 100), by linear interpolation."""
-    cuts = statistics.quantiles(values, n=100, method="inclusive") if len(values) > 1 else []
-    enough = {50: 2, 95: 20, 99: 100}
-    return "/".join(f"{cuts[p - 1]:.0f}" if len(values) >= n else "-" for p, n in enough.items())
+def summary(rows: Sequence[Row]) -> str:
+    """Return how requests ended, and percentiles of the complete ones: P95 of 20, P99 of 100."""
+    counts = Counter(row.ending for row in rows)
+    figures = []
+    for metric in ("ttft_ms", "ended_ms"):
+        whole = [getattr(row, metric) for row in rows if row.ending == "complete"]
+        values = [one for one in whole if one is not None]
+        cuts = statistics.quantiles(values, n=100, method="inclusive") if len(values) > 1 else []
+        least = {50: 2, 95: 20, 99: 100}
+        known = (f"{cuts[p - 1]:.0f}" if len(values) >= n else "-" for p, n in least.items())
+        figures.append("/".join(known))
+    endings = ", ".join(f"{counts[one]} {one}" for one in sorted(counts)) or "none sent"
+    return f"{endings}; P50/P95/P99 of TTFT {figures[0]}, of E2E {figures[1]} ms"

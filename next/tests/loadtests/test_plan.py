@@ -208,12 +208,17 @@ def test_messages_are_texts_or_whole_bodies(tmp_path: Path) -> None:
         ("[flows", "", "", "Expected"),
         ("[flows.mine]", "", "", "not built in"),
         ('[flows.mine]\npaths = ["/x"]', "", "", "needs an example"),
-        ('[flows.mine]\npaths = ["/x"]\nexample = "GET /x"', "", '"hi"', "needs whole bodies"),
+        ('[flows.mine]\npaths = ["/x"]\nexample = "GET /x"', "", '"hi"', "needs an example, or"),
         ('[flows.m]\npaths = ["/x"]\nexample = "GET /x"\ndialect = "sung"', "", "", "no such"),
-        ('[flows.m]\npaths = ["/x"]\nexample = "GET /x"\ndialect = "a.toml"', "", "", "readable"),
+        (
+            '[flows.m]\npaths = ["/x"]\nexample = "GET /x"\ndialect = "a.toml"',
+            "",
+            "",
+            "No such file",
+        ),
         ("", "chat", "\n", "holds no message"),
-        ("", "chat", "12", "as JSON"),
-        ("", "chat", "{", "as JSON"),
+        ("", "chat", "12", "Expected `str"),
+        ("", "chat", "{", "truncated"),
     ],
 )
 def test_a_plan_that_cannot_be_meant_is_refused(
