@@ -40,11 +40,12 @@ log = logging.getLogger("loadtests")
 @events.init_command_line_parser.add_listener
 def _options(parser: LocustArgumentParser) -> None:
     own = parser.add_argument_group("cutover", "what is asked, and where rows are written")
-    own.add_argument("--cutover-config", type=Path, env_var="CUTOVER_CONFIG", help="cutover.toml")
+    # A master sends these to its workers: they are text and numbers alone.
+    own.add_argument("--cutover-config", default="", env_var="CUTOVER_CONFIG", help="cutover.toml")
     own.add_argument("--flow", default="", help="a flow; without it, all of them in turn")
-    own.add_argument("--messages", type=Path, help="texts or bodies, as JSON lines")
+    own.add_argument("--messages", default="", help="texts or bodies, as JSON lines")
     own.add_argument("--pace", type=float, default=2.0, help="seconds between a user's requests")
-    own.add_argument("--rows", type=Path, help="the folder for raw rows")
+    own.add_argument("--rows", default="", help="the folder for raw rows")
     own.add_argument("--stack", default="", help="the stack that rows are of")
     own.add_argument("--run-number", type=int, default=0, help="what rows are marked with")
     own.add_argument("--seed", type=int, default=0, help="draws when each user begins")
@@ -54,7 +55,9 @@ class Load:
     """What the users of this process share, from the start of a test to its end."""
 
     def __init__(self, environment: Environment, options: Any) -> None:
-        flows = load_flows(options.cutover_config, options.flow, options.messages)
+        files = (options.cutover_config, options.messages)
+        config, messages = (Path(one) if one else None for one in files)
+        flows = load_flows(config, options.flow, messages)
         self.flows, self.options = list(flows.values()), options
         self.pace = max(options.pace, 1e-3)
         self.host = environment.host or StreamUser.host
@@ -65,9 +68,9 @@ class Load:
         self.rows: list[Row] = []
         self.file: Path | None = None
         if options.rows:
-            options.rows.mkdir(parents=True, exist_ok=True)
             name = f"{options.run_number:03}-{socket.gethostname()}-{os.getpid()}.jsonl"
-            self.file = options.rows / name
+            self.file = Path(options.rows) / name
+            self.file.parent.mkdir(parents=True, exist_ok=True)
         self.cpu, self.began = time.process_time(), time.monotonic()
 
     def write(self, row: Row | Generator) -> None:

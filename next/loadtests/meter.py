@@ -5,12 +5,13 @@ Locust's own clients read blocks and stop their clock at the headers; this reads
 
 from __future__ import annotations
 
+import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Final, Literal
+from functools import cache
+from http.client import HTTPConnection, HTTPException
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -99,13 +100,16 @@ def send(asked: Asked, meter: Meter, patience: float) -> None:
 
     A new client pays for its connection, too; and none dies of one that the server had closed.
     """
-    parts, until = urlsplit(asked.url), time.monotonic() + patience
+    until, parts = time.monotonic() + patience, urlsplit(asked.url)
     https = parts.scheme == "https"
-    kind = partial(HTTPSConnection, context=TLS) if https else HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=patience)
+    host, port = parts.hostname or "", parts.port or (443 if https else 80)
+    connection = HTTPConnection(host, port, timeout=patience)
     try:
         target = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
         headers = {**asked.headers, "connection": "close"}
+        connection.sock = _connected(host, port, patience)
+        if https:
+            connection.sock = TLS.wrap_socket(connection.sock, server_hostname=host)
         connection.request(asked.method, target, asked.body or None, headers)
         response = connection.getresponse()
         meter.begin(response.status, {k.lower(): v for k, v in response.getheaders()})
@@ -120,3 +124,19 @@ def send(asked: Asked, meter: Meter, patience: float) -> None:
         meter.end("unreachable", type(error).__name__)
     finally:
         connection.close()
+
+
+def _connected(host: str, port: int, patience: float) -> socket.socket:
+    family, address = _address(host, port)
+    connected = socket.socket(family, socket.SOCK_STREAM)
+    connected.settimeout(patience)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.connect(address)
+    return connected
+
+
+@cache
+def _address(host: str, port: int) -> tuple[int, Any]:
+    """Look a name up once: gevent does so in a thread, and it is not what is measured."""
+    with socket.create_connection((host, port), timeout=10) as trial:
+        return trial.family, trial.getpeername()

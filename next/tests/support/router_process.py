@@ -36,6 +36,7 @@ class RouterProcess:
     tables: dict[str, Any]
     module: str = "harness"
     environment: dict[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
     port: int = field(default_factory=free_port)
     _process: subprocess.Popen[bytes] | None = None
 
@@ -74,6 +75,7 @@ class RouterProcess:
         server = {"port": self.port, **self.tables.get("server", {})}
         config.write_text(tomlkit.dumps({**self.tables, "server": server}))
         command = [sys.executable, "-m", self.module, "serve", "--config", str(config)]
+        command += self.arguments
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "none"}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - it starts in milliseconds

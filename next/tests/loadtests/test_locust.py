@@ -1,0 +1,166 @@
+"""Locust against servers that stamp what they send, one that stands still, and the five flows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loadtests.plan import HERE
+from loadtests.rows import Generator, Row, read_rows
+from tests.support.router_process import ROOT, RouterProcess
+
+pytestmark = [pytest.mark.nightly, pytest.mark.sockets]
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+CONFIG = """
+[flows.stamped]
+paths = ["/chat"]
+example = "POST /chat\\ncontent-type: application/json\\n\\n{}"
+"""
+
+
+@contextmanager
+def stamping(folder: Path) -> Iterator[tuple[str, subprocess.Popen[str], Path]]:
+    """Serve streams whose moments are logged: the address, the process, the log."""
+    log = folder / "stamps.jsonl"
+    command = [sys.executable, "-m", "tests.support.stamping", str(log)]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        yield f"http://127.0.0.1:{server.stdout.readline().strip()}", server, log
+        server.kill()
+
+
+def locust(folder: Path, *options: str) -> tuple[int, str]:
+    """Run `locust -f loadtests/locustfile.py --headless`; return its status and what it said."""
+    (folder / "cutover.toml").write_text(CONFIG)
+    command = [sys.executable, "-m", "locust", "-f", str(HERE / "locustfile.py"), "--headless"]
+    done = subprocess.run(
+        [*command, *options],
+        cwd=folder,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def measured(folder: Path) -> tuple[list[Row], list[Generator]]:
+    """Return the rows of requests, and those of generators."""
+    rows = read_rows(folder / "rows")
+    return (
+        [one for one in rows if isinstance(one, Row)],
+        [one for one in rows if isinstance(one, Generator)],
+    )
+
+
+def stamped(log: Path) -> dict[str, Mapping[str, Any]]:
+    """Return what a server logged, by the ids that it answered with."""
+    lines = [json.loads(line) for line in log.read_bytes().splitlines()]
+    return {one["id"]: one for one in lines}
+
+
+STAMPED = ("--cutover-config", "cutover.toml", "--rows", "rows")
+
+
+ATTEMPTS = 3
+"""Other processes of a machine only ever add to what is measured."""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_figures_are_those_of_the_server(tmp_path: Path, workers: int) -> None:
+    """P50, P95, P99 within 2 ms or 1 %; each ending counted; by two workers, too."""
+    for attempt in range(ATTEMPTS):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        with stamping(folder) as (url, _, log):
+            sending = ("-u", "20", "-r", "20", "-t", "20s", "--pace", "0.5", "--host", url)
+            shared = ("--processes", str(workers)) if workers else ()
+            status, said = locust(folder, *STAMPED, *sending, *shared)
+        rows, generators = measured(folder)
+        stamps = stamped(log)
+        assert status == 1, said  # what Locust ends with where a request failed
+        assert len(generators) == max(workers, 1)
+        assert len(rows) >= 700
+        ends = Counter(one["ends"] for one in stamps.values())
+        assert Counter(row.ending for row in rows) == ends
+        assert all(row.exchange in stamps for row in rows if row.ending != "refused")
+        if off_by(rows, stamps) <= 1.0:
+            return
+    pytest.fail("the figures are not the server's")
+
+
+def off_by(rows: list[Row], stamps: Mapping[str, Mapping[str, Any]]) -> float:
+    """Return the worst error of a percentile, in units of 2 ms or 1 %, whichever is more."""
+    whole = [row for row in rows if row.ending == "complete"]
+    worst = 0.0
+    for metric, stamp in (("ttft_ms", "first"), ("ended_ms", "ended")):
+        own = [getattr(row, metric) - row.sent_ms for row in whole]
+        theirs = [stamps[row.exchange][stamp] - stamps[row.exchange]["read"] for row in whole]
+        for quantile in (50, 95, 99):
+            found = float(np.percentile(np.array(own), quantile))
+            known = 1000 * float(np.percentile(np.array(theirs), quantile))
+            sys.stdout.write(f"{metric} P{quantile}: {found:.1f}, served {known:.1f} ms\n")
+            worst = max(worst, abs(found - known) / max(2.0, known / 100))
+    return worst
+
+
+def test_a_server_that_stands_still_shows_in_every_request_that_was_due(tmp_path: Path) -> None:
+    """Stopped for a second, it delays each of them by what was left of that second."""
+    with stamping(tmp_path) as (url, server, log):
+        for seconds, number in ((6.0, signal.SIGSTOP), (7.0, signal.SIGCONT)):
+            threading.Timer(seconds, server.send_signal, (number,)).start()
+        sending = ("-u", "20", "-r", "20", "-t", "10s", "--pace", "0.5", "--host", url)
+        locust(tmp_path, *STAMPED, *sending)
+    rows, _ = measured(tmp_path)
+    stamps = stamped(log)
+    known = [row for row in rows if row.exchange]
+    # What the server read first it had next to no delay to read: this is where its clock is.
+    offset = min(stamps[row.exchange]["read"] - row.due - row.sent_ms / 1000 for row in known)
+    reads = sorted(one["read"] - offset for one in stamps.values())
+    stood, went = max(pairwise(reads), key=lambda pair: pair[1] - pair[0])
+    assert went - stood > 0.9
+    due = [row for row in rows if stood < row.due < went]
+    sys.stdout.write(f"due while it stood still: {len(due)} in {went - stood:.2f} s\n")
+    assert len(due) >= 0.9 * 40 * (went - stood)
+    for row in due:
+        assert (row.ended_ms or 0) >= 1000 * (went - row.due) - 2, row
+
+
+async def test_the_plain_command_line_loads_the_five_flows(tmp_path: Path) -> None:
+    """`-u 5 -r 5 -t 10s`: one user a flow, and no request fails."""
+    (tmp_path / "run").mkdir()
+    router = RouterProcess(tmp_path, {}, arguments=("--simulate",))
+    async with router:
+        sending = ("-u", "5", "-r", "5", "-t", "10s", "--host", router.url, "--rows", "rows")
+        status, said = await asyncio.to_thread(locust, tmp_path / "run", *sending)
+    assert status == 0, said
+    rows, _ = measured(tmp_path / "run")
+    assert {row.ending for row in rows} == {"complete"}
+    assert len({row.flow for row in rows}) == 5
+    assert "chat: " in said
+
+
+def test_a_flow_that_is_not_there_ends_with_64(tmp_path: Path) -> None:
+    """And with the names of those that are."""
+    status, said = locust(tmp_path, "-u", "1", "-t", "1s", "--flow", "nope")
+    assert status == 64
+    assert "there are chat, companion, session, pipeline, ops" in said

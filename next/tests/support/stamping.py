@@ -1,0 +1,96 @@
+"""`python -m tests.support.stamping LOG`: streams at drawn times, and stamps what it sends.
+
+Each line of the log is one request: its id, the moments (seconds, monotonic) when it was read and
+when its first text and its terminal event went out, and how it was made to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import time
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import BinaryIO
+
+FIRST_SECONDS, WHOLE_SECONDS = 0.12, 0.3
+"""Medians of what is drawn, log-normal, for the first text and the rest."""
+FAULTS = {7: "refused", 11: "truncated", 13: "failed"}
+"""Each n-th request is made to end so."""
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
+
+
+def chunk(data: str) -> bytes:
+    """Return an SSE event as a chunk of HTTP."""
+    event = f"data: {data}\n\n".encode()
+    return b"%x\r\n%b\r\n" % (len(event), event)
+
+
+def text(piece: str) -> bytes:
+    """Return a piece of text, as chat completions have it."""
+    return chunk(json.dumps({"choices": [{"index": 0, "delta": {"content": piece}}]}))
+
+
+STOP = chunk('{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}')
+
+
+class Stamping:
+    """A server whose streams are known to the moment."""
+
+    def __init__(self, log: BinaryIO) -> None:
+        self._log = log
+        self._number = count(1)
+        self._chance = random.Random(1)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request and close."""
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            await self._answer(reader, writer)
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
+        await reader.readexactly(int(length or 0))
+        number, read = next(self._number), time.monotonic()
+        ends = next((end for each, end in FAULTS.items() if number % each == 0), "complete")
+        stamps = {"id": str(number), "read": read, "ends": ends, "first": None, "ended": None}
+        first = FIRST_SECONDS * self._chance.lognormvariate(0, 0.5)
+        rest = WHOLE_SECONDS * self._chance.lognormvariate(0, 0.3)
+        if ends == "refused":
+            writer.write(b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n")
+        else:
+            writer.write(HEAD + f"x-cutover-exchange: {number}\r\n\r\n".encode())
+            await asyncio.sleep(first)
+            stamps["first"] = time.monotonic()
+            writer.write(text("Hello"))
+            for _ in range(4):
+                await asyncio.sleep(rest / 4)
+                writer.write(text(" there"))
+            if ends == "failed":
+                writer.write(chunk('{"error":{"message":"no","code":"overloaded"}}'))
+            elif ends == "complete":
+                stamps["ended"] = time.monotonic()
+                writer.write(STOP + chunk("[DONE]"))
+            writer.write(b"0\r\n\r\n" if ends != "truncated" else b"")
+        await writer.drain()
+        self._log.write(json.dumps(stamps).encode() + b"\n")
+
+
+async def main(path: Path) -> None:
+    """Serve until the process is ended, after one line with the port."""
+    with path.open("wb", buffering=0) as log:
+        server = await asyncio.start_server(Stamping(log).serve, "127.0.0.1", 0, backlog=1024)
+        sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+        sys.stdout.flush()
+        async with server:
+            await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))
