@@ -10,8 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import pytest
 from loadtests.plan import HERE
 from loadtests.rows import Generator, Row, read_rows
 from tests.support.router_process import ROOT, RouterProcess
+from tests.support.stamping import stamping
 
 pytestmark = [pytest.mark.nightly, pytest.mark.sockets]
 
@@ -31,19 +31,6 @@ CONFIG = """
 paths = ["/chat"]
 example = "POST /chat\\ncontent-type: application/json\\n\\n{}"
 """
-
-
-@contextmanager
-def stamping(folder: Path) -> Iterator[tuple[str, subprocess.Popen[str], Path]]:
-    """Serve streams whose moments are logged: the address, the process, the log."""
-    log = folder / "stamps.jsonl"
-    command = [sys.executable, "-m", "tests.support.stamping", str(log)]
-    with subprocess.Popen(
-        command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stdout is not None
-        yield f"http://127.0.0.1:{server.stdout.readline().strip()}", server, log
-        server.kill()
 
 
 def locust(folder: Path, *options: str) -> tuple[int, str]:
@@ -91,7 +78,7 @@ def test_figures_are_those_of_the_server(tmp_path: Path, workers: int) -> None:
     for attempt in range(ATTEMPTS):
         folder = tmp_path / str(attempt)
         folder.mkdir()
-        with stamping(folder) as (url, _, log):
+        with stamping(folder, faults=True) as (url, _, log):
             sending = ("-u", "20", "-r", "20", "-t", "20s", "--pace", "0.5", "--host", url)
             shared = ("--processes", str(workers)) if workers else ()
             status, said = locust(folder, *STAMPED, *sending, *shared)

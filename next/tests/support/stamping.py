@@ -1,4 +1,4 @@
-"""`python -m tests.support.stamping LOG`: streams at drawn times, and stamps what it sends.
+"""`python -m tests.support.stamping LOG SLOWER FAULTS`: streams at drawn times, and stamps them.
 
 Each line of the log is one request: its id, the moments (seconds, monotonic) when it was read and
 when its first text and its terminal event went out, and how it was made to end.
@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO
+
+ROOT = Path(__file__).parents[2]
 
 FIRST_SECONDS, WHOLE_SECONDS = 0.12, 0.3
 """Medians of what is drawn, log-normal, for the first text and the rest."""
@@ -40,8 +45,8 @@ STOP = chunk('{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}')
 class Stamping:
     """A server whose streams are known to the moment."""
 
-    def __init__(self, log: BinaryIO) -> None:
-        self._log = log
+    def __init__(self, log: BinaryIO, slower: float, faults: Mapping[int, str]) -> None:
+        self._log, self._slower, self._faults = log, slower, faults
         self._number = count(1)
         self._chance = random.Random(1)
 
@@ -58,10 +63,10 @@ class Stamping:
         length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
         await reader.readexactly(int(length or 0))
         number, read = next(self._number), time.monotonic()
-        ends = next((end for each, end in FAULTS.items() if number % each == 0), "complete")
+        ends = next((end for each, end in self._faults.items() if number % each == 0), "complete")
         stamps = {"id": str(number), "read": read, "ends": ends, "first": None, "ended": None}
-        first = FIRST_SECONDS * self._chance.lognormvariate(0, 0.5)
-        rest = WHOLE_SECONDS * self._chance.lognormvariate(0, 0.3)
+        first = self._slower * FIRST_SECONDS * self._chance.lognormvariate(0, 0.5)
+        rest = self._slower * WHOLE_SECONDS * self._chance.lognormvariate(0, 0.3)
         if ends == "refused":
             writer.write(b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n")
         else:
@@ -82,10 +87,28 @@ class Stamping:
         self._log.write(json.dumps(stamps).encode() + b"\n")
 
 
-async def main(path: Path) -> None:
+@contextmanager
+def stamping(
+    folder: Path, slower: float = 1.0, *, faults: bool = False
+) -> Iterator[tuple[str, subprocess.Popen[str], Path]]:
+    """Serve streams whose moments are logged: the address, the process, the log."""
+    log = folder / "stamps.jsonl"
+    command = [sys.executable, "-m", "tests.support.stamping", str(log), str(slower)]
+    command += ["faults"] if faults else []
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        yield f"http://127.0.0.1:{server.stdout.readline().strip()}", server, log
+        server.kill()
+
+
+async def main(path: Path, slower: float, faults: Mapping[int, str]) -> None:
     """Serve until the process is ended, after one line with the port."""
     with path.open("wb", buffering=0) as log:
-        server = await asyncio.start_server(Stamping(log).serve, "127.0.0.1", 0, backlog=1024)
+        serve = Stamping(log, slower, faults).serve
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, backlog=1024)
         sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
         sys.stdout.flush()
         async with server:
@@ -93,4 +116,5 @@ async def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    _, log, slower, *faults = sys.argv
+    asyncio.run(main(Path(log), float(slower), FAULTS if faults else {}))
