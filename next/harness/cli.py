@@ -257,7 +257,7 @@ def rollback_command(config: _Config = Path("cutover.toml"), flow: _Flow = None)
 @cli.command("load", cls=Deciding, epilog="Exit status: 0 within margins, 1 not, 3 cannot tell.")
 def load_command(
     config: Annotated[Path | None, typer.Option(help="cutover.toml")] = None,
-    flow: Annotated[str, typer.Option(help="needed where there are several")] = "",
+    flow: _Flow = None,
     url: Annotated[str, typer.Option(help="the router; else as cutover.toml says")] = "",
     legacy: Annotated[str, typer.Option(help="instead: the control's own address")] = "",
     graph: Annotated[str, typer.Option(help="instead: the candidate's own address")] = "",
@@ -270,17 +270,20 @@ def load_command(
     out: Annotated[Path, typer.Option(help="for rows and load.html")] = Path("load-test"),
 ) -> None:
     """Load both stacks in turn, and say whether graph is as fast as legacy."""
-    from harness.load import load_test, only_flow, targets
+    from harness.load import load_test, targets
+    from loadtests.plan import load_flows
     from loadtests.report import Terms
 
+    name, *others = load_flows(config, flow or "", messages)
+    if others:
+        message = f"name a --flow: there are {', '.join([name, *others])}"
+        raise typer.BadParameter(message)
     parted = (line.partition(":") for line in header or ())
-    headers = {name.strip().lower(): value.strip() for name, _, value in parted}
-    name = only_flow(config, flow, messages)
+    headers = {key.strip().lower(): value.strip() for key, _, value in parted}
     at = targets(config, name, url, (legacy, graph), headers)
-    sending = {"users": users, "spawn-rate": users, "pace": pace}
     files = {"cutover-config": config, "messages": messages}
-    terms = Terms(flow=name, seconds=seconds)
-    raise typer.Exit(load_test(at, terms, pairs, out, {**sending, **files}))
+    sending = {"users": users, "spawn-rate": users, "pace": pace, **files}
+    raise typer.Exit(load_test(at, Terms(flow=name, seconds=seconds), pairs, out, sending))
 
 
 def main() -> None:

@@ -15,21 +15,12 @@ import typer
 
 from compare.report.page import render
 from harness.config import load
-from loadtests.plan import HERE, STACKS, PlanRefused, interleaved, load_flows
+from loadtests.plan import BUILT_IN, STACKS, PlanRefused, interleaved
 from loadtests.report import STATUS, Terms, load_report
 from loadtests.rows import read_rows
 
 Target = tuple[str, Mapping[str, str]]
 """A base URL, and the headers of each request there, which may be secrets."""
-
-
-def only_flow(config: Path | None, named: str, messages: Path | None) -> str:
-    """Return the flow's name; raises `PlanRefused` where several could be meant, or none."""
-    flows = load_flows(config, named, messages)
-    if len(flows) > 1:
-        message = f"--flow: name one of {', '.join(flows)}"
-        raise PlanRefused(message)
-    return next(iter(flows))
 
 
 def targets(
@@ -71,7 +62,14 @@ def load_test(
         raise PlanRefused(message)
     rows.mkdir(parents=True)
     plan = interleaved(pairs, seed=pairs)
-    command = [sys.executable, "-m", "locust", "-f", str(HERE / "locustfile.py"), "--headless"]
+    command = [
+        sys.executable,
+        "-m",
+        "locust",
+        "-f",
+        str(BUILT_IN.parent / "locustfile.py"),
+        "--headless",
+    ]
     for run in plan:
         typer.echo(f"{terms.flow}: run {run.number + 1} of {len(plan)}, {run.stack}")
         url, headers = at[run.stack]

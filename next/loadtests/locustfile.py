@@ -22,6 +22,7 @@ from gevent.pool import Group
 from locust import User, events, task
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
+from locust.exception import CatchResponseError
 from locust.runners import MasterRunner
 
 from cutover.errors import CutoverError
@@ -55,27 +56,25 @@ class Load:
     """What the users of this process share, from the start of a test to its end."""
 
     def __init__(self, environment: Environment, options: Any) -> None:
-        files = (options.cutover_config, options.messages)
-        config, messages = (Path(one) if one else None for one in files)
-        flows = load_flows(config, options.flow, messages)
-        self.flows, self.options = list(flows.values()), options
+        files = (options.cutover_config, options.messages, options.rows)
+        config, messages, rows = (Path(one) if one else None for one in files)
+        self.flows = list(load_flows(config, options.flow, messages).values())
+        self.marks = {"stack": options.stack, "run": options.run_number}
         self.pace = max(options.pace, 1e-3)
         self.host = environment.host or StreamUser.host
         self.headers: dict[str, str] = json.loads(os.environ.get(HEADERS, "{}"))
         index = getattr(environment.runner, "worker_index", 0)
         self.chance = random.Random(f"{options.seed}/{index}")
         self.users, self.requests = count(index), count()
-        self.rows: list[Row] = []
-        self.file: Path | None = None
-        if options.rows:
-            name = f"{options.run_number:03}-{socket.gethostname()}-{os.getpid()}.jsonl"
-            self.file = Path(options.rows) / name
-            self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.sent: list[Row] = []
+        name = f"{options.run_number:03}-{socket.gethostname()}-{os.getpid()}.jsonl"
+        self.file = rows / name if rows else None
         self.cpu, self.began = time.process_time(), time.monotonic()
 
     def write(self, row: Row | Generator) -> None:
         """Append a line to this process's file of rows, if there is one."""
         if self.file is not None:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
             with self.file.open("ab") as file:
                 file.write(msgspec.json.encode(row) + b"\n")
 
@@ -83,9 +82,9 @@ class Load:
         """Write what this process used, and log how it went."""
         seconds = time.monotonic() - self.began
         cpu = (time.process_time() - self.cpu) / seconds
-        self.write(Generator(run=self.options.run_number, cpu=cpu, seconds=seconds))
+        self.write(Generator(run=self.marks["run"], cpu=cpu, seconds=seconds))
         for flow in self.flows:
-            own = [row for row in self.rows if row.flow == flow.name]
+            own = [row for row in self.sent if row.flow == flow.name]
             log.info("%s: %s", flow.name, summary(own))
 
 
@@ -104,10 +103,6 @@ def _start(environment: Environment, **_: Any) -> None:
 def _stop(environment: Environment, **_: Any) -> None:
     if not isinstance(environment.runner, MasterRunner):
         StreamUser.load.close()
-
-
-class StreamFailed(Exception):
-    """A stream that is not whole, as Locust's table shows it."""
 
 
 class StreamUser(User):
@@ -143,21 +138,16 @@ class StreamUser(User):
         """Send a request and report how its stream went."""
         load, flow = self.load, self.flow
         asked = flow.request(load.host, next(load.requests), load.headers)
-        row = Row(
-            flow=flow.name,
-            stack=load.options.stack,
-            run=load.options.run_number,
-            due=round(due - load.began, 6),
-        )
+        row = Row(flow=flow.name, due=round(due - load.began, 6), **load.marks)
         meter = Meter(flow.dialect, row, due)
         try:
             send(asked, meter, PATIENCE_SECONDS)
         except gevent.GreenletExit:
             meter.end("stopped")
-        load.rows.append(row)
+        load.sent.append(row)
         load.write(row)
         if row.ending != "stopped":
-            failed = StreamFailed(f"{row.ending} {row.code}".strip())
+            failed = CatchResponseError(f"{row.ending} {row.code}".strip())
             self.environment.events.request.fire(
                 request_type=asked.method,
                 name=f"{flow.name} {flow.target}",

@@ -21,8 +21,7 @@ from cutover.wire import BlockTooLong, Dialect, Reader
 from loadtests.rows import Row
 
 OK: Final = 200
-PIECE_BYTES: Final = 1 << 16
-MOST_SHOWN: Final = 80
+PIECE_BYTES, MOST_SHOWN = 1 << 16, 80
 READ: Final = ("content", "reasoning")
 """Channels of what a user reads; tool calls are none."""
 SERVED_BY: Final = b": served-by "
@@ -101,15 +100,19 @@ def send(asked: Asked, meter: Meter, patience: float) -> None:
     A new client pays for its connection, too; and none dies of one that the server had closed.
     """
     until, parts = time.monotonic() + patience, urlsplit(asked.url)
-    https = parts.scheme == "https"
-    host, port = parts.hostname or "", parts.port or (443 if https else 80)
-    connection = HTTPConnection(host, port, timeout=patience)
+    host, https = parts.hostname or "", parts.scheme == "https"
+    port = parts.port or (443 if https else 80)
+    connection = HTTPConnection(host, port)
     try:
+        family, address = _address(host, port)
+        connection.sock = connected = socket.socket(family, socket.SOCK_STREAM)
+        connected.settimeout(patience)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.connect(address)
+        if https:
+            connection.sock = TLS.wrap_socket(connected, server_hostname=host)
         target = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
         headers = {**asked.headers, "connection": "close"}
-        connection.sock = _connected(host, port, patience)
-        if https:
-            connection.sock = TLS.wrap_socket(connection.sock, server_hostname=host)
         connection.request(asked.method, target, asked.body or None, headers)
         response = connection.getresponse()
         meter.begin(response.status, {k.lower(): v for k, v in response.getheaders()})
@@ -124,15 +127,6 @@ def send(asked: Asked, meter: Meter, patience: float) -> None:
         meter.end("unreachable", type(error).__name__)
     finally:
         connection.close()
-
-
-def _connected(host: str, port: int, patience: float) -> socket.socket:
-    family, address = _address(host, port)
-    connected = socket.socket(family, socket.SOCK_STREAM)
-    connected.settimeout(patience)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connected.connect(address)
-    return connected
 
 
 @cache

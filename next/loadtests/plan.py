@@ -18,19 +18,10 @@ from cutover.wire import Dialect, find_dialect, read_dialect
 from cutover.wire.dialect import find
 from loadtests.meter import Asked
 
-HERE: Final = Path(__file__).parent
+BUILT_IN: Final = Path(__file__).parent / "flows"
 STACKS: Final = ("legacy", "graph")
 ID, MESSAGE = "{id}", "{message}"
 """What stands in a request for an id that was never used, and for a message."""
-_JSON: Final = {"content-type": "application/json", "accept": "text/event-stream"}
-_BUILT_IN: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
-    "chat": ("/chat/sse", {"message_id": ID, "content": MESSAGE, "user_id": ID}),
-    "companion": ("/chat", {"session_id": ID, "message": MESSAGE}),
-    "session": ("/api/v1/chat", {"message": MESSAGE, "user_id": ID}),
-    "pipeline": ("/api/chat", {"session_id": ID, "user_id": ID, "message": MESSAGE}),
-    "ops": ("/ops/react", {"session_id": ID, "input": MESSAGE}),
-}
-"""Path and body of each built-in flow."""
 
 
 class PlanRefused(CutoverError):
@@ -73,38 +64,38 @@ def load_flows(
     `messages` is a file of JSON lines. Raises `PlanRefused` and `DialectRefused`.
     """
     try:
-        tables = tomllib.loads(config.read_text("utf-8")).get("flows") if config else None
-        tables = tables or {one: {} for one in _BUILT_IN}
+        known = tomllib.loads((BUILT_IN / "flows.toml").read_text("utf-8"))["flows"]
+        declared = tomllib.loads(config.read_text("utf-8")).get("flows") if config else None
+        tables = declared or dict.fromkeys(known)
         if name and name not in tables:
             message = f"no flow {name!r}: there are {', '.join(tables)}"
             raise PlanRefused(message)
-        asked = {one: table for one, table in tables.items() if name in {"", one}}
-        return {one: _flow(one, table, messages) for one, table in asked.items()}
+        return {
+            one: _flow(one, table, Path(), messages)
+            if table and table.get("paths")
+            else _flow(one, known.get(one, {}), BUILT_IN, messages)
+            for one, table in tables.items()
+            if name in {"", one}
+        }
     except (OSError, ValueError) as error:
         message = f"{config or messages}: {error}"
         raise PlanRefused(message) from error
 
 
-def _flow(name: str, table: Mapping[str, Any], messages: Path | None) -> LoadFlow:
-    """Return a built-in flow, or a declared one: its example, each time in a new conversation."""
-    if not table.get("paths"):
-        if name not in _BUILT_IN:
-            message = f"flow {name!r} is not built in, and has no paths"
-            raise PlanRefused(message)
-        path, fields = _BUILT_IN[name]
-        own = HERE / "messages" / f"{name}.jsonl"
-        found = _lines(messages or (own if own.exists() else own.with_name("any.jsonl")))
-        dialect = read_dialect((HERE / "flows" / f"{name}.toml").read_text("utf-8"), name)
-        return LoadFlow(name, "POST", path, _JSON, json.dumps(fields), dialect, found)
+def _flow(name: str, table: Mapping[str, Any], base: Path, messages: Path | None) -> LoadFlow:
+    """Return a flow that asks for its example, each time in a new conversation."""
+    if not table.get("paths") or not (messages or table.get("example")):
+        message = f"flow {name!r} has no example, as init writes it"
+        raise PlanRefused(message)
     example = str(table.get("example") or f"POST {table['paths'][0]}")
     head, _, body = example.partition("\n\n")
     first, *lines = head.strip().splitlines()
     method, _, target = first.partition(" ")
-    parted = (line.partition(":") for line in lines)
-    headers = {key.strip().lower(): value.strip() for key, _, value in parted} or _JSON
+    parted = (line.partition(":") for line in lines or ["content-type: application/json"])
+    headers = {key.strip().lower(): value.strip() for key, _, value in parted}
     kind, _, place = table.get("keys", {}).get(table.get("sticky", ""), "").partition(".")
     if kind == "header":
-        headers = {**headers, place.lower(): ID}
+        headers[place.lower()] = ID
     elif kind == "path":
         steps = zip(table["paths"][0].split("/"), target.split("/"), strict=False)
         target = "/".join(ID if step == f"{{{place}}}" else given for step, given in steps)
@@ -113,23 +104,17 @@ def _flow(name: str, table: Mapping[str, Any], messages: Path | None) -> LoadFlo
         for holder, step, _ in find(decoded, place):
             holder[step] = ID
         body = json.dumps(decoded)
-    found = _lines(messages) if messages else ("",)
-    texts = any(isinstance(one, str) for one in found)
-    if texts and MESSAGE not in body and (messages or not table.get("example")):
-        message = f"flow {name!r} needs an example, or --messages with a body in each line"
+    found: Sequence[Any] = ("",)
+    if messages or MESSAGE in body:
+        path = messages or BUILT_IN / table.get("messages", "any.jsonl")
+        found = msgspec.json.Decoder(str | dict[str, Any]).decode_lines(path.read_bytes())
+    if not found or (messages and MESSAGE not in body and any(isinstance(m, str) for m in found)):
+        message = f"{messages}: flow {name!r} needs a body in each line"
         raise PlanRefused(message)
-    named = Path(str(table.get("dialect", "chat-completions")))
-    own_dialect = named.read_text("utf-8") if named.suffix else ""
-    dialect = read_dialect(own_dialect, str(named)) if own_dialect else find_dialect(str(named))
+    named = str(table.get("dialect", "chat-completions"))
+    own = (base / named).read_text("utf-8") if Path(named).suffix else ""
+    dialect = read_dialect(own, named) if own else find_dialect(named)
     return LoadFlow(name, method, target, headers, body.strip(), dialect, found)
-
-
-def _lines(path: Path) -> tuple[Any, ...]:
-    decoder = msgspec.json.Decoder(str | dict[str, Any])
-    if found := tuple(decoder.decode_lines(path.read_bytes())):
-        return found
-    message = f"{path}: holds no message"
-    raise PlanRefused(message)
 
 
 class PlannedRun(msgspec.Struct, frozen=True):

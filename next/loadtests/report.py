@@ -1,8 +1,7 @@
 """What the rows of a load test say of two stacks: figures, void runs, one verdict.
 
-Latencies count from the moment when a request was due, and are those of complete requests; what was
-not complete is counted beside them. Requests of one run depend on each other, runs do not: stacks
-are compared by the differences of log percentiles within pairs of runs.
+Latencies are those of complete requests; all others are counted beside them. Requests of one run
+depend on each other: stacks are compared by log percentiles within pairs of runs.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
 
     terms: Terms
     verdict: str
-    reasons: tuple[str, ...]
+    reasons: list[str]
     ratios: list[dict[str, Any]]
     stacks: list[dict[str, Any]]
     runs: list[dict[str, Any]]
@@ -67,38 +66,29 @@ def load_report(
 ) -> LoadReport:
     """Return the report on rows that were measured by a plan."""
     taken = list(rows)
+    generators = _table([one for one in taken if isinstance(one, Generator)], Generator)
     table = _table([one for one in taken if isinstance(one, Row)], Row)
     table = table.astype({"sent_ms": float, **dict.fromkeys(METRICS, float)})
     table = table[(table["due"] >= terms.warm_up) & (table["ending"] != "stopped")]
-    table = table.assign(
-        complete=table["ending"] == "complete",
-        foreign=_other(table, "assigned"),
-        taken_over=_other(table, "served"),
-    )
+    table["complete"] = table["ending"] == "complete"
+    for name, column in (("foreign", "assigned"), ("taken_over", "served")):
+        table[name] = (table[column] != "") & (table[column] != table["stack"])
     table["bad"] = ~table["complete"] | table["taken_over"]
-    generators = _table([one for one in taken if isinstance(one, Generator)], Generator)
     runs = _runs(plan, table, generators, terms)
     sound = runs[runs["void"].eq("").groupby(runs["pair"]).transform("all")]
     table = table[table["run"].isin(sound.index)]
     ratios = _ratios(table[table["complete"]], sound, terms)
     verdict, reasons = _verdict(ratios, table, runs)
+    stacks = [_stack(one, table[table["stack"] == one], sound, terms) for one in STACKS]
+    lines = msgspec.json.decode(runs.reset_index().to_json(orient="records"))
     return LoadReport(
-        terms=terms,
-        verdict=verdict,
-        reasons=tuple(reasons),
-        ratios=ratios,
-        stacks=[_stack(one, table[table["stack"] == one], sound, terms) for one in STACKS],
-        runs=msgspec.json.decode(runs.reset_index().to_json(orient="records")),
+        terms=terms, verdict=verdict, reasons=reasons, ratios=ratios, stacks=stacks, runs=lines
     )
 
 
 def _table(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> pd.DataFrame:
     records = [msgspec.structs.asdict(one) for one in rows]
     return pd.DataFrame(records, columns=list(kind.__struct_fields__))
-
-
-def _other(table: pd.DataFrame, column: str) -> pd.Series[bool]:
-    return (table[column] != "") & (table[column] != table["stack"])
 
 
 def _runs(
@@ -115,9 +105,7 @@ def _runs(
     runs["both_fail"] = shares.groupby(runs["pair"]).transform("min") > BOTH_FAIL
     runs["void"] = [_void(one, terms) for one in runs.itertuples()]
     whole = table[table["complete"]].groupby("run")
-    for metric in METRICS:
-        runs[metric] = whole[metric].quantile(DECIDES)
-    return runs
+    return runs.join(whole[list(METRICS)].quantile(DECIDES))
 
 
 def _void(run: Any, terms: Terms) -> str:
@@ -158,24 +146,21 @@ def _stack(name: str, own: pd.DataFrame, sound: pd.DataFrame, terms: Terms) -> d
     whole = own[own["complete"]]
     good = whole[["ttft_ms", "gap_ms"]].max(axis=1, skipna=False) <= terms.good_ms
     seconds = terms.seconds * int((sound["stack"] == name).sum())
+    figures = []
+    for metric, quantile in product(METRICS, QUANTILES) if len(whole) >= FEWEST else ():
+        values = whole[metric].dropna()
+        interval: Any = stats.quantile_test(values, p=quantile).confidence_interval(CONFIDENCE)
+        low, high = (float(one) if math.isfinite(one) else None for one in interval)
+        line = {"metric": METRICS[metric], "quantile": quantile, "low": low, "high": high}
+        figures.append({**line, "value": float(values.quantile(quantile))})
     return {
         "stack": name,
         "requests": len(own),
         "endings": {str(one): int(n) for one, n in own["ending"].value_counts().items()},
         "taken_over": int(own["taken_over"].sum()),
         "goodput": int(good.sum()) / max(seconds, 1),
-        "figures": [
-            {"metric": METRICS[metric], "quantile": one, **_figure(whole[metric].dropna(), one)}
-            for metric, one in product(METRICS, QUANTILES)
-            if len(whole) >= FEWEST
-        ],
+        "figures": figures,
     }
-
-
-def _figure(values: pd.Series[float], quantile: float) -> dict[str, float | None]:
-    interval: Any = stats.quantile_test(values, p=quantile).confidence_interval(CONFIDENCE)
-    low, high = (float(one) if math.isfinite(one) else None for one in interval)
-    return {"value": float(values.quantile(quantile)), "low": low, "high": high}
 
 
 def _verdict(

@@ -10,15 +10,9 @@ from typing import Literal
 
 import msgspec
 
-Ending = Literal[
-    "complete",  # its terminal event came
-    "failed",  # the stream says that it failed
-    "truncated",  # it ended without its terminal event, or broke off
-    "refused",  # a status other than 200
-    "unreachable",  # no answer
-    "timeout",  # not over within the patience of the client
-    "stopped",  # the generator ended first; counts nowhere
-]
+Ending = Literal["complete", "failed", "truncated", "refused", "unreachable", "timeout", "stopped"]
+"""By its terminal event; by the stream's own word; without that event; by a status other than 200;
+without an answer; after the client's patience; by the generator, which counts nowhere."""
 
 
 class Row(msgspec.Struct, kw_only=True, omit_defaults=True, tag="request"):

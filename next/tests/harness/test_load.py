@@ -36,7 +36,7 @@ example = "POST /chat\\ncontent-type: application/json\\n\\n{}"
 @pytest.mark.parametrize(
     ("config", "line", "said"),
     [
-        ("", "", "--flow: name one of chat, companion, session, pipeline, ops"),
+        ("", "", "name a --flow: there are chat, companion, session, pipeline, ops"),
         ("", "--flow nope", "no flow 'nope': there are chat"),
         ("", "--flow chat", "set rollout.qa_key and flows.chat.enable_langgraph"),
         (TESTER, "--flow ops", "set rollout.qa_key and flows.ops.enable_langgraph"),

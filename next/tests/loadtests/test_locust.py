@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadtests.plan import HERE
 from loadtests.rows import Generator, Row, read_rows
 from tests.support.router_process import ROOT, RouterProcess
 from tests.support.stamping import stamping
@@ -36,7 +35,14 @@ example = "POST /chat\\ncontent-type: application/json\\n\\n{}"
 def locust(folder: Path, *options: str) -> tuple[int, str]:
     """Run `locust -f loadtests/locustfile.py --headless`; return its status and what it said."""
     (folder / "cutover.toml").write_text(CONFIG)
-    command = [sys.executable, "-m", "locust", "-f", str(HERE / "locustfile.py"), "--headless"]
+    command = [
+        sys.executable,
+        "-m",
+        "locust",
+        "-f",
+        str(ROOT / "loadtests/locustfile.py"),
+        "--headless",
+    ]
     done = subprocess.run(
         [*command, *options],
         cwd=folder,
