@@ -43,7 +43,8 @@ def targets(
             f"flows.{flow}.enable_langgraph in cutover.toml, or name --legacy and --graph"
         )
         raise PlanRefused(message)
-    host = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104 - where it listens
+    if host in {"0.0.0.0", "::"}:  # noqa: S104 - where it listens
+        host = "127.0.0.1"
     at = url or f"http://{host}:{settings.server.port}"
     asks = {**headers, "x-cutover-qa-key": key}
     return {one: (at, {**asks, "x-cutover-stack": one}) for one in STACKS}
@@ -62,14 +63,8 @@ def load_test(
         raise PlanRefused(message)
     rows.mkdir(parents=True)
     plan = interleaved(pairs, seed=pairs)
-    command = [
-        sys.executable,
-        "-m",
-        "locust",
-        "-f",
-        str(BUILT_IN.parent / "locustfile.py"),
-        "--headless",
-    ]
+    locustfile = str(BUILT_IN.parent / "locustfile.py")
+    command = [sys.executable, "-m", "locust", "--headless", "-f", locustfile]
     for run in plan:
         typer.echo(f"{terms.flow}: run {run.number + 1} of {len(plan)}, {run.stack}")
         url, headers = at[run.stack]
@@ -87,6 +82,5 @@ def load_test(
     report = load_report(read_rows(rows), plan, terms)
     (out / "load.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
     (out / "load.html").write_text(render("load.html.j2", report=report), "utf-8")
-    found = [f"{terms.flow}: {report.verdict}", *report.reasons, str(out / "load.html")]
-    typer.echo("\n".join(found))
+    typer.echo("\n".join([report.verdict, *report.reasons, str(out / "load.html")]))
     return STATUS[report.verdict]
