@@ -104,8 +104,7 @@ def _runs(
     shares = runs["failed"] / runs["requests"].clip(lower=1)
     runs["both_fail"] = shares.groupby(runs["pair"]).transform("min") > BOTH_FAIL
     runs["void"] = [_void(one, terms) for one in runs.itertuples()]
-    whole = table[table["complete"]].groupby("run")
-    return runs.join(whole[list(METRICS)].quantile(DECIDES))
+    return runs.join(table[table["complete"]].groupby("run")[list(METRICS)].quantile(DECIDES))
 
 
 def _void(run: Any, terms: Terms) -> str:

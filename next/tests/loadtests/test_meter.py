@@ -9,7 +9,6 @@ import pytest
 
 from cutover.wire import Dialect, find_dialect
 from loadtests.meter import Asked, Cut, Meter, send
-from loadtests.plan import load_flows
 from loadtests.rows import Row, summary
 from tests.support.origin import Origin, Reply
 
@@ -182,8 +181,3 @@ def test_a_server_that_is_away_is_unreachable() -> None:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         send(Asked(url=url), Meter(CHAT, row, 0.0), 5.0)
     assert (row.ending, row.code) == ("unreachable", "ConnectionRefusedError")
-
-
-def test_the_built_in_flows_have_dialects() -> None:
-    """They are read as any declared flow is."""
-    assert [flow.dialect.framing for flow in load_flows().values()] == ["sse"] * 5

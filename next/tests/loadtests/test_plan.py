@@ -10,48 +10,13 @@ from typing import Any
 import pytest
 
 from cutover.errors import CutoverError
-from cutover.flow import ClientRequest, Event
+from cutover.flow import ClientRequest
 from loadtests.meter import Asked, Meter
 from loadtests.plan import load_flows
 from loadtests.rows import Row
 from rules.flows import FLOWS
-from rules.flows.chat import (
-    ChatAccept,
-    ChatEnd,
-    ChatSend,
-    ChatStartReply,
-    ChatSuccess,
-    ToolFeedback,
-)
-from rules.flows.companion import CompanionDone, CompanionEmotion, CompanionHitl, CompanionText
-from rules.flows.ops import OpsDone, OpsFinal, OpsStep
-from rules.flows.pipeline import PipelineMessage, PipelineToken, TokenInfo
-from rules.flows.session import (
-    FinalMessage,
-    OpenedSession,
-    SessionAnswer,
-    SessionCreated,
-    SessionDone,
-    SessionText,
-    SessionThinking,
-    TextPiece,
-    Usage,
-)
-from rules.forms import Form
 
 HOST = "http://127.0.0.1:8080/"
-RUNNING = ToolFeedback("add", "running")
-MOOD = CompanionEmotion("joy", 0.5, 0.5)
-QUESTION = CompanionHitl("h", "s", "question", Form("t", ()))
-STEP = OpsStep(1, "system", "disk", {}, "low")
-WHOLE = PipelineMessage(
-    success=True,
-    message="A",
-    token_info=TokenInfo(1, 2, "continue"),
-    end_intent=False,
-    memories=(),
-    errors=(),
-)
 
 
 def received(asked: Asked) -> ClientRequest:
@@ -70,32 +35,54 @@ def test_each_message_is_a_request_of_its_flow(name: str) -> None:
     assert len(keys) == (0 if name == "session" else len(bodies))  # a session is opened by each
 
 
-STREAMS: Mapping[str, tuple[str, Sequence[Event]]] = {
+FORM = '{"title":"t","fields":[{"name":"n","label":"l","type":"text","required":true}]}'
+WHOLE = (
+    '{"success":true,"message":"A","token_info":{"used":1,"limit":2,"action":"continue"},'
+    '"end_intent":false,"memories":[],"errors":[]}'
+)
+STREAMS: Mapping[str, Sequence[str]] = {
     "chat": (
-        "chat",
-        (
-            *(ChatAccept(), ChatStartReply(), ChatSend("A", tool_call_feedback=RUNNING)),
-            *(ChatSend("A B", reason_content="so"), ChatSuccess("A B"), ChatEnd()),
-        ),
+        '{"step":"ACCEPT"}',
+        '{"step":"START_REPLY"}',
+        '{"step":"SEND","content":"A","tool_call_feedback":{"tool":"add","status":"running"}}',
+        '{"step":"SEND","content":"A B","reason_content":"so"}',
+        '{"step":"SUCCESS","content":"A B"}',
+        '{"step":"END"}',
     ),
-    "companion": ("companion", (MOOD, CompanionText("A"), CompanionDone("completed"))),
+    "companion": (
+        'emotion {"primary":"joy","intensity":0.5,"confidence":0.5}',
+        'text {"content":"A"}',
+        'done {"status":"completed"}',
+    ),
     "companion, a question": (
-        "companion",
-        (CompanionText("A"), QUESTION, CompanionDone("suspended")),
+        'text {"content":"A"}',
+        'hitl {"hitl_id":"h","session_id":"s","kind":"k","form":FORM}'.replace("FORM", FORM),
+        'done {"status":"suspended"}',
     ),
     "session": (
-        "session",
-        (
-            *(SessionCreated(OpenedSession("s")), SessionThinking(), SessionText(TextPiece("A"))),
-            SessionDone(SessionAnswer(FinalMessage(id="m", content="A"), Usage())),
-        ),
+        '{"type":"session_created","data":{"session_id":"s"}}',
+        '{"type":"thinking","data":{"status":"processing"}}',
+        '{"type":"text","data":{"content":"A"}}',
+        '{"type":"done","data":{"final_message":{"id":"m","content":"A"},"usage":{}}}',
     ),
-    "pipeline": ("pipeline", (PipelineToken("A"), WHOLE)),
-    "ops": ("ops", (STEP, OpsFinal("A"), OpsDone("completed"))),
-    "ops, an approval": ("ops", (STEP, OpsFinal("A"), OpsDone("approval_required"))),
-    "ops, rejected": ("ops", (OpsFinal("A"), OpsDone("rejected"))),
+    "pipeline": (
+        'token {"content":"A"}',
+        f"message {WHOLE}",
+    ),
+    "ops": (
+        'step {"iteration":1,"worker":"system","action":"disk","args":{},"risk":"low"}',
+        'final {"message":"A"}',
+        'done {"status":"completed"}',
+    ),
+    "ops, an approval": ('final {"message":"A"}', 'done {"status":"approval_required"}'),
 }
-"""Whole streams by what they show, with their flow."""
+"""Whole streams: names of events, if they have any, and their data."""
+
+
+def frame(line: str) -> bytes:
+    """Return an event as its flow sends it."""
+    name, _, data = line.partition("{")
+    return (f"event: {name.strip()}\n" if name else "").encode() + b"data: {%b\n\n" % data.encode()
 
 
 def measured(flow: str, frames: list[bytes]) -> Row:
@@ -112,9 +99,8 @@ def measured(flow: str, frames: list[bytes]) -> Row:
 @pytest.mark.parametrize("name", STREAMS)
 def test_streams_of_the_flows_are_whole_with_their_last_event_alone(name: str) -> None:
     """Cut anywhere before, each is truncated; its text is read where the flow has it."""
-    flow, events = STREAMS[name]
-    framer = FLOWS[flow].framer()
-    frames = [framer.frame(event).raw for event in events]
+    flow, frames = name.partition(",")[0], [frame(line) for line in STREAMS[name]]
+    assert len(list(FLOWS[flow].stored_frames(frames))) == len(frames)  # each is one of its events
     row = measured(flow, frames)
     assert (row.ending, row.code) == ("complete", "")
     assert row.pieces == (2 if flow == "chat" else 1)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -19,8 +20,21 @@ Change = Callable[[PlannedRun, int, dict[str, Any]], object]
 """Changes the fields of a row, by its run and its place there."""
 
 
-def nothing(_run: PlannedRun, _place: int, _row: dict[str, Any]) -> None:
-    """Leave both stacks equal."""
+def changed(stack: str = "", each: int = 1, times: float = 1.0, **fields: Any) -> Change:
+    """Return what changes each n-th row of a stack, or of both."""
+
+    def change(run: PlannedRun, place: int, row: dict[str, Any]) -> None:
+        if run.stack.startswith(stack) and place % each == 0:
+            row.update(ttft_ms=row["ttft_ms"] * times, ended_ms=row["ended_ms"] * times)
+            row.update(fields)
+
+    return change
+
+
+NOTHING, SLOWER = changed(), changed("graph", times=1.3)
+BOTH_FAIL = changed(each=5, ending="failed")
+FAST: Change = lambda run, _, row: row.update(ttft_ms=40.0 if run.stack == "graph" else 20.0)  # noqa: E731
+NONE_WHOLE = changed("graph", ending="truncated", ttft_ms=None)
 
 
 def rows(
@@ -50,55 +64,23 @@ def rows(
         yield Generator(run=run.number, **{"cpu": 0.2, "seconds": 33.5, **generator})
 
 
-def report(change: Change = nothing, *, pairs: int = 6, **drawn: Any) -> LoadReport:
+def report(change: Change = NOTHING, *, pairs: int = 6, **drawn: Any) -> LoadReport:
     """Return the report on a plan whose rows are drawn and changed."""
     plan = interleaved(pairs, seed=7)
     return load_report(rows(plan, change, **drawn), plan, TERMS)
 
 
-def graph(**fields: Any) -> Change:
-    """Return what changes each tenth row of graph."""
-
-    def change(run: PlannedRun, place: int, row: dict[str, Any]) -> None:
-        if run.stack == "graph" and place % 10 == 0:
-            row.update(fields)
-
-    return change
-
-
-def slower(times: float) -> Change:
-    """Return what makes graph's times longer."""
-
-    def change(run: PlannedRun, _place: int, row: dict[str, Any]) -> None:
-        if run.stack == "graph":
-            row["ttft_ms"] *= times
-            row["ended_ms"] *= times
-
-    return change
-
-
-def fast_and_slower(run: PlannedRun, _place: int, row: dict[str, Any]) -> None:
-    """Have first texts of 20 ms, by graph of 40."""
-    row["ttft_ms"] = 40.0 if run.stack == "graph" else 20.0
-
-
-def none_whole(run: PlannedRun, _place: int, row: dict[str, Any]) -> None:
-    """Have graph complete nothing."""
-    if run.stack == "graph":
-        row.update(ending="truncated", ttft_ms=None)
-
-
 @pytest.mark.parametrize(
     ("change", "verdict", "reason"),
     [
-        (nothing, "within margins", "TTFT P95 of graph is"),
-        (slower(1.3), "slower", "E2E P95 of graph is 1.30 times legacy's (1.28 to 1.32)"),
-        (slower(0.7), "within margins", "0.70 times legacy's"),
-        (fast_and_slower, "within margins", "2.00 times legacy's (2.00 to 2.00); 3.50 is allowed"),
-        (graph(ending="truncated", code="truncated"), "fails more", "9.9% of graph's requests"),
-        (graph(served="legacy"), "fails more", "taken over"),
-        (graph(ending="stopped"), "within margins", "TTFT"),
-        (none_whole, "fails more", "100.0% of graph's requests"),
+        (NOTHING, "within margins", "TTFT P95 of graph is"),
+        (SLOWER, "slower", "E2E P95 of graph is 1.30 times legacy's (1.28 to 1.32)"),
+        (changed("graph", times=0.7), "within margins", "0.70 times legacy's"),
+        (FAST, "within margins", "2.00 times legacy's (2.00 to 2.00); 3.50 is allowed"),
+        (changed("graph", 10, ending="truncated"), "fails more", "9.9% of graph's requests"),
+        (changed("graph", 10, served="legacy"), "fails more", "taken over"),
+        (changed("graph", 10, ending="stopped"), "within margins", "TTFT"),
+        (NONE_WHOLE, "fails more", "100.0% of graph's requests"),
     ],
 )
 def test_the_verdict_names_its_reason(change: Change, verdict: str, reason: str) -> None:
@@ -111,42 +93,25 @@ def test_the_verdict_names_its_reason(change: Change, verdict: str, reason: str)
 def test_what_is_not_clear_is_said_with_what_would_decide() -> None:
     """Pairs that contradict each other do not decide, and their number is not enough."""
 
-    def change(run: PlannedRun, _place: int, row: dict[str, Any]) -> None:
-        if run.stack == "graph":
-            row["ttft_ms"] *= 1.3 if run.pair % 2 else 0.8
+    def change(run: PlannedRun, place: int, row: dict[str, Any]) -> None:
+        changed("graph", times=1.3 if run.pair % 2 else 0.8)(run, place, row)
 
     found = report(change)
     assert (found.verdict, STATUS[found.verdict]) == ("cannot tell", 3)
     assert found.reasons[-1].startswith("About ")
 
 
-def assigned_otherwise(run: PlannedRun, _place: int, row: dict[str, Any]) -> None:
-    """Have the router assign all to legacy, as one whose switch is off does."""
-    row.update(assigned="legacy", served="legacy", run=run.number)
-
-
-def late(_run: PlannedRun, _place: int, row: dict[str, Any]) -> None:
-    """Send each request 80 ms late."""
-    row["sent_ms"] = 80.0
-
-
-def both_fail(_run: PlannedRun, place: int, row: dict[str, Any]) -> None:
-    """Have each fifth request of both stacks fail."""
-    if place % 5 == 0:
-        row["ending"] = "failed"
-
-
 @pytest.mark.parametrize(
     ("change", "drawn", "reason"),
     [
-        (nothing, {"cpu": 0.93}, "the generator used 93% of a CPU"),
-        (nothing, {"seconds": 12.0}, "it ended before its time"),
-        (nothing, {"size": 15}, "13 requests are too few"),
-        (late, {}, "requests went out 80 ms late"),
-        (assigned_otherwise, {}, "were assigned to the other stack"),
-        (both_fail, {}, "both stacks fail"),
-        (nothing, {"pairs": 2}, "Fewer than 3 pairs of runs are sound."),
-        (nothing, {"size": 0}, "0 requests are too few"),
+        (NOTHING, {"cpu": 0.93}, "the generator used 93% of a CPU"),
+        (NOTHING, {"seconds": 12.0}, "it ended before its time"),
+        (NOTHING, {"size": 15}, "13 requests are too few"),
+        (NOTHING, {"pairs": 2}, "Fewer than 3 pairs of runs are sound."),
+        (NOTHING, {"size": 0}, "0 requests are too few"),
+        (changed(sent_ms=80.0), {}, "requests went out 80 ms late"),
+        (changed(assigned="legacy"), {}, "were assigned to the other stack"),
+        (BOTH_FAIL, {}, "both stacks fail"),
     ],
 )
 def test_runs_that_say_nothing_are_void_by_name(
@@ -161,7 +126,7 @@ def test_runs_that_say_nothing_are_void_by_name(
 def test_a_run_that_is_missing_voids_its_pair() -> None:
     """The other pairs decide."""
     plan = interleaved(6, seed=7)
-    found = load_report(rows(plan[:-1], nothing), plan, TERMS)
+    found = load_report(rows(plan[:-1], NOTHING), plan, TERMS)
     assert [run["void"] for run in found.runs if run["void"]] == ["it ended before its time"]
     assert found.verdict == "within margins"
     assert [stack["requests"] for stack in found.stacks] == [5 * 181, 5 * 181]
@@ -170,7 +135,7 @@ def test_a_run_that_is_missing_voids_its_pair() -> None:
 def test_figures_are_exact_and_behind_the_warm_up() -> None:
     """Percentiles are numpy's, over all that was due behind the first three seconds."""
     plan = interleaved(3, seed=7)
-    drawn = list(rows(plan, nothing))
+    drawn = list(rows(plan, NOTHING))
     found = load_report(drawn, plan, TERMS)
     firsts = [
         one.ttft_ms
@@ -191,29 +156,20 @@ def test_equal_stacks_are_never_called_slower() -> None:
     verdicts = []
     for seed in range(20):
         plan = interleaved(5, seed)
-        verdicts.append(load_report(rows(plan, nothing, 150), plan, TERMS).verdict)
+        verdicts.append(load_report(rows(plan, NOTHING, 150), plan, TERMS).verdict)
     assert {*verdicts} <= {"within margins", "cannot tell"}
     assert verdicts.count("within margins") >= 15
 
 
-@pytest.mark.parametrize("change", [nothing, slower(1.3), none_whole, both_fail])
+@pytest.mark.parametrize("change", [NOTHING, SLOWER, NONE_WHOLE, BOTH_FAIL])
 def test_the_page_holds_the_verdict_and_loads_nothing(change: Change) -> None:
     """Each verdict has a page; hostile text stays text."""
-
-    def hostile(run: PlannedRun, place: int, row: dict[str, Any]) -> None:
-        change(run, place, row)
-
-    found = report(hostile)
     flow = "<script>alert(1)</script>"
-    terms = Terms(flow=flow, seconds=30.0)
-    page = render("load.html.j2", report=LoadReport(**{**_fields(found), "terms": terms}))
+    found = msgspec.structs.replace(report(change), terms=Terms(flow=flow, seconds=30.0))
+    page = render("load.html.j2", report=found)
     assert found.verdict in page
     assert flow not in page
     assert "http://" not in page
-
-
-def _fields(found: LoadReport) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in found.__struct_fields__}
 
 
 @pytest.mark.parametrize("seed", range(5))
