@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -15,11 +16,13 @@ from cutover.errors import CutoverError
 
 WRONG: Final = 64
 """The exit status for a command line or a file that cannot be meant: EX_USAGE of sysexits.h."""
+FAULT: Final = 70
+"""The exit status for a fault of the program's own, which is no verdict: EX_SOFTWARE."""
 _UNITS: Final = {"m": 60, "h": 3_600, "d": 86_400}
 
 
 class Deciding(TyperCommand):
-    """A command that ends with `WRONG` where others end with 2."""
+    """A command that ends with `WRONG` where others end with 2, and with `FAULT` instead of 1."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line."""
@@ -36,9 +39,16 @@ class Deciding(TyperCommand):
         except typer.TyperException as error:
             error.exit_code = WRONG
             raise
-        except (CutoverError, OSError) as error:
-            typer.echo(f"cutover: {error}", err=True)
+        except (CutoverError, OSError, ImportError) as error:
+            extra = "; install the extra, such as cutover[compare], load, dask or s3"
+            more = extra if isinstance(error, ImportError) else ""
+            typer.echo(f"cutover: {error}{more}", err=True)
             raise typer.Exit(WRONG) from error
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            raise typer.Exit(FAULT) from error
 
 
 def moment(text: str) -> int:

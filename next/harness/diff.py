@@ -71,7 +71,7 @@ class Job:
                 raise DiffRefused(where=one, reason="there is no such folder")
             try:
                 names = Store(one).names()
-            except (ImportError, ValueError, OSError) as error:
+            except ValueError as error:
                 raise DiffRefused(where=one, reason=str(error)) from error
             flows = {name: name.removeprefix("flow=").partition("/")[0] for name in names}
             known = (name for name in names if not self.flows or flows[name] in self.flows)
@@ -99,9 +99,10 @@ def diff(
     """Compare, write the report's files into a folder, and return the exit status.
 
     With `dialects`, one for both or one for each, `captures` are two folders of recorded streams.
-    Raises `CutoverError` for what cannot be meant.
+    Raises `CutoverError` for what cannot be meant, and `OSError`.
     """
-    accepted, known = read_waivers(waivers), _rules(rules)
+    accepted = read_waivers(waivers)
+    known = NONE if rules is None else read_rules(rules.read_text("utf-8", "replace"))
     older = None if against is None else read_report(against)
     if dialects:
         rows, read = compare_recordings(captures, dialects, known)
@@ -109,11 +110,8 @@ def diff(
         settings = load(config)
         named = chosen(flows, list(settings.flows)) if flows else ()
         job = Job(captures, settings, named, known, aa)
-        try:
-            with workers(processes, scheduler) as mapped:
-                rows, read = compare_captures(job, since, until, mapped)
-        except ImportError as error:
-            raise DiffRefused(where="--scheduler, with cutover[dask]", reason=str(error)) from error
+        with workers(processes, scheduler) as mapped:
+            rows, read = compare_captures(job, since, until, mapped)
     now = time.time()
     report = make_report(
         rows.pairs,
@@ -125,21 +123,11 @@ def diff(
         exemplars=rows.exemplars,
     )
     report = report if older is None else compared_with(report, older)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, content in files(report).items():
-            (out / name).write_bytes(content)
-    except OSError as error:
-        raise DiffRefused(where="--out", reason=str(error)) from error
+    out.mkdir(parents=True, exist_ok=True)
+    for name, content in files(report).items():
+        (out / name).write_bytes(content)
     tell(f"{summary(report)}\n{out / 'report.html'}")
     return report.verdict.status
-
-
-def _rules(path: Path | None) -> Rules:
-    try:
-        return NONE if path is None else read_rules(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DiffRefused(where=path, reason=str(error)) from error
 
 
 def compare_captures(job: Job, since: int, until: int, mapped: Map) -> tuple[Rows, Read]:

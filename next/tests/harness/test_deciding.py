@@ -13,6 +13,12 @@ from cutover.records import RecordDamaged
 from harness.deciding import Deciding, chosen, moment
 
 app = typer.Typer()
+RAISED = {
+    "damage": RecordDamaged("torn"),
+    "package": ModuleNotFoundError("No module named 'pandas'"),
+    "fault": ZeroDivisionError("a fault"),
+    "abort": typer.Abort(),
+}
 
 
 @app.callback()
@@ -23,8 +29,8 @@ def commands() -> None:
 @app.command(cls=Deciding)
 def judge(what: str, since: str = "") -> None:
     """Return a verdict."""
-    if what == "damage":
-        raise RecordDamaged("torn")
+    if what in RAISED:
+        raise RAISED[what]
     if since:
         moment(since)
     chosen([what], ["equal", "different"])
@@ -41,10 +47,13 @@ def judge(what: str, since: str = "") -> None:
         ("equal --since soon", 64, "is no time"),
         ("sung", 64, "there are equal, different"),
         ("damage", 64, "cutover: the record cannot be read: torn"),
+        ("package", 64, "No module named 'pandas'; install the extra, such as cutover[compare]"),
+        ("fault", 70, "ZeroDivisionError: a fault"),
+        ("abort", 1, "Aborted"),
     ],
 )
 def test_what_cannot_be_meant_is_no_verdict(line: str, status: int, said: str) -> None:
-    """It ends with 64, and says why."""
+    """It ends with 64, and says why; a fault of the program's own ends with 70."""
     done = CliRunner().invoke(app, ["judge", *line.split()])
     assert (done.exit_code, said in done.output) == (status, True)
 
