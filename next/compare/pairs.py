@@ -42,8 +42,7 @@ class Rows(msgspec.Struct):
 
     def show(self, row: PairRow, pair: Pair, flow: Flow) -> None:
         """Keep a pair for the causes that have few yet."""
-        causes = {one.cause(row.flow) for one in row.differences if not one.because}
-        for cause in causes:
+        for cause in {one.cause(row.flow) for one in row.causes}:
             kept = self.exemplars.setdefault(cause, [])
             if len(kept) < EXEMPLARS:
                 kept.append(exemplar(pair, row, flow))

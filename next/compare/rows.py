@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -34,6 +35,11 @@ class PairRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     baseline: bool = False
     config: str = ""
     code_version: str = ""
+
+    @property
+    def causes(self) -> Sequence[Difference]:
+        """The differences that no other one explains; all, where each is explained."""
+        return [one for one in self.differences if not one.because] or self.differences
 
 
 End = Literal["completed", "failed", "refused", "left", "paused"]

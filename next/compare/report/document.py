@@ -233,7 +233,7 @@ def _causes(
     """Return the causes, the heaviest first, and how many pairs differ in accepted ones alone."""
     rows, consequences = [], dict[str, Counter[str]]()
     for row in pairs if sizes else ():
-        found = [(one.cause(row.flow), one) for one in row.differences if not one.because]
+        found = [(one.cause(row.flow), one) for one in row.causes]
         if row.baseline or not found:
             continue
         rows += [(row.exchange, row.flow, row.at, row.silent, id_, one) for id_, one in found]
@@ -296,7 +296,7 @@ def _flows(compared: Any) -> Iterator[FlowPairs]:
         yield FlowPairs(
             flow=flow,
             differing=Share.at(differing, len(main)),
-            may_differ=None if differing else at_most(len(main)),
+            may_differ=None if differing or len(main) < LEAST else at_most(len(main)),
             folded=int(main["folded"].sum()),
             pieces=(float(group["ours"].median()), float(group["theirs"].median())),
             baseline=Share.at(own, len(again)) if len(again) else None,

@@ -81,7 +81,7 @@ def exemplar(pair: Pair, row: PairRow, flow: Flow) -> Exemplar:
         exchange=row.exchange,
         flow=row.flow,
         at=row.at,
-        causes=tuple(dict.fromkeys(d.cause(row.flow) for d in row.differences if not d.because)),
+        causes=tuple(dict.fromkeys(one.cause(row.flow) for one in row.causes)),
         request=_cut(_pretty(pair.served.request)),
         served=pair.served.stack,
         outcomes=(_outcome(pair.legacy), _outcome(pair.graph)),

@@ -126,6 +126,13 @@ def test_a_pair_is_waived_with_all_its_causes() -> None:
     assert [one.title for one in found.causes] == ["call missing: tool.search", "text"]
 
 
+def test_a_pair_in_which_each_difference_is_explained_is_not_passed_over() -> None:
+    """All of them are causes then."""
+    found = report([pair(1, FOLLOWS), *equal(400)])
+    assert (found.verdict.label, found.step) == ("different", "cause")
+    assert [one.title for one in found.causes] == ["event changed: RESULT at found"]
+
+
 STEPS = {
     "no_data": report([pair(1, state="not_compared", why_not="not_played")]),
     "damage": report(equal(400), read=Read(files=9, lines=800, damage={"torn": 1})),
@@ -196,6 +203,7 @@ def test_no_statistic_of_fewer_than_twenty() -> None:
         assert (found.flows[0].differing.share is not None) is known
         assert (found.causes[0].pairs.low is not None) is known
         assert (found.served[0].first_text.p95 is not None) is known
+        assert (report(equal(count)).flows[0].may_differ is not None) is known
         assert (" %" in summary(found)) is False
         assert ("5 %" in files(found)["report.html"].decode()) is known
 
