@@ -42,9 +42,13 @@ def _because(one: Found, place: int, found: Sequence[Found]) -> Because:
     what = one.difference
     if what.kind == "outcome":
         # A call that the tape does not hold ends a run that plays.
-        missed = any(other.difference.kind == "call_added" for other in found if _unheard(other))
-        return "missing_call" if missed and "tape_miss" in what.shape else ""
-    if one.tail and any(other.difference.kind in {"outcome", "grammar"} for other in found):
+        missed = any(map(_unheard, found)) and "tape_miss" in what.shape
+        return "missing_call" if missed else ""
+    if (
+        one.tail
+        and not _unheard(one)
+        and any(other.difference.kind in {"outcome", "grammar"} for other in found)
+    ):
         return "earlier_end"
     before = [other for other in found[:place] if other.call is not None]
     asked = [other for other in before if other.answered and other.call and other.call.model]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any, Final
@@ -17,11 +18,11 @@ from compare.causes import Found, explain
 from compare.difference import SLIGHT, Difference, Kind
 from compare.generated import Folding, generated
 from compare.pair import Pair
-from compare.reading import Call, Event, Reading, read_run
+from compare.reading import Call, Event, Reading, ends, read_run
 from compare.rules import NONE, Rules
 from compare.values import MISSING, MOST_BYTES, changes, common, readable, shape, shown
 from cutover.chat_form import encode
-from cutover.errors import GrammarViolated, Outcome, Refusal
+from cutover.errors import Completed, GrammarViolated, Outcome, Refusal
 from cutover.flow import Flow
 from cutover.grammar import GrammarCheck
 from cutover.records import TapeRecord
@@ -29,6 +30,7 @@ from cutover.records import TapeRecord
 HELD_US: Final = 1_000_000
 """How much later, in microseconds, a text is that is held back; and `HELD_TIMES` as late."""
 HELD_TIMES: Final = 2
+AT_ONCE: Final = "times of texts: a service that plays is answered at once"
 _CACHE: Final = re.compile(r"cached?_.*|.*_cached?_.*|.*_cached?")
 _BROKEN: Final = re.compile("event '(.+?)' where")
 _ORDER: Final = {"refusal": 0, "outcome": 1, "grammar": 2}
@@ -65,7 +67,7 @@ def differences(
     `graph_flow` reads graph's stream where that has another wire format: then only texts, tool
     calls and ends are compared, which both can say.
     """
-    if graph_flow is None and (comparison := _same_bytes(pair)) is not None:
+    if graph_flow is None and (comparison := _same_bytes(pair, flow)) is not None:
         return comparison
     legacy = read_run(pair.legacy, pair.tape, flow)
     graph = read_run(pair.graph, pair.tape, graph_flow or flow)
@@ -88,7 +90,7 @@ def differences(
     )
 
 
-def _same_bytes(pair: Pair) -> Comparison | None:
+def _same_bytes(pair: Pair, flow: Flow) -> Comparison | None:
     """Return the comparison of runs whose lines are the same, which most are; None for others."""
     legacy, graph = pair.legacy, pair.graph
     if legacy.outcome != graph.outcome or len(legacy.frames) != len(graph.frames):
@@ -102,17 +104,20 @@ def _same_bytes(pair: Pair) -> Comparison | None:
         same = play.entry == its.entry and play.canonical == its.canonical
         if not same or play.entry is None or not 0 <= play.entry < len(pair.tape.entries):
             return None
+    if legacy.outcome == Completed() and not ends(legacy, flow):
+        return None
     count = len(legacy.frames)
     return Comparison((), _not_on_tape(pair.tape, calls=bool(legacy.plays)), 0, (count, count))
 
 
-def _not_on_tape(tape: TapeRecord, *, calls: bool, unstored: int = 0) -> tuple[str, ...]:
+def _not_on_tape(
+    tape: TapeRecord, unstored: AbstractSet[str] = frozenset(), *, calls: bool
+) -> tuple[str, ...]:
     left_out = []
     if not (calls or tape.entries):
         left_out.append("calls: neither run has any on the tape")
     left_out += [f"calls of {name}: not stored whole" for name in tape.incomplete]
-    if unstored:
-        left_out.append(f"calls: {unstored} are not on the tape")
+    left_out += [f"calls of {name}: not on the tape" for name in sorted(unstored)]
     return tuple(left_out)
 
 
@@ -279,10 +284,14 @@ class _Comparing:
             both, note = (ours or MISSING, theirs or MISSING), _spelling(ours, theirs)
             tail = place in {len(ours), len(theirs)}
             self.add(kind, channel, both, at, note=note, tail=tail)
-        if (held := _held_back(stamps[0], stamps[1], place)) is not None:
+        if (held := _held_back(stamps[0], stamps[1], place)) is None:
+            return
+        if (self.legacy if held[0] > held[1] else self.graph).paced:
             both = round(held[0] / 1e6, 3), round(held[1] / 1e6, 3)
             began = min(one[0][1] for one in stamps)
             self.add("held_back", channel, both, began + min(held))
+        elif AT_ONCE not in self.left_out:
+            self.left_out.append(AT_ONCE)
 
     @property
     def ended(self) -> int:
@@ -301,12 +310,12 @@ class _Comparing:
 
     def calls(self) -> None:
         """Compare calls by their effects, and the order of writes."""
+        unstored = self.legacy.unstored | self.graph.unstored
         ours, theirs = (
-            [one for one in run.calls if one.name not in self.tape.incomplete]
+            [one for one in run.calls if one.name not in {*self.tape.incomplete, *unstored}]
             for run in (self.legacy, self.graph)
         )
-        unstored = self.legacy.unstored + self.graph.unstored
-        self.left_out += _not_on_tape(self.tape, calls=bool(ours or theirs), unstored=unstored)
+        self.left_out += _not_on_tape(self.tape, unstored, calls=bool(ours or theirs))
         matched: list[tuple[int, int]] = []
         for name in dict.fromkeys(one.name for one in (*ours, *theirs)):
             matched += self.effect(name, ours, theirs)

@@ -11,7 +11,7 @@ import msgspec
 
 from compare.values import readable
 from cutover.chat_form import encode
-from cutover.errors import CutoverError, Outcome, Pause
+from cutover.errors import Completed, CutoverError, Outcome, Pause
 from cutover.flow import Flow, Frame
 from cutover.records import RecordDamaged, RunRecord, TapeRecord
 from cutover.tape import HUMAN_ANSWER
@@ -60,9 +60,10 @@ class Reading:
     """A run as it is compared. Moments are in microseconds of its exchange.
 
     `stamps` has for each channel how long its text was from which moment on. `streamed` are the
-    tool calls that the stream tells of, whole. `names` are those of all frames. `unstored` counts
-    calls that are not on the tape. `damage` says in a sentence what could not be read, "" for
-    nothing: then the rest is not to be trusted.
+    tool calls that the stream tells of, whole. `names` are those of all frames. `unstored` names
+    calls that are not on the tape. It is `paced` where its texts came as its world answered.
+    `damage` says in a sentence what could not be read, "" for nothing: then the rest is not to be
+    trusted.
     """
 
     outcome: Outcome
@@ -74,14 +75,16 @@ class Reading:
     names: list[str] = field(default_factory=list)
     pieces: int = 0
     calls: list[Call] = field(default_factory=list)
-    unstored: int = 0
+    unstored: set[str] = field(default_factory=set)
     ended: int = 0
+    paced: bool = True
     damage: str = ""
 
 
 def read_run(line: RunRecord, tape: TapeRecord, flow: Flow) -> Reading:
     """Return a run of an exchange with this tape; never raises for what stands in the line."""
     reading = Reading(line.outcome, ended=max((frame.at for frame in line.frames), default=0))
+    reading.paced = line.policy == "live" or not isinstance(flow.framer(), ServiceFraming)
     lengths: dict[str, int] = {}
     pieces: dict[str, list[str]] = {}
     try:
@@ -97,9 +100,26 @@ def read_run(line: RunRecord, tape: TapeRecord, flow: Flow) -> Reading:
     except _DAMAGED as error:
         reading.damage = f"the stream of {line.stack} cannot be read: {error}"
     reading.texts = {channel: "".join(texts) for channel, texts in pieces.items()}
+    if not reading.damage and line.outcome == Completed() and not _whole(reading, flow):
+        reading.damage = f"the stream of {line.stack}, which completed, is not whole"
     _take_streamed_calls(reading)
     _read_calls(line, tape, reading)
     return reading
+
+
+def _whole(reading: Reading, flow: Flow) -> bool:
+    """Whether a stream has an end, as far as its flow says which events are one."""
+    grammar = getattr(flow, "grammar", None)
+    names = reading.names
+    return bool(names if grammar is None else grammar.terminal.intersection(names))
+
+
+def ends(line: RunRecord, flow: Flow) -> bool:
+    """Whether the last frame of a line is an end, seen without the others."""
+    if getattr(flow, "grammar", None) is None:
+        return any(one.content for one in line.frames)
+    last = msgspec.structs.replace(line, frames=line.frames[-1:], plays=())
+    return not read_run(last, TapeRecord(), flow).damage
 
 
 def _frames(line: RunRecord, flow: Flow, reading: Reading) -> Iterator[tuple[int, Frame]]:
@@ -156,12 +176,12 @@ def _read_calls(line: RunRecord, tape: TapeRecord, reading: Reading) -> None:
             if play.how == "nearest" and play.canonical is not None:  # the tape has none like it
                 reading.calls.append(Call(play.name, play.canonical, newest))
             elif not (play.name == HUMAN_ANSWER and isinstance(line.outcome, Pause)):
-                reading.unstored += 1
+                reading.unstored.add(play.name)
             continue
-        if not 0 <= play.entry < len(tape.entries):
-            reading.damage = f"a call of {line.stack} points behind the end of the tape"
+        entry = tape.entries[play.entry] if 0 <= play.entry < len(tape.entries) else None
+        if entry is None or entry.name != play.name:
+            reading.damage = f"a call of {line.stack} points to none of its name on the tape"
             continue
-        entry = tape.entries[play.entry]
         newest = max(newest, entry.at)
         asked = entry.canonical if play.canonical is None else play.canonical
         result = b"".join(item.data for item in entry.items)

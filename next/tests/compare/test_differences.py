@@ -212,7 +212,7 @@ def test_what_cannot_be_seen_is_named() -> None:
 
 def test_what_was_folded_is_counted() -> None:
     """Each value once at each place."""
-    found = compared(run(noted([ONE, ONE, TWO])), run(noted([THREE, THREE, TWO])))
+    found = compared(run(noted([ONE, ONE, TWO]), DONE), run(noted([THREE, THREE, TWO]), DONE))
     assert (found.equal, found.folded) == (True, 2)
 
 
@@ -320,7 +320,7 @@ def test_writes_count_in_their_order() -> None:
     plays = tuple(PlayRecord(name, "tape", place) for place, name in enumerate("abc"))
     for writes in (True, False):
         entries = tape(*((name, "{}") for name in "abc"), writes=writes)
-        found = compared(run(plays=plays), run(plays=(*plays[1:], plays[0])), entries)
+        found = compared(run(DONE, plays=plays), run(DONE, plays=(*plays[1:], plays[0])), entries)
         assert brief(found) == ([("writes_moved", "a", "")] if writes else [])
 
 
@@ -353,7 +353,7 @@ LEFT_OUT: dict[str, tuple[RunRecord, TapeRecord, str]] = {
     "a call off the tape": (
         run(DONE, plays=(PlayRecord("read", "live", None, "{}"),)),
         tape(("read", "{}")),
-        "calls: 2 are not on the tape",
+        "calls of read: not on the tape",
     ),
 }
 
@@ -388,15 +388,15 @@ def test_damage_is_said_and_is_no_difference(row: str) -> None:
 def test_opaque_values_are_bounded() -> None:
     """What is too long, or too deep, differs as a whole, and it is said."""
     long = ["x" * 100] * (MOST_BYTES // 100)
-    found = compared(run(noted({"a": long, "b": 1})), run(noted({"a": long, "b": 2})))
+    found = compared(run(noted({"a": long, "b": 1}), DONE), run(noted({"a": long, "b": 2}), DONE))
     assert brief(found) == [("event_changed", "noted", "note.b")]
     asked = ("[" * 3000 + "%d" + "]" * 3000, "[" * 3000 + "2" + "]" * 3000)
     plays = tuple(PlayRecord("read", "nearest", 0, one) for one in (asked[0] % 1, asked[1]))
-    found = compared(run(plays=plays[:1]), run(plays=plays[1:]), tape(("read", "{}")))
+    found = compared(run(DONE, plays=plays[:1]), run(DONE, plays=plays[1:]), tape(("read", "{}")))
     assert [one.kind for one in found.differences] == ["call_changed"]
     assert len(found.differences[0].legacy or "") < 10_000
     many = [noted(number) for number in range(MOST_ALIGNED + 1)]
-    assert brief(compared(run(*many), run(*many[1:])))
+    assert brief(compared(run(*many, DONE), run(*many[1:], DONE)))
 
 
 def chunk(**delta: Any) -> str:
