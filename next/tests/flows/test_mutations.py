@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,43 +11,10 @@ import pytest
 from tests.flows.golden import CASES
 from tests.flows.golden_case import SETTINGS
 from tests.flows.test_golden import faults
+from tests.support.planting import edited, gets, returns
 from tests.support.stage import Stage, staged
 
 pytestmark = [pytest.mark.virtual, pytest.mark.slow]
-
-
-def returns(module: Any, name: str, change: Callable[[Any], Any]) -> Callable[[Any], None]:
-    """Return a mutation that changes what a function of a module returns."""
-
-    def mutate(patch: pytest.MonkeyPatch) -> None:
-        was = getattr(module, name)
-        patch.setattr(module, name, lambda *args, **named: change(was(*args, **named)))
-
-    return mutate
-
-
-def gets(module: Any, name: str, **changed: Any) -> Callable[[Any], None]:
-    """Return a mutation that changes what a function of a module is given."""
-
-    def mutate(patch: pytest.MonkeyPatch) -> None:
-        was = getattr(module, name)
-        patch.setattr(module, name, lambda *args, **named: was(*args, **{**named, **changed}))
-
-    return mutate
-
-
-def edited(flow: str, old: str, new: str) -> Callable[[Any], None]:
-    """Return a mutation of legacy that replaces a piece of the flow's source."""
-
-    def mutate(patch: pytest.MonkeyPatch) -> None:
-        module = import_module(f"legacy.{flow}")
-        source = inspect.getsource(module)
-        assert source.count(old) == 1, "the source has changed: write the mutation anew"
-        changed = ModuleType(module.__name__)
-        exec(compile(source.replace(old, new), str(module.__file__), "exec"), changed.__dict__)  # noqa: S102 - our own source, with one piece replaced
-        patch.setitem(import_module("legacy").STACKS, flow, changed.__dict__[flow])
-
-    return mutate
 
 
 def _louder(text: str) -> str:

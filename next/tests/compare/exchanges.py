@@ -1,0 +1,224 @@
+"""Exchanges that are compared in tests: each is served by one stack, and played to the other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+import pytest
+
+from compare.pair import Pair
+from cutover import CutoverError, Event, Exchange, Request, Stack, effect
+from cutover.flow import Flow
+from cutover.wire import AnswerHead, End, Piece, find_dialect
+from loadtests.simulator import Answer
+from router.captures.lines import played_line, served_lines
+from router.driver import Candidate
+from router.exchange import Served, finish
+from router.serve import serve
+from router.services import ServiceFlow, ServiceRequest
+from router.shadow import Played, play
+from rules.flows import FLOWS
+from tests.flows import golden
+from tests.flows.golden_case import SETTINGS, Case, answer, call
+from tests.flows.golden_steps import FACTS, NO, READ, YES, companion, final, ops, picture, pipeline
+from tests.flows.golden_talk import TURN, chat, session
+from tests.support.stage import staged
+
+Name = Literal["legacy", "graph"]
+CHUNK_MS, LONG_MS = 40.0, 600.0
+"""What the simulated model waits before each chunk, and where a text takes seconds."""
+
+SUM = call("calculate", '{"expression": "12 * 7"}')
+SUMS = answer("", tool_calls=(SUM, call("calculate", '{"expression": "3 + 4"}', 2)))
+FORM = json.dumps({"title": "When?", "fields": [{"name": "day", "label": "Day", "type": "text"}]})
+TEA = '{"operations":[{"op":"add","text":"likes tea","type":"preference","confidence":1}]}'
+LONG = Answer(pieces=("One café,", " two,", " three,", " four,", " five,", " six,", " seven."))
+DEPLOY = json.dumps({"worker": "deploy", "action": "run", "args": {}})
+CHECK = json.dumps({"worker": "network", "action": "reach", "args": {"host": "::1", "port": 1}})
+
+
+def whole(text: str, **more: Any) -> Answer:
+    """Return an answer in one piece: each piece takes the test its time."""
+    return Answer(text=text, pieces=(text,), **more)
+
+
+_CASES = (
+    chat(
+        "plain",
+        (),
+        answer("", tool_calls=(SUM,), reasoning="A sum."),
+        whole("It is 84.", reasoning="That is it."),
+        options={"wire": "extended", "yield_interval": 0.0},
+        body={"user_name": "Ada", "user_id": "u"},
+    ),
+    chat("two tools", (), SUMS, whole("84 and 7.")),
+    chat("history", (), whole("Yes."), body={"message_id": "m2"}, before=(
+        ({"message_id": "m1", "chat_id": "c", "content": "I am Ada"}, (whole("Hello!"),)),
+    )),
+    chat("a tool that fails", (), answer("", tool_calls=(call("fly", "{}"),)), whole("Hm.")),
+    chat("unknown", (), body={"content": None}),
+    chat("long", (), LONG, options={"yield_interval": 0.0}),
+    companion("plain", (), whole("Let me see. ", tool_calls=(SUM,)), whole("It is 84.")),
+    companion("two tools", (), SUMS, whole("84 and 7.")),
+    companion("long", (), LONG),
+    companion("asks", (), answer("", tool_calls=(call("ask_human", FORM),))),
+    companion("fails", (), whole("a b c d", finish=None)),
+    picture("remembered", (), answer(READ), whole(FACTS), decide={
+        "action": "approve", "data": {"memory_1": READ},
+    }),
+    session(
+        "plain",
+        (),
+        answer("", tool_calls=(SUM,)),
+        whole("It is 84."),
+        whole(TEA),
+        options={"extract_from": 2},
+        body={"session_id": "s"},
+    ),
+    session("long", (), LONG),
+    session("known", (), whole("你叫张三。"), body={"session_id": "s"}, before=(TURN,)),
+    pipeline("plain", (), NO, whole("It is 84.")),
+    pipeline("memories", (), YES, whole("Of course."), body={
+        "interlocutor": {"name": "小红", "relation": "女儿"},
+    }),
+    pipeline("long", (), NO, LONG),
+    pipeline("warned", (), NO, whole("Yes."), options={"token_limit": 2}),
+    ops("plain", (), whole(CHECK), final("It cannot be reached.")),
+    ops("two steps", (), whole(CHECK), whole(CHECK.replace("::1", "127.0.0.1")), final("No.")),
+    ops("asks", (), whole(DEPLOY)),
+    ops("approved", (), whole(DEPLOY),
+        final("Done."), decide={"approved": True, "by": "ada"}),
+)  # fmt: skip
+CASES: Mapping[str, Case] = {case.name: case for case in _CASES}
+"""Healthy exchanges of the built-in flows, by name."""
+
+# Services
+
+ASKED = ServiceRequest("POST", "/ask", "application/json", '{"text":"Tea, please."}')
+SERVICES: Mapping[str, ServiceFlow] = {
+    name: ServiceFlow(name, {"/ask": ("POST",)}, find_dialect(dialect))
+    for name, dialect in (("completions", "chat-completions"), ("lines", "ndjson"))
+}
+"""Declared flows of services, by name: SSE, and lines of JSON."""
+WORDS = ("One ", "cup ", "of ", "tea, ", "and ", "two ", "of ", "milk.")
+
+
+@effect("kitchen.ask")
+async def ask_kitchen(question: str) -> AsyncIterator[str]:
+    """Yield the words of an answer, 0.3 s apart."""
+    for word in WORDS if question else ():
+        await asyncio.sleep(0.3)
+        yield word
+
+
+@effect("kitchen.order", writes=True)
+async def order(item: str, count: int) -> str:
+    """Order something; return a number."""
+    return f"{item} {count}"
+
+
+def sse(**data: Any) -> Piece:
+    """Return an event with these fields of a chunk's one choice; `usage` stands beside it."""
+    usage = data.pop("usage", None)
+    choice = {"index": 0, "delta": {}, "finish_reason": None} | data
+    body = {"id": "c-1", "choices": [] if usage else [choice]} | ({"usage": usage} if usage else {})
+    return Piece(b"data: " + json.dumps(body).encode() + b"\n\n")
+
+
+def completing(question: str = "Tea, please.", counts: Sequence[int] = (1,)) -> Stack:
+    """Return a service that answers as OpenAI's API does, with a tool call behind the text.
+
+    It asks its kitchen a question, and orders so many.
+    """
+
+    async def completions(_: Request[Any, Any]) -> AsyncIterator[Event]:
+        yield AnswerHead(200, (("content-type", "text/event-stream"),))
+        yield sse(delta={"role": "assistant", "content": ""})
+        yield sse(delta={"reasoning_content": "Tea."})
+        async for word in ask_kitchen(question):
+            yield sse(delta={"content": word}, content_filter_results={"hate": 0})
+        for count in counts:
+            await order("tea", count)
+        function = {"name": "order", "arguments": '{"item":"tea"}'}
+        yield sse(delta={"tool_calls": [{"index": 0, "id": "call_1", "function": function}]})
+        yield sse(finish_reason="tool_calls")
+        yield sse(usage={"prompt_tokens": 3, "completion_tokens": 8, "total_tokens": 11})
+        yield Piece(b"data: [DONE]\n\n")
+        yield End()
+
+    return completions
+
+
+async def lines(_: Request[Any, Any]) -> AsyncIterator[Event]:
+    """Answer in lines of JSON, as Ollama does."""
+    yield AnswerHead(200, (("content-type", "application/x-ndjson"),))
+    async for word in ask_kitchen("Tea, please."):
+        yield Piece(json.dumps({"message": {"content": word}, "done": False}).encode() + b"\n")
+    await order("tea", 1)
+    yield Piece(b'{"message":{"content":""},"done":true,"done_reason":"stop"}\n')
+    yield End()
+
+
+STACKS: dict[str, dict[str, Stack]] = {
+    name: {"completions": completing(), "lines": lines} for name in ("legacy", "graph")
+}
+"""What serves the declared flows, by stack: both alike."""
+PACKAGES = {"legacy": "legacy", "graph": "graph_impl"}
+ALL: tuple[str, ...] = (*CASES, *SERVICES)
+"""The names of all exchanges."""
+
+
+def flow_of(exchange: str) -> Flow:
+    """Return the flow of an exchange."""
+    return SERVICES[exchange] if exchange in SERVICES else FLOWS[CASES[exchange].flow]
+
+
+def stacks(exchange: str, name: Name) -> dict[str, Stack]:
+    """Return a stack's flows, which a test may patch."""
+    if exchange in SERVICES:
+        return STACKS[name]
+    found: dict[str, Stack] = import_module(PACKAGES[name]).STACKS
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """An exchange, its shadow, and the pair that captures make of them."""
+
+    flow: Flow
+    served: Served
+    played: Played
+    pair: Pair
+
+
+async def run(exchange: str, serves: Name = "legacy") -> Compared:
+    """Serve an exchange by one stack, play its tape to the other, and pair their lines."""
+    flow, other = flow_of(exchange), "graph" if serves == "legacy" else "legacy"
+    if exchange in SERVICES:
+        request: Request[Any, Any] = Request(ASKED, None, "/ask")
+        served = Served(exchange, flow, request, Exchange(), serves)
+        with suppress(CutoverError):
+            async for _ in serve(served, [Candidate(serves, STACKS[serves][exchange])], _never):
+                pass
+        await finish(served)
+        played = await play(served.tape, flow, request, Candidate(other, STACKS[other][exchange]))
+    else:
+        pause = LONG_MS if exchange.endswith("long") else CHUNK_MS
+        async with staged(chunk_ms=pause, **SETTINGS) as stage:
+            told, _ = await golden.record(stage, CASES[exchange], serves)
+            served = told.exchange
+            played = await stage.play(told, other)
+    runs = served_lines(served, 0)
+    assert runs[0].tape is not None
+    pair = Pair(runs[-1], played_line(served, played, 0), runs[0].tape)
+    return Compared(flow, served, played, pair)
+
+
+async def _never(*_: Any) -> None:
+    pytest.fail("no service pauses")

@@ -1,0 +1,272 @@
+"""Damaged lines: never a wrong verdict, never a traceback, "equal" of what was compared alone."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from compare.differences import differences
+from compare.pair import Pair
+from compare.pairs import rows_of
+from compare.rows import PairRow
+from cutover.flow import Flow
+from cutover.records import Binary, EntryRecord, FrameRecord, PlayRecord, TapeRecord, encode
+from router.captures import Reader, Store
+from rules.flows import FLOWS
+from tests.compare.exchanges import SERVICES, run
+from tests.compare.planted import ROWS
+from tests.compare.variations import line_pair
+from tests.support.mutations import mutated
+
+pytestmark = [pytest.mark.virtual, pytest.mark.slow]
+
+Change = Callable[[Pair], Pair]
+Right = Literal["damaged", "different", "left_out", "equal"]
+KNOWN: Mapping[str, Flow] = {**FLOWS, **SERVICES}
+EQUAL = ("session, plain", "chat, plain", "companion, plain")
+DIFFERENT = "ops: the graph tells no result"
+_pairs: dict[str, Pair] = {}
+
+
+async def recorded(exchange: str) -> Pair:
+    """Return an exchange's pair, served by legacy; its id is its name."""
+    if exchange not in _pairs:
+        pair = (await run(exchange)).pair
+        served, played = line_pair(pair)
+        _pairs[exchange] = Pair(
+            msgspec.structs.replace(served, exchange=exchange, tape=None),
+            msgspec.structs.replace(played, exchange=exchange),
+            pair.tape,
+        )
+    return _pairs[exchange]
+
+
+# One pair
+
+
+def played(**fields: Any) -> Change:
+    """Return a change of the line that was played."""
+    return lambda pair: Pair(pair.served, msgspec.structs.replace(pair.played, **fields), pair.tape)
+
+
+def frames(change: Callable[[Sequence[FrameRecord]], Sequence[FrameRecord]]) -> Change:
+    """Return a change of its frames."""
+    return lambda pair: played(frames=tuple(change(pair.played.frames)))(pair)
+
+
+def frame(content: bytes | Binary, place: int = 3) -> Change:
+    """Return a change of one frame's bytes."""
+    data = content if isinstance(content, Binary) else content.decode()
+    return frames(lambda all_: [*all_[:place], FrameRecord(0, data), *all_[place + 1 :]])
+
+
+def play(place: int = 2, **fields: Any) -> Change:
+    """Return a change of one call."""
+
+    def change(pair: Pair) -> Pair:
+        plays = list(pair.played.plays)
+        plays[place] = msgspec.structs.replace(plays[place], **fields)
+        return played(plays=tuple(plays))(pair)
+
+    return change
+
+
+def tape(change: Callable[[TapeRecord], TapeRecord]) -> Change:
+    """Return a change of the tape."""
+    return lambda pair: Pair(pair.served, pair.played, change(pair.tape))
+
+
+def entries(**fields: Any) -> Change:
+    """Return a change of all that is on the tape."""
+    return tape(
+        lambda one: TapeRecord(tuple(msgspec.structs.replace(e, **fields) for e in one.entries))
+    )
+
+
+def both(change: Change) -> Change:
+    """Return a change of both lines alike."""
+
+    def changed(pair: Pair) -> Pair:
+        other = change(Pair(pair.played, pair.served, pair.tape))
+        return Pair(other.played, change(pair).played, pair.tape)
+
+    return changed
+
+
+DEEP = b"[" * 50_000
+DAMAGES: dict[str, tuple[Change, Right]] = {
+    "nothing": (lambda pair: pair, "equal"),
+    "a frame that is no JSON": (frame(b"data: {broken\n\n"), "damaged"),
+    "a frame that is no event": (frame(b'data: {"type":"nothing"}\n\n'), "damaged"),
+    "a frame of another flow": (frame(b'data: {"step":"ACCEPT"}\n\n'), "damaged"),
+    "NaN in a frame": (frame(b'data: {"type":"text","data":{"content":NaN}}\n\n'), "damaged"),
+    "a frame that is no UTF-8": (frame(Binary(b"data: \xff\xfe\n\n")), "damaged"),
+    "a frame without an end of its nesting": (frame(b"data: " + DEEP + b"\n\n"), "damaged"),
+    "half of a frame": (
+        frames(lambda all_: [*all_[:-1], FrameRecord.of(0, all_[-1].data[:20])]),
+        "damaged",
+    ),
+    "a raw line end in a frame": (frame(b'data: {"type":\n"text"}\n\n'), "damaged"),
+    "half of the frames": (frames(lambda all_: all_[: len(all_) // 2]), "damaged"),
+    "no frame": (frames(lambda _: ()), "damaged"),
+    "no frame in either": (both(frames(lambda _: ())), "damaged"),
+    "half of the frames in both": (both(frames(lambda all_: all_[:3])), "damaged"),
+    "frames in another order": (frames(lambda all_: all_[::-1]), "different"),
+    "frames that are there twice": (
+        frames(lambda all_: [one for one in all_ for _ in range(2)]),
+        "damaged",
+    ),
+    "a call behind the end of the tape": (play(entry=999), "damaged"),
+    "a call before its beginning": (play(entry=-1), "damaged"),
+    "a call of an entry of another name": (play(entry=0), "damaged"),
+    "a call that is not stored": (play(entry=None), "left_out"),
+    "calls that are not JSON": (play(canonical="{broken"), "different"),
+    "a call with NaN": (play(canonical='{"kind":NaN}'), "different"),
+    "a call that is nested too deep": (play(canonical=DEEP.decode()), "different"),
+    "entries that are not JSON": (entries(canonical="{broken"), "equal"),
+    "no calls": (played(plays=()), "different"),
+    "a tape without entries": (tape(lambda _: TapeRecord()), "damaged"),
+    "neither calls nor tape": (
+        lambda pair: Pair(
+            msgspec.structs.replace(pair.served, plays=()),
+            msgspec.structs.replace(pair.played, plays=()),
+            TapeRecord(),
+        ),
+        "left_out",
+    ),
+    "an effect that is not on the tape": (
+        tape(lambda one: TapeRecord(one.entries, ("store.put",))),
+        "left_out",
+    ),
+    "an entry with an answer that is cut": (
+        tape(lambda one: TapeRecord((*one.entries, EntryRecord("x", "", "{}", 0, end="open")))),
+        "equal",
+    ),
+    "a call that no tape has": (
+        lambda pair: played(plays=(*pair.played.plays, PlayRecord("x", "live", 99)))(pair),
+        "damaged",
+    ),
+}
+"""By what is damaged in an equal pair: what may be said of it."""
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+async def test_a_damaged_line_is_never_called_equal(name: str) -> None:
+    """And nothing is called damaged, or different, that is not."""
+    change, right = DAMAGES[name]
+    pair = change(await recorded("session, plain"))
+    found, row = differences(pair, FLOWS["session"]), row_of(pair)
+    said: Right = "equal" if found.equal else "different"
+    said = "damaged" if found.damage else "left_out" if found.equal and found.left_out else said
+    assert said == right, found
+    assert row.state == {"damaged": "not_compared", "left_out": "equal"}.get(said, said)
+    assert row.left_out == tuple(found.left_out)
+
+
+def row_of(pair: Pair) -> PairRow:
+    """Return a pair's row, as a report has it."""
+    [row] = rows_of(line_pair(pair), KNOWN, differences).pairs
+    return row
+
+
+# Files
+
+
+def reading(folder: Path, data: bytes) -> tuple[dict[str, PairRow], Counter[str]]:
+    """Return the rows of a file of captures by their exchange, and what of it was damaged."""
+    store = Store(str(folder))
+    store.add("session", date(2026, 11, 28), data)
+    reader = Reader(store)
+    rows = rows_of(reader, KNOWN, differences)
+    return {row.exchange: row for row in rows.pairs}, reader.damage
+
+
+async def captured(patch: pytest.MonkeyPatch) -> list[bytes]:
+    """Return the lines of three equal exchanges and of one that is not."""
+    pairs = [await recorded(name) for name in EQUAL]
+    with patch.context() as planted:
+        ROWS[DIFFERENT].plant(planted)
+        pairs.append(await recorded(ROWS[DIFFERENT].exchange))
+    return [encode(one) for pair in pairs for one in line_pair(pair)]
+
+
+def _cut(lines: list[bytes], drawn: random.Random) -> list[bytes]:
+    return [*lines[:-1], lines[-1][: drawn.randrange(1, len(lines[-1]))]]
+
+
+def _broken(lines: list[bytes], drawn: random.Random) -> list[bytes]:
+    place = drawn.randrange(len(lines))
+    at = drawn.randrange(1, len(lines[place]) - 1)
+    return [*lines[:place], lines[place][:at], lines[place][at:], *lines[place + 1 :]]
+
+
+def _replaced(old: bytes, new: bytes) -> Callable[[list[bytes], random.Random], list[bytes]]:
+    def change(lines: list[bytes], drawn: random.Random) -> list[bytes]:
+        place = drawn.randrange(len(lines))
+        assert old in lines[place]
+        return [*lines[:place], lines[place].replace(old, new, 1), *lines[place + 1 :]]
+
+    return change
+
+
+FILES: dict[str, tuple[Callable[[list[bytes], random.Random], list[bytes]], str]] = {
+    "nothing": (lambda lines, _: lines, ""),
+    "cut off": (_cut, "foreign"),
+    "in another order": (lambda lines, drawn: drawn.sample(lines, len(lines)), ""),
+    "lines that are there twice": (
+        lambda lines, drawn: drawn.sample(lines * 2, 2 * len(lines)),
+        "duplicate",
+    ),
+    "a raw line end in a line": (_broken, "foreign"),
+    "half of the lines": (lambda lines, drawn: drawn.sample(lines, len(lines) // 2), ""),
+    "no shadows": (lambda lines, _: lines[::2], ""),
+    "shadows alone": (lambda lines, _: lines[1::2], ""),
+    "another version": (_replaced(b'"v":1', b'"v":2'), "foreign"),
+    "a NaN": (_replaced(b'"at":0', b'"at":NaN'), "foreign"),
+    "a field of another type": (_replaced(b'"frames":[', b'"frames":[7,'), "foreign"),
+}
+"""By what is damaged in a file: the change, and as what its reader counts it."""
+
+
+@pytest.mark.parametrize("name", FILES)
+async def test_a_damaged_file_says_nothing_wrong(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is whole is judged as it was; the rest is not compared, or not there."""
+    change, kind = FILES[name]
+    lines = await captured(monkeypatch)
+    different = ROWS[DIFFERENT].exchange
+    for seed in range(12):
+        left = change(lines, random.Random(seed))
+        rows, damage = reading(tmp_path / str(seed), b"\n".join(left) + b"\n")
+        assert bool(kind) == bool(damage)
+        assert damage[kind] or not kind
+        for exchange in (*EQUAL, different):
+            pair = await recorded(exchange)
+            whole = all(encode(one) in left for one in line_pair(pair))
+            state = rows[exchange].state if exchange in rows else "not_compared"
+            right = "different" if exchange == different else "equal"
+            assert state == (right if whole else "not_compared"), (exchange, seed)
+
+
+@pytest.mark.parametrize("seeds", [200, pytest.param(5_000, marks=pytest.mark.nightly)])
+async def test_no_byte_makes_a_difference_vanish(
+    seeds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever happens to its lines, a pair that differs is not called equal, nor does it raise."""
+    *_, serving, shadow = await captured(monkeypatch)
+    states: Counter[str] = Counter()
+    for seed in range(seeds):
+        drawn = random.Random(seed)
+        data = mutated(drawn, [serving + b"\n" + shadow + b"\n"], most=2)
+        rows, _ = reading(tmp_path / str(seed), data)
+        states.update(row.state for row in rows.values())
+        assert not [row for row in rows.values() if row.state == "equal" and not row.left_out], seed
+    assert states["different"] >= seeds // 20
