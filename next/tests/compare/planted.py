@@ -221,7 +221,7 @@ _STREAMS: Streams = {
     "completions: graph refuses what legacy answers":
         ("completions", "graph", "outcome", "", "", lambda _: _refusing),
     "lines: legacy reports a failure in its stream":
-        ("lines", "legacy", "event_missing", "line", "",
+        ("lines", "legacy", "outcome", "", "",
          adds(Piece(b'{"error":"out of tea"}\n'), "piece", 4)),
     "chat: the graph refuses with another code":
         ("chat, unknown", "graph", "refusal", "unknown_message", "code",
@@ -492,10 +492,6 @@ _HELD: Streams = {
     f"{flow}: {stack} runs to its end": (f"{flow}, long", stack, "held_back", "text", "", holds)
     for flow, stack in _HOLDS.items()
 }
-KNOWN: Mapping[str, str] = {
-    "companion: legacy shows the emotion behind a text": "it is missing before it is out of order"
-}
-"""Why a cause is not named yet, by row."""
 ROWS: Mapping[str, Row] = {
     **{
         name: Row(exchange, stack, (kind, event, path), stream=fault)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
@@ -10,17 +10,9 @@ from compare.difference import SLIGHT, Difference, Kind
 from compare.differences import differences
 from harness.root import equal_shadow
 from tests.compare.exchanges import ALL, flow_of, run
-from tests.compare.planted import KNOWN, ROWS, Cause
+from tests.compare.planted import ROWS, Cause
 
 pytestmark = [pytest.mark.virtual, pytest.mark.slow]
-
-
-def rows() -> list[Any]:
-    """Return the names of the rows; those that are known to fail must fail."""
-    return [
-        pytest.param(name, marks=[pytest.mark.xfail(reason=KNOWN[name])] if name in KNOWN else [])
-        for name in ROWS
-    ]
 
 
 def first_cause(found: tuple[Difference, ...]) -> Cause | None:
@@ -29,7 +21,7 @@ def first_cause(found: tuple[Difference, ...]) -> Cause | None:
     return next(causes, None)
 
 
-@pytest.mark.parametrize("name", rows())
+@pytest.mark.parametrize("name", ROWS)
 async def test_a_planted_fault_is_the_first_cause(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,11 +50,10 @@ async def test_a_planted_fault_is_found_whichever_stack_serves(
 
 
 def test_the_rows_are_enough() -> None:
-    """Every kind of difference, every flow, both stacks; what is known to fail is the exception."""
+    """Every kind of difference, every flow, both stacks."""
     assert len(ROWS) >= 60
     assert {row.cause[0] for row in ROWS.values()} == set(get_args(Kind))
     flows = {flow_of(name).name for name in ALL}
     assert {(flow_of(row.exchange).name, row.stack) for row in ROWS.values()} == {
         (flow, stack) for flow in flows for stack in ("legacy", "graph")
     }
-    assert len(KNOWN) <= len(ROWS) // 20
