@@ -2,7 +2,7 @@
 
 Each cause is stated from what the fault is: its kind, the name of the event, effect or channel, the
 place in it. Differences are read from legacy to graph, so an event that legacy drops is `added`.
-The tables are two lines a row: what is planted; the exchange, the stack, the cause and the fault.
+Rows are: exchange, stack, what it does, the cause's kind, name and path, and the fault.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from compare.difference import Kind
 from cutover import Event, Refused, Request, StackFailed
 from cutover.wire import AnswerHead, Body, Piece
 from effects import conversations
@@ -44,17 +43,17 @@ from tests.support.planting import (
     sets,
 )
 
-Cause = tuple[Kind, str, str]
-"""Kind, name and path of a difference."""
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A fault of one stack in an exchange, in its `code` or its `stream`, and its first cause."""
+    """A fault of one stack in an exchange, in its `code` or its `stream`.
+
+    `cause` is the first one: kind, name and path, those that are not empty.
+    """
 
     exchange: str
     stack: Name
-    cause: Cause
+    cause: str
     stream: Change | None = None
     code: Mutation | None = None
 
@@ -67,10 +66,9 @@ class Row:
             patch.setitem(found, flow, self.stream(found[flow]))
 
 
-LEGACY = {name: import_module(f"legacy.{name}") for name in ("chat", "companion", "ops")}
-LEGACY |= {name: import_module(f"legacy.{name}") for name in ("model", "pipeline", "session")}
-GRAPH = {name: import_module(f"graph_impl.{name}") for name in ("chat", "companion", "ops")}
-GRAPH |= {name: import_module(f"graph_impl.{name}") for name in ("pipeline", "session", "tools")}
+FLOWS = ("chat", "companion", "ops", "pipeline", "session")
+LEGACY = {name: import_module(f"legacy.{name}") for name in (*FLOWS, "model")}
+GRAPH = {name: import_module(f"graph_impl.{name}") for name in (*FLOWS, "tools")}
 
 
 def _louder(text: str) -> str:
@@ -191,315 +189,224 @@ MARK = (
 )
 SEEN = "    seen = {one.text for one in known}\n"
 
-_HOLDS: dict[str, Name] = {
-    **dict.fromkeys(("chat", "session"), "graph"),
-    **dict.fromkeys(("companion", "pipeline"), "legacy"),
-}
-Streams = dict[str, tuple[str, Name, Kind, str, str, Change]]
-Code = dict[str, tuple[str, Name, Kind, str, str, Mutation]]
+BROKEN = ZeroDivisionError("planted")
+Stream = tuple[str, Name, str, str, Change]
+Code = tuple[str, Name, str, str, Mutation]
 # fmt: off
-_STREAMS: Streams = {
+_STREAMS: tuple[Stream, ...] = (
     # How it ends
-    "chat: the graph breaks in its text":
-        ("chat, long", "graph", "outcome", "", "", ends("SEND", 4, ZeroDivisionError("planted"))),
-    "companion: legacy stops before its last event":
-        ("companion, plain", "legacy", "outcome", "", "", ends("done")),
-    "pipeline: the graph breaks before its first event":
-        ("pipeline, plain", "graph", "outcome", "", "", ends("*", 1, ZeroDivisionError("planted"))),
-    "session: legacy breaks in its text":
-        ("session, long", "legacy", "outcome", "", "",
-         ends("text", 3, ZeroDivisionError("planted"))),
-    "ops: the graph breaks behind a step":
-        ("ops, two steps", "graph", "outcome", "", "",
-         ends("result", 2, ZeroDivisionError("planted"))),
-    "companion: the graph fails with another code":
-        ("companion, fails", "graph", "outcome", "", "",
-         fails_as(StackFailed("model_error", "world"))),
-    "session: the graph refuses what legacy answers":
-        ("session, plain", "graph", "outcome", "", "",
-         ends("*", 1, Refused(404, "unknown_session"))),
-    "completions: graph refuses what legacy answers":
-        ("completions", "graph", "outcome", "", "", lambda _: _refusing),
-    "lines: legacy reports a failure in its stream":
-        ("lines", "legacy", "outcome", "", "",
-         adds(Piece(b'{"error":"out of tea"}\n'), "piece", 4)),
-    "chat: the graph refuses with another code":
-        ("chat, unknown", "graph", "refusal", "unknown_message", "code",
-         fails_as(Refused(404, "no_message", "no message with this message_id is stored"))),
-    "chat: legacy refuses with another status":
-        ("chat, unknown", "legacy", "refusal", "unknown_message", "status",
-         fails_as(Refused(410, "unknown_message", "no message with this message_id is stored"))),
+    ("chat, long", "graph", "breaks in its text", "outcome", ends("SEND", 4, BROKEN)),
+    ("companion, plain", "legacy", "stops before its last event", "outcome", ends("done")),
+    ("pipeline, plain", "graph", "breaks before its first event", "outcome", ends("*", 1, BROKEN)),
+    ("session, long", "legacy", "breaks in its text", "outcome", ends("text", 3, BROKEN)),
+    ("ops, two steps", "graph", "breaks behind a step", "outcome", ends("result", 2, BROKEN)),
+    ("companion, fails", "graph", "fails with another code", "outcome",
+     fails_as(StackFailed("model_error", "world"))),
+    ("session, plain", "graph", "refuses what legacy answers", "outcome",
+     ends("*", 1, Refused(404, "unknown_session"))),
+    ("completions", "graph", "refuses what legacy answers", "outcome", lambda _: _refusing),
+    ("lines", "legacy", "reports a failure in its stream", "outcome",
+     adds(Piece(b'{"error":"out of tea"}\n'), "piece", 4)),
+    ("chat, unknown", "graph", "refuses with another code", "refusal unknown_message code",
+     fails_as(Refused(404, "no_message", "no message with this message_id is stored"))),
+    ("chat, unknown", "legacy", "refuses with another status", "refusal unknown_message status",
+     fails_as(Refused(410, "unknown_message", "no message with this message_id is stored"))),
     # Order that the flow does not allow
-    "session: the graph thinks before it has opened a session":
-        ("session, plain", "graph", "grammar", "session_created", "",
-         moves("session_created", "thinking")),
-    "companion: legacy shows the emotion behind a text":
-        ("companion, plain", "legacy", "grammar", "emotion", "", moves("emotion", "text")),
-    "chat: the graph accepts twice":
-        ("chat, plain", "graph", "grammar", "ACCEPT", "", doubles("ACCEPT")),
+    ("session, plain", "graph", "thinks before it has opened a session", "grammar session_created",
+     moves("session_created", "thinking")),
+    ("companion, plain", "legacy", "shows the emotion behind a text", "grammar emotion",
+     moves("emotion", "text")),
+    ("chat, plain", "graph", "accepts twice", "grammar ACCEPT", doubles("ACCEPT")),
     # Events
-    "companion: the graph shows no emotion":
-        ("companion, plain", "graph", "event_missing", "emotion", "", drops("emotion")),
-    "session: the graph opens no session":
-        ("session, long", "graph", "event_missing", "session_created", "",
-         drops("session_created")),
-    "ops: the graph tells no result":
-        ("ops, plain", "graph", "event_missing", "result", "", drops("result")),
-    "ops: the graph tells one result of two":
-        ("ops, two steps", "graph", "event_missing", "result", "", drops("result", 2)),
-    "ops: legacy tells a result twice":
-        ("ops, plain", "legacy", "event_missing", "result", "", doubles("result")),
-    "completions: the graph sends no [DONE]":
-        ("completions", "graph", "event_missing", "[DONE]", "", says("data: [DONE]\n\n", "")),
-    "chat: legacy is silent about a tool that runs":
-        ("chat, two tools", "legacy", "event_added", "SEND", "", drops("SEND")),
-    "companion: legacy tells no tool's result":
-        ("companion, two tools", "legacy", "event_added", "tool_result", "",
-         drops("tool_result", 2)),
-    "companion: the graph tells of a tool that nobody called":
-        ("companion, plain", "graph", "event_added", "tool_result", "",
-         adds(CompanionToolResult("search", ok=True, content="nothing"), "done")),
-    "ops: the graph tells of progress":
-        ("ops, plain", "graph", "event_added", "progress", "",
-         adds(OpsProgress("network", "half done"), "result")),
-    "chat: the graph calls a tool's result an error":
-        ("chat, two tools", "graph", "event_changed", "SEND", "tool_call_feedback.status",
-         sets("SEND", "tool_call_feedback.status", "error", 4)),
-    "companion: the graph reads another emotion":
-        ("companion, plain", "graph", "event_changed", "emotion", "primary",
-         sets("emotion", "primary", "anger")),
-    "companion: legacy reads a weaker emotion":
-        ("companion, plain", "legacy", "event_changed", "emotion", "intensity",
-         sets("emotion", "intensity", 0.25)),
-    "companion: the graph says that a tool failed":
-        ("companion, two tools", "graph", "event_changed", "tool_result", "ok",
-         sets("tool_result", "ok", value=False, nth=2)),
-    "companion: the graph asks by another title":
-        ("companion, asks", "graph", "event_changed", "hitl", "form.title",
-         sets("hitl", "form.title", "Which day?")),
-    "companion: legacy asks with another label":
-        ("companion, asks", "legacy", "event_changed", "hitl", "form.fields[].label",
-         sets("hitl", "form.fields.0.label", "Weekday")),
-    "session: the graph counts other tokens":
-        ("session, plain", "graph", "event_changed", "done", "data.usage.total_tokens",
-         sets("done", "data.usage.total_tokens", 7)),
-    "session: legacy's answer has an id that nobody stored":
-        ("session, plain", "legacy", "event_changed", "done", "data.final_message.id",
-         sets("done", "data.final_message.id", "s")),
-    "pipeline: the graph is over a limit":
-        ("pipeline, warned", "graph", "event_changed", "message", "token_info.action",
-         sets("message", "token_info.action", "continue")),
-    "pipeline: legacy finds a memory":
-        ("pipeline, memories", "legacy", "event_changed", "message", "memories[]",
-         sets("message", "memories", ["m-1"])),
-    "pipeline: the graph hears a goodbye":
-        ("pipeline, plain", "graph", "event_changed", "message", "end_intent",
-         sets("message", "end_intent", value=True)),
-    "ops: legacy tells another port":
-        ("ops, two steps", "legacy", "event_changed", "step", "args.port",
-         sets("step", "args.port", 8080, 2)),
-    "ops: the graph asks for approval of another risk":
-        ("ops, asks", "graph", "event_changed", "approval_required", "risk",
-         sets("approval_required", "risk", "critical")),
-    "ops: what was approved ends otherwise in the graph":
-        ("ops, approved", "graph", "event_changed", "result", "message",
-         sets("result", "message", "it ran")),
-    "completions: the graph finishes for another reason":
-        ("completions", "graph", "event_changed", "chunk", "choices[].finish_reason",
-         says('"finish_reason": "tool_calls"', '"finish_reason": "stop"')),
-    "lines: legacy is done for another reason":
-        ("lines", "legacy", "event_changed", "line", "done_reason",
-         says('"done_reason":"stop"', '"done_reason":"length"')),
-    "ops: the graph tells both results at the end":
-        ("ops, two steps", "graph", "event_moved", "result", "", moves("result", "result")),
-    "companion: the graph tells of a tool behind the text":
-        ("companion, plain", "graph", "event_moved", "tool_result", "",
-         moves("tool_result", "text")),
+    ("companion, plain", "graph", "shows no emotion", "event_missing emotion", drops("emotion")),
+    ("session, long", "graph", "opens no session", "event_missing session_created",
+     drops("session_created")),
+    ("ops, plain", "graph", "tells no result", "event_missing result", drops("result")),
+    ("ops, two steps", "graph", "tells one result of two", "event_missing result",
+     drops("result", 2)),
+    ("ops, plain", "legacy", "tells a result twice", "event_missing result", doubles("result")),
+    ("completions", "graph", "sends no [DONE]", "event_missing [DONE]",
+     says("data: [DONE]\n\n", "")),
+    ("chat, two tools", "legacy", "is silent about a tool that runs", "event_added SEND",
+     drops("SEND")),
+    ("companion, two tools", "legacy", "tells no tool's result", "event_added tool_result",
+     drops("tool_result", 2)),
+    ("companion, plain", "graph", "tells of a tool that nobody called", "event_added tool_result",
+     adds(CompanionToolResult("search", ok=True, content="nothing"), "done")),
+    ("ops, plain", "graph", "tells of progress", "event_added progress",
+     adds(OpsProgress("network", "half done"), "result")),
+    ("chat, two tools", "graph", "calls a tool's result an error",
+     "event_changed SEND tool_call_feedback.status",
+     sets("SEND", "tool_call_feedback.status", "error", 4)),
+    ("companion, plain", "graph", "reads another emotion", "event_changed emotion primary",
+     sets("emotion", "primary", "anger")),
+    ("companion, plain", "legacy", "reads a weaker emotion", "event_changed emotion intensity",
+     sets("emotion", "intensity", 0.25)),
+    ("companion, two tools", "graph", "says that a tool failed", "event_changed tool_result ok",
+     sets("tool_result", "ok", value=False, nth=2)),
+    ("companion, asks", "graph", "asks by another title", "event_changed hitl form.title",
+     sets("hitl", "form.title", "Which day?")),
+    ("companion, asks", "legacy", "asks with another label",
+     "event_changed hitl form.fields[].label", sets("hitl", "form.fields.0.label", "Weekday")),
+    ("session, plain", "graph", "counts other tokens", "event_changed done data.usage.total_tokens",
+     sets("done", "data.usage.total_tokens", 7)),
+    ("session, plain", "legacy", "answers with an id that it did not store",
+     "event_changed done data.final_message.id", sets("done", "data.final_message.id", "s")),
+    ("pipeline, warned", "graph", "is within its limit", "event_changed message token_info.action",
+     sets("message", "token_info.action", "continue")),
+    ("pipeline, memories", "legacy", "finds a memory", "event_changed message memories[]",
+     sets("message", "memories", ["m-1"])),
+    ("pipeline, plain", "graph", "hears a goodbye", "event_changed message end_intent",
+     sets("message", "end_intent", value=True)),
+    ("ops, two steps", "legacy", "tells another port", "event_changed step args.port",
+     sets("step", "args.port", 8080, 2)),
+    ("ops, asks", "graph", "asks for approval of another risk",
+     "event_changed approval_required risk", sets("approval_required", "risk", "critical")),
+    ("ops, approved", "graph", "tells another end of what was approved",
+     "event_changed result message", sets("result", "message", "it ran")),
+    ("completions", "graph", "finishes for another reason",
+     "event_changed chunk choices[].finish_reason",
+     says('"finish_reason": "tool_calls"', '"finish_reason": "stop"')),
+    ("lines", "legacy", "is done for another reason", "event_changed line done_reason",
+     says('"done_reason":"stop"', '"done_reason":"length"')),
+    ("ops, two steps", "graph", "tells both results at the end", "event_moved result",
+     moves("result", "result")),
+    ("companion, plain", "graph", "tells of a tool behind the text", "event_moved tool_result",
+     moves("tool_result", "text")),
     # Text
-    "chat: the graph says another word":
-        ("chat, plain", "graph", "text", "text", "", says("84", "85")),
-    "chat: legacy says it in other letters":
-        ("chat, long", "legacy", "text", "text", "", says("é", "e\u0301")),
-    "companion: legacy loses a piece":
-        ("companion, long", "legacy", "text", "text", "", drops("text", 3)),
-    "session: the graph adds a space":
-        ("session, plain", "graph", "text", "text", "", says("84.", "84. ")),
-    "ops: the graph ends in other words":
-        ("ops, plain", "graph", "text", "text", "", sets("final", "message", "It can be reached.")),
-    "completions: legacy says another word":
-        ("completions", "legacy", "text", "content", "", says("milk", "cream")),
-    "completions: the graph calls a tool with other arguments":
-        ("completions", "graph", "event_changed", "call", "arguments.item",
-         says(r":\"tea", r":\"gin")),
-    "lines: the graph says it twice":
-        ("lines", "graph", "text", "content", "", doubles("piece", 2)),
-    "chat: the graph drops the reasoning":
-        ("chat, plain", "graph", "reasoning", "reasoning", "",
-         edits("SEND", 0, _without_reasoning)),
-    "completions: legacy drops the reasoning":
-        ("completions", "legacy", "reasoning", "reasoning", "", drops("piece", 2)),
-    "completions: the graph says what a filter found":
-        ("completions", "graph", "annotation", "chunk", "choices[].content_filter_results.hate",
-         says('"hate": 0', '"hate": 1')),
-    "pipeline: the graph says all in its last event":
-        ("pipeline, long", "graph", "held_back", "text", "", drops("token", 0)),
-    "lines: legacy runs to its end and then streams":
-        ("lines", "legacy", "held_back", "content", "", holds),
-    "completions: the graph does not order":
-        ("completions", "graph", "call_missing", "kitchen.order", "",
-         lambda _: completing(counts=())),
-    "completions: the graph orders twice":
-        ("completions", "graph", "call_added", "kitchen.order", "",
-         lambda _: completing(counts=(1, 1))),
-    "completions: the graph asks something else":
-        ("completions", "graph", "call_changed", "kitchen.ask", "question",
-         lambda _: completing("Coffee, please.")),
-    "completions: legacy orders two":
-        ("completions", "legacy", "call_changed", "kitchen.order", "count",
-         lambda _: completing(counts=(2,))),
-}
-_CODE: Code = {
-    "ops: the graph judges a step otherwise":
-        ("ops, plain", "graph", "event_changed", "step", "risk",
-         has(GRAPH["ops"], "risk.risk_of", lambda _: "medium")),
-    "pipeline: legacy says nothing of its limit":
-        ("pipeline, warned", "legacy", "text", "text", "",
-         returns(LEGACY["pipeline"], "text", lambda _: "")),
+    ("chat, plain", "graph", "says another word", "text text", says("84", "85")),
+    ("chat, long", "legacy", "says it in other letters", "text text", says("é", "e\u0301")),
+    ("companion, long", "legacy", "loses a piece", "text text", drops("text", 3)),
+    ("session, plain", "graph", "adds a space", "text text", says("84.", "84. ")),
+    ("ops, plain", "graph", "ends in other words", "text text",
+     sets("final", "message", "It can be reached.")),
+    ("completions", "legacy", "says another word", "text content", says("milk", "cream")),
+    ("completions", "graph", "calls a tool with other arguments",
+     "event_changed call arguments.item", says(r":\"tea", r":\"gin")),
+    ("lines", "graph", "says it twice", "text content", doubles("piece", 2)),
+    ("chat, plain", "graph", "drops the reasoning", "reasoning reasoning",
+     edits("SEND", 0, _without_reasoning)),
+    ("completions", "legacy", "drops the reasoning", "reasoning reasoning", drops("piece", 2)),
+    ("completions", "graph", "says what a filter found",
+     "annotation chunk choices[].content_filter_results.hate", says('"hate": 0', '"hate": 1')),
+    # Time
+    ("chat, long", "graph", "runs to its end, then streams", "held_back text", holds),
+    ("companion, long", "legacy", "runs to its end, then streams", "held_back text", holds),
+    ("session, long", "graph", "runs to its end, then streams", "held_back text", holds),
+    ("pipeline, long", "legacy", "runs to its end, then streams", "held_back text", holds),
+    ("pipeline, long", "graph", "says all in its last event", "held_back text", drops("token", 0)),
+    ("lines", "legacy", "runs to its end, then streams", "held_back content", holds),
+    # Calls of services
+    ("completions", "graph", "does not order", "call_missing kitchen.order",
+     lambda _: completing(counts=())),
+    ("completions", "graph", "orders twice", "call_added kitchen.order",
+     lambda _: completing(counts=(1, 1))),
+    ("completions", "graph", "asks something else", "call_changed kitchen.ask question",
+     lambda _: completing("Coffee, please.")),
+    ("completions", "legacy", "orders two", "call_changed kitchen.order count",
+     lambda _: completing(counts=(2,))),
+)
+_CODE: tuple[Code, ...] = (
+    ("ops, plain", "graph", "judges a step otherwise", "event_changed step risk",
+     has(GRAPH["ops"], "risk.risk_of", lambda _: "medium")),
+    ("pipeline, warned", "legacy", "says nothing of its limit", "text text",
+     returns(LEGACY["pipeline"], "text", lambda _: "")),
     # Calls of the world
-    "chat: the graph does not run a tool":
-        ("chat, plain", "graph", "call_missing", "tool.calculate", "",
-         returns(GRAPH["tools"], "current", _calls(_from_memory))),
-    "chat: the graph does not release the lock":
-        ("chat, plain", "graph", "call_missing", "locks.release", "",
-         has(GRAPH["chat"], "locks.release", _nothing)),
-    "chat: the graph does not store the reply":
-        ("chat, plain", "graph", "call_missing", "conversations.add", "",
-         has(GRAPH["chat"], "conversations.add", _users_alone)),
-    "companion: the graph remembers nothing":
-        ("companion, plain", "graph", "call_missing", "store.search", "",
-         has(GRAPH["companion"], "store_of", lambda _: _NoMemory())),
-    "companion: the graph does not keep what was approved":
-        ("companion, remembered", "graph", "call_missing", "store.put", "",
-         has(GRAPH["companion"], "store_of", lambda _: _NoMemory())),
-    "session: the graph does not learn":
-        ("session, plain", "graph", "call_missing", "conversations.history", "",
-         has(GRAPH["session"], "_extract", _nothing)),
-    "pipeline: the graph stores nothing":
-        ("pipeline, plain", "graph", "call_missing", "clock.now", "",
-         has(GRAPH["pipeline"], "_remember", _nothing)),
-    "pipeline: legacy looks for memories that nobody needs":
-        ("pipeline, plain", "legacy", "call_missing", "store.search", "",
-         has(LEGACY["pipeline"], "needs_memory", lambda _: True)),
-    "ops: the graph does not do what it tells":
-        ("ops, plain", "graph", "call_missing", "worker.network.reach", "",
-         has(GRAPH["ops"], "current", lambda: SimpleNamespace(workers=_Workers()))),
-    "ops: the graph does not log":
-        ("ops, plain", "graph", "call_missing", "audit.write", "",
-         has(GRAPH["ops"], "_log", _nothing)),
-    "chat: the graph runs a tool twice":
-        ("chat, plain", "graph", "call_added", "tool.calculate", "",
-         returns(GRAPH["tools"], "current", _calls(_twice))),
-    "chat: legacy does not store the reply":
-        ("chat, plain", "legacy", "call_added", "conversations.add", "",
-         edited("chat", KEEP, KEEP.replace("conversations.add(await _reply", "(_reply"))),
-    "chat: legacy does not release the lock":
-        ("chat, plain", "legacy", "call_added", "locks.release", "",
-         edited("chat", RELEASE, "        pass\n")),
-    "pipeline: the graph looks for memories that nobody needs":
-        ("pipeline, plain", "graph", "call_added", "store.search", "",
-         has(GRAPH["pipeline"], "intents.needs_memory", lambda _: True)),
+    ("chat, plain", "graph", "does not run a tool", "call_missing tool.calculate",
+     returns(GRAPH["tools"], "current", _calls(_from_memory))),
+    ("chat, plain", "graph", "does not release the lock", "call_missing locks.release",
+     has(GRAPH["chat"], "locks.release", _nothing)),
+    ("chat, plain", "graph", "does not store the reply", "call_missing conversations.add",
+     has(GRAPH["chat"], "conversations.add", _users_alone)),
+    ("companion, plain", "graph", "remembers nothing", "call_missing store.search",
+     has(GRAPH["companion"], "store_of", lambda _: _NoMemory())),
+    ("companion, remembered", "graph", "does not keep what was approved", "call_missing store.put",
+     has(GRAPH["companion"], "store_of", lambda _: _NoMemory())),
+    ("session, plain", "graph", "does not learn", "call_missing conversations.history",
+     has(GRAPH["session"], "_extract", _nothing)),
+    ("pipeline, plain", "graph", "stores nothing", "call_missing clock.now",
+     has(GRAPH["pipeline"], "_remember", _nothing)),
+    ("pipeline, plain", "legacy", "looks for memories that nobody needs",
+     "call_missing store.search", has(LEGACY["pipeline"], "needs_memory", lambda _: True)),
+    ("ops, plain", "graph", "does not do what it tells", "call_missing worker.network.reach",
+     has(GRAPH["ops"], "current", lambda: SimpleNamespace(workers=_Workers()))),
+    ("ops, plain", "graph", "does not log", "call_missing audit.write",
+     has(GRAPH["ops"], "_log", _nothing)),
+    ("chat, plain", "graph", "runs a tool twice", "call_added tool.calculate",
+     returns(GRAPH["tools"], "current", _calls(_twice))),
+    ("chat, plain", "legacy", "does not store the reply", "call_added conversations.add",
+     edited("chat", KEEP, KEEP.replace("conversations.add(await _reply", "(_reply"))),
+    ("chat, plain", "legacy", "does not release the lock", "call_added locks.release",
+     edited("chat", RELEASE, "        pass\n")),
+    ("pipeline, plain", "graph", "looks for memories that nobody needs", "call_added store.search",
+     has(GRAPH["pipeline"], "intents.needs_memory", lambda _: True)),
     # What the model is asked
-    "chat: a word more in the graph's prompt":
-        ("chat, plain", "graph", "call_changed", "model.chat", "messages[].content",
-         returns(GRAPH["chat"], "prompt", _louder)),
-    "companion: a word more in legacy's prompt":
-        ("companion, plain", "legacy", "call_changed", "model.chat", "messages[].content",
-         returns(LEGACY["companion"], "render", _louder)),
-    "ops: a word more in the graph's prompt":
-        ("ops, two steps", "graph", "call_changed", "model.chat", "messages[].content",
-         returns(GRAPH["ops"], "prompt", _louder)),
-    "chat: a colder model in legacy":
-        ("chat, plain", "legacy", "call_changed", "model.chat", "temperature",
-         gets(LEGACY["chat"], "stream", temperature=0.2)),
-    "pipeline: a warmer model in the graph":
-        ("pipeline, plain", "graph", "call_changed", "model.chat", "temperature",
-         gets(GRAPH["pipeline"], "chat_model", temperature=1.5)),
-    "chat: a limit of tokens in the graph":
-        ("chat, plain", "graph", "call_changed", "model.chat", "max_tokens",
-         gets(GRAPH["chat"], "chat_model", max_tokens=500)),
-    "chat: a tool less in the graph":
-        ("chat, long", "graph", "call_changed", "model.chat", "tools[]",
-         returns(GRAPH["chat"], "langchain_tools", lambda tools: tools[:-1])),
-    "chat: no history in the graph":
-        ("chat, history", "graph", "call_changed", "model.chat", "messages[]",
-         returns(GRAPH["chat"], "window", lambda _: ())),
-    "session: legacy's history lacks its first turn":
-        ("session, known", "legacy", "call_changed", "model.chat", "messages[]",
-         returns(LEGACY["session"], "window", lambda turns: turns[1:])),
-    "session: another model in the graph":
-        ("session, long", "graph", "call_changed", "model.chat", "model",
-         returns(GRAPH["session"], "find_model", _another_model)),
-    "chat: the graph tells the model another result":
-        ("chat, plain", "graph", "call_changed", "model.chat", "messages[].content",
-         returns(GRAPH["tools"], "current", _calls(_rounded))),
-    "chat: legacy names a tool's error otherwise":
-        ("chat, a tool that fails", "legacy", "call_changed", "model.chat", "messages[].content",
-         returns(LEGACY["model"], "tool_error", str.lower)),
+    ("chat, plain", "graph", "a word more in the graph's prompt",
+     "call_changed model.chat messages[].content", returns(GRAPH["chat"], "prompt", _louder)),
+    ("companion, plain", "legacy", "a word more in legacy's prompt",
+     "call_changed model.chat messages[].content", returns(LEGACY["companion"], "render", _louder)),
+    ("ops, two steps", "graph", "a word more in the graph's prompt",
+     "call_changed model.chat messages[].content", returns(GRAPH["ops"], "prompt", _louder)),
+    ("chat, plain", "legacy", "a colder model in legacy", "call_changed model.chat temperature",
+     gets(LEGACY["chat"], "stream", temperature=0.2)),
+    ("pipeline, plain", "graph", "a warmer model in the graph",
+     "call_changed model.chat temperature", gets(GRAPH["pipeline"], "chat_model", temperature=1.5)),
+    ("chat, plain", "graph", "a limit of tokens in the graph", "call_changed model.chat max_tokens",
+     gets(GRAPH["chat"], "chat_model", max_tokens=500)),
+    ("chat, long", "graph", "a tool less in the graph", "call_changed model.chat tools[]",
+     returns(GRAPH["chat"], "langchain_tools", lambda tools: tools[:-1])),
+    ("chat, history", "graph", "no history in the graph", "call_changed model.chat messages[]",
+     returns(GRAPH["chat"], "window", lambda _: ())),
+    ("session, known", "legacy", "legacy's history lacks its first turn",
+     "call_changed model.chat messages[]",
+     returns(LEGACY["session"], "window", lambda turns: turns[1:])),
+    ("session, long", "graph", "another model in the graph", "call_changed model.chat model",
+     returns(GRAPH["session"], "find_model", _another_model)),
+    ("chat, plain", "graph", "tells the model another result",
+     "call_changed model.chat messages[].content",
+     returns(GRAPH["tools"], "current", _calls(_rounded))),
+    ("chat, a tool that fails", "legacy", "names a tool's error otherwise",
+     "call_changed model.chat messages[].content",
+     returns(LEGACY["model"], "tool_error", str.lower)),
     # What else of the world is asked
-    "chat: the graph runs a tool with other arguments":
-        ("chat, plain", "graph", "call_changed", "tool.calculate", "expression",
-         returns(GRAPH["tools"], "current", _calls(_with_spaces))),
-    "chat: legacy locks for another time":
-        ("chat, plain", "legacy", "call_changed", "locks.acquire", "seconds",
-         has(LEGACY["chat"], "wire.LOCK_SECONDS", 30.0)),
-    "chat: legacy reads a shorter history":
-        ("chat, history", "legacy", "call_changed", "conversations.history", "limit",
-         has(LEGACY["chat"], "CHAT_HISTORY", 10)),
-    "companion: the graph looks for something else":
-        ("companion, plain", "graph", "call_changed", "store.search", "query",
-         has(GRAPH["companion"], "extraction.memory_query", lambda _: "anything")),
-    "companion: the graph remembers for all users":
-        ("companion, plain", "graph", "call_changed", "store.search", "namespace[]",
-         returns(GRAPH["companion"], "_owner", lambda _: "everybody")),
-    "session: the graph recalls less":
-        ("session, long", "graph", "call_changed", "store.search", "limit",
-         has(GRAPH["session"], "extraction.RECALLED", 2)),
-    "session: legacy forgets the kind of a memory":
-        ("session, plain", "legacy", "call_changed", "store.put", "value.type",
-         has(LEGACY["session"], "Memory", _of_no_kind)),
-    "pipeline: the graph looks for memories of nobody":
-        ("pipeline, memories", "graph", "call_changed", "store.search", "filter",
-         returns(GRAPH["pipeline"], "store_of", _unfiltered)),
-    "pipeline: the graph stores an empty reply":
-        ("pipeline, plain", "graph", "call_changed", "conversations.add", "turn.content",
-         has(GRAPH["pipeline"], "conversations.add", _unsaid)),
-    "ops: the graph has another port reached":
-        ("ops, plain", "graph", "call_changed", "worker.network.reach", "port",
-         returns(GRAPH["ops"], "current", _other_workers)),
-    "ops: legacy logs another name":
-        ("ops, plain", "legacy", "call_changed", "audit.write", "entry.who",
-         has(LEGACY["ops"], "risk.ASSISTANT", "nobody")),
+    ("chat, plain", "graph", "runs a tool with other arguments",
+     "call_changed tool.calculate expression",
+     returns(GRAPH["tools"], "current", _calls(_with_spaces))),
+    ("chat, plain", "legacy", "locks for another time", "call_changed locks.acquire seconds",
+     has(LEGACY["chat"], "wire.LOCK_SECONDS", 30.0)),
+    ("chat, history", "legacy", "reads a shorter history",
+     "call_changed conversations.history limit", has(LEGACY["chat"], "CHAT_HISTORY", 10)),
+    ("companion, plain", "graph", "looks for something else", "call_changed store.search query",
+     has(GRAPH["companion"], "extraction.memory_query", lambda _: "anything")),
+    ("companion, plain", "graph", "remembers for all users",
+     "call_changed store.search namespace[]",
+     returns(GRAPH["companion"], "_owner", lambda _: "everybody")),
+    ("session, long", "graph", "recalls less", "call_changed store.search limit",
+     has(GRAPH["session"], "extraction.RECALLED", 2)),
+    ("session, plain", "legacy", "forgets the kind of a memory",
+     "call_changed store.put value.type", has(LEGACY["session"], "Memory", _of_no_kind)),
+    ("pipeline, memories", "graph", "looks for memories of nobody",
+     "call_changed store.search filter", returns(GRAPH["pipeline"], "store_of", _unfiltered)),
+    ("pipeline, plain", "graph", "stores an empty reply",
+     "call_changed conversations.add turn.content",
+     has(GRAPH["pipeline"], "conversations.add", _unsaid)),
+    ("ops, plain", "graph", "has another port reached", "call_changed worker.network.reach port",
+     returns(GRAPH["ops"], "current", _other_workers)),
+    ("ops, plain", "legacy", "logs another name", "call_changed audit.write entry.who",
+     has(LEGACY["ops"], "risk.ASSISTANT", "nobody")),
     # Order of writes
-    "chat: legacy releases the lock before it stores":
-        ("chat, plain", "legacy", "writes_moved", "locks.release", "",
-         edited("chat", RELEASE, "        pass\n", NOW, f"{NOW}{RELEASE}")),
-    "session: legacy marks what it has read too early":
-        ("session, plain", "legacy", "writes_moved", "store.put", "",
-         edited("session", MARK, "", SEEN, f"{SEEN}{MARK}")),
-}
+    ("chat, plain", "legacy", "releases the lock before it stores", "writes_moved locks.release",
+     edited("chat", RELEASE, "        pass\n", NOW, f"{NOW}{RELEASE}")),
+    ("session, plain", "legacy", "marks what it has read too early", "writes_moved store.put",
+     edited("session", MARK, "", SEEN, f"{SEEN}{MARK}")),
+)
 # fmt: on
-_HELD: Streams = {
-    f"{flow}: {stack} runs to its end": (f"{flow}, long", stack, "held_back", "text", "", holds)
-    for flow, stack in _HOLDS.items()
-}
+
+
+_STREAM_ROWS = [Row(*row[:2], row[3], stream=row[4]) for row in _STREAMS]
+_ROWS = [*_STREAM_ROWS, *(Row(*row[:2], row[3], code=row[4]) for row in _CODE)]
 ROWS: Mapping[str, Row] = {
-    **{
-        name: Row(exchange, stack, (kind, event, path), stream=fault)
-        for name, (exchange, stack, kind, event, path, fault) in {**_STREAMS, **_HELD}.items()
-    },
-    **{
-        name: Row(exchange, stack, (kind, effect, path), code=fault)
-        for name, (exchange, stack, kind, effect, path, fault) in _CODE.items()
-    },
+    f"{exchange}: {stack} {what}": row
+    for (exchange, stack, what, *_), row in zip((*_STREAMS, *_CODE), _ROWS, strict=True)
 }
-"""The rows, by what is planted."""
+"""The rows by what is planted."""
