@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from effects import world
 from effects.command import run_command
-from effects.workers import Progress, Report, Result, WorkerSettings, action
+from effects.workers import Impossible, Progress, Report, Result, WorkerSettings, action
 
 T = TypeVar("T")
 
@@ -98,9 +98,8 @@ async def delete_temporary(
             rows += [{"path": name, "bytes": size} for name, size in some]
             del rows[ROWS_AT_MOST:]
             yield Progress(f"{count} deleted, the last {some[-1][0]}")
-    except FileNotFoundError:
-        yield Result(ok=False, message="there is no configured folder for temporary files")
-        return
+    except FileNotFoundError as absent:
+        raise Impossible(why="there is no configured folder for temporary files") from absent
     data = {"deleted": count, "bytes": freed, "files": _numbered(rows)}
     yield Result(ok=True, message=f"{count} files deleted, {_size(freed)}", data=data)
 
@@ -156,23 +155,21 @@ async def reach(
     """Report whether a TCP connection to a host and port can be made."""
     where = f"{host}:{port}"
     if not any(fnmatch.fnmatchcase(host.lower(), one) for one in settings().hosts):
-        yield Result(ok=False, message=f"{host!r} is no host that is configured")
-        return
+        raise Impossible(why=f"{host!r} is no host that is configured")
     began = time.perf_counter()
     try:
         async with asyncio.timeout(REACH_SECONDS):
             _, writer = await asyncio.open_connection(host, port)
-    except TimeoutError:
-        yield Result(ok=False, message=f"{where} does not answer within {REACH_SECONDS:g} s")
-    except UnicodeError:
-        yield Result(ok=False, message=f"{host!r} is no name of a host")
+    except TimeoutError as late:
+        raise Impossible(why=f"{where} does not answer within {REACH_SECONDS:g} s") from late
+    except UnicodeError as error:
+        raise Impossible(why=f"{host!r} is no name of a host") from error
     except OSError as failure:
         reason = os.strerror(errno) if (errno := failure.errno or 0) > 0 else "no such host"
-        yield Result(ok=False, message=f"{where} cannot be reached: {reason}")
-    else:
-        took = (time.perf_counter() - began) * _STEP
-        writer.close()
-        yield Result(ok=True, message=f"{where} is reachable ({took:.0f} ms)")
+        raise Impossible(why=f"{where} cannot be reached: {reason}") from failure
+    took = (time.perf_counter() - began) * _STEP
+    writer.close()
+    yield Result(ok=True, message=f"{where} is reachable ({took:.0f} ms)")
 
 
 # container
@@ -182,9 +179,6 @@ async def reach(
 async def list_containers() -> AsyncIterator[Report]:
     """List the containers, stopped ones too."""
     found = await _engine(lambda engine: engine.api.containers(all=True))
-    if isinstance(found, Result):
-        yield found
-        return
     rows = [
         {
             "name": str((one.get("Names") or ["?"])[0]).lstrip("/"),
@@ -204,9 +198,6 @@ async def list_containers() -> AsyncIterator[Report]:
 async def container_logs(name: Name) -> AsyncIterator[Report]:
     """Return the last lines of a container's log."""
     found = await _engine(lambda engine: engine.api.logs(name, tail=LOG_LINES))
-    if isinstance(found, Result):
-        yield found
-        return
     yield Result(ok=True, message=found[-LOG_BYTES:].decode(errors="replace"))
 
 
@@ -214,12 +205,12 @@ async def container_logs(name: Name) -> AsyncIterator[Report]:
 async def restart_container(name: Name) -> AsyncIterator[Report]:
     """Restart a container."""
     yield Progress(f"restarting {name}")
-    failed = await _engine(lambda engine: engine.api.restart(name, timeout=10))
-    yield failed or Result(ok=True, message=f"{name} restarted")
+    await _engine(lambda engine: engine.api.restart(name, timeout=10))
+    yield Result(ok=True, message=f"{name} restarted")
 
 
-async def _engine(work: Callable[[Any], T]) -> T | Result:
-    """Return what `work` gets of the container engine, or a result that says why there is none."""
+async def _engine(work: Callable[[Any], T]) -> T:
+    """Return what `work` gets of the container engine; raises `Impossible`."""
     address = settings().docker
 
     def ask() -> T:
@@ -230,15 +221,14 @@ async def _engine(work: Callable[[Any], T]) -> T | Result:
 
     try:
         return await asyncio.to_thread(ask)
-    except docker.errors.NotFound:
-        return Result(ok=False, message="there is no such container")
-    except docker.errors.APIError as failure:
-        return Result(
-            ok=False, message=f"the container engine refuses with status {failure.status_code}"
-        )
-    except (docker.errors.DockerException, requests.RequestException):
+    except docker.errors.NotFound as absent:
+        raise Impossible(why="there is no such container") from absent
+    except docker.errors.APIError as refused:
+        why = f"the container engine refuses with status {refused.status_code}"
+        raise Impossible(why=why) from refused
+    except (docker.errors.DockerException, requests.RequestException) as away:
         where = address or "its usual address"
-        return Result(ok=False, message=f"no container engine answers at {where}")
+        raise Impossible(why=f"no container engine answers at {where}") from away
 
 
 # deploy
@@ -249,8 +239,7 @@ async def deploy() -> AsyncIterator[Report]:
     """Run the configured deployment; its output is the progress."""
     now = settings()
     if not now.deploy:
-        yield Result(ok=False, message="no deployment is configured")
-        return
+        raise Impossible(why="no deployment is configured")
     limit = min(now.deploy_seconds, DEPLOY_LIMIT)
     async for report in run_command(now.deploy, now.deploy_folder, limit):
         yield report

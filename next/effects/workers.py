@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from cutover import effect
-from cutover.errors import Control, EffectFailed
+from cutover.errors import Control, CutoverError, EffectFailed
 from effects.tools import arguments_of
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,13 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
 
 
 Report = Progress | Result
+
+
+class Impossible(CutoverError):
+    """An action cannot do what it is asked; `why` is for clients and models."""
+
+    def __init__(self, *, why: str) -> None:
+        super().__init__(why)
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,7 +83,7 @@ def action(
 ) -> Callable[[Callable[..., AsyncIterator[Report]]], Action]:
     """Make the effect `worker.WORKER.NAME` of an async generator with typed parameters.
 
-    An exception it raises becomes a failed result.
+    `Impossible` becomes a failed result that says why, another exception one that does not.
     """
 
     def decorate(function: Callable[..., AsyncIterator[Report]]) -> Action:
@@ -87,6 +94,8 @@ def action(
                 async with aclosing(function(*args, **kwargs)) as reports:  # type: ignore[type-var] # a generator, annotated as the tape reads it
                     async for report in reports:
                         yield report
+            except Impossible as reason:
+                yield Result(ok=False, message=str(reason))
             except Exception:
                 log.exception("action failed worker=%s action=%s", worker, name)
                 yield Result(ok=False, message=f"{worker}.{name} failed")

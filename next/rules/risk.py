@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -19,7 +19,7 @@ class Instruction(msgspec.Struct, frozen=True):
     args: dict[str, Any] = {}
 
 
-class WorkerAction(NamedTuple):
+class WorkerAction(msgspec.Struct, frozen=True):
     """An action of a worker: its risk, what it does, its arguments with what they mean.
 
     `raised` names another risk where the whole of an argument, "" if it is left out, matches.
@@ -29,38 +29,13 @@ class WorkerAction(NamedTuple):
     action: str
     risk: Risk
     meaning: str
-    args: Mapping[str, str] = {}
+    args: dict[str, str] = {}
     raised: tuple[Risk, str, str] | None = None
 
 
-_CONTAINER: Final = {"name": "the container"}
-# Stores and entrances that much else depends on.
-_CENTRAL: Final = r".*(db|sql|postgres|maria|mongo|redis|kafka|rabbit|etcd|vault|proxy|nginx).*"
-# Where clouds keep a machine's credentials.
-_METADATA: Final = r"(::ffff:)?169\.254\..*|100\.100\.100\.200|fd00:ec2:.*|metadata(\..*)?"
-
-ACTIONS: Final = (
-    WorkerAction("system", "disk", "low", "space of each disk"),
-    WorkerAction("system", "memory", "low", "memory and swap in use"),
-    WorkerAction("system", "processes", "low", "processes that take most memory"),
-    WorkerAction(
-        *("system", "delete_temporary", "high", "delete files in the temporary folder"),
-        {"pattern": "names of files, such as *.log; all where it is left out"},
-        ("critical", "pattern", r"[*?.\s]*"),
-    ),
-    WorkerAction(
-        *("network", "reach", "low", "whether a host takes connections"),
-        {"host": "name or address", "port": "TCP port, an integer"},
-        ("high", "host", _METADATA),
-    ),
-    WorkerAction("container", "list", "low", "containers and their states"),
-    WorkerAction("container", "logs", "medium", "last lines of a container's log", _CONTAINER),
-    WorkerAction(
-        *("container", "restart", "high", "restart a container", _CONTAINER),
-        ("critical", "name", _CENTRAL),
-    ),
-    WorkerAction("deploy", "run", "high", "run the configured deployment"),
-)
+ACTIONS: Final = msgspec.toml.decode(
+    (Path(__file__).parent / "actions.toml").read_bytes(), type=dict[str, tuple[WorkerAction, ...]]
+)["actions"]
 """Every action that a worker can be told to carry out."""
 
 NEEDS_APPROVAL: Final[frozenset[Risk]] = frozenset({"high", "critical"})
