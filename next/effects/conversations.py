@@ -151,14 +151,6 @@ class ServiceConversations:
             raise TurnDiffers(turn.id)
         answer.raise_for_status()
 
-    async def users(self, _: str) -> dict[Chat, set[str]]:
-        """Raise `NotForgotten`: the protocol does not list chats."""
-        raise NotForgotten
-
-    async def forget(self, *_: object, **_options: object) -> int:
-        """Raise `NotForgotten`: the protocol removes nothing."""
-        raise NotForgotten
-
 
 def store() -> StoredConversations | ServiceConversations:
     """Return the store that the current world's settings name."""
@@ -166,6 +158,13 @@ def store() -> StoredConversations | ServiceConversations:
     if world.http is not None:
         return ServiceConversations(world.http)
     return StoredConversations(world.database)
+
+
+def _own() -> StoredConversations:
+    """Return the turns in the database; raises `NotForgotten` where the service holds them."""
+    if isinstance(found := store(), StoredConversations):
+        return found
+    raise NotForgotten
 
 
 @effect("conversations.history")
@@ -195,7 +194,7 @@ async def messages(flow: str, chat_id: str) -> list[Turn]:
 
 async def users(user_id: str) -> dict[Chat, set[str]]:
     """Return a user's chats, each with the ids of all its users; raises `NotForgotten`."""
-    return await store().users(user_id)
+    return await _own().users(user_id)
 
 
 async def forget(
@@ -205,7 +204,7 @@ async def forget(
 
     Raises `NotForgotten`.
     """
-    return await store().forget(chats, users, dry_run=dry_run)
+    return await _own().forget(chats, users, dry_run=dry_run)
 
 
 _IDENTITY = ("id", "flow", "chat_id", "role", "content", "user_id")

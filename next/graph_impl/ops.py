@@ -28,7 +28,7 @@ from effects.world import current
 from graph_impl.flow import Context, options_of, send, streamed
 from graph_impl.model import ask, chat_model, find_model
 from graph_impl.prompts import prompt
-from rules import instructions, intents, risk, tokens
+from rules import intents, risk, tokens
 from rules.flows import ops as wire
 from rules.forms import HumanAnswer
 from rules.texts import text
@@ -130,8 +130,8 @@ async def reason(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
     model = chat_model(find_model(options.model_id), temperature=options.temperature)
     system = prompt("ops_system", {"workers": risk.worker_lines()})
     answer = str((await ask(model, [SystemMessage(system), *state["messages"]])).content)
-    match instructions.read_decision(answer):
-        case instructions.Finish(message):
+    match risk.read_decision(answer):
+        case risk.Finish(message):
             return {"task_completed": True, "final_message": message}
         case risk.Instruction() as decided:
             return {"iteration": step, "current_instruction": msgspec.to_builtins(decided)}
@@ -199,11 +199,11 @@ async def execute(state: OpsState, runtime: Runtime[Context]) -> dict[str, Any]:
         ok = None if result.unknown else result.ok
         await _log(state, what, state["approved_by"], ok=ok, message=result.message)
     send(runtime, wire.OpsResult(ok=result.ok, message=result.message, **name))
-    told = instructions.result_message(result.message, result.data, ok=result.ok)
+    told = risk.result_message(result.message, result.data, ok=result.ok)
     return {
         "worker_result": msgspec.to_builtins(result),
         "messages": [
-            AIMessage(instructions.instruction_message(_instruction(state))),
+            AIMessage(risk.instruction_message(_instruction(state))),
             HumanMessage(told),
         ],
     }
@@ -223,7 +223,7 @@ async def _carried_out(state: OpsState, runtime: Runtime[Context]) -> Result:
 
 async def _log(state: OpsState, what: Any, who: str, **outcome: Any) -> None:
     entry = AuditEntry(
-        id=instructions.audit_id(state["turn"]["id"], state["iteration"], what),
+        id=risk.audit_id(state["turn"]["id"], state["iteration"], what),
         session_id=state["session_id"],
         who=who,
         what=what,

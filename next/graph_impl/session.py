@@ -7,7 +7,7 @@ store has them: each turn begins by replacing what the saver remembers with the 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any, Final, Literal
 
@@ -232,55 +232,39 @@ async def _extract(
     if not new:
         return
     said = [_text(one) for one in new if isinstance(one, HumanMessage)]
-    found = await store.asearch(
-        namespace(user_id), query=extraction.memory_query(said), limit=extraction.KNOWN
-    )
-    known = memories(found)
+    where, query = namespace(user_id), extraction.memory_query(said)
+    known = memories(await store.asearch(where, query=query, limit=extraction.KNOWN))
     model = chat_model(find_model(options.model_id), temperature=0.0).with_config(
         tags=[TAG_NOSTREAM]
     )
-    system = prompt(
-        "session_extraction", {"known": extraction.known_lines([one.text for one in known])}
-    )
+    lines = extraction.known_lines([one.text for one in known])
+    system = prompt("session_extraction", {"known": lines})
     spoken = get_buffer_string(new, human_prefix="user", ai_prefix="assistant")
     answer = await ask(model, [SystemMessage(system), HumanMessage(spoken)])
-    lesson = _Lesson(store, user_id, session_id, known)
-    for change in extraction.read_changes(_text(answer), len(known), extraction.LEAST_CONFIDENCE):
-        await lesson.apply(change)
+    changes = extraction.read_changes(_text(answer), len(known), extraction.LEAST_CONFIDENCE)
+    await _apply(store, where, known, changes, session_id)
     await store.aput(readings(user_id), session_id, {"message": own[-1].id}, index=False)
 
 
-class _Lesson:
-    """Applies changes to what is remembered of a user."""
-
-    def __init__(
-        self, store: BaseStore, user_id: str, session_id: str, known: Sequence[Memory]
-    ) -> None:
-        self._store, self._where, self._session_id = store, namespace(user_id), session_id
-        self._known, self._texts = known, {one.text for one in known}
-
-    async def apply(self, change: extraction.Change) -> None:
-        """Add, update or delete one memory; one that is as good as known is not added."""
+async def _apply(store: BaseStore, where: tuple[str, str], learnt: Learnt, session_id: str) -> None:
+    """Add, update or delete memories; one that is as good as known is not added."""
+    texts = {one.text for one in known}
+    for change in changes:
         text = (change.text or "").strip()
         if change.op == "add":
-            if not await self._has(text):
-                await self._keep(Memory(await ids.new("memory"), text, change.type))
-            return
-        old = self._known[extraction.known_index(change)]
-        if change.op == "delete":
-            await self._store.adelete(self._where, old.id)
+            nearest = await store.asearch(where, query=text, limit=1)
+            if text in texts or any(extraction.is_known(one.score) for one in nearest):
+                continue
+            memory = Memory(await ids.new("memory"), text, change.type, session_id)
         else:
+            old = known[extraction.known_index(change)]
+            if change.op == "delete":
+                await store.adelete(where, old.id)
+                continue
             kind = old.type if change.type == "other" else change.type
-            await self._keep(Memory(old.id, text, kind))
-
-    async def _has(self, text: str) -> bool:
-        nearest = await self._store.asearch(self._where, query=text, limit=1)
-        return text in self._texts or any(extraction.is_known(one.score) for one in nearest)
-
-    async def _keep(self, memory: Memory) -> None:
-        self._texts.add(memory.text)
-        learnt_here = msgspec.structs.replace(memory, session_id=self._session_id)
-        await self._store.aput(self._where, memory.id, learnt_here.value())
+            memory = Memory(old.id, text, kind, session_id)
+        texts.add(text)
+        await store.aput(where, memory.id, memory.value())
 
 
 builder = StateGraph(SessionState, context_schema=Context, input_schema=SessionInput)

@@ -15,7 +15,7 @@ from effects.workers import Progress, Result
 from effects.world import current
 from legacy.model import Message, ask
 from legacy.templates import render
-from rules import instructions, intents, risk
+from rules import intents, risk
 from rules.flows import ops as wire
 from rules.texts import text
 from rules.tokens import HISTORY, window
@@ -45,7 +45,7 @@ class Session:
     async def log(self, what: Any, instruction: risk.Instruction, **outcome: Any) -> None:
         """Add a line to the audit log."""
         line = AuditEntry(
-            id=instructions.audit_id(self.turn, self.step, what),
+            id=risk.audit_id(self.turn, self.step, what),
             session_id=self.id,
             who=self.who,
             what=what,
@@ -138,12 +138,12 @@ def _messages(history: Sequence[Turn], wish: str, options: wire.OpsOptions) -> l
     ]
 
 
-async def _decide(session: Session) -> risk.Instruction | instructions.Finish:
+async def _decide(session: Session) -> risk.Instruction | risk.Finish:
     """Ask the model what to do next."""
     options = session.options
     entry = current().models.find(options.model_id)
     answer = await ask(entry, session.messages, temperature=options.temperature)
-    decision = instructions.read_decision(answer.text)
+    decision = risk.read_decision(answer.text)
     if decision is None:
         raise StackFailed(code="bad_instruction", blame="world", detail=answer.text[:200])
     return decision
@@ -184,8 +184,8 @@ async def _execute(
             await session.log("executed", instruction, ok=result.ok, message=message)
     session.result, session.items = result, intents.items_of(result.data) or session.items
     yield wire.OpsResult(worker, action, result.ok, result.message)
-    report_text = instructions.result_message(result.message, result.data, ok=result.ok)
+    report_text = risk.result_message(result.message, result.data, ok=result.ok)
     session.messages += [
-        {"role": "assistant", "content": instructions.instruction_message(instruction)},
+        {"role": "assistant", "content": risk.instruction_message(instruction)},
         {"role": "user", "content": report_text},
     ]

@@ -42,7 +42,9 @@ class Store:
 
     def add(self, flow: str, day: date, lines: bytes) -> str:
         """Write a new file of lines; return its name. Names sort by the time of writing."""
-        name = f"flow={flow}/date={day.isoformat()}/{_ordered_uuid()}{_SUFFIX}"
+        name = (
+            f"flow={flow}/date={day.isoformat()}/{time.time_ns():020}-{uuid.uuid4().hex}{_SUFFIX}"
+        )
         self.put(name, lines)
         return name
 
@@ -124,11 +126,3 @@ class Store:
                 path = Path(self._root, folder)
                 if path.is_dir() and not any(path.iterdir()):
                     path.rmdir()
-
-
-def _ordered_uuid() -> uuid.UUID:
-    """Return a uuid of version 7: milliseconds, then 4096ths of one, then chance."""
-    milliseconds, rest = divmod(time.time_ns(), 1_000_000)
-    random = uuid.uuid4().int & ((1 << 64) - 1)
-    made = (milliseconds << 80) | ((rest << 12) // 1_000_000 << 64) | random
-    return uuid.UUID(int=made & ~(0xF << 76) & ~(0x3 << 62) | (7 << 76) | (2 << 62))
