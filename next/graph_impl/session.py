@@ -7,7 +7,7 @@ store has them: each turn begins by replacing what the saver remembers with the 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any, Final, Literal
 
@@ -246,7 +246,13 @@ async def _extract(
     await store.aput(readings(user_id), session_id, {"message": own[-1].id}, index=False)
 
 
-async def _apply(store: BaseStore, where: tuple[str, str], learnt: Learnt, session_id: str) -> None:
+async def _apply(
+    store: BaseStore,
+    where: tuple[str, str],
+    known: Sequence[Memory],
+    changes: Sequence[extraction.Change],
+    session_id: str,
+) -> None:
     """Add, update or delete memories; one that is as good as known is not added."""
     texts = {one.text for one in known}
     for change in changes:
