@@ -82,12 +82,9 @@ def differences(
         comparing.found,
         key=lambda one: (one.difference.at, _ORDER.get(one.difference.kind, len(_ORDER))),
     )
-    return Comparison(
-        explain(found),
-        (*comparing.left_out, *(f"by a rule: {rule}" for rule in sorted(rules.used))),
-        comparing.folding.count,
-        (legacy.pieces, graph.pieces),
-    )
+    left_out = *comparing.left_out, *(f"by a rule: {rule}" for rule in sorted(rules.used))
+    pieces = legacy.pieces, graph.pieces
+    return Comparison(explain(found), tuple(dict.fromkeys(left_out)), folding.count, pieces)
 
 
 def _same_bytes(pair: Pair, flow: Flow) -> Comparison | None:
@@ -272,7 +269,7 @@ class _Comparing:
     def text(self, channel: str) -> None:
         """Compare a channel's text, joined, and when it came."""
         ours, theirs = (run.texts.get(channel, "") for run in (self.legacy, self.graph))
-        if ours != theirs and self.rules:
+        if self.rules:
             ours, theirs = self.rules.text(channel, ours), self.rules.text(channel, theirs)
         if ours != theirs:
             theirs = self.folding.fold(ours, theirs)

@@ -162,6 +162,11 @@ STREAMS: dict[str, tuple[list[Any], list[Any], list[tuple[str, str, str]]]] = {
         [said("a"), noted(1), DONE],
         [("event_moved", "noted", "")],
     ),
+    "an event that differs, behind the text": (
+        [noted(1), said("a"), DONE],
+        [said("a"), noted(2), DONE],
+        [("event_changed", "noted", "note")],
+    ),
     "fields that differ": (
         [noted({"a": {"b": [{"c": 1}]}, "d": 1}), DONE],
         [noted({"a": {"b": [{"c": 2}]}, "e": 1}), DONE],
@@ -223,6 +228,11 @@ ENDS: dict[str, tuple[RunRecord, RunRecord, list[tuple[str, str, str]]]] = {
         run((1, said("a")), (2, BROKE), outcome=FAILED),
         [("outcome", "", "")],
     ),
+    "an exception, before the same closing": (
+        run(said("a"), noted({"status": "completed"})),
+        run(noted({"status": "failed"}), outcome=FAILED),
+        [("outcome", "", "")],
+    ),
     "another failure": (
         run(outcome=FAILED),
         run(outcome=Failed("model_timeout", "world")),
@@ -255,6 +265,13 @@ def test_an_end(row: str) -> None:
     found = compared(legacy, graph)
     assert brief(found) == expected
     assert {one.because for one in found.differences} <= {"", "earlier_end"}
+
+
+def test_an_end_is_found_when_the_first_run_ended() -> None:
+    """That is where the other one went on."""
+    legacy = run((1, said("a")), (9, said("b")), (9, DONE))
+    found = compared(legacy, run((1, said("a")), (2, BROKE), outcome=FAILED))
+    assert {one.kind: one.at for one in found.differences}["outcome"] == 2000
 
 
 def test_each_way_to_end_is_a_cause_of_its_own() -> None:

@@ -19,6 +19,11 @@ PASSES: dict[str, tuple[str, Any, Any]] = {
     ),
     "any field": ('[[ignore]]\nname = "no*"\npath = "*.at"', noted({"at": 1}), noted({"at": 2})),
     "a whole event": ('[[ignore]]\nname = "noted"', noted(1), None),
+    "a channel that is late": (
+        '[[ignore]]\nname = "text"',
+        (1, said("a")),
+        (9000, said("a")),
+    ),
     "a channel": ('[[ignore]]\nname = "text"', said("a"), said("b")),
     "a pattern in a text": (
         '[[replace]]\npattern = "order \\\\d+"\nby = "order N"',
