@@ -229,8 +229,8 @@ ENDS: dict[str, tuple[RunRecord, RunRecord, list[tuple[str, str, str]]]] = {
         [("outcome", "", "")],
     ),
     "an exception, before the same closing": (
-        run(said("a"), noted({"status": "completed"})),
-        run(noted({"status": "failed"}), outcome=FAILED),
+        run(said("a"), noted({"status": "completed"}), DONE),
+        run(noted({"status": "failed"}), DONE, outcome=FAILED),
         [("outcome", "", "")],
     ),
     "another failure": (
