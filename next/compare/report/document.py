@@ -86,7 +86,7 @@ class FlowPairs(msgspec.Struct, frozen=True, kw_only=True):
     differing: Share
     may_differ: float | None
     folded: int
-    pieces: tuple[float, float]
+    pieces: tuple[float, float] | None
     baseline: Share | None
 
 
@@ -292,13 +292,14 @@ def _lapsed(cause: Cause) -> str:
 def _flows(compared: Any) -> Iterator[FlowPairs]:
     for flow, group in compared.groupby("flow"):
         main, again = group[~group["baseline"]], group[group["baseline"]]
+        pieces = main[["ours", "theirs"]].median()
         differing, own = (int((one["state"] == "different").sum()) for one in (main, again))
         yield FlowPairs(
             flow=flow,
             differing=Share.at(differing, len(main)),
             may_differ=None if differing or len(main) < LEAST else at_most(len(main)),
             folded=int(main["folded"].sum()),
-            pieces=(float(group["ours"].median()), float(group["theirs"].median())),
+            pieces=(float(pieces.iloc[0]), float(pieces.iloc[1])) if len(main) >= LEAST else None,
             baseline=Share.at(own, len(again)) if len(again) else None,
         )
 

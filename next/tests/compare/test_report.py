@@ -204,6 +204,7 @@ def test_no_statistic_of_fewer_than_twenty() -> None:
         assert (found.causes[0].pairs.low is not None) is known
         assert (found.served[0].first_text.p95 is not None) is known
         assert (report(equal(count)).flows[0].may_differ is not None) is known
+        assert (report(equal(count)).flows[0].pieces is not None) is known
         assert (" %" in summary(found)) is False
         assert ("5 %" in files(found)["report.html"].decode()) is known
 
