@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,11 @@ def texts(change: Callable[[str], str]) -> Callable[[Stack], Stack]:
 
 @dataclass(slots=True)
 class Capturing:
-    """Serves exchanges and captures them, a day's each in its own file."""
+    """Serves exchanges of chat by legacy, and captures them."""
 
     stage: Stage
     captures: Captures
     count: int = 0
-    names: list[str] = field(default_factory=list)
 
     async def exchange(
         self,
@@ -51,24 +50,16 @@ class Capturing:
         change: Callable[[Stack], Stack] | None = None,
         *,
         played: str = "graph",
-        code: str = "a1",
     ) -> None:
-        """Serve a request by legacy, and have a stack play it, "" for none."""
+        """Serve a request, and have a stack play it, "" for none."""
         self.count += 1
-        body = dict(SAMPLES["chat"].body) | {
-            "message_id": f"m{self.count}",
-            "content": content,
-            "user_id": f"u{self.count % 7}",
-        }
-        told = await self.stage.tell(
-            "chat", self.stage.request("chat", body, yield_interval=0.0), ["legacy"]
-        )
-        served = told.exchange
-        served.id, served.why = f"{self.count:032x}", "percent"
-        served.versions = {"config": "c1", "code": code}
-        self.captures.served(served)
+        body = dict(SAMPLES["chat"].body) | {"message_id": f"m{self.count}", "content": content}
+        request = self.stage.request("chat", body, yield_interval=0.0)
+        told = await self.stage.tell("chat", request, ["legacy"])
+        told.exchange.id = f"{self.count:032x}"
+        self.captures.served(told.exchange)
         if played:
-            self.captures.played(served, await self.stage.play(told, played, change))
+            self.captures.played(told.exchange, await self.stage.play(told, played, change))
 
 
 async def captured(folder: Path, serve: Callable[[Capturing], Any]) -> Path:
@@ -83,10 +74,9 @@ async def captured(folder: Path, serve: Callable[[Capturing], Any]) -> Path:
 async def some_differ(capturing: Capturing) -> None:
     """Serve 24 exchanges: graph's text is another one in four, and hostile in one; two unplayed."""
     for number in range(24):
-        change = None
-        if number % 6 == 0:
-            change = texts(lambda text: text.replace("8", "9"))
-        elif number == 5:
-            change = texts(lambda text: f"{text}{HOSTILE}")
-        hostile = f"What is 12 * 7? {HOSTILE}" if number == 5 else "What is 12 * 7?"
-        await capturing.exchange(hostile, change, played="" if number in {1, 2} else "graph")
+        if number == 5:
+            loud = texts(lambda text: f"{text}{HOSTILE}")
+            await capturing.exchange(f"What is 12 * 7? {HOSTILE}", loud)
+            continue
+        wrong = None if number % 6 else texts(lambda text: text.replace("8", "9"))
+        await capturing.exchange(change=wrong, played="" if number in {1, 2} else "graph")

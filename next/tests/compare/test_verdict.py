@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from scipy import stats
 
 from compare.verdict import Read, Verdict, at_most, decide
@@ -27,56 +29,40 @@ def verdict(
 
 
 VERDICTS = {
-    "all equal": (verdict(), "equal", 0),
-    "one differs": (verdict(different=1), "different", 1),
-    "what differs is waived": (verdict(different=9, accepted=9), "equal", 0),
-    "one more is not": (verdict(different=9, accepted=8), "different", 1),
-    "nothing": (verdict(compared=0), "nothing", 3),
-    "nothing was played": (verdict(compared=0, not_played=400), "nothing", 3),
-    "some were not played": (verdict(not_played=400), "equal", 0),
-    "duplicates are passed over": (verdict({"duplicate": 400}), "equal", 0),
-    "a torn file": (verdict({"torn": 1}), "incomplete", 4),
-    "a file that is gone, and a difference": (verdict({"gone": 1}, different=1), "different", 1),
-    "a hundredth is missing": (verdict(lines_missing=5), "equal", 0),
-    "more is missing": (verdict(lines_missing=6), "incomplete", 4),
-    "more is damaged": (verdict(damaged=6), "incomplete", 4),
-    "more is of no record": (verdict({"foreign": 6}), "incomplete", 4),
-    "damage is not hidden by waivers": (
-        verdict({"foreign": 6}, different=1, accepted=1),
-        "incomplete",
-        4,
+    "all equal": (verdict(), "equal", 0, "none of 500 pairs compared differs"),
+    "one differs": (verdict(different=1), "different", 1, "1 of 500 pairs compared differ"),
+    "what differs is waived": (
+        *(verdict(different=9, accepted=9), "equal", 0),
+        "9 of them differ in what is waived alone",
     ),
-    "most files are torn": (verdict({"torn": 4, "gone": 2}, different=9), "unreadable", 4),
-    "most lines are of no record": (verdict({"foreign": 1001}, different=9), "unreadable", 4),
-    "most pairs are damaged": (verdict(damaged=501), "unreadable", 4),
-    "no line can be read": (verdict({"foreign": 1001}, compared=0), "unreadable", 4),
+    "one more is not": (verdict(different=9, accepted=8), "different", 1, "8 of them differ"),
+    "nothing": (verdict(compared=0), "nothing", 3, "there is no exchange"),
+    "nothing was played": (verdict(compared=0, not_played=400), "nothing", 3, "400 exchanges"),
+    "some were not played": (verdict(not_played=400), "equal", 0, "400 exchanges were not comp"),
+    "duplicates": (verdict({"duplicate": 400}), "equal", 0, "400 lines stand there twice"),
+    "a torn file": (verdict({"torn": 1}), "incomplete", 4, "1 of 10 files are torn or gone"),
+    "a file that is gone": (verdict({"gone": 1}, different=1), "different", 1, "1 of 10 files"),
+    "a hundredth is missing": (verdict(lines_missing=5), "equal", 0, "5 of 505 lines or pairs"),
+    "more is missing": (verdict(lines_missing=6), "incomplete", 4, "6 of 506 lines or pairs"),
+    "more is damaged": (verdict(damaged=6), "incomplete", 4, "6 of 506 lines or pairs"),
+    "more is of no record": (verdict({"foreign": 6}), "incomplete", 4, "6 of 506 lines or pairs"),
+    "damage behind waivers": (
+        *(verdict({"foreign": 6}, different=1, accepted=1), "incomplete", 4),
+        "6 of 506 lines or pairs are missing, or cannot be read",
+    ),
+    "most files are torn": (verdict({"torn": 4, "gone": 2}, different=9), "unreadable", 4, "6 of"),
+    "most lines are foreign": (verdict({"foreign": 1001}, different=9), "unreadable", 4, "1,001"),
+    "most pairs are damaged": (verdict(damaged=501), "unreadable", 4, "501 of 1,001 lines"),
+    "no line can be read": (verdict({"foreign": 1001}, compared=0), "unreadable", 4, "1,001 of"),
 }
 
 
 @pytest.mark.parametrize("name", VERDICTS)
 def test_verdicts(name: str) -> None:
-    """No data is no pass, and what is lost can spoil one."""
-    found, label, status = VERDICTS[name]
+    """No data is no pass, what is lost can spoil one, and what was not read is among reasons."""
+    found, label, status, reason = VERDICTS[name]
     assert (found.label, found.status) == (label, status)
-    assert found.reasons
-
-
-@pytest.mark.parametrize(
-    ("found", "reason"),
-    [
-        (verdict(), "none of 500 pairs compared differs"),
-        (verdict(different=1, not_played=3), "1 of 500 pairs compared differ"),
-        (verdict(different=1, not_played=3), "3 exchanges were not compared"),
-        (verdict(different=9, accepted=9), "9 of them differ in what is waived alone"),
-        (verdict({"torn": 2}), "2 of 10 files are torn or gone, and what they held is lost"),
-        (verdict({"duplicate": 2}), "2 lines stand there twice, and count once"),
-        (verdict(lines_missing=6), "6 of 506 lines or pairs are missing, or cannot be read"),
-        (verdict(compared=0), "there is no exchange"),
-    ],
-)
-def test_reasons(found: Verdict, reason: str) -> None:
-    """What was not looked at is among them."""
-    assert reason in found.reasons
+    assert any(one.startswith(reason) for one in found.reasons)
 
 
 @pytest.mark.parametrize("pairs", [1, 20, 299, 5000])
@@ -108,25 +94,21 @@ WAIVER = Waiver(owner="ana", reason="known", until=TODAY)
 
 
 @pytest.mark.parametrize(
-    ("cause", "waiver", "why"),
+    ("cause", "changed", "why"),
     [
-        ("text", WAIVER, "CAUSE: 'text': the id of a cause has eight"),
-        ("0123abcd", Waiver(owner="a", reason="b", until=date(2026, 11, 27)), "2026-11-27 is over"),
-        ("0123abcd", Waiver(owner=" ", reason="b", until=TODAY), "owner"),
-        ("0123abcd", Waiver(owner="a", reason="", until=TODAY), "reason"),
-        (
-            "0123abcd",
-            Waiver(owner="a", reason="b", until=TODAY, at_most_percent=0),
-            "at_most_percent",
-        ),
+        ("text", {}, "CAUSE: 'text': the id of a cause has eight"),
+        ("0123abcd", {"until": date(2026, 11, 27)}, "2026-11-27 is over"),
+        ("0123abcd", {"owner": " "}, "owner"),
+        ("0123abcd", {"reason": ""}, "reason"),
+        ("0123abcd", {"at_most_percent": 0.0}, "at_most_percent"),
     ],
 )
 def test_a_waiver_that_cannot_be_meant_is_refused(
-    tmp_path: Path, cause: str, waiver: Waiver, why: str
+    tmp_path: Path, cause: str, changed: dict[str, Any], why: str
 ) -> None:
     """And nothing is written."""
     with pytest.raises(WaiversRefused, match=why):
-        waive(tmp_path / "waivers.toml", cause, waiver, TODAY)
+        waive(tmp_path / "waivers.toml", cause, replace(WAIVER, **changed), TODAY)
     assert list(tmp_path.iterdir()) == []
 
 
