@@ -50,7 +50,7 @@ def _because(one: Found, place: int, found: Sequence[Found]) -> Because:
         and any(other.difference.kind in {"outcome", "grammar"} for other in found)
     ):
         return "earlier_end"
-    before = [other for other in found[:place] if other.call is not None]
+    before = [other for other in found[:place] if other.call is not None and not other.tail]
     asked = [other for other in before if other.answered and other.call and other.call.model]
     if what.kind in _SAID | {"call_changed", "call_missing"} and any(
         (other.difference.name, other.difference.path) != (what.name, what.path) for other in asked

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from compare.difference import SLIGHT, Difference, Kind
-from compare.differences import differences
+from compare.differences import AT_ONCE, differences
 from harness.root import equal_shadow
 from tests.compare.exchanges import ALL, flow_of, run
 from tests.compare.planted import ROWS
@@ -42,11 +42,17 @@ async def test_a_planted_fault_is_the_first_cause(
 async def test_a_planted_fault_is_found_whichever_stack_serves(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the graph serves, legacy is played on what the graph has asked."""
+    """Where the graph serves, legacy is played on what the graph has asked.
+
+    When the texts of a service came cannot be seen where it plays.
+    """
     row = ROWS[name]
     row.plant(monkeypatch)
     compared = await run(row.exchange, serves="graph")
     found = differences(compared.pair, compared.flow)
+    if found.left_out == (AT_ONCE,):
+        assert row.cause == "held_back content"
+        return
     assert found.equal == (row.cause.split()[0] in SLIGHT), found.differences
     assert first_cause(found.differences)
 
