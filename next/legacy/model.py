@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,32 +46,15 @@ class ToolCall:
 
 
 @dataclass(slots=True)
-class Usage:
-    """Tokens, added up over the calls of an exchange."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    total_tokens: int = 0
-
-    def add(self, usage: Any) -> None:
-        """Add the usage of one call."""
-        prompt, completion = usage.prompt_tokens or 0, usage.completion_tokens or 0
-        total = getattr(usage, "total_tokens", None)  # some servers leave it out
-        self.prompt_tokens += prompt
-        self.completion_tokens += completion
-        self.total_tokens += prompt + completion if total is None else total
-
-
-@dataclass(slots=True)
 class Answer:
-    """An answer of the model, added up piece by piece."""
+    """An answer of the model, added up piece by piece; `usage` may be that of several."""
 
     text: str = ""
     reasoning: str = ""
     finish: str = ""
     calls: list[ToolCall] = field(default_factory=list)
     opaque: dict[str, Any] = field(default_factory=dict)
-    usage: Usage = field(default_factory=Usage)
+    usage: Counter[str] = field(default_factory=Counter)
     _by_index: dict[int, ToolCall] = field(default_factory=dict)
 
     def add(self, chunk: ChatCompletionChunk) -> tuple[str, str]:
@@ -193,7 +177,10 @@ async def stream(
     except ValueError as error:
         raise StackFailed(code="model_error", blame="world", detail=str(error)) from error
     if counted is not None:
-        answer.usage.add(counted)
+        asked, said = counted.prompt_tokens or 0, counted.completion_tokens or 0
+        whole = getattr(counted, "total_tokens", None)  # some servers leave it out
+        total = asked + said if whole is None else whole
+        answer.usage.update(prompt_tokens=asked, completion_tokens=said, total_tokens=total)
     answer.check()
 
 

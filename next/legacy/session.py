@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
 import openai
@@ -14,7 +15,7 @@ from effects.conversations import Turn
 from effects.memory import Memory, memories, namespace, readings
 from effects.models import ModelEntry
 from effects.world import current
-from legacy.model import Answer, Message, Usage, ask, offered, run_tools, stream
+from legacy.model import Answer, Message, ask, offered, run_tools, stream
 from legacy.templates import render
 from rules import extraction
 from rules.flows import session as wire
@@ -40,7 +41,7 @@ async def session(request: Asked) -> AsyncIterator[wire.SessionEvent]:
     with timed("recall_memory"):
         recalled = await _recall(request, session_id, new=not history)
     messages = _messages(request, history, recalled)
-    said, usage, answer = "", Usage(), Answer()
+    said, usage, answer = "", Counter[str](), Answer()
     names = current().tools.names if options.enable_tools and entry.tools else ()
     specs = offered(names) or None
     for left in range(MOST_ITERATIONS, -1, -1):
@@ -67,7 +68,7 @@ async def session(request: Asked) -> AsyncIterator[wire.SessionEvent]:
                 messages.append(result.message())
     reply = await _store(session_id, "assistant", said, body.user_id)
     final = wire.FinalMessage(id=reply.id, content=said)
-    counted = wire.Usage(usage.prompt_tokens, usage.completion_tokens, usage.total_tokens)
+    counted = wire.Usage(**usage)
     yield wire.SessionDone(wire.SessionAnswer(final, counted))
     with timed("extract_memory"):
         await _learn(entry, options, body.user_id, session_id)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from rules.texts import text
@@ -15,28 +17,10 @@ ASK_HUMAN_DESCRIPTION: Final = (
     "One question at a time; the answer comes back as JSON."
 )
 
-_TEXT: Final = {"type": "string"}
-_FIELD: Final = {
-    "type": "object",
-    "properties": {
-        "name": _TEXT,
-        "label": _TEXT,
-        "type": {"type": "string", "enum": ["text", "number", "boolean", "choice", "list"]},
-        "required": {"type": "boolean"},
-        "value": {"description": "proposed; of the field's type"},
-        "options": {"type": "array", "items": _TEXT, "description": "of a choice or a list"},
-    },
-    "required": ["name", "label", "type"],
-}
-ASK_HUMAN_SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "title": _TEXT,
-        "fields": {"type": "array", "items": _FIELD, "minItems": 1},
-    },
-    "required": ["title", "fields"],
-}
-"""JSON schema of the arguments of `ask_human`."""
+ASK_HUMAN_SCHEMA: Final[dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "ask_human.json").read_text("utf-8")
+)
+"""JSON schema of the arguments of `ask_human`, as models are shown it."""
 
 
 def runs_tools(finish: str, calls: int) -> bool:

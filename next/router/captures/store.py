@@ -99,7 +99,6 @@ class Store:
         old = [name for name, found in self._files() if found["date"] < oldest.isoformat()]
         for name in old:
             self.remove(name)
-        self._remove_empty_folders({name.rpartition("/")[0] for name in old})
         return len(old)
 
     def remove_unfinished(self) -> int:
@@ -119,10 +118,3 @@ class Store:
             name = path[len(self._root) :].lstrip("/")
             if found := _FOLDER.search(name):
                 yield name, found
-
-    def _remove_empty_folders(self, folders: set[str]) -> None:
-        if isinstance(self._system, LocalFileSystem):
-            for folder in folders:
-                path = Path(self._root, folder)
-                if path.is_dir() and not any(path.iterdir()):
-                    path.rmdir()
