@@ -360,6 +360,23 @@ def test_a_missing_call_explains_what_quotes_its_result() -> None:
     assert {one.kind: one.because for one in found.differences}["outcome"] == "missing_call"
 
 
+def test_another_answer_explains_what_is_said_of_it() -> None:
+    """A model that is asked something else, and answers otherwise, is the cause of the text."""
+    entries = tape(("model.chat", CHAT % "me"), ("model.chat", CHAT % "then"))
+    live = tuple(PlayRecord("model.chat", "live", place) for place in range(2))
+    asked = PlayRecord("model.chat", "nearest", 0, CHAT % "you")
+    plays = (live[0], asked)
+    found = compared(
+        run((2, said("a b")), (2, DONE), plays=live),
+        run((2, said("a c")), (2, DONE), plays=plays),
+        entries,
+    )
+    assert [(one.kind, one.because) for one in found.differences] == [
+        ("call_changed", ""),
+        ("text", "changed_request"),
+    ]
+
+
 LEFT_OUT: dict[str, tuple[RunRecord, TapeRecord, str]] = {
     "no tape": (run(DONE), TapeRecord(), "calls: neither run has any on the tape"),
     "an incomplete tape": (
