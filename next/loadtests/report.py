@@ -26,7 +26,7 @@ QUANTILES: Final = (0.5, 0.95, 0.99)
 DECIDES, CONFIDENCE = 0.95, 0.95
 """The percentile of both metrics that the verdict is about; that of all intervals."""
 BUSY, LATE_MS, FEWEST, FEWEST_PAIRS, BOTH_FAIL = 0.8, 50.0, 20, 3, 0.1
-"""Void: a generator's share of a CPU, its P99 of lateness; requests; pairs; failing of both."""
+"""Void: a generator's share of a CPU, its P95 of lateness; requests; pairs; failing of both."""
 FAILS_MORE, P_VALUE = 0.005, 0.01
 """The least difference in shares of failures that counts, and Fisher's p."""
 
@@ -98,7 +98,7 @@ def _runs(
     by, made = table.groupby("run"), generators.groupby("run")
     runs = _table(plan, PlannedRun).set_index("number")
     runs["requests"], runs["failed"] = by.size(), by["bad"].sum()
-    runs["foreign"], runs["late_ms"] = by["foreign"].sum(), by["sent_ms"].quantile(0.99)
+    runs["foreign"], runs["late_ms"] = by["foreign"].sum(), by["sent_ms"].quantile(DECIDES)
     runs["cpu"], runs["lasted"] = made["cpu"].max(), made["seconds"].min()
     runs = runs.fillna(0.0).astype({"requests": int, "failed": int, "foreign": int})
     shares = runs["failed"] / runs["requests"].clip(lower=1)
@@ -113,7 +113,7 @@ def _void(run: Any, terms: Terms) -> str:
     if run.cpu > BUSY:
         return f"the generator used {run.cpu:.0%} of a CPU, and stamps late: lower --users"
     if run.late_ms > LATE_MS:
-        return f"requests went out {run.late_ms:.0f} ms late (P99): the generator lacks CPU"
+        return f"requests went out {run.late_ms:.0f} ms late (P95): the generator lacks CPU"
     if run.foreign:
         return f"{run.foreign} requests were assigned to the other stack: see switch and qa_key"
     if run.requests < FEWEST:

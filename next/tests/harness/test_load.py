@@ -130,7 +130,7 @@ def test_the_status_is_the_verdict(
         with stamping(folders[0]) as (old, *_), stamping(folders[1], slower) as (new, *_):
             found, said = loaded(tmp_path, {"legacy": old, "graph": new})
     sys.stdout.write(said)
-    if "late (P99)" in said:
+    if "late (P95)" in said:
         pytest.skip("this machine is too busy")
     assert found in status
     assert verdict in said
