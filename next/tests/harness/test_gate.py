@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import time
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from compare.report.document import make_report
 from compare.report.files import files
 from compare.rows import PairRow, State
 from compare.verdict import Read
+from cutover import Event, Request, Stack
 from cutover.errors import Failed
 from cutover.records import encode
 from effects import feedback
@@ -34,6 +36,7 @@ from tests.router.captures.records import line
 from tests.router.test_endpoint import CHAT
 from tests.support.client import Client
 from tests.support.stage import staged
+from tests.support.virtual_time import VirtualLoop
 
 FILE = """[captures]
 url = "captures"
@@ -318,3 +321,56 @@ def test_served_traffic_of_a_graph_that_crashes_is_rolled_back(folder: Path) -> 
     assert arms["graph"].failed == arms["graph"].taken_over == arms["graph"].exchanges > 10
     assert arms["legacy"].failed == 0
     assert "crashed" in decision.next or "stack_failed (" in decision.next
+
+
+def slower(stack: Stack, seconds: float) -> Stack:
+    """Return a stack that waits before each event."""
+
+    async def slow(request: Request[Any, Any]) -> AsyncIterator[Event]:
+        async for event in stack(request):
+            await asyncio.sleep(seconds)
+            yield event
+
+    return slow
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("count", "seconds", "verdict", "reason"),
+    [
+        (1_200, 0.0, "promote", "within its margin: end P95"),
+        (300, 0.1, "hold", "worse: end P95"),
+    ],
+)
+def test_served_traffic_is_promoted_unless_graph_is_slower(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    seconds: float,
+    verdict: str,
+    reason: str,
+) -> None:
+    """Exchanges of both real stacks, on the jumping clock."""
+    path, stacks = folder / "cutover.toml", root.stacks
+    path.write_text(FILE.replace("flows.session", "flows.chat"))
+
+    def changed(flow: str) -> dict[str, Stack]:
+        found = dict(stacks(flow))
+        return found | {"graph": slower(found["graph"], seconds)}
+
+    monkeypatch.setattr(root, "stacks", changed)
+
+    async def serve() -> None:
+        settings = load(path)
+        async with staged(chunk_ms=20) as stage, root.capturing(settings) as captures:
+            app = root.application(Live(settings, path), stage.world, captures=captures)
+            async with app.router.lifespan_context(app):
+                for place in range(count):
+                    await Client(app).post("/chat/sse", CHAT | {"message_id": f"m{place}"})
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(serve())
+    rollout = gate.FileRollout.of("captures", path, "chat")
+    decision = rollout.decide_since(0)
+    assert decision.verdict == verdict, decision
+    assert reason in " ".join(decision.reasons)
