@@ -15,7 +15,8 @@ import os
 import re
 import threading
 from base64 import b64decode, b64encode
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from contextvars import copy_context
 from functools import cache
 from hashlib import blake2b
 from hmac import compare_digest
@@ -34,8 +35,9 @@ from cutover.errors import (
     TapeOverflowed,
     WriteDiffers,
 )
+from cutover.tape.blocking import Inside
 from cutover.tape.entry import Call, Entry, Fault, Item
-from cutover.tape.exchange import Exchange
+from cutover.tape.exchange import Exchange, current
 from cutover.tape.run import Run, current_run, outside
 
 log = logging.getLogger(__name__)
@@ -373,7 +375,6 @@ class TapeMiddleware:
     """Middleware of ASGI: the calls of a request go on the tape of the run that its headers name.
 
         app = TapeMiddleware(app)               # or: app.add_middleware(TapeMiddleware)
-    app = TapeMiddleware(a2wsgi.WSGIMiddleware(flask_app))      # of WSGI, served by uvicorn
 
     Without the headers it does nothing. Requests whose headers name a gateway that is not trusted
     are answered with 403: performed without a tape, a shadow would not be one.
@@ -401,3 +402,43 @@ class TapeMiddleware:
                 await exchange.aclose()
         else:
             await self._app(scope, receive, send)
+
+
+class TapeWsgiMiddleware:
+    """Middleware of WSGI, as `TapeMiddleware` is of ASGI.
+
+    app.wsgi_app = TapeWsgiMiddleware(app.wsgi_app)                                     # Flask
+    """
+
+    def __init__(self, app: Callable[[dict[str, Any], Any], Iterable[bytes]]) -> None:
+        self._app, self._trust = app, _Trust()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        """Serve a request."""
+        names = (GATEWAY_HEADER, KEY_HEADER)
+        given = {name: environ.get(f"HTTP_{name.upper().replace('-', '_')}", "") for name in names}
+        address = self._trust.address(given) if current_run() is None else ""
+        if address is None:
+            start_response("403 Forbidden", [("content-type", _PROBLEM)])
+            return [_UNTRUSTED]
+        if not address:
+            return self._app(environ, start_response)
+        return self._taped(address, environ, start_response)
+
+    def _taped(
+        self, address: str, environ: dict[str, Any], start_response: Any
+    ) -> Generator[bytes, None, None]:
+        exchange = _now(_opened(address, self._trust.headers()))
+        context, body = copy_context(), None
+        context.run(current.set, RemoteRun(exchange))
+        try:
+            body = context.run(self._app, environ, start_response)
+            yield from Inside(context, body.__iter__)
+        finally:
+            if (close := getattr(body, "close", None)) is not None:
+                context.run(close)
+            _now(exchange.aclose())
+
+
+async def _opened(address: str, headers: dict[str, str]) -> _RemoteExchange:
+    return _RemoteExchange(address, headers)

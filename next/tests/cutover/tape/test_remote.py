@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -18,7 +17,7 @@ from openai import AsyncOpenAI, OpenAI
 
 from cutover import EffectFailed, Exchange, Run, TapeTransport, effect
 from cutover.tape import current_run, outside
-from cutover.tape.remote import RemoteRun, TapeMiddleware
+from cutover.tape.remote import RemoteRun, TapeMiddleware, TapeWsgiMiddleware
 from tests.support.origin import Origin, Reply
 
 pytestmark = pytest.mark.sockets
@@ -290,24 +289,26 @@ def shop() -> flask.Flask:
 
         return flask.Response(body())
 
+    app.wsgi_app = TapeWsgiMiddleware(app.wsgi_app)  # type: ignore[method-assign]
     return app
 
 
-@pytest.mark.filterwarnings("ignore::starlette.exceptions.StarletteDeprecationWarning")
-async def test_applications_of_wsgi_run_behind_an_adapter(
+async def test_applications_of_wsgi_have_their_own(
     environment: pytest.MonkeyPatch, shop: flask.Flask
 ) -> None:
     """Calls are on the tape before and within the body, and its generator is closed."""
-    adapter = importlib.import_module("starlette.middleware.wsgi").WSGIMiddleware
     environment.setenv("CUTOVER_GATEWAY", "")
-    transport = httpx.ASGITransport(app=TapeMiddleware(adapter(shop)))
-    async with (
-        httpx.AsyncClient(transport=transport, base_url="http://service") as client,
-        Origin() as origin,
-    ):
-        assert (await client.get("/")).text == "NoneType 8 8"
+
+    def get(gateway: str = "") -> tuple[int, str]:
+        headers = {"x-cutover-gateway": gateway} if gateway else {}
+        answer = shop.test_client().get("/", headers=headers)
+        return answer.status_code, answer.text
+
+    assert await asyncio.to_thread(get) == (200, "NoneType 8 8")
+    assert (await asyncio.to_thread(get, "http://evil.example/"))[0] == 403
+    async with Origin() as origin:
         origin.script(Reply([b'{"items": [1]}']), Reply([b'{"perform": 0}']), Reply([b"{}"]))
-        said = {"x-cutover-gateway": f"{origin.url}/runs/{RUN}"}
-        assert (await client.get("/", headers=said)).text == f"{RemoteRun.__name__} 1 8"
+        status, text = await asyncio.to_thread(get, f"{origin.url}/runs/{RUN}")
+        assert (status, text) == (200, f"{RemoteRun.__name__} 1 8")
         assert msgspec.json.decode(origin.asked[2].body) == {"items": [8]}
     assert shop.config["closed"] == [True, True]
