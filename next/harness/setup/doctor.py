@@ -17,6 +17,8 @@ from harness.setup.survey import Captured, Survey, survey
 from harness.setup.trial import Example
 
 State = Literal["ok", "warn", "fail"]
+PATIENCE: Final = 3
+"""How many times longer than the longest silence seen a limit of silence is to be."""
 USES: Final = ("fallback", "mirror", "takeover", "replay")
 
 
@@ -164,6 +166,23 @@ def _keys(found: Survey) -> Check:
     return Check(name, "ok", ", ".join(shown) or "the built-in flows have theirs")
 
 
+def _limits(found: Survey) -> Check:
+    name, drain, longest = "limits", found.settings.server.drain_seconds, 0.0
+    for stack, at in found.settings.stacks.items():
+        if at.silence_seconds > at.total_seconds:
+            detail = f"{stack}: silence_seconds {at.silence_seconds:g} > total_seconds"
+            return Check(name, "warn", f"{detail} {at.total_seconds:g}: never in force", "lower it")
+        for trial in (one for (_, asked), one in found.trials.items() if asked == stack):
+            longest = max(longest, trial.total)
+            if trial.gap * PATIENCE > at.silence_seconds:
+                detail = f"{stack} was silent for {trial.gap:.1f} s of {at.silence_seconds:g} s"
+                return Check(name, "warn", detail, f"raise stacks.{stack}.silence_seconds")
+    if longest > drain:
+        detail = f"an answer took {longest:.1f} s, a stopping server waits {drain:g} s"
+        return Check(name, "warn", detail, "raise server.drain_seconds")
+    return Check(name, "ok", f"the longest answer took {longest:.1f} s")
+
+
 def two_lines(settings: Settings) -> str:
     """Return what makes a service's calls of a model come to the gateway, with their run."""
     base = gateway_url(settings) or "http://127.0.0.1:8081"
@@ -264,8 +283,8 @@ def _unsafe(settings: Settings, flow: str) -> list[str]:
 
 
 CHECKS: Final = (
-    *(_configuration, _services, _streams, _keys, _gateway),
-    *(_database, _redis, _captures, _shadows),
+    *(_configuration, _services, _streams, _keys, _limits),
+    *(_gateway, _database, _redis, _captures, _shadows),
 )
 
 

@@ -76,6 +76,8 @@ class Trial:
     raw: bytes = b""
     fault: str = ""
     first: float = 0.0
+    gap: float = 0.0
+    """The longest silence, before the first byte or between two."""
     total: float = 0.0
     whole: bool = False
     location: str = ""
@@ -112,7 +114,7 @@ async def ask(
 ) -> Trial:
     """Ask a service; `extra` headers go beside the example's."""
     trial = Trial()
-    began = time.monotonic()
+    began = last = time.monotonic()
     try:
         async with client.stream(
             example.method,
@@ -126,6 +128,7 @@ async def ask(
             async for piece in got.aiter_bytes():
                 now = time.monotonic()
                 trial.first = trial.first or now - began
+                trial.gap, last = max(trial.gap, now - last), now
                 trial.raw += piece
                 if now - began > SECONDS or len(trial.raw) > MOST_BYTES:
                     break

@@ -141,6 +141,15 @@ ROWS: Mapping[str, tuple[dict[str, Any], Callable[[Survey], None], str, str, str
         set_captured(without_key=Counter(user=4)),
         *("keys", "warn", "in 4 of the last 12 requests"),
     ),
+    "silence above total": (
+        stack(silence_seconds=900),
+        nothing,
+        "limits",
+        "warn",
+        "never in force",
+    ),
+    "slow": (tables(), set_trial(gap=30.0), "limits", "warn", "raise stacks.graph.silence_seconds"),
+    "long": (tables(), set_trial(total=45.0), "limits", "warn", "raise server.drain_seconds"),
     "no gateway": (tables(gateway=None), nothing, "gateway", "warn", "traceparent"),
     "gateway away": (tables(), set_survey(gateway="refused"), "gateway", "fail", "gateway.url"),
     "router not running": (
@@ -201,14 +210,14 @@ def test_what_is_wrong_is_one_line_with_what_to_do(name: str) -> None:
 
 
 def test_a_set_up_in_which_all_works_says_so() -> None:
-    """Nine lines that are ok, and a row of yes."""
+    """Ten lines that are ok, and a row of yes."""
     result = judge(healthy(tables()))
     shown = page(result).splitlines()
-    assert len(CHECKS) == 9
-    assert [one.split()[0] for one in shown[:9]] == ["ok"] * 9
-    assert shown[10].split() == ["works", "fallback", "mirror", "takeover", "replay"]
-    assert shown[11].split() == ["mine", "yes", "yes", "yes", "yes"]
-    assert len(shown) == 12
+    assert len(CHECKS) == 10
+    assert [one.split()[0] for one in shown[:10]] == ["ok"] * 10
+    assert shown[11].split() == ["works", "fallback", "mirror", "takeover", "replay"]
+    assert shown[12].split() == ["mine", "yes", "yes", "yes", "yes"]
+    assert len(shown) == 13
 
 
 USES: Mapping[str, tuple[dict[str, Any], Callable[[Survey], None], str, str]] = {
