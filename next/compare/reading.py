@@ -17,7 +17,7 @@ from cutover.records import RecordDamaged, RunRecord, TapeRecord
 from cutover.tape import HUMAN_ANSWER
 from cutover.wire import Body, End, Piece, ServiceFraming
 
-_STREAMED_CALL: Final = re.compile(r"call (\d+) (name|arguments)( of answer \d+)?")
+_STREAMED_CALL: Final = re.compile(r"call (\d+) (name|arguments)")
 STREAMED_CALL: Final = "call"
 """The name under which a tool call that a stream tells of is compared."""
 _DAMAGED: Final = (msgspec.MsgspecError, CutoverError, LookupError, ValueError, RecursionError)
@@ -161,9 +161,8 @@ def _take_streamed_calls(reading: Reading) -> None:
     began: dict[str, int] = {}
     for channel in list(reading.texts):
         if found := _STREAMED_CALL.fullmatch(channel):
-            number = found[1] + (found[3] or "")
-            calls.setdefault(number, {})[found[2]] = reading.texts.pop(channel)
-            began.setdefault(number, reading.stamps.pop(channel)[0][1])
+            calls.setdefault(found[1], {})[found[2]] = reading.texts.pop(channel)
+            began.setdefault(found[1], reading.stamps.pop(channel)[0][1])
     for number, call in calls.items():
         told = {"name": call.get("name", ""), "arguments": readable(call.get("arguments", ""))}
         reading.streamed.append(Event(STREAMED_CALL, encode(told), {}, began[number]))

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Final, Self
 
 import httpx2
 import msgspec
@@ -40,7 +40,6 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     base_url: str = ""
     key: str = "env:OPENAI_API_KEY"
     name: str = ""
-    max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     tools: bool = True
 
     def __repr__(self) -> str:

@@ -101,8 +101,6 @@ class ModelTable(_Table):
     """The key, or `env:NAME`, read at each call."""
     name: str = ""
     """What the provider calls it; empty: its id."""
-    max_tokens: int | None = None
-    """Tokens of an answer at most."""
 
 
 class EmbeddingsTable(_Table):

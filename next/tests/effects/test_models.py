@@ -96,9 +96,9 @@ def test_a_key_is_never_printed() -> None:
 
 def test_entries_are_read_from_configuration() -> None:
     """A misspelt field is refused."""
-    assert msgspec.convert({"id": "a", "max_tokens": 5}, ModelEntry).max_tokens == 5
+    assert msgspec.convert({"id": "a", "tools": False}, ModelEntry).tools is False
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert({"id": "a", "max_token": 5}, ModelEntry)
+        msgspec.convert({"id": "a", "tool": False}, ModelEntry)
 
 
 @asynccontextmanager
