@@ -61,15 +61,15 @@ def decide(
     different: int,
     accepted: int,
     not_compared: Mapping[str, int],
-    lapsed: Iterable[str] = (),
+    notes: Iterable[str] = (),
 ) -> Verdict:
     """Return the verdict on so many pairs; what was not looked at is among its reasons.
 
     `accepted` are pairs that differ in what is waived alone, `not_compared` exchanges by reason,
-    `lapsed` sentences on waivers that no longer hold.
+    `notes` sentences on waivers that no longer hold, and on what was compared in part.
     """
     damage, skipped = Counter(read.damage), Counter(not_compared)
-    files, lines = damage["torn"] + damage["gone"], damage["foreign"]
+    files, lines, twice = damage["torn"] + damage["gone"], damage["foreign"], damage["duplicate"]
     lost = skipped["lines_missing"] + skipped["damaged"] + lines
     due = compared + lost
     said = {
@@ -78,10 +78,10 @@ def decide(
         f"{accepted:,} of them differ in what is waived alone": accepted,
         f"{skipped.total():,} exchanges were not compared": skipped.total(),
         "there is no exchange": not compared + skipped.total(),
-        **dict.fromkeys(lapsed, 1),
+        **dict.fromkeys(notes, 1),
         f"{files:,} of {read.files:,} files are torn or gone, and what they held is lost": files,
         f"{lost:,} of {due:,} lines or pairs are missing, or cannot be read": lost,
-        f"{damage['duplicate']:,} lines stand there twice, and count once": damage["duplicate"],
+        f"{twice:,} lines are of runs that stand there again: the newest count": twice,
     }
     reasons = tuple(sentence for sentence, holds in said.items() if holds)
     if files * 2 > read.files or lines > read.lines or skipped["damaged"] * 2 > due:

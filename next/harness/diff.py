@@ -43,6 +43,16 @@ class DiffRefused(CutoverError):
         super().__init__(f"{where}: {reason}")
 
 
+def opened(captures: str) -> Store:
+    """Return captures that are there; raises `DiffRefused`."""
+    if "://" not in captures and not Path(captures).is_dir():
+        raise DiffRefused(where=captures, reason="there is no such folder")
+    try:
+        return Store(captures)
+    except ValueError as error:
+        raise DiffRefused(where=captures, reason=str(error)) from error
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """What is compared, as it is sent to workers; `flows` are those to be read, () for all."""
@@ -67,12 +77,7 @@ class Job:
         """The files of lines, each with the place of its captures; raises `DiffRefused`."""
         found: list[str] = []
         for place, one in enumerate(self.captures):
-            if "://" not in one and not Path(one).is_dir():
-                raise DiffRefused(where=one, reason="there is no such folder")
-            try:
-                names = Store(one).names()
-            except ValueError as error:
-                raise DiffRefused(where=one, reason=str(error)) from error
+            names = opened(one).names()
             flows = {name: name.removeprefix("flow=").partition("/")[0] for name in names}
             known = (name for name in names if not self.flows or flows[name] in self.flows)
             found += (f"{place} {name}" for name in known)
@@ -164,7 +169,8 @@ def _rows(job: Job, share: Share) -> tuple[Rows, Counter[str]]:
 
 def _records(job: Job, share: Share, damage: Counter[str]) -> Iterator[RunRecord]:
     seen: set[tuple[str, str, str]] = set()
-    for file in share.files:
+    # The newest first: a stack that was mended is replayed again, and that run counts.
+    for file in sorted(share.files, key=lambda one: one.rpartition("/")[2], reverse=True):
         for head, line in job.lines(file, Counter()):
             run = head.exchange, head.role, head.stack
             if run in seen:

@@ -39,7 +39,7 @@ VERDICTS = {
     "nothing": (verdict(compared=0), "nothing", 3, "there is no exchange"),
     "nothing was played": (verdict(compared=0, not_played=400), "nothing", 3, "400 exchanges"),
     "some were not played": (verdict(not_played=400), "equal", 0, "400 exchanges were not comp"),
-    "duplicates": (verdict({"duplicate": 400}), "equal", 0, "400 lines stand there twice"),
+    "duplicates": (verdict({"duplicate": 400}), "equal", 0, "400 lines are of runs that"),
     "a torn file": (verdict({"torn": 1}), "incomplete", 4, "1 of 10 files are torn or gone"),
     "a file that is gone": (verdict({"gone": 1}, different=1), "different", 1, "1 of 10 files"),
     "a hundredth is missing": (verdict(lines_missing=5), "equal", 0, "5 of 505 lines or pairs"),
