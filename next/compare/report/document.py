@@ -187,8 +187,9 @@ def make_report(
     sizes = {str(flow): int(size) for flow, size in compared.groupby("flow").size().items()}
     causes, accepted = _causes(pairs, sizes, waivers, today)
     different = int((compared["state"] == "different").sum())
-    skipped, lapsed = Counter(others["why_not"]), filter(None, map(_lapsed, causes))
-    verdict = decide(read, len(compared), different, accepted, skipped, lapsed)
+    skipped, notes = Counter(others["why_not"]), [*filter(None, map(_lapsed, causes))]
+    notes += _in_part(compared, exchanges)
+    verdict = decide(read, len(compared), different, accepted, skipped, notes)
     shown = causes[:MOST_CAUSES]
     kept = {pair.exchange: pair for one in shown for pair in exemplars.get(one.id, ())}
     step, sentence = _next(verdict, causes, sizes)
@@ -287,6 +288,18 @@ def _lapsed(cause: Cause) -> str:
         return f"{whose} ended on {cause.waiver.until}"
     share = f"{cause.pairs.count:,} of {cause.pairs.of:,} pairs"
     return f"{whose} holds up to {cause.waiver.at_most_percent:g} %, and {share} have it"
+
+
+def _in_part(compared: Any, exchanges: Sequence[ExchangeRow]) -> Iterator[str]:
+    """Yield what a verdict on pairs leaves open, for a reader who sees nothing but the verdict."""
+    counts = {
+        "of them hold ids, dates or times that are taken for equal": (compared["folded"] > 0).sum(),
+        "of them were not compared in all": compared["left_out"].astype(bool).sum(),
+        "exchanges were taken over: `cutover gate` counts these failures": sum(
+            bool(one.failed_behind) for one in exchanges
+        ),
+    }
+    return (f"{count:,} {what}" for what, count in counts.items() if count)
 
 
 def _flows(compared: Any) -> Iterator[FlowPairs]:

@@ -98,6 +98,18 @@ def test_what_differs_in_slight_things_alone_is_equal() -> None:
     assert (found.verdict.label, len(found.causes), found.step) == ("equal", 1, "raise")
 
 
+def test_equal_is_said_with_what_it_leaves_open() -> None:
+    """What folding, rules or a missing tape hid, and which failures are no pair's."""
+    row = exchange(1, assigned="graph", failed_behind="graph")
+    found = report([*equal(4, folded=2), *equal(3, left_out=("by a rule: all",))], [row])
+    assert found.verdict.reasons == (
+        "none of 7 pairs compared differs",
+        "4 of them hold ids, dates or times that are taken for equal",
+        "3 of them were not compared in all",
+        "1 exchanges were taken over: `cutover gate` counts these failures",
+    )
+
+
 @pytest.mark.parametrize(
     ("until", "at_most", "label", "standing", "reason"),
     [
@@ -146,7 +158,7 @@ SENTENCES = {
     "damage": "Find out what damages or loses lines",
     "set_up": "Complete the set-up of chat: in 1 pair no call of one service is on the tape",
     "cause": f"Open cause {TEXT.cause('chat')} (text, in 6 of 40 pairs of chat) and mend graph",
-    "too_few": "Compare more: 298 pairs of chat without a difference leave up to 1 % that may",
+    "too_few": "Compare more: 298 pairs of chat without a difference that counts: up to 1 %",
     "raise": "Raise the share: `cutover gate` says whether",
 }
 
