@@ -191,6 +191,7 @@ def waive_command(
 
     waiver = Waiver(owner=owner, reason=reason, until=until.date(), at_most_percent=at_most)
     waive(waivers, cause, waiver, datetime.now(UTC).date())
+    typer.echo(f"{waivers}: {cause} is accepted up to and with {waiver.until}")
 
 
 _Captures = Annotated[str, typer.Argument(help="a folder, or a bucket such as s3://b/captures")]
@@ -246,7 +247,7 @@ def ramp_command(
 
 @cli.command("rollback", cls=Deciding)
 def rollback_command(config: _Config = Path("cutover.toml"), flow: _Flow = None) -> None:
-    """Switch graph off in the file: servers that run send all to legacy within two seconds."""
+    """Switch graph off in the file: servers that run send all to legacy within three seconds."""
     from harness.gate import FileRollout
 
     rollout = FileRollout.of("", config, flow)

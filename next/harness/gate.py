@@ -20,24 +20,31 @@ from compare.gate import Decision, Terms, Verdict, decide, frame, planned
 from compare.pairs import exchange_rows
 from compare.ramp import ALL, Plan, ramp
 from compare.report.files import read_report
+from compare.verdict import LOST_AT_MOST
 from effects import feedback
 from harness import root
 from harness.config import ConfigRefused, Settings, load
 from harness.deciding import chosen
+from harness.diff import opened
 from harness.edit import edit
 from harness.services import flow_of
 from harness.versions import versions
-from router.captures import Reader, Store
+from router.captures import Reader
 
 STATUS: Final[dict[Verdict, int]] = {"promote": 0, "hold": 1, "roll_back": 2, "cannot_tell": 3}
 """Exit statuses."""
 _SECOND_US = 1_000_000
 
 
-def exchanges(settings: Settings, captures: str, flow: str, since: int) -> pd.DataFrame:
-    """Return what the clients of a flow had since a time, in microseconds, with their feedback."""
+def exchanges(
+    settings: Settings, captures: str, flow: str, since: int
+) -> tuple[pd.DataFrame, list[str]]:
+    """Return what the clients of a flow had since a time, in microseconds, with their feedback.
+
+    And what of it cannot be read, by the measure of `compare.verdict`.
+    """
     drawn_by = {flow: settings.flows[flow].route_key}
-    store, before = Store(captures), datetime.fromtimestamp(since / _SECOND_US, UTC)
+    store, before = opened(captures), datetime.fromtimestamp(since / _SECOND_US, UTC)
     first = f"{(before - timedelta(since > 0)).date()}"  # a file has the day of its first line
     names = [one for one in store.names(flow) if one.split("/date=")[1] >= first]
     reader, known = Reader(store, flow, names), {flow: flow_of(flow, settings)}
@@ -45,7 +52,11 @@ def exchanges(settings: Settings, captures: str, flow: str, since: int) -> pd.Da
     url = make_url(settings.stores.database)
     stored = url.get_backend_name() != "sqlite" or Path(url.database or "").is_file()
     scores = asyncio.run(_scores(settings, since)) if stored else {}
-    return frame(msgspec.structs.replace(one, score=scores.get(one.exchange)) for one in rows)
+    torn, foreign = reader.damage["torn"] + reader.damage["gone"], reader.damage["foreign"]
+    lost = f"{torn} of {reader.files} files and {foreign} lines of the captures cannot be read"
+    spoilt = torn or foreign > LOST_AT_MOST * (reader.lines + foreign)
+    scored = (msgspec.structs.replace(one, score=scores.get(one.exchange)) for one in rows)
+    return frame(scored), [lost] * bool(spoilt)
 
 
 async def _scores(settings: Settings, since: int) -> dict[str, int]:
@@ -69,9 +80,14 @@ def findings(report: Path, flow: str) -> list[str]:
         for one in found.causes
         if one.flow == flow and not one.accepted
     ]
-    if causes or found.verdict.label in {"equal", "different"}:
+    if found.causes_left_out and not found.causes[-1].accepted:  # open ones stand first
+        causes.append(f"{found.causes_left_out} more causes are not in the report")
+    if causes:
         return causes
-    return [f"the comparison is {found.verdict.label}: {'; '.join(found.verdict.reasons)}"]
+    if found.verdict.label not in {"equal", "different"}:
+        return [f"the comparison is {found.verdict.label}: {'; '.join(found.verdict.reasons)}"]
+    compared = any(one.flow == flow and one.differing.of for one in found.flows)
+    return [] if compared else [f"the comparison has no pair of {flow}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +148,8 @@ class FileRollout:
             raise ConfigRefused(self.path, [problem])
         config = versions(settings, self.flow)["config"] if share is None else ""
         percent, now = self.percent() if share is None else share, round(self.clock() * _SECOND_US)
-        rows = exchanges(settings, self.captures, self.flow, since)
-        held = findings(self.report, self.flow) if self.report else ()
+        rows, held = exchanges(settings, self.captures, self.flow, since)
+        held += findings(self.report, self.flow) if self.report else []
         return decide(rows, Terms(self.flow, percent / ALL, config, now, since), held)
 
 
@@ -152,7 +168,9 @@ def carry_out(
     except ValueError:
         shares = ()
     settings, plan = load(rollout.path), Plan(shares, *hours)
-    problems = plan.problems()
+    if wrong := plan.problems():
+        raise typer.BadParameter("; ".join(wrong))
+    problems = []
     if settings.flags:
         problems.append("flags: a provider sets shares, so that the file cannot")
     if settings.captures is None:

@@ -126,14 +126,38 @@ def score(scores: dict[str, Literal[-1, 0, 1]]) -> None:
         (400, {}, "--since soon", 64, "is no time"),
         (400, {}, "--report none.json", 64, "none.json"),
         (400, {}, "--page no/folder.html", 64, "no/folder.html"),
+        (0, {}, "", 64, "captures: there is no such folder"),
     ],
 )
 def test_the_exit_status_is_the_verdict(
     count: int, graph: dict[str, Any], command: str, status: int, output: str
 ) -> None:
     """And what is printed says why, and what to do next."""
-    capture(count, **graph)
+    if count:
+        capture(count, **graph)
     done = run(f"gate captures {command}")
+    assert output in done.output
+    assert done.exit_code == status
+
+
+@pytest.mark.parametrize(
+    ("graph", "lines", "cut", "status", "output"),
+    [
+        ({}, 1, 9, 1, "1 of 2 files and 0 lines of the captures cannot be read"),
+        ({}, 31, 0, 1, "0 of 2 files and 31 lines of the captures cannot be read"),
+        ({}, 30, 0, 0, "PROMOTE"),
+        ({"outcome": Failed("grammar")}, 1, 9, 2, "graph fails more"),
+    ],
+)
+def test_what_cannot_be_read_holds(
+    graph: dict[str, Any], lines: int, cut: int, status: int, output: str
+) -> None:
+    """Up to a hundredth of the lines may be lost; what can be read rolls back all the same."""
+    capture(3_000, **graph)
+    name = Store("captures").add("session", datetime.now(UTC).date(), b"no record\n" * lines)
+    path = Path("captures", name)
+    path.write_bytes(path.read_bytes()[: -cut or None])
+    done = run("gate captures")
     assert output in done.output
     assert done.exit_code == status
 
@@ -173,7 +197,7 @@ def test_json_and_a_page_say_the_same() -> None:
 def test_feedback_is_read_from_the_database() -> None:
     """It holds where graph's users dislike more of what they get."""
     capture(3_000)
-    rows = gate.exchanges(load(Path("cutover.toml")), "captures", "session", 0)
+    rows, _ = gate.exchanges(load(Path("cutover.toml")), "captures", "session", 0)
     graph = rows["exchange"][rows["assigned"] == "graph"]
     score(dict.fromkeys(graph[:100], -1) | dict.fromkeys(graph[100:120], 1))
     done = run("gate captures")
@@ -185,7 +209,7 @@ def test_feedback_is_read_from_the_database() -> None:
     ("flow", "kind", "state", "reason"),
     [
         ("session", "text", "different", "cause "),
-        ("chat", "text", "different", "within its margin"),
+        ("chat", "text", "different", "the comparison has no pair of session"),
         ("session", "annotation", "equal", "within its margin"),
         ("session", "text", "not_compared", "the comparison is nothing: "),
     ],
