@@ -106,6 +106,7 @@ def server(app: FastAPI, table: ServerTable) -> uvicorn.Server:
             port=table.port,
             http=BoundedHeads,
             ws="none",
+            proxy_headers=False,
             log_config=None,
             log_level="warning",
             timeout_graceful_shutdown=5,

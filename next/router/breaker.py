@@ -73,9 +73,10 @@ class Breaker:
         if failed is None:
             return
         self._ended.append((now, failed))
+        if not failed or len(self._ended) < self.settings.runs:
+            return
         failures = sum(one for _, one in self._ended)
-        enough = len(self._ended) >= self.settings.runs
-        if failed and enough and failures >= self.settings.failures * len(self._ended):
+        if failures >= self.settings.failures * len(self._ended):
             self._rest()
             self._ended.clear()
 
