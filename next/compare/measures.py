@@ -70,9 +70,12 @@ def measures(rows: pd.DataFrame, failed: Bools, graph: Bools, units: Codes) -> t
     ended_ms = rows["ended_ms"].astype(float)
     # A client that leaves before the first text has waited for so long at least.
     first_ms = rows["first_text_ms"].astype(float).fillna(ended_ms.where(left))
+    # Times alone are of who stayed and got a text: a graph that hangs, or says nothing, is fast.
+    unanswered = left | (rows["first_text_ms"].isna() & (rows["end"] == "completed"))
     columns: dict[tuple[str, Kind], pd.Series[float]] = {
         ("failed", "rate"): pd.Series(failed, rows.index).astype(float),
         ("refused", "rate"): (rows["end"] == "refused").astype(float),
+        ("unanswered", "rate"): unanswered.astype(float),
         ("first text P95", "P95"): first_ms,
         ("end P95", "P95"): ended_ms.where(ended),
     }

@@ -36,6 +36,14 @@ def served(drawn: Drawn, **changes: Any) -> pd.DataFrame:
     return rows
 
 
+def some(end: str, **changes: Any) -> pd.DataFrame:
+    """Return a rollout in which a fiftieth of graph's exchanges ended in another way."""
+    rows = Drawn().frame()
+    changed = (rows["assigned"] == "graph") & (np.arange(len(rows)) % 50 == 0)
+    rows.loc[changed, ["end", *changes]] = [end, *changes.values()]
+    return rows
+
+
 EQUAL = Drawn()
 SMALL = Drawn(exchanges=400, users=200, share=0.05, fails=0.0)
 OLD = Drawn(exchanges=8_000, share=0.05, fails=0.01, config="old")
@@ -83,6 +91,13 @@ CASES = [
         "not served by graph (",
     ),
     Case("graph refuses what legacy serves", [Drawn(refuses=0.02)], "hold", "worse: refused: "),
+    Case("clients leave graph's streams", [some("left")], "hold", "worse: unanswered: legacy 0."),
+    Case(
+        "graph says nothing",
+        [some("completed", first_text_ms=None)],
+        "hold",
+        "worse: unanswered: legacy 0.00%, graph 1.86%",
+    ),
     Case("worse feedback", [Drawn(dislikes=(0.01, 0.03))], "hold", "worse: disliked: legacy "),
     Case("equal feedback", [Drawn(dislikes=(0.01, 0.01))], "promote", "margin: disliked"),
     Case(
